@@ -1,0 +1,55 @@
+# Every target takes Hydra overrides: make local-train ARGS="trainer.epochs=1 model=resnet50"
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+ARGS ?=
+NPROC ?=
+export NPROC
+
+# The first interpreter here that torch has wheels for; make PYTHON=... chooses another.
+ifndef PYTHON
+PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
+	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
+	&& { echo $$p; break; }; done)
+endif
+READY = $(if $(PYTHON),$(PYTHON),$(error no Python 3.10 to 3.13 found; install one or name it: make PYTHON=/path/to/python3)) launch/environment.py
+PY := .venv/bin/python
+CODE := custom_op entry_point launch benchmarks tests
+
+.PHONY: help setup local-train test lint format clean
+
+help: ## This list
+	@echo 'make TARGET [ARGS="hydra.overrides=..."]'
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Compiler, JPEG headers and .venv, without running anything
+	@$(READY) job
+
+local-train: ## Train on this machine, from nothing: set-up, operator, demo data, training, summary
+	@$(READY) job
+	@$(PY) -m launch.local $(ARGS)
+
+test: ## All tests that need neither Docker nor a GPU
+	@$(READY) job dev
+	@$(PY) -m pytest $(ARGS)
+
+lint: ## ruff, mypy, clang-format, shellcheck
+	@$(READY) job dev
+	$(PY) -m ruff check $(CODE)
+	$(PY) -m ruff format --check $(CODE)
+	$(PY) -m mypy $(CODE)
+	.venv/bin/clang-format --dry-run -Werror $$(git ls-files '*.cpp' '*.h')
+	.venv/bin/shellcheck .ci/run $$(git ls-files '*.sh')
+
+format: ## Put every file into the form that lint asks for
+	@$(READY) job dev
+	$(PY) -m ruff check --fix $(CODE)
+	$(PY) -m ruff format $(CODE)
+	.venv/bin/clang-format -i $$(git ls-files '*.cpp' '*.h')
+
+clean: ## Remove environments and caches; runs/ and data/ stay
+	rm -rf .venv .venv-* .setup.lock .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

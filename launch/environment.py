@@ -1,0 +1,227 @@
+"""Make this machine ready: a C++ compiler, libjpeg-turbo's headers and the virtual environment.
+
+Standard library only, because it runs before anything is installed:
+``python3 launch/environment.py job`` (what training needs) or ``... job dev`` (and what lint and
+the tests need). What is already there is left alone; a set-up that was killed is taken up again.
+"""
+
+import fcntl
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = {"job": ("torch.txt", "job.txt"), "dev": ("dev.txt",), "bench": ("bench.txt",)}
+SUPPORTED = ((3, 10), (3, 13))
+
+# Installer -> (command, packages for the compiler, for the JPEG headers, for python -m venv).
+INSTALLERS = {
+    "apt-get": ("apt-get install -y --no-install-recommends", "g++", "libjpeg-dev", "python3-venv"),
+    "dnf": ("dnf install -y", "gcc-c++", "libjpeg-turbo-devel", "python3"),
+    "brew": ("brew install", "gcc", "jpeg-turbo", "python"),
+}
+
+# Fails where the header is missing, and where it belongs to the IJG's libjpeg: partial decoding
+# exists only in libjpeg-turbo.
+JPEG_PROBE = """
+#include <cstdio>
+#include <jpeglib.h>
+#ifndef LIBJPEG_TURBO_VERSION
+#error "this is not libjpeg-turbo"
+#endif
+int main() { return 0; }
+"""
+
+
+class SetupError(Exception):
+    """A step that only the person can take; the text says which."""
+
+
+def say(text: str) -> None:
+    """Print one line of progress at once, also where stdout is a pipe."""
+    sys.stdout.write(f"set-up: {text}\n")
+    sys.stdout.flush()
+
+
+def compiler() -> list[str] | None:
+    """The C++ compiler's command: ``$CXX`` if set, else the first one found, else None."""
+    chosen = shlex.split(os.environ.get("CXX", ""))
+    for command in [chosen] if chosen else [["c++"], ["g++"], ["clang++"]]:
+        if shutil.which(command[0]):
+            return command
+    return None
+
+
+def compiles(source: str, command: Sequence[str]) -> bool:
+    """Whether the compiler accepts ``source``; brew keeps its headers outside the default path."""
+    includes = [f"-I{p}/include" for p in (os.environ.get("HOMEBREW_PREFIX"),) if p]
+    done = subprocess.run(
+        [*command, *includes, "-x", "c++", "-fsyntax-only", "-"],
+        input=source,
+        text=True,
+        capture_output=True,
+    )
+    return done.returncode == 0
+
+
+def has_venv() -> bool:
+    """Whether ``python -m venv`` can work: Debian ships ensurepip apart from Python."""
+    probe = [sys.executable, "-c", "import venv, ensurepip"]
+    return subprocess.run(probe, capture_output=True).returncode == 0
+
+
+def missing_packages(installer: str) -> list[str]:
+    """Names of this installer's packages that the machine lacks, in the order to install them."""
+    _, cxx, jpeg, venv = INSTALLERS[installer]
+    command = compiler()
+    missing = []
+    if command is None or not compiles("#include <vector>\nint main() { return 0; }", command):
+        missing.append(cxx)
+    if command is None or not compiles(JPEG_PROBE, command):
+        missing.append(jpeg)
+    if not has_venv():
+        missing.append(venv)
+    return missing
+
+
+def privilege() -> list[str] | None:
+    """What to put before an installing command: nothing for root, sudo if it asks nothing."""
+    if os.geteuid() == 0:
+        return []
+    if (
+        shutil.which("sudo")
+        and subprocess.run(["sudo", "-n", "true"], capture_output=True).returncode == 0
+    ):
+        return ["sudo", "-n"]
+    return None
+
+
+def ensure_system_packages() -> None:
+    """Install the compiler and headers if they are missing, or raise with the command to run."""
+    installer = next((name for name in INSTALLERS if shutil.which(name)), None)
+    missing = missing_packages(installer or "apt-get")
+    if not missing:
+        return
+    if installer is None:
+        raise SetupError(
+            "a C++ compiler, libjpeg-turbo's headers or Python's venv module is missing, and none "
+            f"of {', '.join(INSTALLERS)} is here to install it; Debian calls them "
+            f"{' '.join(missing)}: install what your system calls the same, then run make again"
+        )
+    command = shlex.split(INSTALLERS[installer][0]) + missing
+    # Homebrew refuses to run as root and needs no privilege otherwise.
+    prefix = [] if installer == "brew" else privilege()
+    by_hand = " ".join(([] if installer == "brew" else ["sudo"]) + command)
+    if prefix is None:
+        raise SetupError(
+            f"these system packages are missing: {' '.join(missing)}; run\n  {by_hand}\n"
+            "then run make again"
+        )
+    say(f"installing system packages: {' '.join(missing)}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    if installer == "apt-get":
+        # A machine with stale or no package lists cannot install; failing to refresh is no error.
+        subprocess.run(
+            [*prefix, "apt-get", "update", "-qq"], env=environment, stdout=subprocess.DEVNULL
+        )
+    done = subprocess.run(
+        [*prefix, *command],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    left = missing_packages(installer)
+    if left:
+        tail = "\n".join(done.stdout.splitlines()[-8:])
+        raise SetupError(f"{tail}\n{' '.join(left)} still missing after\n  {by_hand}")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on ``path``, so that no two set-ups fill one environment at once."""
+    with path.open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another set-up is at work here; waiting for it")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def fingerprint(extra: str) -> str:
+    """Hash of what an extra's installation depends on: its pins and the interpreter."""
+    digest = hashlib.sha256(f"{sys.version}{platform.machine()}".encode())
+    for name in REQUIREMENTS[extra]:
+        digest.update((ROOT / "requirements" / name).read_bytes())
+    return digest.hexdigest()
+
+
+def ensure_environment(venv: Path, extras: Sequence[str]) -> None:
+    """Create ``venv`` and install what of ``extras`` is not in it at the pinned versions."""
+    stamps = {extra: venv / f".{extra}-installed" for extra in extras}
+    wanted = {extra: fingerprint(extra) for extra in extras}
+    stale = [e for e in extras if not (stamps[e].is_file() and stamps[e].read_text() == wanted[e])]
+    if not stale:
+        return
+    if not (venv / "bin" / "pip").exists():
+        say(f"creating {venv.name} with Python {platform.python_version()}")
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
+    for extra in stale:
+        files = REQUIREMENTS[extra]
+        size = "; torch and its CUDA libraries are about 6 GB on disk" if extra == "job" else ""
+        say(f"installing requirements/{' and '.join(files)} into {venv.name}{size}")
+        started = time.monotonic()
+        arguments = [a for name in files for a in ("-r", str(ROOT / "requirements" / name))]
+        quiet = [] if sys.stdout.isatty() else ["-q"]
+        done = subprocess.run(
+            [
+                str(venv / "bin" / "pip"),
+                "--disable-pip-version-check",
+                "install",
+                *quiet,
+                *arguments,
+            ]
+        )
+        if done.returncode:
+            raise SetupError(
+                f"pip, whose words are above, could not install {' and '.join(files)}. "
+                "Check the network and the free disk space, then run make again"
+            )
+        stamps[extra].write_text(wanted[extra])
+        say(f"installed in {time.monotonic() - started:.0f} s")
+
+
+def main(extras: Sequence[str]) -> int:
+    """Set this machine up for ``extras``; returns the exit code."""
+    low, high = SUPPORTED
+    try:
+        unknown = [e for e in extras if e not in REQUIREMENTS]
+        if unknown or not extras:
+            raise SetupError(
+                f"name one or more of {', '.join(REQUIREMENTS)}, not {unknown or 'nothing'}"
+            )
+        if not low <= sys.version_info[:2] <= high:
+            raise SetupError(
+                f"Python {platform.python_version()} is not supported; choose one from "
+                f"{low[0]}.{low[1]} to {high[0]}.{high[1]}: make PYTHON=python3.12 ..."
+            )
+        with locked(ROOT / ".setup.lock"):
+            ensure_system_packages()
+            ensure_environment(ROOT / ".venv", extras)
+    except SetupError as error:
+        sys.stderr.write(f"set-up: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
