@@ -128,6 +128,8 @@ def ensure_system_packages() -> None:
     say(f"installing system packages: {' '.join(missing)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     if installer == "apt-get":
+        # A machine just started is often upgrading itself and holds the lock for a minute.
+        command.insert(1, "-oDPkg::Lock::Timeout=300")
         # A machine with stale or no package lists cannot install; failing to refresh is no error.
         subprocess.run(
             [*prefix, "apt-get", "update", "-qq"], env=environment, stdout=subprocess.DEVNULL
