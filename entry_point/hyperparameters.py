@@ -1,0 +1,111 @@
+"""Hydra overrides as SageMaker hyperparameters, and back.
+
+SageMaker carries hyperparameters as at most 100 pairs of strings, each value at most 2,500
+characters, and everything between the desk and the container has its own idea of quoting. So the
+overrides travel as one JSON list of strings in plain ASCII, cut into chunks under reserved keys.
+Any other key, such as the `optim.lr` that a tuning job adds, becomes an override of its own.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+CHUNK_CHARACTERS = 2500
+CHUNK_KEY = "hydra_overrides_{:03d}"
+
+_CHUNK = re.compile(r"hydra_overrides_(\d+)")
+# The SDKs, the containers' toolkit and tuning jobs add keys of their own under these prefixes.
+_FOREIGN_PREFIXES = ("sagemaker_", "_tuning_")
+# What Hydra's grammar reads as one unquoted value.
+_BARE_VALUE = re.compile(r"[A-Za-z0-9_+\-./%@:]+")
+_BARE_TEXT = re.compile(r"[A-Za-z_][A-Za-z0-9_\-./]*")
+_TYPED_WORDS = {"true", "false", "null", "none", "nan", "inf"}
+
+
+def encode(overrides: Sequence[str]) -> dict[str, str]:
+    """Hyperparameters that carry the overrides in order; none for no overrides."""
+    if not overrides:
+        return {}
+    text = json.dumps(list(overrides), separators=(",", ":"))
+    starts = range(0, len(text), CHUNK_CHARACTERS)
+    return {
+        CHUNK_KEY.format(number): text[start : start + CHUNK_CHARACTERS]
+        for number, start in enumerate(starts)
+    }
+
+
+def decode(hyperparameters: Mapping[str, str]) -> list[str]:
+    """Hydra overrides from a job's hyperparameters: those encoded first, then the plain keys.
+
+    Later overrides win in Hydra, so what a tuning job varies wins over what was launched.
+    Raises ValueError when a chunk is missing or the chunks are not a JSON list of strings.
+    """
+    chunks: dict[int, str] = {}
+    plain: dict[str, str] = {}
+    for key, value in hyperparameters.items():
+        if match := _CHUNK.fullmatch(key):
+            chunks[int(match[1])] = value
+        elif not key.startswith(_FOREIGN_PREFIXES):
+            plain[key] = value
+    return _join(chunks) + [f"{key}={_plain_value(plain[key])}" for key in sorted(plain)]
+
+
+def _join(chunks: Mapping[int, str]) -> list[str]:
+    if not chunks:
+        return []
+    for number in range(max(chunks) + 1):
+        if number not in chunks:
+            raise ValueError(
+                f"hyperparameter {CHUNK_KEY.format(number)} is missing: the overrides were cut "
+                f"into {max(chunks) + 1} chunks; send all that encode() returned"
+            )
+    text = "".join(chunks[number] for number in sorted(chunks))
+    try:
+        overrides = json.loads(text)
+    except ValueError as error:
+        raise ValueError(
+            f"hyperparameters {CHUNK_KEY.format(0)}...: not the JSON that encode() wrote ({error})"
+        ) from error
+    if not isinstance(overrides, list) or not all(isinstance(item, str) for item in overrides):
+        raise ValueError(
+            f"hyperparameters {CHUNK_KEY.format(0)}...: expected a JSON list of strings, "
+            f"found {text[:80]!r}"
+        )
+    return overrides
+
+
+def _plain_value(value: str) -> str:
+    """The value of a plain key as Hydra's grammar spells it.
+
+    Numbers and words stay as they are, Python's and JSON's spellings of true, false and null are
+    understood, JSON lists and strings are spelt anew, and all else is literal text.
+    """
+    if value == "None":
+        return "null"
+    if _BARE_VALUE.fullmatch(value):
+        return value
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        return _quote(value)
+    return _quote(value) if isinstance(parsed, dict) else _spell(parsed)
+
+
+def _spell(value: object) -> str:
+    if isinstance(value, list):
+        return "[" + ",".join(_spell(item) for item in value) + "]"
+    if isinstance(value, str):
+        bare = _BARE_TEXT.fullmatch(value) and value.lower() not in _TYPED_WORDS
+        return value if bare else _quote(value)
+    return json.dumps(value)
+
+
+def _quote(text: str) -> str:
+    """A Hydra quoted string: a quote is escaped, and so are the backslashes just before one.
+
+    `${` is escaped too, for OmegaConf, to which it would be an interpolation.
+    """
+    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    text = re.sub(r"(\\*)'", r"\1\1\\'", text)
+    text = re.sub(r"(\\+)$", r"\1\1", text)
+    return f"'{text}'"
