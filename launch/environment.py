@@ -182,17 +182,11 @@ def ensure_environment(venv: Path, extras: Sequence[str]) -> None:
         size = "; torch and its CUDA libraries are about 6 GB on disk" if extra == "job" else ""
         say(f"installing requirements/{' and '.join(files)} into {venv.name}{size}")
         started = time.monotonic()
-        arguments = [a for name in files for a in ("-r", str(ROOT / "requirements" / name))]
-        quiet = [] if sys.stdout.isatty() else ["-q"]
-        done = subprocess.run(
-            [
-                str(venv / "bin" / "pip"),
-                "--disable-pip-version-check",
-                "install",
-                *quiet,
-                *arguments,
-            ]
-        )
+        pip = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--use-pep517"]
+        if not sys.stdout.isatty():
+            pip.append("--quiet")
+        pins = [a for name in files for a in ("-r", str(ROOT / "requirements" / name))]
+        done = subprocess.run([*pip, *pins])
         if done.returncode:
             raise SetupError(
                 f"pip, whose words are above, could not install {' and '.join(files)}. "
