@@ -1,0 +1,108 @@
+"""Typed settings of `data` and `pipeline`, checked once when they are made."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from entry_point.config_errors import ConfigError, check_choice, check_range
+
+FORMATS = ("demo", "folder")
+ENGINES = ("pillow", "workers")
+SIZE_LIMIT = 4096
+
+
+@dataclass
+class DemoConfig:
+    """The generated data set; only `data=demo` uses it."""
+
+    seed: int = 0
+    """Everything drawn follows from it."""
+    train_images: int = 1600
+    """Images in the train split, spread evenly over the ten classes."""
+    val_images: int = 300
+    """Images in the val split."""
+
+    def __post_init__(self) -> None:
+        check_range("data.demo.seed", self.seed, 0)
+        check_range("data.demo.train_images", self.train_images, 10)
+        check_range("data.demo.val_images", self.val_images, 10)
+
+
+@dataclass
+class DataConfig:
+    """Which images, and how a sample is cut from one."""
+
+    format: str = "folder"
+    """demo (generated once) or folder (root/train/<class>/*.jpg, root/val/<class>/*.jpg)."""
+    root: str | None = None
+    """The data set's folder; null means the input channel `training`."""
+    image_size: int = 224
+    """Height and width of a sample in pixels."""
+    resize: int = 256
+    """Validation: the shorter side in pixels before the centre crop of image_size."""
+    scale: list[float] = field(default_factory=lambda: [0.08, 1.0])
+    """Training: smallest and largest share of the image's area that a random crop takes."""
+    ratio: list[float] = field(default_factory=lambda: [3 / 4, 4 / 3])
+    """Training: smallest and largest width / height of a random crop."""
+    hflip: float = 0.5
+    """Training: probability of a left-right flip."""
+    mean: list[float] = field(default_factory=lambda: [0.485, 0.456, 0.406])
+    """Per channel, on the 0..1 scale; subtracted on the device."""
+    std: list[float] = field(default_factory=lambda: [0.229, 0.224, 0.225])
+    """Per channel, on the 0..1 scale; divided by on the device."""
+    demo: DemoConfig = field(default_factory=DemoConfig)
+
+    def __post_init__(self) -> None:
+        check_choice("data.format", self.format, FORMATS)
+        if self.format == "demo" and not self.root:
+            raise ConfigError(f"data.root={self.root}: data=demo needs a folder to generate into")
+        check_range("data.image_size", self.image_size, 1, SIZE_LIMIT)
+        check_range("data.resize", self.resize, self.image_size, SIZE_LIMIT)
+        _check_interval("data.scale", self.scale, most=1.0)
+        _check_interval("data.ratio", self.ratio)
+        check_range("data.hflip", self.hflip, 0.0, 1.0)
+        _check_channels("data.mean", self.mean)
+        _check_channels("data.std", self.std)
+        for value in self.std:
+            check_range("data.std", value, above=0.0)
+
+
+@dataclass
+class PipelineConfig:
+    """How bytes become batches: the same samples whichever engine."""
+
+    engine: str = "workers"
+    """pillow (Pillow in DataLoader workers) or workers (the operator in DataLoader workers)."""
+    num_workers: int | None = None
+    """Worker processes; null means one per usable core, 0 decodes in the training process."""
+    prefetch: int = 2
+    """Batches that each worker prepares ahead."""
+
+    def __post_init__(self) -> None:
+        check_choice("pipeline.engine", self.engine, ENGINES)
+        if self.num_workers is not None:
+            check_range("pipeline.num_workers", self.num_workers, 0, 512)
+        check_range("pipeline.prefetch", self.prefetch, 1, 64)
+
+    def worker_count(self) -> int:
+        return usable_cores() if self.num_workers is None else self.num_workers
+
+
+def usable_cores() -> int:
+    """Cores this process may run on (a container or `taskset` can allow fewer than exist)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _check_interval(key: str, value: list[float], most: float | None = None) -> None:
+    if len(value) != 2 or not value[0] <= value[1]:
+        raise ConfigError(f"{key}={value}: must be two numbers, [smallest,largest]")
+    check_range(key, value[0], above=0.0)
+    check_range(key, value[1], most=most)
+
+
+def _check_channels(key: str, value: list[float]) -> None:
+    if len(value) != 3:
+        raise ConfigError(f"{key}={value}: must be three numbers, [red,green,blue]")

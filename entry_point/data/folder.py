@@ -1,0 +1,95 @@
+"""JPEG files in the ImageFolder layout: root/<split>/<class>/**/*.jpg."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from entry_point.data.errors import DataError
+
+log = logging.getLogger(__name__)
+
+JPEG_SUFFIXES = (".jpg", ".jpeg")
+SPLITS = ("train", "val")
+
+
+class FolderSource:
+    """The JPEG files of one split, classes and files in name order."""
+
+    def __init__(self, root: Path, split: str) -> None:
+        self.classes = class_names(root, split)
+        _require_same_classes(root, self.classes, split)
+        self._folder = root / split
+        self._names: list[str] = []
+        others: list[str] = []
+        labels: list[int] = []
+        for label, name in enumerate(self.classes):
+            files = list(files_below(self._folder / name))
+            jpegs = [file for file in files if file.lower().endswith(JPEG_SUFFIXES)]
+            if not jpegs:
+                raise DataError(f"{self._folder / name} holds no JPEG file ({len(files)} others)")
+            others += (f"{name}/{file}" for file in files if file not in set(jpegs))
+            self._names += (f"{name}/{file}" for file in jpegs)
+            labels += [label] * len(jpegs)
+        self.labels = torch.tensor(labels)
+        if others:
+            log.warning(
+                "%d files under %s are no JPEG and are left out, the first is %s",
+                len(others),
+                self._folder,
+                others[0],
+            )
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def read(self, index: int) -> Tensor:
+        return torch.from_numpy(np.fromfile(self._folder / self._names[index], dtype=np.uint8))
+
+    def key(self, index: int) -> str:
+        return str(self._folder / self._names[index])
+
+
+def class_names(root: Path, split: str) -> list[str]:
+    """The class folders of a split, sorted."""
+    if not root.is_dir():
+        raise DataError(f"data.root={root}: there is no such folder")
+    folder = root / split
+    if not folder.is_dir():
+        raise DataError(f"{folder} is missing: data.root must hold train/<class> and val/<class>")
+    names = sorted(entry.name for entry in folder.iterdir() if _is_class(entry))
+    if not names:
+        raise DataError(f"{folder} has no class folders: images belong in {folder}/<class>/")
+    return names
+
+
+def files_below(folder: Path) -> Iterator[str]:
+    """Paths below `folder`, relative to it, in name order; hidden files are left out."""
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        folders.sort()
+        for name in sorted(files):
+            if not name.startswith("."):
+                yield (Path(parent) / name).relative_to(folder).as_posix()
+
+
+def _is_class(entry: Path) -> bool:
+    return entry.is_dir() and not entry.name.startswith(".")
+
+
+def _require_same_classes(root: Path, classes: list[str], split: str) -> None:
+    """Labels are places in the list of names, so both splits must have the same list."""
+    for other in SPLITS:
+        if other == split or not (root / other).is_dir():
+            continue
+        difference = sorted(set(classes) ^ set(class_names(root, other)))
+        if difference:
+            raise DataError(
+                f"the class folders of {root / split} and {root / other} differ: "
+                f"{', '.join(difference[:5])} in only one of them"
+            )

@@ -1,0 +1,74 @@
+"""From settings to sources and loaders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from entry_point.data.batch import Batch
+from entry_point.data.config import DataConfig, PipelineConfig
+from entry_point.data.crops import CropPlanner
+from entry_point.data.demo import ensure_demo
+from entry_point.data.folder import SPLITS, FolderSource
+from entry_point.data.sampling import EpochPlan
+from entry_point.data.source import Source
+from entry_point.data.workers import BatchDataset, MakeImages, WorkerLoader
+
+CHANNEL = "training"
+
+
+class Loader(Protocol):
+    """Batches of one split for one rank; the only state is (epoch, step)."""
+
+    steps_per_epoch: int
+
+    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]: ...
+
+    def close(self) -> None: ...
+
+
+def open_source(data: DataConfig, split: str, channels: Path) -> Source:
+    """The split's images; `channels` is the folder that holds the input channels."""
+    if split not in SPLITS:
+        raise ValueError(f"split={split}: must be one of {SPLITS}")
+    root = channels / CHANNEL if data.root is None else Path(data.root)
+    if data.format == "demo":
+        ensure_demo(root, data.demo)
+    return FolderSource(root, split)
+
+
+def build_loader(
+    source: Source,
+    data: DataConfig,
+    pipeline: PipelineConfig,
+    *,
+    split: str,
+    batch_size: int,
+    seed: int,
+    rank: int = 0,
+    world_size: int = 1,
+    pin_memory: bool = False,
+) -> Loader:
+    """Random crops in random order for `train`; every sample once, centre-cropped, for `val`.
+
+    The same settings and seed give the same samples with any engine and any number of workers.
+    """
+    train = split == "train"
+    plan = EpochPlan(len(source), batch_size, seed, train, rank, world_size)
+    dataset = BatchDataset(source, CropPlanner(data, train, seed), _maker(pipeline.engine))
+    return WorkerLoader(dataset, plan, pipeline, pin_memory)
+
+
+def _maker(engine: str) -> MakeImages:
+    """The engine's way from bytes to pixels; Pillow's needs no operator and so no compiler."""
+    if engine == "pillow":
+        from entry_point.data.pillow_images import pillow_images
+
+        return pillow_images
+    import custom_op
+
+    from entry_point.data.operator_images import operator_images
+
+    custom_op.load()  # once, before there are workers
+    return operator_images

@@ -1,0 +1,48 @@
+"""EXIF orientation: from the pixels as stored to the image as a person sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+# EXIF value -> (transpose, then flip top-bottom, then flip left-right) that makes it upright.
+_STEPS = {
+    1: (False, False, False),
+    2: (False, False, True),
+    3: (False, True, True),
+    4: (False, True, False),
+    5: (True, False, False),
+    6: (True, False, True),
+    7: (True, True, True),
+    8: (True, True, False),
+}
+
+
+def upright_size(height: int, width: int, orientation: int) -> tuple[int, int]:
+    """(height, width) after turning an image stored as height x width."""
+    return (width, height) if _STEPS[orientation][0] else (height, width)
+
+
+def stored_box(
+    box: Sequence[int], height: int, width: int, orientation: int
+) -> tuple[int, int, int, int]:
+    """The stored pixels under `box` of an upright image of `height` x `width`."""
+    transpose, flip_rows, flip_columns = _STEPS[orientation]
+    top, left, box_height, box_width = (int(side) for side in box)
+    if flip_rows:
+        top = height - top - box_height
+    if flip_columns:
+        left = width - left - box_width
+    if transpose:
+        return left, top, box_width, box_height
+    return top, left, box_height, box_width
+
+
+def upright(image: Tensor, orientation: int) -> Tensor:
+    """`image` (..., height, width) turned upright."""
+    transpose, flip_rows, flip_columns = _STEPS[orientation]
+    if transpose:
+        image = image.transpose(-2, -1)
+    dims = [dim for dim, flip in ((-2, flip_rows), (-1, flip_columns)) if flip]
+    return image.flip(dims) if dims else image
