@@ -2,7 +2,8 @@
 
 Standard library only, because it runs before anything is installed:
 ``python3 launch/environment.py job`` (what training needs) or ``... job dev`` (and what lint and
-the tests need). What is already there is left alone; a set-up that was killed is taken up again.
+the tests need); ``... launch`` and ``... launch-v3`` (one of SageMaker's two SDKs, which exclude
+each other) go into environments of their own. What is already there is left alone; a set-up that was killed is taken up again.
 """
 
 import fcntl
@@ -19,7 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-REQUIREMENTS = {"job": ("torch.txt", "job.txt"), "dev": ("dev.txt",), "bench": ("bench.txt",)}
+REQUIREMENTS = {
+    "job": ("torch.txt", "job.txt"),
+    "dev": ("dev.txt",),
+    "launch": ("launch.txt",),
+    "launch-v3": ("launch-v3.txt",),
+}
+ENVIRONMENTS = {"launch": ".venv-launch", "launch-v3": ".venv-launch-v3"}
 SUPPORTED = ((3, 10), (3, 13))
 
 # Installer -> (command, packages for the compiler, for the JPEG headers, for python -m venv).
@@ -167,33 +174,30 @@ def fingerprint(extra: str) -> str:
     return digest.hexdigest()
 
 
-def ensure_environment(venv: Path, extras: Sequence[str]) -> None:
-    """Create ``venv`` and install what of ``extras`` is not in it at the pinned versions."""
-    stamps = {extra: venv / f".{extra}-installed" for extra in extras}
-    wanted = {extra: fingerprint(extra) for extra in extras}
-    stale = [e for e in extras if not (stamps[e].is_file() and stamps[e].read_text() == wanted[e])]
-    if not stale:
+def ensure_environment(venv: Path, extra: str) -> None:
+    """Create ``venv`` if need be and install ``extra`` into it unless its pins are there."""
+    stamp = venv / f".{extra}-installed"
+    wanted = fingerprint(extra)
+    if stamp.is_file() and stamp.read_text() == wanted:
         return
     if not (venv / "bin" / "pip").exists():
         say(f"creating {venv.name} with Python {platform.python_version()}")
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
-    for extra in stale:
-        files = REQUIREMENTS[extra]
-        size = "; torch and its CUDA libraries are about 6 GB on disk" if extra == "job" else ""
-        say(f"installing requirements/{' and '.join(files)} into {venv.name}{size}")
-        started = time.monotonic()
-        pip = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--use-pep517"]
-        if not sys.stdout.isatty():
-            pip.append("--quiet")
-        pins = [a for name in files for a in ("-r", str(ROOT / "requirements" / name))]
-        done = subprocess.run([*pip, *pins])
-        if done.returncode:
-            raise SetupError(
-                f"pip, whose words are above, could not install {' and '.join(files)}. "
-                "Check the network and the free disk space, then run make again"
-            )
-        stamps[extra].write_text(wanted[extra])
-        say(f"installed in {time.monotonic() - started:.0f} s")
+    names = " and ".join(f"requirements/{name}" for name in REQUIREMENTS[extra])
+    size = "; torch and its CUDA libraries take about 6 GB" if extra == "job" else ""
+    say(f"installing {names} into {venv.name}{size}")
+    started = time.monotonic()
+    pip = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--use-pep517"]
+    if not sys.stdout.isatty():
+        pip.append("--quiet")
+    pins = [a for n in REQUIREMENTS[extra] for a in ("-r", str(ROOT / "requirements" / n))]
+    if subprocess.run([*pip, *pins]).returncode:
+        raise SetupError(
+            f"pip, whose words are above, could not install {names}. "
+            "Check the network and the free disk space, then run make again"
+        )
+    stamp.write_text(wanted)
+    say(f"installed in {time.monotonic() - started:.0f} s")
 
 
 def main(extras: Sequence[str]) -> int:
@@ -211,8 +215,14 @@ def main(extras: Sequence[str]) -> int:
                 f"{low[0]}.{low[1]} to {high[0]}.{high[1]}: make PYTHON=python3.12 ..."
             )
         with locked(ROOT / ".setup.lock"):
-            ensure_system_packages()
-            ensure_environment(ROOT / ".venv", extras)
+            if "job" in extras:
+                ensure_system_packages()
+            elif not has_venv():
+                raise SetupError(
+                    "Python's venv module is missing; run: sudo apt-get install python3-venv"
+                )
+            for extra in extras:
+                ensure_environment(ROOT / ENVIRONMENTS.get(extra, ".venv"), extra)
     except SetupError as error:
         sys.stderr.write(f"set-up: {error}\n")
         return 1

@@ -129,7 +129,7 @@ def test_a_ready_environment_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_
         raise AssertionError(f"started {arguments}")
 
     monkeypatch.setattr(subprocess, "run", unexpected)
-    environment.ensure_environment(tmp_path, ["job"])
+    environment.ensure_environment(tmp_path, "job")
 
 
 def test_an_unknown_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
