@@ -3,7 +3,8 @@
 Standard library only, because it runs before anything is installed:
 ``python3 launch/environment.py job`` (what training needs) or ``... job dev`` (and what lint and
 the tests need); ``... launch`` and ``... launch-v3`` (one of SageMaker's two SDKs, which exclude
-each other) go into environments of their own. What is already there is left alone; a set-up that was killed is taken up again.
+each other) go into environments of their own. What is already there is left alone; a set-up that
+was killed is taken up again.
 """
 
 import fcntl
