@@ -18,7 +18,7 @@ READY = $(if $(PYTHON),$(PYTHON),$(error no Python 3.10 to 3.13 found; install o
 PY := .venv/bin/python
 CODE := custom_op entry_point launch benchmarks tests
 
-.PHONY: help setup local-train test lint format clean
+.PHONY: help setup local-train image push docker-train test test-container lint format clean
 
 help: ## This list
 	@echo 'make TARGET [ARGS="hydra.overrides=..."]'
@@ -32,17 +32,32 @@ local-train: ## Train on this machine, from nothing: set-up, operator, demo data
 	@$(READY) job
 	@$(PY) -m launch.local $(ARGS)
 
+image: ## Build the training image: DEVICE=gpu, BASE_IMAGE=..., PREBUILD=1
+	@$(PYTHON) -m launch.image build
+
+push: ## Push the image, to ECR or to REGISTRY=localhost:5000
+	@$(READY) launch
+	@.venv-launch/bin/python -m launch.image push
+
+docker-train: ## Train in the image as SageMaker runs it: HOSTS=2, NETWORK=none
+	@$(PYTHON) -m launch.docker $(ARGS)
+
 test: ## All tests that need neither Docker nor a GPU
 	@$(READY) job dev
 	@$(PY) -m pytest $(ARGS)
 
-lint: ## ruff, mypy, clang-format, shellcheck
+test-container: ## The image and its launchers on a real engine (Linux, root)
+	@$(READY) job dev
+	@TEST_CONTAINER=1 $(PY) -m pytest tests/container $(ARGS)
+
+lint: ## ruff, mypy, clang-format, shellcheck, hadolint
 	@$(READY) job dev
 	$(PY) -m ruff check $(CODE)
 	$(PY) -m ruff format --check $(CODE)
 	$(PY) -m mypy $(CODE)
 	.venv/bin/clang-format --dry-run -Werror $$(git ls-files '*.cpp' '*.h')
 	.venv/bin/shellcheck .ci/run $$(git ls-files '*.sh')
+	.venv/bin/hadolint Dockerfile
 
 format: ## Put every file into the form that lint asks for
 	@$(READY) job dev
