@@ -1,0 +1,181 @@
+"""Compiles the operator on first use, in the environment that trains.
+
+Processes that start together take one lock: the first compiles into a temporary folder and
+publishes the result by one rename, the others load it. Nothing is ever published half-written, and
+the lock is the kernel's, so it ends with its holder: a killed build leaves a temporary folder that
+the next builder removes, and nothing to wait for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+
+from custom_op.toolchain import BuildError, Toolchain, find_toolchain
+
+logger = logging.getLogger(__name__)
+
+SOURCES = Path(__file__).with_name("csrc")
+_LIBRARY = "custom_op.so"
+_RECORD = "build.json"
+
+
+def build() -> tuple[Path, dict[str, Any]]:
+    """Returns the compiled library and the record of its build, compiling it if need be.
+
+    The cache is the folder `CUSTOM_OP_CACHE`, else `~/.cache/custom_op`, else one below the system's
+    temporary folder. A library that is found needs no write at all, so a read-only cache filled
+    beforehand works. Raises BuildError when there is nothing to compile with.
+    """
+    toolchain = find_toolchain()
+    key = build_key(toolchain)
+    folders = _cache_folders()
+    for folder in folders:
+        if (found := _read(folder / key)) is not None:
+            return found
+    folder = _first_writable(folders)
+    target = folder / key
+    with _locked(folder / f"{key}.lock", target):
+        if (found := _read(target)) is not None:
+            return found
+        _compile(toolchain, folder, target)
+    found = _read(target)
+    if found is None:
+        raise BuildError(f"{target} vanished while it was being built; build again")
+    return found
+
+
+def build_key(toolchain: Toolchain) -> str:
+    """Names everything that the compiled library depends on."""
+    digest = hashlib.sha256()
+    for path in sorted(SOURCES.iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for part in (torch.__version__, *toolchain.identity(), platform.machine(), _cpu()):
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()[:24]
+
+
+def _cpu() -> str:
+    """The instruction sets that `-march=native` sees: a cache may travel between hosts."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.exists():
+        return platform.processor()
+    lines = cpuinfo.read_text(errors="replace").splitlines()
+    wanted = ("model name", "flags", "Features", "CPU part", "CPU variant")
+    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
+
+
+def _cache_folders() -> list[Path]:
+    """Where a library may lie, in the order in which a new one is written."""
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    fallback = Path(tempfile.gettempdir()) / f"custom_op-{user}"
+    if named := os.environ.get("CUSTOM_OP_CACHE"):
+        return [Path(named).absolute(), fallback]
+    home = os.environ.get("XDG_CACHE_HOME") or (
+        f"{os.environ['HOME']}/.cache" if os.environ.get("HOME", "/") != "/" else None
+    )
+    return [Path(home).absolute() / "custom_op", fallback] if home else [fallback]
+
+
+def _first_writable(folders: list[Path]) -> Path:
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            logger.warning("custom_op: cannot write the cache %s: %s", folder, error.strerror)
+            continue
+        if folder is folders[-1] and hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
+            raise BuildError(f"{folder} belongs to another user; set CUSTOM_OP_CACHE to your own")
+        return folder
+    raise BuildError("no cache folder can be written; set CUSTOM_OP_CACHE to one that can")
+
+
+def _read(target: Path) -> tuple[Path, dict[str, Any]] | None:
+    try:
+        record: dict[str, Any] = json.loads((target / _RECORD).read_text())
+    except (OSError, ValueError):
+        return None
+    return target / _LIBRARY, record
+
+
+@contextlib.contextmanager
+def _locked(path: Path, target: Path) -> Iterator[None]:
+    """Holds the lock; says so when another process has it first."""
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0.1)
+    except Timeout:
+        logger.warning("custom_op: waiting for another process to build %s", target)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _compile(toolchain: Toolchain, folder: Path, target: Path) -> None:
+    """Compiles into a temporary folder beside `target`, then renames it. Holds the lock."""
+    for leftover in folder.glob(f"{target.name}.tmp*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    logger.info("custom_op: building %s", target)
+    started = time.perf_counter()
+    temporary = Path(tempfile.mkdtemp(prefix=f"{target.name}.tmp", dir=folder))
+    try:
+        _run_all(toolchain.compile_commands(sorted(SOURCES.glob("*.cpp")), temporary))
+        _run_all([toolchain.link_command(sorted(temporary.glob("*.o")), temporary / _LIBRARY)])
+        for intermediate in temporary.glob("*.o"):
+            intermediate.unlink()
+        seconds = round(time.perf_counter() - started, 3)
+        record = {**toolchain.record(), "torch": torch.__version__, "build_seconds": seconds}
+        (temporary / _RECORD).write_text(json.dumps(record, indent=2))
+        temporary.chmod(0o755)
+        shutil.rmtree(target, ignore_errors=True)
+        temporary.rename(target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    logger.info("custom_op: built in %.1f s", seconds)
+
+
+def _run_all(commands: list[list[str]]) -> None:
+    """Runs commands, as many at a time as there are cores. Raises BuildError on the first failure."""
+    waiting, running = list(commands), list[tuple[list[str], subprocess.Popen[str]]]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < (os.cpu_count() or 1):
+                command = waiting.pop(0)
+                running.append((command, _start(command)))
+            command, process = running.pop(0)
+            output, _ = process.communicate()
+            if process.returncode != 0:
+                raise BuildError(_explain(command, output))
+    finally:
+        for _, process in running:
+            process.kill()
+            process.communicate()
+
+
+def _start(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+
+
+def _explain(command: list[str], output: str) -> str:
+    last = "\n".join(output.strip().splitlines()[-15:])
+    return f"the operator did not compile. Command:\n{' '.join(command)}\nIts last lines:\n{last}"

@@ -1,0 +1,43 @@
+"""Loads the compiled operator into this process, once, and tells torch what it cannot see."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from typing import Any
+
+import torch
+
+from custom_op.build import build
+
+_lock = threading.Lock()
+
+
+def load() -> None:
+    """Builds the operator if need be and registers it as `torch.ops.custom_op`.
+
+    Every public function calls this first. Raises BuildError when it cannot be built here.
+    """
+    _load()
+
+
+def build_info() -> dict[str, Any]:
+    """What was built, where it lies, and the seconds its build and this process's load took."""
+    return dict(_load())
+
+
+def _load() -> dict[str, Any]:
+    with _lock:
+        return _load_once()
+
+
+@functools.cache
+def _load_once() -> dict[str, Any]:
+    started = time.perf_counter()
+    library, record = build()
+    torch.ops.load_library(library)
+    import custom_op.fakes  # noqa: F401 - registers shapes for operators that exist from here on
+
+    seconds = round(time.perf_counter() - started, 3)
+    return {"library": str(library), **record, "load_seconds": seconds}

@@ -1,0 +1,138 @@
+"""The C++ compiler and libjpeg-turbo's headers: found, named, or asked for with the fix."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+_ADVICE = (
+    "Install them with one of:\n"
+    "  Debian:        apt-get install g++ libjpeg62-turbo-dev\n"
+    "  Ubuntu:        apt-get install g++ libjpeg-turbo8-dev\n"
+    "  Amazon Linux:  dnf install gcc-c++ libjpeg-turbo-devel\n"
+    "  macOS:         xcode-select --install && brew install jpeg-turbo"
+)
+_NO_COMPILER = "no C++ compiler: neither $CXX nor c++, g++ or clang++ is on the PATH. "
+_NO_HEADER = "libjpeg-turbo's jpeglib.h cannot be used: "
+
+
+class BuildError(RuntimeError):
+    """The operator cannot be built here; the message says what is missing and how to get it."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """Everything a compile command is made of."""
+
+    compiler: str
+    compiler_version: str
+    libjpeg_version: str
+    compile_flags: tuple[str, ...]
+    link_flags: tuple[str, ...]
+
+    def identity(self) -> tuple[str, ...]:
+        return (self.compiler, self.compiler_version, self.libjpeg_version, *self.compile_flags,
+                *self.link_flags)  # fmt: skip
+
+    def record(self) -> dict[str, str]:
+        return {
+            "compiler": self.compiler_version.splitlines()[0],
+            "libjpeg_turbo": self.libjpeg_version,
+            "flags": " ".join(self.compile_flags),
+        }
+
+    def compile_commands(self, sources: list[Path], folder: Path) -> list[list[str]]:
+        # The slowest first, so that the last one to end is short.
+        ordered = sorted(sources, key=lambda source: source.stat().st_size, reverse=True)
+        return [
+            [self.compiler, *self.compile_flags, "-c", str(source), "-o"]
+            + [str(folder / f"{source.stem}.o")]
+            for source in ordered
+        ]
+
+    def link_command(self, objects: list[Path], library: Path) -> list[str]:
+        return [self.compiler, "-shared", *map(str, objects), "-o", str(library), *self.link_flags]
+
+
+def find_toolchain() -> Toolchain:
+    """Raises BuildError when the compiler or the headers are missing."""
+    compiler = _find_compiler()
+    include = [f"-I{path}" for path in _jpeg_folders("include")]
+    return Toolchain(
+        compiler=compiler,
+        compiler_version=_version(compiler),
+        libjpeg_version=_libjpeg_version(compiler, tuple(include)),
+        compile_flags=(
+            "-std=c++17", "-O3", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", *_native(compiler),
+            "-Wall", "-Wextra", "-Werror", "-isystem", f"{Path(torch.__file__).parent}/include",
+            *include,
+        ),
+        link_flags=_link_flags(),
+    )  # fmt: skip
+
+
+def _find_compiler() -> str:
+    if named := os.environ.get("CXX"):
+        if found := shutil.which(named):
+            return found
+        raise BuildError(f"CXX={named}: there is no such program. {_ADVICE}")
+    for name in ("c++", "g++", "clang++"):
+        if found := shutil.which(name):
+            return found
+    raise BuildError(_NO_COMPILER + _ADVICE)
+
+
+def _link_flags() -> tuple[str, ...]:
+    torch_libraries = f"{Path(torch.__file__).parent}/lib"
+    jpeg = [f"-L{path}" for path in _jpeg_folders("lib")]
+    return (f"-L{torch_libraries}", "-ltorch_cpu", *jpeg, "-ljpeg", "-pthread")
+
+
+def _jpeg_folders(kind: str) -> list[Path]:
+    """Homebrew keeps libjpeg-turbo outside the compiler's search path."""
+    if sys.platform != "darwin":
+        return []
+    roots = (Path("/opt/homebrew/opt/jpeg-turbo"), Path("/usr/local/opt/jpeg-turbo"))
+    return [root / kind for root in roots if (root / kind).is_dir()]
+
+
+def _run(command: list[str], text: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, input=text, capture_output=True, text=True, errors="replace")
+
+
+@functools.cache
+def _version(compiler: str) -> str:
+    done = _run([compiler, "--version"])
+    if done.returncode != 0:
+        raise BuildError(f"{compiler} --version failed: {done.stderr.strip()}. {_ADVICE}")
+    return done.stdout.strip()
+
+
+@functools.cache
+def _libjpeg_version(compiler: str, include: tuple[str, ...]) -> str:
+    program = "#include <cstdio>\n#include <jpeglib.h>\nversion: LIBJPEG_TURBO_VERSION\n"
+    done = _run([compiler, *include, "-E", "-P", "-x", "c++", "-"], program)
+    if done.returncode != 0:
+        lines = "\n".join(done.stderr.strip().splitlines()[-3:])
+        raise BuildError(f"{_NO_HEADER}{lines}\n{_ADVICE}")
+    found = re.search(r"^version: *([0-9][0-9. ]*)$", done.stdout, re.MULTILINE)
+    if found is None:
+        raise BuildError(f"{_NO_HEADER}it belongs to another libjpeg.\n{_ADVICE}")
+    return found.group(1).replace(" ", "")
+
+
+@functools.cache
+def _native(compiler: str) -> tuple[str, ...]:
+    """The cache is keyed by the CPU, so the code may be made for this one alone."""
+    for flag in ("-march=native", "-mcpu=native"):
+        if _run([compiler, flag, "-E", "-x", "c++", "-"]).returncode == 0:
+            return (flag,)
+    return ()
