@@ -1,0 +1,88 @@
+"""One readable message for every way in which a configuration can be wrong."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass
+
+from hydra.errors import MissingConfigException
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+    ValidationError,
+)
+
+
+class ConfigError(ValueError):
+    """What is wrong with the configuration: names the key, its value and what is allowed."""
+
+
+def check_choice(key: str, value: str, allowed: Sequence[str]) -> None:
+    """Raise ConfigError unless `value` is one of `allowed`."""
+    if value not in allowed:
+        raise ConfigError(
+            f"{key}={value}: must be one of {', '.join(allowed)}{near(value, allowed)}"
+        )
+
+
+def check_range(
+    key: str,
+    value: float,
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    above: float | None = None,
+) -> None:
+    """Raise ConfigError unless least <= value <= most (or value > above); NaN is never inside."""
+    if above is not None and not value > above:
+        raise ConfigError(f"{key}={value}: must be above {above:g}")
+    if least is not None and not value >= least:
+        raise ConfigError(f"{key}={value}: must be at least {least:g}")
+    if most is not None and not value <= most:
+        raise ConfigError(f"{key}={value}: must be at most {most:g}")
+
+
+def near(value: str, allowed: Iterable[str]) -> str:
+    """`; did you mean X?` for the likeliest slip of the pen, else nothing."""
+    match = difflib.get_close_matches(value, list(allowed), n=1)
+    return f"; did you mean {match[0]}?" if match else ""
+
+
+def explain(error: Exception, overrides: Sequence[str]) -> str:
+    """Turn an error of Hydra or OmegaConf into one message for the person who typed it."""
+    cause = next((e for e in _chain(error) if isinstance(e, OmegaConfBaseException)), None)
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        group, _, option = (error.missing_cfg_file or "").rpartition("/")
+        options = sorted(error.options)
+        return f"{group}={option}: must be one of {', '.join(options)}{near(option, options)}"
+    if isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
+        return _explain_unknown_key(cause, overrides)
+    if isinstance(cause, MissingMandatoryValue):
+        return f"{cause.full_key}: has no value; add {cause.full_key}=VALUE"
+    if isinstance(cause, ValidationError):
+        text = str(cause.msg or cause).splitlines()[0]
+        return f"{_typed(cause.full_key, overrides)}: {text}"
+    return " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+
+
+def _chain(error: BaseException | None) -> Iterable[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _explain_unknown_key(error: OmegaConfBaseException, overrides: Sequence[str]) -> str:
+    full_key = error.full_key or str(error.key)
+    schema = error.object_type
+    known = [f.name for f in fields(schema)] if is_dataclass(schema) else []
+    group = full_key.rpartition(".")[0]
+    allowed = f"; {group or 'the top level'} has {', '.join(known)}" if known else ""
+    return f"{_typed(full_key, overrides)}: no such key{allowed}{near(str(error.key), known)}"
+
+
+def _typed(key: str | None, overrides: Sequence[str]) -> str:
+    """The override that set `key`, as it was typed; else the key alone."""
+    return next((o for o in overrides if o.lstrip("+~").split("=")[0] == key), key or "")

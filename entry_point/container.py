@@ -1,0 +1,251 @@
+"""What a SageMaker training container runs: `python -m entry_point.container train [overrides]`.
+
+Reads the platform's JSON files, turns hyperparameters into Hydra overrides, starts the trainer
+(one process, or one `torchrun` per host), passes a request to stop on to it, and leaves the
+reason of a failure where the platform looks for it. The same program runs on the desk: `ML_ROOT`
+names another root than /opt/ml. It imports no torch, so that it is there at once and stays small.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from entry_point import exit_codes, hyperparameters
+from entry_point.config import TrainConfig, load_train_config
+from entry_point.config_errors import ConfigError
+from entry_point.failure import failure_text, write_failure
+from entry_point.run_folder import RunFolder, RunFolderError
+from entry_point.stop_file import STOP_FILE, STOPPED
+
+MASTER_PORT = 29400
+DNS_PATIENCE_S = 300.0
+# The platform kills 120 s after it asked to stop; the ranks get most of that.
+STOP_PATIENCE_S = 110.0
+
+
+class ContractError(RuntimeError):
+    """The platform's files do not say what they should; the message names the file."""
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """This host's place among the job's hosts."""
+
+    current: str = "localhost"
+    names: tuple[str, ...] = ("localhost",)
+    interface: str | None = None
+
+    @property
+    def rank(self) -> int:
+        """Hosts are numbered in the order the platform lists them; it sorts them as text."""
+        return self.names.index(self.current)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object, or an empty one where there is no file. Raises ContractError."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ContractError(f"{path}: not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise ContractError(f"{path}: must hold a JSON object, not {type(content).__name__}")
+    return content
+
+
+def read_hosts(contract: Path) -> Hosts:
+    """Who takes part, by resourceconfig.json; one host where there is no such file."""
+    path = contract / "resourceconfig.json"
+    content = read_json(path)
+    if not content:
+        return Hosts()
+    names, current = tuple(content.get("hosts", ())), content.get("current_host")
+    if not isinstance(current, str) or current not in names:
+        raise ContractError(f"{path}: current_host {current!r} is not among hosts {list(names)}")
+    return Hosts(current, names, content.get("network_interface_name"))
+
+
+def read_overrides(contract: Path) -> list[str]:
+    """Hydra overrides from hyperparameters.json. Raises ContractError."""
+    path = contract / "hyperparameters.json"
+    content = {key: str(value) for key, value in read_json(path).items()}
+    try:
+        return hyperparameters.decode(content)
+    except ValueError as error:
+        raise ContractError(f"{path}: {error}") from error
+
+
+def check_channels(run: RunFolder) -> None:
+    """Every channel that inputdataconfig.json promises must be a folder. Raises ContractError."""
+    path = run.contract / "inputdataconfig.json"
+    for channel in read_json(path):
+        if not (run.channels / channel).is_dir():
+            raise ContractError(
+                f"{path}: names channel {channel!r}, but {run.channels / channel} is missing"
+            )
+
+
+def ranks_on_this_host(config: TrainConfig) -> int:
+    """`trainer.nproc_per_host`, else one rank per GPU this process may use, else one."""
+    if config.trainer.nproc_per_host is not None:
+        return config.trainer.nproc_per_host
+    if config.trainer.device == "cpu":
+        return 1
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return max(1, len([name for name in visible.split(",") if name.strip()]))
+    devices = [p for p in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", p.name)]
+    return max(1, len(devices))
+
+
+def training_command(config: TrainConfig, hosts: Hosts, overrides: Sequence[str]) -> list[str]:
+    """The trainer alone, or under torchrun where there is more than one rank."""
+    ranks = ranks_on_this_host(config)
+    module = ["entry_point.train", *overrides]
+    if ranks * len(hosts.names) == 1:
+        return [sys.executable, "-m", *module]
+    rendezvous = (
+        ["--standalone"]
+        if len(hosts.names) == 1
+        else [
+            f"--nnodes={len(hosts.names)}",
+            f"--node-rank={hosts.rank}",
+            f"--master-addr={hosts.names[0]}",
+            f"--master-port={MASTER_PORT}",
+        ]
+    )
+    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
+    return [*torchrun, *rendezvous, "--max-restarts=0", "-m", *module]
+
+
+def wait_for_names(hosts: Hosts, patience: float = DNS_PATIENCE_S) -> None:
+    """Until every peer's name resolves: it may lag behind the hosts. Raises ContractError."""
+    deadline = time.monotonic() + patience
+    for name in hosts.names if len(hosts.names) > 1 else ():
+        while not _resolves(name):
+            if time.monotonic() > deadline:
+                raise ContractError(f"host {name} has no address after {patience:.0f} s of asking")
+            time.sleep(1)
+
+
+def _resolves(name: str) -> bool:
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return False
+    return True
+
+
+def child_environment(hosts: Hosts, run: RunFolder, stop_file: Path) -> dict[str, str]:
+    """The trainer's environment: the run folder, the way to stop it, the network to use."""
+    environment = {**os.environ, "ML_ROOT": str(run.root), STOP_FILE: str(stop_file)}
+    interfaces = {name for _, name in socket.if_nameindex()}
+    if len(hosts.names) > 1 and hosts.interface in interfaces:
+        environment.setdefault("NCCL_SOCKET_IFNAME", hosts.interface or "")
+        environment.setdefault("GLOO_SOCKET_IFNAME", hosts.interface or "")
+    return environment
+
+
+class Job:
+    """The trainer's process tree, and the signals that reach this process meanwhile."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], stop_file: Path) -> None:
+        self._stop_file = stop_file
+        self._stopping_since: float | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        # In a session of its own, so that Ctrl-C comes here alone and is passed on once.
+        self._process = subprocess.Popen(command, env=environment, start_new_session=True)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if self._stopping_since is None:
+            self._stopping_since = time.monotonic()
+            self._stop_file.touch()
+        else:
+            self._kill()  # asked twice: at once
+
+    def _kill(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """The trainer's return code. One that does not stop in time is killed."""
+        while True:
+            try:
+                return self._process.wait(timeout=1)
+            except subprocess.TimeoutExpired:
+                since = self._stopping_since
+                if since is not None and time.monotonic() - since > STOP_PATIENCE_S:
+                    self._kill()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the trainer said that it stopped as asked, its checkpoint safe."""
+        return self._stopping_since is not None and self._stop_file.read_text() == STOPPED
+
+
+def train(run: RunFolder, extra: Sequence[str]) -> int:
+    """Run the job; returns the exit code."""
+    overrides = [*read_overrides(run.contract), *extra]
+    hosts = read_hosts(run.contract)
+    check_channels(run)
+    config, _ = load_train_config(overrides)
+    command = training_command(config, hosts, overrides)
+    with tempfile.TemporaryDirectory(prefix="train-") as folder:
+        stop_file = Path(folder) / "stop"
+        wait_for_names(hosts)
+        job = Job(command, child_environment(hosts, run, stop_file), stop_file)
+        code = job.wait()
+        if code == exit_codes.STOPPED or (code == 0 and job.stopped):
+            return exit_codes.STOPPED
+    if code == 0:
+        return exit_codes.FINISHED
+    write_failure(run.failure, _death(code))
+    return code if code == exit_codes.USAGE else exit_codes.FAILED
+
+
+def _death(code: int) -> str:
+    """What to say of a trainer that could not say it itself."""
+    if code >= 0:
+        return f"the trainer ended with exit code {code} and left no reason; see the log"
+    name = signal.Signals(-code).name
+    hint = "; the host may have run out of memory" if -code == signal.SIGKILL else ""
+    return f"the trainer was killed by {name}{hint}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Command line: `train`, then Hydra overrides."""
+    if not arguments or arguments[0] != "train":
+        sys.stderr.write("usage: python -m entry_point.container train [Hydra overrides]\n")
+        return exit_codes.USAGE
+    run = None
+    try:
+        run = RunFolder.from_environment()
+        run.failure.unlink(missing_ok=True)
+        return train(run, arguments[1:])
+    except (ConfigError, ContractError, RunFolderError) as error:
+        sys.stderr.write(f"train: {error}\n")
+        if run is not None:
+            write_failure(run.failure, str(error))
+        return exit_codes.USAGE
+    except Exception as error:
+        if run is not None:
+            write_failure(run.failure, failure_text(error))
+        raise
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

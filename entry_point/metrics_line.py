@@ -1,0 +1,42 @@
+"""The log lines that carry numbers, and the regular expressions that read them back.
+
+One place defines both: the trainer prints these lines, SageMaker (and whoever reads
+CloudWatch) finds the numbers with `METRIC_REGEXES`. Standard library only, so that the
+launch side can import it without torch.
+"""
+
+from __future__ import annotations
+
+import math
+
+_NUMBER = r"([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
+
+METRICS: dict[str, str] = {
+    "epoch": "epoch",
+    "step": "step",
+    "train:loss": "loss",
+    "train:lr": "lr",
+    "train:images_per_s": "images_per_s",
+    "train:data_wait_pct": "data_wait_pct",
+    "validation:loss": "val_loss",
+    "validation:accuracy": "val_accuracy",
+    "validation:best_accuracy": "best_accuracy",
+}
+"""Metric name as SageMaker shows it -> key in the line."""
+
+METRIC_REGEXES: dict[str, str] = {
+    name: rf"(?:^|\s){key}={_NUMBER}(?:\s|$)" for name, key in METRICS.items()
+}
+"""Metric name -> regular expression with one group, the number. SageMaker takes at most 40
+expressions of at most 500 characters. NaN and infinity match none of them."""
+
+
+def format_metrics(values: dict[str, float | int]) -> str:
+    """`{"epoch": 1, "loss": 0.5}` -> `epoch=1 loss=0.5`: six significant digits, keys in order."""
+    return " ".join(f"{key}={_format(value)}" for key, value in values.items())
+
+
+def _format(value: float | int) -> str:
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:.6g}" if math.isfinite(value) else str(value)

@@ -1,0 +1,319 @@
+"""Train an image classifier: `python -m entry_point.train [Hydra overrides]`.
+
+Reads the configuration (`configs/train.yaml`), trains in the run folder (`ML_ROOT` or /opt/ml)
+and leaves model, metrics and plots there. Under torchrun every rank runs this. Ends with one of
+`entry_point.exit_codes`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from entry_point import exit_codes
+from entry_point.config import TrainConfig, load_train_config
+from entry_point.config_errors import ConfigError
+from entry_point.data import DataError, Loader, Source, build_loader, open_source
+from entry_point.failure import failure_text, write_failure
+from entry_point.run_folder import RunFolder, RunFolderError
+from entry_point.training.checkpoint import CheckpointWriter, check_identity
+from entry_point.training.console import EpochBar, make_console
+from entry_point.training.device_batches import DeviceBatch, Normalize, device_batches
+from entry_point.training.devices import Devices, join_devices
+from entry_point.training.evaluation import Evaluation, Stopped, evaluate
+from entry_point.training.interval import Interval
+from entry_point.training.learner import Learner
+from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
+from entry_point.training.metrics_log import MetricsLog
+from entry_point.training.model import count_parameters
+from entry_point.training.outputs import save_model
+from entry_point.training.plot import save_plot
+from entry_point.training.resume import load_on_all_ranks
+from entry_point.training.run_lock import run_lock
+from entry_point.training.stop import StopRequest
+from entry_point.training.summary import Totals, summary_lines
+
+logger = logging.getLogger(__name__)
+
+
+class Trainer:
+    """One rank's share of the job. It stands at (epoch, step): the next step to take."""
+
+    def __init__(self, config: TrainConfig, yaml: str, run: RunFolder, devices: Devices) -> None:
+        self.config, self.yaml, self.run, self.devices = config, yaml, run, devices
+        self.stop = StopRequest(devices.world_size)
+        self.bar = EpochBar(make_console(devices.is_first), devices.is_first)
+        self.train = open_source(config.data, "train", run.channels)
+        self.val = open_source(config.data, "val", run.channels)
+        self.classes = list(self.train.classes)
+        if self.classes != list(self.val.classes):
+            raise DataError(f"train has the classes {self.classes}, val {list(self.val.classes)}")
+        self.train_loader = self._loader(self.train, "train")
+        self.val_loader = self._loader(self.val, "val")
+        self.steps_per_epoch = self.train_loader.steps_per_epoch
+        self.normalize = Normalize(config.data.mean, config.data.std).to(devices.device)
+        self.learner = Learner(
+            config,
+            devices,
+            num_classes=len(self.classes),
+            steps_per_epoch=self.steps_per_epoch,
+            channels=run.channels,
+        )
+        self.epoch = self.step = 0
+        self.accuracy = self.best_accuracy = 0.0
+        self.interval = Interval.empty(devices.device)
+        self.guard, self.totals = LossGuard(), Totals()
+        earlier = self._resume() if config.trainer.resume else []
+        self.last_checkpoint = time.monotonic()
+        if devices.is_first:
+            run.create()
+            self.checkpoints = CheckpointWriter(run.checkpoints, config.trainer.keep_checkpoints)
+            self.metrics = MetricsLog(run.output_data / "metrics.jsonl", run.tensorboard, earlier)
+
+    def _loader(self, source: Source, split: str) -> Loader:
+        return build_loader(
+            source,
+            self.config.data,
+            self.config.pipeline,
+            split=split,
+            batch_size=self.config.trainer.batch_size // self.devices.world_size,
+            seed=self.config.trainer.seed,
+            rank=self.devices.rank,
+            world_size=self.devices.world_size,
+            pin_memory=self.devices.device.type == "cuda",
+        )
+
+    # -- the loop
+
+    def fit(self) -> bool:
+        """Train to the last epoch. False if the job was asked to stop before."""
+        self._announce()
+        while self.epoch < self.config.trainer.epochs:
+            if not self._train_epoch():
+                return False
+            if self._evaluation_is_due():
+                try:
+                    self._evaluate()
+                except Stopped:
+                    self._save_checkpoint()
+                    return False
+            self.epoch, self.step = self.epoch + 1, 0
+            best = self.accuracy > self.best_accuracy
+            self.best_accuracy = max(self.accuracy, self.best_accuracy)
+            self._save_checkpoint(best)
+        return True
+
+    def _train_epoch(self) -> bool:
+        """The rest of this epoch. False if it ended early with a checkpoint, on request."""
+        trainer = self.config.trainer
+        self.bar.start(f"epoch {self.epoch + 1}/{trainer.epochs}", self.steps_per_epoch, self.step)
+        self.interval.restart()
+        batches = self.train_loader.epoch(self.epoch, self.step)
+        on_device = device_batches(
+            batches, self.devices.device, self.normalize, trainer.channels_last
+        )
+        for batch in on_device:
+            self._train_step(batch)
+            self.step += 1
+            self.bar.advance()
+            if self.global_step % trainer.log_every_steps == 0 or self.step == self.steps_per_epoch:
+                self._log_interval()
+            stop, checkpoint = self.stop.agreed(self._checkpoint_is_due())
+            if stop or checkpoint:
+                self._save_checkpoint()
+            if stop:
+                self.bar.stop()
+                return False
+        self.bar.stop()
+        return True
+
+    def _train_step(self, batch: DeviceBatch) -> None:
+        loss = self.learner.loss(batch.images, batch.labels, self.global_step)
+        self.guard.watch(loss, self.epoch, self.step, batch.indices)
+        self.learner.update()
+        self.interval.add(loss, self.config.trainer.batch_size, batch.wait)
+
+    def _evaluate(self) -> Evaluation:
+        self.learner.synchronise_buffers()
+        result = evaluate(
+            self.learner.evaluated,
+            self.val_loader,
+            self.normalize,
+            self.devices,
+            classes=len(self.classes),
+            samples=len(self.val),
+            channels_last=self.config.trainer.channels_last,
+            stop=self.stop,
+        )
+        self.accuracy = result.accuracy
+        if self.devices.is_first:
+            self.metrics.add(
+                {
+                    "epoch": self.epoch,
+                    "step": self.global_step,
+                    "val_loss": round(result.loss, 6),
+                    "val_accuracy": round(result.accuracy, 6),
+                }
+            )
+        return result
+
+    @property
+    def global_step(self) -> int:
+        """Optimizer steps taken since the start of the run."""
+        return self.epoch * self.steps_per_epoch + self.step
+
+    def _evaluation_is_due(self) -> bool:
+        number, trainer = self.epoch + 1, self.config.trainer
+        return number % trainer.evaluate_every_epochs == 0 or number == trainer.epochs
+
+    def _log_interval(self) -> None:
+        record = self.interval.record(self.devices)
+        record = {"epoch": self.epoch, "step": self.global_step, **record, "lr": self.learner.lr}
+        self.totals.add(self.interval)
+        self.interval.reset()
+        if self.devices.is_first:
+            self.metrics.add(record)
+
+    # -- checkpoints
+
+    def _checkpoint_is_due(self) -> bool:
+        trainer = self.config.trainer
+        steps, minutes = trainer.checkpoint_every_steps, trainer.checkpoint_every_minutes
+        if steps is not None and self.global_step % steps == 0:
+            return True
+        waited = time.monotonic() - self.last_checkpoint
+        return self.devices.is_first and minutes is not None and waited > 60 * minutes
+
+    def _save_checkpoint(self, best: bool = False) -> None:
+        """A collective call; the first rank writes."""
+        self.guard.flush()
+        loss_sum = self.interval.total_loss(self.devices)
+        if self.devices.is_first:
+            state = {
+                "identity": self._identity(),
+                "epoch": self.epoch,
+                "step": self.step,
+                "accuracy": self.accuracy,
+                "best_accuracy": self.best_accuracy,
+                "interval": {"loss_sum": loss_sum, "steps": self.interval.steps},
+                "records": list(self.metrics.records),
+                **self.learner.state(),
+            }
+            self.checkpoints.save(state, self.global_step, best=best)
+        self.last_checkpoint = time.monotonic()
+
+    def _resume(self) -> list[dict[str, float | int]]:
+        """Go to where the newest checkpoint stands; returns the records logged until there."""
+        state = load_on_all_ranks(self.run.checkpoints, self.devices)
+        if state is None:
+            return []
+        check_identity(state["identity"], self._identity())
+        self.learner.load_state(state)
+        self.epoch, self.step = state["epoch"], state["step"]
+        self.accuracy, self.best_accuracy = state["accuracy"], state["best_accuracy"]
+        self.interval.steps = state["interval"]["steps"]
+        if self.devices.is_first:
+            self.interval.loss_sum += state["interval"]["loss_sum"] * self.devices.world_size
+        records: list[dict[str, float | int]] = state["records"]
+        return records
+
+    def _identity(self) -> dict[str, Any]:
+        """What must not change between a checkpoint and the run that goes on from it."""
+        optim = {f"optim.{key}": value for key, value in asdict(self.config.optim).items()}
+        return {
+            "model.name": self.config.model.name,
+            "classes": self.classes,
+            "training images": len(self.train),
+            "data.image_size": self.config.data.image_size,
+            "trainer.batch_size": self.config.trainer.batch_size,
+            "trainer.seed": self.config.trainer.seed,
+            **optim,
+        }
+
+    # -- what it says and leaves behind
+
+    def _announce(self) -> None:
+        trainer, data = self.config.trainer, self.config.data
+        lines = [
+            f"model    {self.config.model.name}, "
+            f"{count_parameters(self.learner.model):,} parameters",
+            f"data     {len(self.train):,} training and {len(self.val):,} validation images, "
+            f"{len(self.classes)} classes, {data.image_size} x {data.image_size} pixels",
+            f"pipeline {self.config.pipeline.engine}",
+            f"devices  {self.devices.describe()}",
+            f"plan     {trainer.epochs} epochs of {self.steps_per_epoch} steps of "
+            f"{trainer.batch_size} images, {self.config.optim.name}",
+            f"start    epoch {self.epoch}, step {self.step}; run folder {self.run.root}",
+        ]
+        for line in lines:
+            logger.info(line)
+
+    def finish(self) -> None:
+        """Write the outputs and close what is open."""
+        if self.devices.is_first:
+            save_model(self.run, self.learner.evaluated, self.classes, self.yaml)
+            title = f"{self.config.model.name}, validation accuracy {100 * self.accuracy:.2f} %"
+            save_plot(self.metrics.records, title, self.run.output_data / "summary.png")
+            self.checkpoints.wait()
+            for line in summary_lines(self.totals, self.accuracy, self.best_accuracy, self.run):
+                logger.info(line)
+
+    def close(self) -> None:
+        """Let go of the loaders, the checkpoint thread and the log."""
+        self.bar.stop()
+        self.train_loader.close()
+        self.val_loader.close()
+        if self.devices.is_first:
+            self.checkpoints.close()
+            self.metrics.close()
+
+
+def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Devices) -> int:
+    """Train in `run`; returns the exit code."""
+    trainer = Trainer(config, yaml, run, devices)
+    try:
+        finished = trainer.fit()
+        if finished:
+            trainer.finish()
+    except NonFiniteLossError as error:
+        keys = [trainer.train.key(int(index)) for index in error.indices]
+        raise RuntimeError(
+            f"{error}, on the samples {', '.join(keys)}; the checkpoints in {run.checkpoints} are "
+            "from before; lower optim.lr, or look at these images"
+        ) from error
+    finally:
+        trainer.close()
+    if not finished:
+        trainer.stop.confirm()
+        logger.info("stopped on request; the same command goes on from here")
+    return exit_codes.FINISHED if finished else exit_codes.STOPPED
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Command line: Hydra overrides."""
+    try:
+        config, yaml = load_train_config(arguments)
+        run = RunFolder.from_environment()
+    except (ConfigError, RunFolderError) as error:
+        sys.stderr.write(f"train: {error}\n")
+        return exit_codes.USAGE
+    try:
+        with join_devices(config.trainer) as devices, run_lock(run.root, devices.is_first):
+            code = run_training(config, yaml, run, devices)
+            return code
+    except (ConfigError, DataError, RunFolderError) as error:
+        sys.stderr.write(f"train: {error}\n")
+        write_failure(run.failure, str(error))
+        return exit_codes.USAGE
+    except Exception as error:
+        write_failure(run.failure, failure_text(error))
+        logger.exception("training failed")
+        return exit_codes.FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

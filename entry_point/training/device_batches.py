@@ -1,0 +1,92 @@
+"""Batches on the device: uint8 crosses the bus, normalisation happens on the other side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from entry_point.data import Batch
+
+
+class Normalize(torch.nn.Module):
+    """uint8 `(N, 3, S, S)` -> float `(x / 255 - mean) / std`, as one multiply and one add."""
+
+    scale: torch.Tensor
+    shift: torch.Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        mean_, std_ = torch.tensor(mean), torch.tensor(std)
+        self.register_buffer("scale", (1 / (255 * std_)).view(3, 1, 1))
+        self.register_buffer("shift", (-mean_ / std_).view(3, 1, 1))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return torch.addcmul(self.shift, images.to(self.scale.dtype), self.scale)
+
+
+@dataclass(frozen=True)
+class DeviceBatch:
+    """One batch, ready for the model."""
+
+    images: torch.Tensor
+    """float `(N, 3, S, S)`, normalised, on the device."""
+    labels: torch.Tensor
+    """int64 `(N,)`, on the device."""
+    indices: torch.Tensor
+    """int64 `(N,)`: the samples' numbers in their source, on the CPU."""
+    wait: float
+    """Seconds the training process stood still until this batch was there."""
+
+
+def device_batches(
+    batches: Iterable[Batch], device: torch.device, normalize: Normalize, channels_last: bool
+) -> Iterator[DeviceBatch]:
+    """Put a loader's batches on the device, one batch ahead of the step on a stream of its own."""
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
+    if device.type == "cuda":
+        yield from _copy_ahead(batches, device, normalize, memory_format)
+        return
+    for batch, wait in _timed(batches):
+        images = normalize(batch.images).contiguous(memory_format=memory_format)
+        yield DeviceBatch(images, batch.labels, batch.indices, wait)
+
+
+def _copy_ahead(
+    batches: Iterable[Batch],
+    device: torch.device,
+    normalize: Normalize,
+    memory_format: torch.memory_format,
+) -> Iterator[DeviceBatch]:
+    """Copy batch k+1 while step k computes. The copy's source slot is pinned by the loader."""
+    stream = torch.cuda.Stream(device)
+    ahead: DeviceBatch | None = None
+    for batch, wait in _timed(batches):
+        with torch.cuda.stream(stream):
+            images = batch.images.to(device, non_blocking=True)
+            labels = batch.labels.to(device, non_blocking=True)
+            images = normalize(images).contiguous(memory_format=memory_format)
+        copied = DeviceBatch(images, labels, batch.indices, wait)
+        if ahead is not None:
+            yield ahead
+        # The pinned slot may be refilled once the next batch is asked for.
+        stream.synchronize()
+        current = torch.cuda.current_stream(device)
+        current.wait_stream(stream)
+        for tensor in (images, labels):
+            tensor.record_stream(current)
+        ahead = copied
+    if ahead is not None:
+        yield ahead
+
+
+def _timed(batches: Iterable[Batch]) -> Iterator[tuple[Batch, float]]:
+    iterator = iter(batches)
+    while True:
+        start = time.perf_counter()
+        batch = next(iterator, None)
+        if batch is None:
+            return
+        yield batch, time.perf_counter() - start

@@ -1,0 +1,119 @@
+"""Which device this process trains on, in which precision, beside which other processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from entry_point.config import TrainerConfig
+from entry_point.config_errors import ConfigError
+
+# A peer that went away without closing its connections is noticed within this time.
+PEER_TIMEOUT = timedelta(minutes=10)
+
+
+@dataclass(frozen=True)
+class Devices:
+    """This process's place in the job. One process drives one device."""
+
+    device: torch.device
+    autocast_dtype: torch.dtype | None
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def precision(self) -> str:
+        return "bf16" if self.autocast_dtype is torch.bfloat16 else "fp32"
+
+    def autocast(self) -> torch.autocast:
+        """Autocast to bf16 where the job's precision is bf16, else a no-op."""
+        return torch.autocast(
+            self.device.type,
+            dtype=self.autocast_dtype or torch.bfloat16,
+            enabled=self.autocast_dtype is not None,
+        )
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum a tensor over all ranks, in place."""
+        if self.world_size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def describe(self) -> str:
+        name = (
+            torch.cuda.get_device_name(self.device)
+            if self.device.type == "cuda"
+            else f"CPU, {torch.get_num_threads()} threads"
+        )
+        return f"{self.world_size} x {name}, {self.precision}"
+
+
+@contextmanager
+def join_devices(config: TrainerConfig) -> Iterator[Devices]:
+    """Choose the device and, under torchrun, join the other ranks; leave them at the end.
+
+    Raises:
+        ConfigError: trainer.device=cuda without a CUDA device, or a batch the ranks cannot share.
+    """
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if config.batch_size % world_size:
+        raise ConfigError(
+            f"trainer.batch_size={config.batch_size}: must be a multiple of the "
+            f"{world_size} ranks that share it"
+        )
+    device = _choose_device(config.device, local_rank)
+    devices = Devices(
+        device,
+        _autocast_dtype(config.precision, device),
+        int(os.environ.get("RANK", "0")),
+        local_rank,
+        world_size,
+    )
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    _set_determinism(config.deterministic)
+    if world_size > 1:
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=PEER_TIMEOUT)
+    yield devices
+    if world_size > 1:
+        # Whoever leaves first would take the others' connections down.
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def _choose_device(wanted: str, local_rank: int) -> torch.device:
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if local_rank >= torch.cuda.device_count():
+        raise ConfigError(
+            f"trainer.device={wanted}: local rank {local_rank} needs a CUDA device of its own, "
+            f"this host shows {torch.cuda.device_count()}"
+        )
+    return torch.device("cuda", local_rank)
+
+
+def _autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+    if precision == "auto":
+        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        precision = "bf16" if has_bf16 else "fp32"
+    return torch.bfloat16 if precision == "bf16" else None
+
+
+def _set_determinism(deterministic: bool) -> None:
+    torch.backends.cudnn.benchmark = not deterministic
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)

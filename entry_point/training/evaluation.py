@@ -1,0 +1,114 @@
+"""One pass over the validation split: every sample counted once, on however many ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from entry_point.data import Loader
+from entry_point.training.device_batches import Normalize, device_batches
+from entry_point.training.devices import Devices
+from entry_point.training.stop import StopRequest
+
+WORST = 12
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A sample the model is most wrong about."""
+
+    index: int
+    label: int
+    predicted: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Totals over the whole validation split, the same on every rank."""
+
+    loss: float
+    accuracy: float
+    confusion: torch.Tensor
+    """int64 `(classes, classes)`, row the true class, column the predicted one."""
+    worst: list[Mistake]
+
+
+class Stopped(Exception):
+    """A stop was asked for; the evaluation's partial totals are worth nothing."""
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    loader: Loader,
+    normalize: Normalize,
+    devices: Devices,
+    *,
+    classes: int,
+    samples: int,
+    channels_last: bool,
+    stop: StopRequest,
+) -> Evaluation:
+    """Evaluate `model` (the bare module, not the DDP wrapper) over all ranks' shares.
+
+    Raises:
+        Stopped: on every rank, if any rank was asked to stop on the way.
+    """
+    model.eval()
+    # float64 on the CPU: sums that do not depend on how the ranks cut the split.
+    loss_sum = torch.zeros((), dtype=torch.float64)
+    confusion = torch.zeros(classes * classes, dtype=torch.int64)
+    seen: list[torch.Tensor] = []
+    for batch in device_batches(loader.epoch(0), devices.device, normalize, channels_last):
+        if stop.here:
+            break
+        with devices.autocast():
+            logits = model(batch.images)
+        losses = nn.functional.cross_entropy(logits.float(), batch.labels, reduction="none")
+        predicted = logits.argmax(1)
+        loss_sum += losses.double().sum().cpu()
+        pairs = (batch.labels * classes + predicted).cpu()
+        confusion += torch.bincount(pairs, minlength=classes * classes)
+        wrong = (predicted != batch.labels).cpu()
+        rows = [batch.indices, batch.labels.cpu(), predicted.cpu(), losses.double().cpu()]
+        seen.append(_worst(torch.stack([row.double() for row in rows], 1)[wrong]))
+    model.train()
+    if stop.agree_now():
+        raise Stopped
+    totals = torch.cat([loss_sum.view(1), confusion.double()]).to(_reduction_device(devices))
+    totals = devices.sum(totals).cpu()
+    counts = totals[1:].round().to(torch.int64).view(classes, classes)
+    if int(counts.sum()) != samples:
+        raise RuntimeError(f"evaluated {int(counts.sum())} samples of {samples}")
+    return Evaluation(
+        loss=float(totals[0]) / samples,
+        accuracy=float(counts.trace()) / samples,
+        confusion=counts,
+        worst=_gather_worst(torch.cat(seen) if seen else torch.empty(0, 4), devices),
+    )
+
+
+def _worst(rows: torch.Tensor) -> torch.Tensor:
+    """The WORST rows `(index, label, predicted, loss)` of highest loss."""
+    return rows[rows[:, 3].argsort(descending=True, stable=True)[:WORST]]
+
+
+def _gather_worst(rows: torch.Tensor, devices: Devices) -> list[Mistake]:
+    gathered: list[torch.Tensor] = [rows]
+    if devices.world_size > 1:
+        shares: list[torch.Tensor | None] = [None] * devices.world_size
+        dist.all_gather_object(shares, _worst(rows))
+        gathered = [share for share in shares if share is not None]
+    return [
+        Mistake(int(index), int(label), int(predicted), loss)
+        for index, label, predicted, loss in _worst(torch.cat(gathered)).tolist()
+    ]
+
+
+def _reduction_device(devices: Devices) -> torch.device:
+    """nccl reduces on the GPU, gloo on the CPU."""
+    return devices.device if devices.world_size > 1 else torch.device("cpu")

@@ -1,0 +1,152 @@
+"""The model and everything that changes it: optimizer, schedule, averaged weights, one step."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torchvision.transforms import v2
+
+from entry_point.config import OptimConfig, TrainConfig
+from entry_point.training.devices import Devices
+from entry_point.training.model import build_model
+from entry_point.training.optim import build_optimizer, build_schedule
+
+
+class Learner:
+    """A model in training on one rank.
+
+    Randomness inside a step (dropout, MixUp) is keyed by (seed, step, rank), so that a resumed
+    run draws what the undisturbed one would have drawn.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        devices: Devices,
+        *,
+        num_classes: int,
+        steps_per_epoch: int,
+        channels: Path,
+    ) -> None:
+        self._seed, self._optim, self._devices = config.trainer.seed, config.optim, devices
+        torch.manual_seed(config.trainer.seed)
+        model = build_model(config.model, num_classes, channels)
+        if config.model.sync_batchnorm and devices.world_size > 1:
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        if config.trainer.channels_last:
+            model = model.to(memory_format=torch.channels_last)
+        self.model = model.to(devices.device).train()
+        self.ema = _averaged(config.optim, self.model)
+        self.optimizer = build_optimizer(config.optim, self.model)
+        self.schedule = build_schedule(
+            config.optim, self.optimizer, steps_per_epoch, config.trainer.epochs
+        )
+        self._criterion = nn.CrossEntropyLoss(label_smoothing=config.optim.label_smoothing)
+        self._mix = _mixing(config.optim, num_classes)
+        self._forward = _wrapped(self.model, config.trainer.compile, devices)
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The weights that count: the averaged ones where there are any."""
+        return self.model if self.ema is None else self.ema.module
+
+    @property
+    def lr(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def loss(self, images: torch.Tensor, labels: torch.Tensor, step: int) -> torch.Tensor:
+        """Gradients of one batch's mean loss, in `optim.accumulate` pieces; returns that loss."""
+        torch.manual_seed(_step_seed(self._seed, step, self._devices.rank))
+        if self._mix is not None:
+            images, labels = self._mix(images, labels)
+        self.optimizer.zero_grad(set_to_none=True)
+        pieces = list(
+            zip(
+                images.chunk(self._optim.accumulate),
+                labels.chunk(self._optim.accumulate),
+                strict=True,
+            )
+        )
+        total = torch.zeros((), device=images.device)
+        for number, (some_images, some_labels) in enumerate(pieces, 1):
+            with self._synchronising(number == len(pieces)):
+                with self._devices.autocast():
+                    logits = self._forward(some_images)
+                share = len(some_images) / len(images)
+                loss = self._criterion(logits.float(), some_labels) * share
+                loss.backward()
+            total += loss.detach()
+        return total
+
+    def update(self) -> None:
+        """Let the gradients change the weights."""
+        if self._optim.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self._optim.clip_norm)
+        self.optimizer.step()
+        self.schedule.step()
+        if self.ema is not None:
+            self.ema.update_parameters(self.model)
+
+    def synchronise_buffers(self) -> None:
+        """Give every rank the first rank's batch statistics, which are the ones kept."""
+        if self._devices.world_size > 1:
+            for buffer in self.evaluated.buffers():
+                dist.broadcast(buffer, 0)
+
+    def state(self) -> dict[str, Any]:
+        """All that a later process needs to go on from here."""
+        return {
+            "model": self.model.state_dict(),
+            "ema": None if self.ema is None else self.ema.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` returned."""
+        self.model.load_state_dict(state["model"])
+        if self.ema is not None:
+            self.ema.load_state_dict(state["ema"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+
+    def _synchronising(self, last: bool) -> Any:
+        """Ranks exchange gradients once a batch, in its last piece."""
+        if isinstance(self._forward, DistributedDataParallel) and not last:
+            return self._forward.no_sync()
+        return nullcontext()
+
+
+def _averaged(optim: OptimConfig, model: nn.Module) -> AveragedModel | None:
+    if optim.ema_decay is None:
+        return None
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(optim.ema_decay))
+
+
+def _mixing(optim: OptimConfig, num_classes: int) -> v2.Transform | None:
+    mixes: list[v2.Transform] = []
+    if optim.mixup_alpha:
+        mixes.append(v2.MixUp(alpha=optim.mixup_alpha, num_classes=num_classes))
+    if optim.cutmix_alpha:
+        mixes.append(v2.CutMix(alpha=optim.cutmix_alpha, num_classes=num_classes))
+    return v2.RandomChoice(mixes) if mixes else None
+
+
+def _wrapped(model: nn.Module, compiled: bool, devices: Devices) -> nn.Module:
+    forward: nn.Module = torch.compile(model) if compiled else model  # type: ignore[assignment]
+    if devices.world_size == 1:
+        return forward
+    ids = [devices.device] if devices.device.type == "cuda" else None
+    return DistributedDataParallel(forward, device_ids=ids)
+
+
+def _step_seed(seed: int, step: int, rank: int) -> int:
+    """Distinct for every (seed, step, rank) that occurs: seed < 2^31, rank < 2^12."""
+    return (seed << 32) ^ (step << 12) ^ rank

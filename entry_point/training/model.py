@@ -1,0 +1,82 @@
+"""Any classification model of torchvision, from scratch or from a local state dict."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import torch
+import torchvision
+from torch import nn
+
+from entry_point.config import ModelConfig
+from entry_point.config_errors import ConfigError, near
+
+logger = logging.getLogger(__name__)
+
+WEIGHT_SUFFIXES = (".pt", ".pth")
+
+
+def build_model(config: ModelConfig, num_classes: int, channels: Path | None = None) -> nn.Module:
+    """Build the model `(N, 3, S, S) float -> (N, num_classes) logits`.
+
+    Raises:
+        ConfigError: torchvision has no classification model of that name, or `model.weights`
+            is not there or does not fit.
+    """
+    known = torchvision.models.list_models(module=torchvision.models)
+    if config.name not in known:
+        raise ConfigError(
+            f"model.name={config.name}: torchvision {torchvision.__version__} has no such "
+            f"classification model{near(config.name, known)}; it has {', '.join(known)}"
+        )
+    model: nn.Module = torchvision.models.get_model(
+        config.name, weights=None, num_classes=num_classes
+    )
+    if config.weights is not None:
+        _load_weights(model, find_weights(config.weights, channels))
+    return model
+
+
+def find_weights(weights: str, channels: Path | None) -> Path:
+    """The file that `model.weights` means: a path, or the only weights file of a channel."""
+    path = Path(weights)
+    if path.is_file():
+        return path
+    folder = path if path.is_dir() else (channels or Path()) / weights
+    found = sorted(p for p in folder.glob("*") if p.suffix in WEIGHT_SUFFIXES)
+    if len(found) == 1:
+        return found[0]
+    raise ConfigError(
+        f"model.weights={weights}: must be a file, or a folder or channel with exactly one of "
+        f"{', '.join('*' + s for s in WEIGHT_SUFFIXES)}; found {len(found)} in {folder}"
+    )
+
+
+def _load_weights(model: nn.Module, path: Path) -> None:
+    """Load what fits; a classifier of another size stays as initialised, all else must match."""
+    state = _read_state_dict(path)
+    own = model.state_dict()
+    head = [key for key in own if key in state and own[key].shape != state[key].shape]
+    if len(head) == len(own) or any(own[key].dim() > 2 for key in head):
+        raise ConfigError(f"model.weights={path}: these are weights of another model")
+    for key in head:
+        del state[key]
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    left = [key for key in missing if key not in head]
+    if left or unexpected:
+        raise ConfigError(
+            f"model.weights={path}: does not fit the model; missing {left[:3]}, "
+            f"unexpected {unexpected[:3]}"
+        )
+    logger.info("weights from %s%s", path, f", except {', '.join(head)}" if head else "")
+
+
+def _read_state_dict(path: Path) -> dict[str, torch.Tensor]:
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    return state.get("model", state) if isinstance(state, dict) else state
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Number of trainable values."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)

@@ -1,0 +1,78 @@
+"""A request to stop, and all ranks' agreement on the step after which they do.
+
+The request is a signal to this process (SIGTERM from the platform, SIGINT from Ctrl-C), or a
+file that `entry_point.container` creates when the signal reaches it instead.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from types import FrameType
+
+import torch
+import torch.distributed as dist
+
+from entry_point.stop_file import STOP_FILE, STOPPED
+
+
+class StopRequest:
+    """Whether this job has been asked to stop. Signals are caught from construction on."""
+
+    def __init__(self, world_size: int = 1) -> None:
+        self._signalled = False
+        name = os.environ.get(STOP_FILE)
+        self._file = Path(name) if name else None
+        # A group of its own on the CPU: asking must not wait for the device.
+        self._group: dist.ProcessGroup | None = None
+        if world_size > 1:
+            group = dist.new_group(backend="gloo")
+            assert isinstance(group, dist.ProcessGroup)
+            self._group = group
+        self._vote: torch.Tensor | None = None
+        self._pending: dist.Work | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._signalled and number == signal.SIGINT:
+            raise KeyboardInterrupt  # a second Ctrl-C means: at once
+        self._signalled = True
+
+    def confirm(self) -> None:
+        """Tell whoever asked by file that the job has stopped."""
+        if self._file is not None and self._file.exists():
+            self._file.write_text(STOPPED)
+
+    @property
+    def here(self) -> bool:
+        """Whether this process knows of a request; other ranks may not know yet."""
+        return self._signalled or (self._file is not None and self._file.exists())
+
+    def agreed(self, checkpoint: bool) -> tuple[bool, bool]:
+        """Whether all ranks stop now, and whether any wants a checkpoint: the same answers on
+        every rank for the same call.
+
+        Each call reads the votes cast in the call before, which have travelled during the step
+        in between, so that nobody waits.
+        """
+        if self._group is None:
+            return self.here, checkpoint
+        stop, wanted = False, False
+        if self._pending is not None and self._vote is not None:
+            self._pending.wait()
+            stop, wanted = (bool(vote) for vote in self._vote.tolist())
+        self._vote = torch.tensor([int(self.here), int(checkpoint)], dtype=torch.int32)
+        self._pending = dist.all_reduce(
+            self._vote, op=dist.ReduceOp.MAX, group=self._group, async_op=True
+        )
+        return stop, wanted
+
+    def agree_now(self) -> bool:
+        """Whether any rank was asked to stop, as of this call: waits for the slowest rank."""
+        if self._group is None:
+            return self.here
+        vote = torch.tensor([int(self.here)], dtype=torch.int32)
+        dist.all_reduce(vote, op=dist.ReduceOp.MAX, group=self._group)
+        return bool(vote.item())
