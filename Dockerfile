@@ -1,0 +1,53 @@
+# The training image: one of AWS's Deep Learning Containers, or any base with Python and torch,
+# plus what the operator compiles with, the job's Python packages, and this project's code.
+#
+# docker build [--build-arg DEVICE=gpu] [--build-arg BASE_IMAGE=...] [--build-arg PREBUILD=1] .
+ARG DEVICE=cpu
+ARG BASE_IMAGE=${DEVICE}
+
+FROM public.ecr.aws/deep-learning-containers/pytorch:2.13-cpu-amzn2023-sagemaker AS cpu
+FROM public.ecr.aws/deep-learning-containers/pytorch:2.13-cu133-amzn2023-sagemaker AS gpu
+
+FROM ${BASE_IMAGE}
+RUN --mount=type=bind,source=launch/image_build,target=/build \
+    sh /build/system_packages.sh
+
+RUN --mount=type=bind,source=launch/image_build,target=/build \
+    --mount=type=bind,source=requirements,target=/requirements \
+    python /build/python_packages.py /requirements/job.in /requirements/job.txt
+
+# /opt/ml belongs to SageMaker, so the code lives elsewhere. HOME and USER make a uid that
+# /etc/passwd does not know an ordinary one; /tmp is writable even when the root is not.
+ENV PYTHONPATH=/opt/program \
+    PYTHONUNBUFFERED=1 \
+    HOME=/tmp \
+    USER=job \
+    DEMO_DATA=/tmp/data/demo \
+    OPT_OUT_TRACKING=true
+
+# The modes of the checkout depend on its owner's umask; these do not.
+COPY --chmod=0755 configs/ /opt/program/configs/
+COPY --chmod=0755 custom_op/ /opt/program/custom_op/
+COPY --chmod=0755 entry_point/ /opt/program/entry_point/
+WORKDIR /opt/program
+
+# The operator is compiled where it runs, at job start. PREBUILD=1 does it here as well: a job on
+# the same kind of processor then loads it at once, and on any other it compiles its own.
+ARG PREBUILD=
+ENV CUSTOM_OP_CACHE=/opt/custom_op_cache
+RUN python -m compileall -q /opt/program \
+    && mkdir -m 1777 "${CUSTOM_OP_CACHE}" \
+    && if [ -n "${PREBUILD}" ]; then \
+         python -c 'import custom_op; custom_op.load()' && chmod -R a+rX "${CUSTOM_OP_CACHE}"; \
+       fi
+
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="managed-training-template" \
+      org.opencontainers.image.licenses="MIT" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+
+# Exec form: the job is the first process of the container and receives SIGTERM itself.
+ENTRYPOINT ["python", "-m", "entry_point.container"]
+CMD ["env"]

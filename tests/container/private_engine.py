@@ -1,0 +1,141 @@
+"""A Docker engine for the tests: the one that runs here, or a private one that is stopped again."""
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+# dockerd needs iptables for the names on a job's network; the others make the base and a registry.
+PACKAGES = ("docker.io", "iptables", "mmdebstrap", "docker-registry")
+# Apart from docker.io only in newer releases of Debian and Ubuntu.
+OPTIONAL_PACKAGES = ("docker-cli", "docker-buildx")
+PROGRAMS = ("docker", "dockerd", "mmdebstrap", "docker-registry", "iptables")
+START_SECONDS = 60
+
+
+class MissingPart(Exception):
+    """What the machine lacks for these tests, and what to do."""
+
+
+def cache_folder() -> Path:
+    """Where the private engine keeps its images, so that a second run need not make the base."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "managed-training-template" / "container-tests"
+
+
+def is_installed(package: str) -> bool:
+    query = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package]
+    return subprocess.run(query, capture_output=True, text=True).stdout == "installed"
+
+
+def ensure_packages() -> None:
+    """Install what is missing from Debian; raises MissingPart where that cannot be done."""
+    missing = [program for program in PROGRAMS if not find_program(program)]
+    if not missing:
+        return
+    if not shutil.which("apt-get") or os.geteuid() != 0:
+        raise MissingPart(
+            f"these programs are missing: {', '.join(missing)}; as root on Debian or Ubuntu this "
+            f"installs them by itself, elsewhere install what brings {', '.join(PACKAGES)}"
+        )
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    apt = ["apt-get", "-oDPkg::Lock::Timeout=300", "-qq"]
+    subprocess.run([*apt, "update"], env=environment, check=True)
+    known = [p for p in OPTIONAL_PACKAGES if is_in_apt(p)]
+    wanted = [p for p in (*PACKAGES, *known) if not is_installed(p)]
+    install = [*apt, "install", "-y", "--no-install-recommends", *wanted]
+    done = subprocess.run(install, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise MissingPart(f"{' '.join(install)} failed: {done.stderr.strip()[-400:]}")
+
+
+def is_in_apt(package: str) -> bool:
+    policy = subprocess.run(["apt-cache", "policy", package], capture_output=True, text=True)
+    return "Candidate: " in policy.stdout and "Candidate: (none)" not in policy.stdout
+
+
+def find_program(name: str) -> str | None:
+    """Path of a program; an ordinary PATH may lack the sbin folders."""
+    return shutil.which(name, path=f"{os.environ['PATH']}:/usr/local/sbin:/usr/sbin:/sbin")
+
+
+def docker_command() -> str:
+    """A docker command line that can use BuildKit; raises MissingPart if there is none."""
+    for candidate in (shutil.which("docker"), "/usr/bin/docker"):
+        if candidate and Path(candidate).exists() and has_buildkit(candidate):
+            return candidate
+    raise MissingPart("no docker command with BuildKit: install docker-buildx beside docker")
+
+
+def has_buildkit(docker: str) -> bool:
+    """Whether ``docker build`` uses BuildKit: built in up to 22, a plug-in from 23 on."""
+    words = subprocess.run([docker, "--version"], capture_output=True, text=True).stdout.split()
+    if int(words[2].split(".")[0]) < 23:
+        return True
+    return subprocess.run([docker, "buildx", "version"], capture_output=True).returncode == 0
+
+
+def answers(docker: str, host: str | None = None) -> bool:
+    """Whether a daemon answers, at ``host`` or where the environment says."""
+    environment = {**os.environ, **({"DOCKER_HOST": host} if host else {})}
+    return subprocess.run([docker, "version"], capture_output=True, env=environment).returncode == 0
+
+
+@contextmanager
+def running_engine(docker: str) -> Iterator[str | None]:
+    """Yield the DOCKER_HOST to use: None for an engine that runs here already."""
+    if answers(docker):
+        yield None
+        return
+    if os.geteuid() != 0:
+        raise MissingPart("no Docker engine answers, and only root can start one: run as root")
+    if Path("/sys/class/net/docker0").exists():
+        # A private engine without a bridge of its own would remove that of another.
+        raise MissingPart("another engine has been here (docker0 exists): start it, then try again")
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with daemon(docker, engine_arguments(folder), folder / "dockerd.log", folder) as host:
+        yield host
+
+
+def engine_arguments(folder: Path) -> list[str]:
+    """``dockerd`` without a default bridge and without rules of its own in the machine's filter."""
+    return [
+        f"--data-root={folder}/data",
+        f"--exec-root={folder}/run",
+        f"--pidfile={folder}/pid",
+        f"--host=unix://{folder}/socket",
+        "--bridge=none",
+        "--iptables=false",
+        "--ip6tables=false",
+        "--ip-forward=false",
+    ]
+
+
+@contextmanager
+def daemon(docker: str, arguments: Sequence[str], log: Path, folder: Path) -> Iterator[str]:
+    """Run dockerd until the end of the block; raises MissingPart if it does not come up."""
+    host = f"unix://{folder}/socket"
+    program = find_program("dockerd") or "dockerd"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [program, *arguments],
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"},
+            # Ctrl-C must reach the tests first: they stop the engine when they are done.
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not answers(docker, host):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise MissingPart(f"dockerd did not start: {log.read_text()[-400:]}")
+            time.sleep(0.2)
+        yield host
+    finally:
+        process.terminate()
+        process.wait(60)
