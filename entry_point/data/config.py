@@ -18,7 +18,7 @@ class DemoConfig:
 
     seed: int = 0
     """Everything drawn follows from it."""
-    train_images: int = 1600
+    train_images: int = 1200
     """Images in the train split, spread evenly over the ten classes."""
     val_images: int = 300
     """Images in the val split."""
@@ -51,6 +51,11 @@ class DataConfig:
     """Per channel, on the 0..1 scale; subtracted on the device."""
     std: list[float] = field(default_factory=lambda: [0.229, 0.224, 0.225])
     """Per channel, on the 0..1 scale; divided by on the device."""
+    on_error: str = "raise"
+    """A damaged image: raise stops the job; skip trains on the next sample instead (validation
+    leaves it out), lists it, and stops above max_bad_fraction."""
+    max_bad_fraction: float = 0.01
+    """With on_error=skip: the largest share of an epoch's samples that may be damaged."""
     demo: DemoConfig = field(default_factory=DemoConfig)
 
     def __post_init__(self) -> None:
@@ -64,6 +69,8 @@ class DataConfig:
         check_range("data.hflip", self.hflip, 0.0, 1.0)
         _check_channels("data.mean", self.mean)
         _check_channels("data.std", self.std)
+        check_choice("data.on_error", self.on_error, ("raise", "skip"))
+        check_range("data.max_bad_fraction", self.max_bad_fraction, 0.0, 1.0)
         for value in self.std:
             check_range("data.std", value, above=0.0)
 

@@ -20,7 +20,7 @@ from entry_point.data.philox import philox
 
 HEIGHT, WIDTH, QUALITY = 533, 800, 90
 _FIELD_SIDE = 1024
-_FIELDS = 6
+_FIELDS = 3
 _BEND_PIXELS = 5
 _PICTURE_STREAM, _FIELD_STREAM = 11, 12
 
@@ -55,10 +55,9 @@ def _pattern(label: int, rng: np.random.Generator, seed: int) -> Plane:
 
 def _paint(pattern: Plane, rng: np.random.Generator, seed: int) -> NDArray[np.uint8]:
     """Two random colours mixed by the pattern, with detail of all sizes on top."""
-    sign = rng.choice([-1.0, 1.0])
-    middle = rng.uniform(90, 165, size=3)
-    contrast = rng.uniform(22, 45) * sign
-    tint = rng.uniform(0.5, 1.5, size=3)
+    middle = rng.uniform(90, 165, size=3).tolist()
+    contrast = float(rng.uniform(22, 45) * rng.choice([-1, 1]))
+    tint = rng.uniform(0.5, 1.5, size=3).tolist()
     light = 12 * _detail(rng, seed)
     picture = np.empty((HEIGHT, WIDTH, 3), dtype=np.float32)
     for channel in range(3):

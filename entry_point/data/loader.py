@@ -9,11 +9,12 @@ from typing import Protocol
 from entry_point.data.batch import Batch
 from entry_point.data.config import DataConfig, PipelineConfig
 from entry_point.data.crops import CropPlanner
+from entry_point.data.damage import BatchMaker, MakeImages
 from entry_point.data.demo import ensure_demo
 from entry_point.data.folder import SPLITS, FolderSource
 from entry_point.data.sampling import EpochPlan
 from entry_point.data.source import Source
-from entry_point.data.workers import BatchDataset, MakeImages, WorkerLoader
+from entry_point.data.workers import WorkerLoader
 
 CHANNEL = "training"
 
@@ -56,8 +57,8 @@ def build_loader(
     """
     train = split == "train"
     plan = EpochPlan(len(source), batch_size, seed, train, rank, world_size)
-    dataset = BatchDataset(source, CropPlanner(data, train, seed), _maker(pipeline.engine))
-    return WorkerLoader(dataset, plan, pipeline, pin_memory)
+    make_batch = BatchMaker(source, CropPlanner(data, train, seed), _maker(pipeline.engine))
+    return WorkerLoader(make_batch, plan, data, pipeline, pin_memory)
 
 
 def _maker(engine: str) -> MakeImages:
@@ -67,7 +68,6 @@ def _maker(engine: str) -> MakeImages:
 
         return pillow_images
     import custom_op
-
     from entry_point.data.operator_images import operator_images
 
     custom_op.load()  # once, before there are workers

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from custom_op import decode_and_crop_jpeg, jpeg_orientation, jpeg_size
 from numpy.typing import NDArray
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 
+from custom_op import JpegError, decode_and_crop_jpeg, jpeg_orientation, jpeg_size
 from entry_point.data.batch import empty_images
 from entry_point.data.crops import CropPlanner
 from entry_point.data.orientation import stored_box, upright, upright_size
@@ -16,18 +16,35 @@ from entry_point.data.source import Source
 
 def operator_images(
     source: Source, planner: CropPlanner, epoch: int, indices: NDArray[np.int64]
-) -> Tensor:
-    """The samples' pixels: uint8 (N, 3, image_size, image_size), channels_last."""
+) -> tuple[Tensor, dict[int, str]]:
+    """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
     side = planner.data.image_size
+    damage: dict[int, str] = {}
     files = [source.read(int(index)) for index in indices]
-    turns = [jpeg_orientation(file) for file in files]
-    stored = [jpeg_size(file) for file in files]
-    sizes = [upright_size(*size, turn) for size, turn in zip(stored, turns, strict=True)]
-    heights, widths = np.array(sizes).T
+    headers = [_header(file, damage, i) for i, file in enumerate(files)]
+    heights, widths = np.array([header[:2] for header in headers]).T
     boxes, flips = planner.plan(epoch, indices, heights, widths)
     images = empty_images(len(files), side)
-    for i, (file, turn) in enumerate(zip(files, turns, strict=True)):
-        crop = decode_and_crop_jpeg(file, *stored_box(boxes[i].tolist(), *sizes[i], turn))
-        sample = functional.resize(upright(crop, turn), [side, side], antialias=True)
+    for i, (file, (height, width, turn)) in enumerate(zip(files, headers, strict=True)):
+        if i in damage:
+            continue
+        box = stored_box(boxes[i].tolist(), height, width, turn)
+        try:
+            crop = upright(decode_and_crop_jpeg(file, *box), turn)
+        except JpegError as error:
+            damage[i] = str(error)
+            continue
+        sample = functional.resize(crop, [side, side], antialias=True)
         images[i] = functional.hflip(sample) if flips[i] else sample
-    return images
+    return images, damage
+
+
+def _header(file: Tensor, damage: dict[int, str], place: int) -> tuple[int, int, int]:
+    """Upright height and width, and the orientation; 1 x 1 for a file without a readable header."""
+    try:
+        turn = jpeg_orientation(file)
+        height, width = jpeg_size(file)
+    except JpegError as error:
+        damage[place] = str(error)
+        return 1, 1, 1
+    return (*upright_size(height, width, turn), turn)

@@ -15,26 +15,35 @@ from entry_point.data.batch import empty_images
 from entry_point.data.crops import CropPlanner
 from entry_point.data.source import Source
 
+_ERRORS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+"""What Pillow raises for files it cannot read."""
+
 
 def pillow_images(
     source: Source, planner: CropPlanner, epoch: int, indices: NDArray[np.int64]
-) -> Tensor:
-    """The samples' pixels: uint8 (N, 3, image_size, image_size), channels_last."""
-    size = planner.data.image_size
-    photos = [_open(source, int(index)) for index in indices]
+) -> tuple[Tensor, dict[int, str]]:
+    """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
+    side = planner.data.image_size
+    damage: dict[int, str] = {}
+    photos = [_open(source, int(index), damage, i) for i, index in enumerate(indices)]
     widths, heights = np.array([photo.size for photo in photos]).T
     boxes, flips = planner.plan(epoch, indices, heights, widths)
-    images = empty_images(len(photos), size)
+    images = empty_images(len(photos), side)
     for i, photo in enumerate(photos):
         sample = functional.resized_crop(
-            photo, *boxes[i].tolist(), [size, size], InterpolationMode.BILINEAR
+            photo, *boxes[i].tolist(), [side, side], InterpolationMode.BILINEAR
         )
         if flips[i]:
             sample = functional.hflip(sample)
         images[i] = functional.pil_to_tensor(sample)
-    return images
+    return images, damage
 
 
-def _open(source: Source, index: int) -> Image.Image:
-    data = io.BytesIO(source.read(index).numpy().data)
-    return ImageOps.exif_transpose(Image.open(data)).convert("RGB")
+def _open(source: Source, index: int, damage: dict[int, str], place: int) -> Image.Image:
+    """The whole upright image; a black pixel for one that cannot be decoded."""
+    try:
+        image = Image.open(io.BytesIO(source.read(index).numpy().data))
+        return ImageOps.exif_transpose(image).convert("RGB")
+    except _ERRORS as error:
+        damage[place] = str(error)
+        return Image.new("RGB", (1, 1))

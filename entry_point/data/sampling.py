@@ -39,11 +39,17 @@ class EpochPlan:
             )
 
     @property
+    def samples_per_epoch(self) -> int:
+        """Samples of this rank."""
+        if self.train:
+            return self.steps_per_epoch * self.batch_size
+        return len(range(self.rank, self.count, self.world_size))
+
+    @property
     def steps_per_epoch(self) -> int:
         if self.train:
             return self.count // (self.batch_size * self.world_size)
-        own = len(range(self.rank, self.count, self.world_size))
-        return -(-own // self.batch_size)
+        return -(-self.samples_per_epoch // self.batch_size)
 
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[NDArray[np.int64]]:
         """Sample indices, int64 (batch,), of every step from `start_step` on."""

@@ -3,41 +3,30 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from entry_point.data.batch import Batch
-from entry_point.data.config import PipelineConfig
-from entry_point.data.crops import CropPlanner
+from entry_point.data.config import DataConfig, PipelineConfig
+from entry_point.data.damage import BatchMaker, DamageCount
 from entry_point.data.sampling import EpochPlan
-from entry_point.data.source import Source
 
 Request = tuple[int, NDArray[np.int64]]
 """Epoch and sample indices of one batch."""
-MakeImages = Callable[[Source, CropPlanner, int, NDArray[np.int64]], Tensor]
 
 
 @dataclass(frozen=True)
-class BatchDataset(Dataset[Batch]):
+class _Batches(Dataset[Batch]):
     """Makes a whole batch per request, in whichever process asks."""
 
-    source: Source
-    planner: CropPlanner
-    make_images: MakeImages
+    make_batch: BatchMaker
 
     def __getitem__(self, request: Request) -> Batch:
-        epoch, indices = request
-        return Batch(
-            images=self.make_images(self.source, self.planner, epoch, indices),
-            labels=self.source.labels[indices],
-            indices=torch.from_numpy(indices),
-        )
+        return self.make_batch(*request)
 
 
 class _Requests(Sampler[Request]):
@@ -59,16 +48,20 @@ class WorkerLoader:
     """A Loader whose worker processes live until `close`; one that dies is a RuntimeError."""
 
     def __init__(
-        self, dataset: BatchDataset, plan: EpochPlan, pipeline: PipelineConfig, pin_memory: bool
+        self,
+        make_batch: BatchMaker,
+        plan: EpochPlan,
+        data: DataConfig,
+        pipeline: PipelineConfig,
+        pin_memory: bool,
     ) -> None:
         self.steps_per_epoch = plan.steps_per_epoch
+        self._data, self._samples = data, plan.samples_per_epoch
         self._requests = _Requests(plan)
-        workers = min(pipeline.worker_count(), max(1, plan.steps_per_epoch))
-        if pipeline.worker_count() == 0:
-            workers = 0
+        workers = min(pipeline.worker_count(), plan.steps_per_epoch)
         # The trainer answers signals: it ends the step, keeps a checkpoint and closes the loader.
         self._batches: DataLoader[Batch] | None = DataLoader(
-            dataset,
+            _Batches(make_batch),
             sampler=self._requests,
             batch_size=None,
             num_workers=workers,
@@ -77,17 +70,29 @@ class WorkerLoader:
             pin_memory=pin_memory,
             worker_init_fn=_ignore_signals,
         )
+        self._running: Iterator[Batch] = iter(())
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
-        """The epoch's batches from `start_step` on; the steps before it cost nothing."""
+        """The epoch's batches from `start_step` on; the steps before it cost nothing.
+
+        It ends whichever epoch was running.
+        """
         if self._batches is None:
             raise RuntimeError("the loader is closed")
         self._requests.start(epoch, start_step)
-        return iter(self._batches)
+        self._running = iter(self._batches)
+        return self._checked(epoch)
+
+    def _checked(self, epoch: int) -> Iterator[Batch]:
+        count = DamageCount(self._data, epoch, self._samples)
+        while (batch := next(self._running, None)) is not None:
+            count.add(batch)
+            yield batch
 
     def close(self) -> None:
-        """End the workers. The DataLoader ends them when its last reference goes."""
+        """End the workers: the DataLoader does when its last reference goes."""
         self._batches = None
+        self._running = iter(())
 
 
 def _ignore_signals(_worker: int) -> None:

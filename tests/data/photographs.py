@@ -1,0 +1,76 @@
+"""Real photographs as a labelled folder: crops of what scikit-image and scikit-learn ship."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import skimage.data
+import sklearn.datasets
+from PIL import Image
+
+_SKIMAGE = Path(skimage.data.__file__).parent
+_SKLEARN = Path(sklearn.datasets.__file__).parent / "images"
+PHOTOGRAPHS = {
+    "astronaut": _SKIMAGE / "astronaut.png",
+    "cat": _SKIMAGE / "chelsea.png",
+    "china": _SKLEARN / "china.jpg",
+    "coffee": _SKIMAGE / "coffee.png",
+    "flower": _SKLEARN / "flower.jpg",
+    "galaxies": _SKIMAGE / "hubble_deep_field.jpg",
+    "motorcycle": _SKIMAGE / "motorcycle_left.png",
+    "rocket": _SKIMAGE / "rocket.jpg",
+}
+_ORIENTATION_TAG = 0x0112
+
+
+def write_photo_folder(root: Path, train: int = 6, val: int = 3, seed: int = 0) -> Path:
+    """Write root/{train,val}/<class>/NNN.jpg with that many crops per class; returns root.
+
+    Sizes, quality, subsampling, progressive coding and EXIF orientation vary as they do in life.
+    """
+    rng = np.random.default_rng(seed)
+    for name, file in PHOTOGRAPHS.items():
+        photo = Image.open(file).convert("RGB")
+        for split, count in (("train", train), ("val", val)):
+            folder = root / split / name
+            folder.mkdir(parents=True)
+            for number, crop in enumerate(_crops(photo, count, rng)):
+                _save(crop, folder / f"{number:03d}.jpg", rng)
+    return root
+
+
+def _crops(photo: Image.Image, count: int, rng: np.random.Generator) -> Iterator[Image.Image]:
+    for _ in range(count):
+        width, height = (int(side * rng.uniform(0.6, 1.0)) for side in photo.size)
+        left = int(rng.integers(photo.width - width + 1))
+        top = int(rng.integers(photo.height - height + 1))
+        yield photo.crop((left, top, left + width, top + height))
+
+
+def _save(image: Image.Image, file: Path, rng: np.random.Generator) -> None:
+    exif = Image.Exif()
+    orientation = int(rng.integers(1, 9)) if rng.random() < 0.4 else 1
+    exif[_ORIENTATION_TAG] = orientation
+    turned = image.transpose(_STORED[orientation]) if orientation > 1 else image
+    turned.save(
+        file,
+        "JPEG",
+        quality=int(rng.integers(75, 96)),
+        subsampling=int(rng.integers(3)),
+        progressive=bool(rng.random() < 0.2),
+        exif=exif,
+    )
+
+
+# How to store an upright image so that the EXIF value makes it upright again.
+_STORED = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}

@@ -1,0 +1,62 @@
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from entry_point.data import DataConfig, DataError, open_source
+from entry_point.data.folder import FolderSource
+
+
+def _write(root: Path, files: Iterable[str]) -> Path:
+    for name in files:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(name.encode())
+    return root
+
+
+FILES = ["train/b/1.jpg", "train/a/2.JPEG", "train/a/sub/1.jpg", "val/a/3.jpg", "val/b/4.jpg"]
+
+
+def test_classes_and_files_come_in_name_order(tmp_path: Path) -> None:
+    source = FolderSource(_write(tmp_path, FILES), "train")
+    assert source.classes == ["a", "b"]
+    assert source.labels.tolist() == [0, 0, 1]
+    assert [bytes(source.read(i).numpy()) for i in range(len(source))] == [
+        b"train/a/2.JPEG",
+        b"train/a/sub/1.jpg",
+        b"train/b/1.jpg",
+    ]
+    assert source.key(2) == str(tmp_path / "train/b/1.jpg")
+
+
+def test_the_training_channel_is_read_when_no_root_is_given(tmp_path: Path) -> None:
+    _write(tmp_path / "training", FILES)
+    assert len(open_source(DataConfig(), "val", channels=tmp_path)) == 2
+
+
+def test_files_that_are_no_jpeg_are_left_out_and_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _write(tmp_path, [*FILES, "train/a/x.png", "train/a/.hidden"])
+    with caplog.at_level(logging.WARNING):
+        assert len(FolderSource(tmp_path, "train")) == 3
+    assert "1 files" in caplog.text and "a/x.png" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([], "data.root=.* there is no such folder"),
+        (["train/a/1.jpg"], "val is missing"),
+        (["train/1.jpg", "val/1.jpg"], "no class folders"),
+        (["train/a/1.jpg", "val/a/1.png"], "val/a holds no JPEG file"),
+        (["train/a/1.jpg", "train/c/1.jpg", "val/a/1.jpg"], "differ: c in only one"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_says_why(
+    tmp_path: Path, files: list[str], message: str
+) -> None:
+    root = _write(tmp_path / "root", files)
+    with pytest.raises(DataError, match=message):
+        FolderSource(root, "val")

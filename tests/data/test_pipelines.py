@@ -1,0 +1,122 @@
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from entry_point.data import Batch, DataConfig, Loader, PipelineConfig, build_loader, open_source
+
+ENGINES = ("pillow", "workers")
+SIZE = 96
+
+
+def _loader(
+    root: Path, engine: str, split: str = "train", num_workers: int = 0, batch_size: int = 10
+) -> Loader:
+    data = DataConfig(root=str(root), image_size=SIZE, resize=112)
+    source = open_source(data, split, root)
+    pipeline = PipelineConfig(engine=engine, num_workers=num_workers)
+    return build_loader(source, data, pipeline, split=split, batch_size=batch_size, seed=4)
+
+
+def _assert_same(left: list[Batch], right: list[Batch], levels: int = 0) -> None:
+    assert len(left) == len(right) > 0
+    for a, b in zip(left, right, strict=True):
+        assert torch.equal(a.indices, b.indices) and torch.equal(a.labels, b.labels)
+        assert (a.images.int() - b.images.int()).abs().max() <= levels
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_batches_are_uint8_channels_last_with_the_labels_of_their_indices(
+    photo_folder: Path, engine: str
+) -> None:
+    loader = _loader(photo_folder, engine)
+    source = open_source(DataConfig(root=str(photo_folder)), "train", photo_folder)
+    batches = list(loader.epoch(0))
+    assert len(batches) == loader.steps_per_epoch == 4
+    for batch in batches:
+        assert batch.images.shape == (10, 3, SIZE, SIZE) and batch.images.dtype == torch.uint8
+        assert batch.images.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(batch.labels, source.labels[batch.indices])
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_all_engines_give_the_same_pixels_within_one_level(photo_folder: Path, split: str) -> None:
+    """Photographs of all subsamplings, progressive ones and all EXIF orientations among them."""
+    reference = list(_loader(photo_folder, "pillow", split).epoch(1))
+    for engine in ENGINES[1:]:
+        _assert_same(reference, list(_loader(photo_folder, engine, split).epoch(1)), levels=1)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_samples_do_not_depend_on_the_number_of_workers(photo_folder: Path, engine: str) -> None:
+    alone = list(_loader(photo_folder, engine).epoch(3))
+    loader = _loader(photo_folder, engine, num_workers=2)
+    _assert_same(alone, list(loader.epoch(3)))
+    loader.close()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_epoch_begun_at_a_step_gives_what_would_have_come(
+    photo_folder: Path, engine: str
+) -> None:
+    loader = _loader(photo_folder, engine, num_workers=1)
+    whole = list(loader.epoch(2))
+    abandoned = loader.epoch(5)
+    next(abandoned)
+    _assert_same(list(loader.epoch(2, start_step=2)), whole[2:])
+    loader.close()
+
+
+def test_epochs_differ_in_order_and_crops(photo_folder: Path) -> None:
+    loader = _loader(photo_folder, "pillow", batch_size=48)
+    first, second = next(iter(loader.epoch(0))), next(iter(loader.epoch(1)))
+    assert not torch.equal(first.indices, second.indices)
+    images = (batch.images[batch.indices.argsort()] for batch in (first, second))
+    assert all(not torch.equal(a, b) for a, b in zip(*images, strict=True))
+
+
+def test_validation_gives_every_photograph_once(photo_folder: Path) -> None:
+    batches = list(_loader(photo_folder, "pillow", "val").epoch(0))
+    assert torch.cat([batch.indices for batch in batches]).tolist() == list(range(24))
+
+
+def _worker_processes() -> list[int]:
+    return [process.pid for process in multiprocessing.active_children() if process.pid]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_killed_worker_is_an_error_that_names_it(photo_folder: Path, engine: str) -> None:
+    loader = _loader(photo_folder, engine, num_workers=1, batch_size=1)
+    batches = loader.epoch(0)
+    next(batches)
+    (worker,) = _worker_processes()
+    os.kill(worker, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=f"{worker}"):
+        list(batches)
+    loader.close()
+
+
+def test_workers_outlive_signals_meant_for_the_trainer_and_end_when_closed(
+    photo_folder: Path,
+) -> None:
+    loader = _loader(photo_folder, "pillow", num_workers=2)
+    batches = loader.epoch(0)
+    next(batches)
+    workers = _worker_processes()
+    assert len(workers) == 2
+    for worker in workers:
+        os.kill(worker, signal.SIGTERM)
+        os.kill(worker, signal.SIGINT)
+    assert len(list(batches)) == 3
+    del batches
+    loader.close()
+    deadline = time.monotonic() + 20
+    while _worker_processes() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _worker_processes()
+    with pytest.raises(RuntimeError, match="closed"):
+        loader.epoch(1)
