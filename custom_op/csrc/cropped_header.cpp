@@ -24,9 +24,11 @@ bool belongs(uint8_t marker) {
 McuCover cover_of(const Header& header, const Box& box, int64_t margin) {
   const int64_t mcu_height = header.mcu_height, mcu_width = header.mcu_width;
   const int64_t first_row = std::max<int64_t>(box.top - margin, 0) / mcu_height;
-  const int64_t first_col = std::max<int64_t>(box.left - margin, 0) / mcu_width;
+  int64_t first_col = std::max<int64_t>(box.left - margin, 0) / mcu_width;
   const int64_t bottom = std::min(box.top + box.height + margin, header.height);
   const int64_t right = std::min(box.left + box.width + margin, header.width);
+  const bool narrow = right - first_col * mcu_width <= mcu_width / 4;
+  if (narrow && first_col > 0) --first_col;
   const int64_t rows = (bottom + mcu_height - 1) / mcu_height - first_row;
   const int64_t cols = (right + mcu_width - 1) / mcu_width - first_col;
   return {first_row,

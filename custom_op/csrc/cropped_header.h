@@ -10,7 +10,8 @@ namespace custom_op {
 // Note [One pixel more]
 // Chroma upsampling looks one pixel past a crop's edge, and at an image's edge it repeats the last
 // one. So the cover of a crop is the cover of the crop grown by a pixel on each side: then no
-// pixel inside the crop can tell that the image was cut.
+// pixel inside the crop can tell that the image was cut. Images of at most two chroma columns are
+// upsampled in another way, so the cover of a crop of a wider image has more than those.
 struct McuCover {
   int64_t first_row, first_col, rows, cols;  // in MCUs
   int64_t height, width;                     // pixels of the image that holds just the cover

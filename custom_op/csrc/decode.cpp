@@ -133,10 +133,12 @@ bool RegionDecoder::crop_phase(const Box& box, int64_t* first_column) noexcept {
   if (setjmp(session_.errors().jump)) return false;
   auto& cinfo = session_.cinfo();
   // See Note [One pixel more].
-  const int64_t left = std::max<int64_t>(box.left - 1, 0);
-  const int64_t right = std::min<int64_t>(box.left + box.width + 1, cinfo.output_width);
+  const int64_t narrow = 2 * cinfo.max_h_samp_factor, image_width = cinfo.output_width;
+  const int64_t right =
+      std::min(std::max(box.left + box.width + 1, box.left + narrow), image_width);
+  const int64_t left = std::max<int64_t>(std::min(box.left - 1, right - narrow - 1), 0);
   auto offset = static_cast<JDIMENSION>(left);
-  if (right - left < static_cast<int64_t>(cinfo.output_width)) {
+  if (right - left < image_width) {
     auto width = static_cast<JDIMENSION>(right - left);
     jpeg_crop_scanline(&cinfo, &offset, &width);
   }
