@@ -26,7 +26,8 @@ CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 @dataclass
 class ModelConfig:
     name: str = "resnet18"
-    """Any classification model of torchvision, by its function's name."""
+    """Any classification model of torchvision by its function's name, or your own: the dotted
+    path of a callable that takes num_classes."""
     weights: str | None = None
     """State dict to start from: a file, or a channel's name that holds exactly one .pt or
     .pth file. A head of another size is left as initialised. Nothing is downloaded."""
@@ -34,8 +35,10 @@ class ModelConfig:
     """Batch statistics over all ranks instead of each rank's own."""
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier():
-            raise ConfigError(f"model.name={self.name!r}: must be a torchvision model's name")
+        if not all(part.isidentifier() for part in self.name.split(".")):
+            raise ConfigError(
+                f"model.name={self.name!r}: must be a torchvision model's name or package.function"
+            )
 
 
 @dataclass
@@ -168,8 +171,11 @@ def load_config(name: str, schema: type, overrides: Sequence[str]) -> DictConfig
     ConfigStore.instance().store(name=f"{name}_schema", node=schema)
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            config = compose(name, list(overrides))
-        OmegaConf.resolve(config)
+            composed = compose(name, list(overrides))
+        OmegaConf.resolve(composed)
+        # Hydra's `+key=value` adds what the schema does not know; merging does not.
+        config = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.to_container(composed))
+        assert isinstance(config, DictConfig)
         OmegaConf.to_object(config)
         return config
     except (HydraException, OmegaConfBaseException) as error:

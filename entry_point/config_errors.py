@@ -6,11 +6,10 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 
-from hydra.errors import MissingConfigException
+from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
-    MissingMandatoryValue,
     OmegaConfBaseException,
     ValidationError,
 )
@@ -60,8 +59,8 @@ def explain(error: Exception, overrides: Sequence[str]) -> str:
         return f"{group}={option}: must be one of {', '.join(options)}{near(option, options)}"
     if isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
         return _explain_unknown_key(cause, overrides)
-    if isinstance(cause, MissingMandatoryValue):
-        return f"{cause.full_key}: has no value; add {cause.full_key}=VALUE"
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: not an override as in key=value; quote it if it has ,[]{{}}"
     if isinstance(cause, ValidationError):
         text = str(cause.msg or cause).splitlines()[0]
         return f"{_typed(cause.full_key, overrides)}: {text}"

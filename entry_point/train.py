@@ -7,6 +7,7 @@ and leaves model, metrics and plots there. Under torchrun every rank runs this. 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 import time
@@ -113,6 +114,8 @@ class Trainer:
         self.bar.start(f"epoch {self.epoch + 1}/{trainer.epochs}", self.steps_per_epoch, self.step)
         self.interval.restart()
         batches = self.train_loader.epoch(self.epoch, self.step)
+        if trainer.overfit_one_batch:
+            batches = itertools.repeat(next(batches), self.steps_per_epoch - self.step)
         on_device = device_batches(
             batches, self.devices.device, self.normalize, trainer.channels_last
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 import torchvision
+from hydra.utils import get_method
 from torch import nn
 
 from entry_point.config import ModelConfig
@@ -24,17 +25,33 @@ def build_model(config: ModelConfig, num_classes: int, channels: Path | None = N
         ConfigError: torchvision has no classification model of that name, or `model.weights`
             is not there or does not fit.
     """
-    known = torchvision.models.list_models(module=torchvision.models)
-    if config.name not in known:
+    model = _own(config.name, num_classes) if "." in config.name else _known(config, num_classes)
+    if config.weights is not None:
+        _load_weights(model, find_weights(config.weights, channels))
+    return model
+
+
+def _known(config: ModelConfig, num_classes: int) -> nn.Module:
+    names = torchvision.models.list_models(module=torchvision.models)
+    if config.name not in names:
         raise ConfigError(
             f"model.name={config.name}: torchvision {torchvision.__version__} has no such "
-            f"classification model{near(config.name, known)}; it has {', '.join(known)}"
+            f"classification model{near(config.name, names)}; it has {', '.join(names)}"
         )
     model: nn.Module = torchvision.models.get_model(
         config.name, weights=None, num_classes=num_classes
     )
-    if config.weights is not None:
-        _load_weights(model, find_weights(config.weights, channels))
+    return model
+
+
+def _own(path: str, num_classes: int) -> nn.Module:
+    try:
+        build = get_method(path)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"model.name={path}: {error}") from error
+    model = build(num_classes=num_classes)
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model.name={path}: made a {type(model).__name__}, not a torch Module")
     return model
 
 

@@ -1,0 +1,53 @@
+"""A model of one's own, as a person would bring it: small, and without batch statistics."""
+
+import torch
+from torch import nn
+
+
+def tiny_net(num_classes: int) -> nn.Module:
+    """Two strided convolutions and a classifier."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, 1),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, 2, 1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, num_classes),
+    )
+
+
+def tiny_net_with_state(num_classes: int) -> nn.Module:
+    """As above with all that makes resuming hard: batch statistics and dropout."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, 1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(0.3),
+        nn.Linear(32, num_classes),
+    )
+
+
+class _Poisoned(nn.Module):
+    """A classifier whose third training step gives NaN."""
+
+    calls: torch.Tensor
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.net = tiny_net(num_classes)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.net(images)
+        if self.training:
+            self.calls += 1
+            logits = logits * torch.where(self.calls == 3, float("nan"), 1.0)
+        return logits
+
+
+def poisoned_net(num_classes: int) -> nn.Module:
+    """NaN in the third training step."""
+    return _Poisoned(num_classes)
