@@ -1,8 +1,10 @@
 """Decodes only the pixels a crop needs: a torch operator on libjpeg-turbo, compiled on first use."""
 
+from custom_op.batch import decode_crop_resize_batch
 from custom_op.crop import MAX_PIXELS, decode_and_crop_jpeg, jpeg_orientation, jpeg_size
 from custom_op.errors import JpegError, NotIndexableError
 from custom_op.load import build_info, load
+from custom_op.restart_markers import add_restart_markers, trim_jpeg
 from custom_op.toolchain import BuildError
 
 __all__ = [
@@ -10,9 +12,12 @@ __all__ = [
     "BuildError",
     "JpegError",
     "NotIndexableError",
+    "add_restart_markers",
     "build_info",
     "decode_and_crop_jpeg",
+    "decode_crop_resize_batch",
     "jpeg_orientation",
     "jpeg_size",
     "load",
+    "trim_jpeg",
 ]

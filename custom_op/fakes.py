@@ -37,3 +37,53 @@ def _jpeg_size(data: Tensor) -> tuple[int, int]:
 def _jpeg_orientation(data: Tensor) -> int:
     _check_bytes(data)
     return torch.library.get_ctx().new_dynamic_size(min=1, max=8)  # type: ignore[return-value]
+
+
+@register_fake("custom_op::add_restart_markers")
+def _add_restart_markers(
+    data: Tensor,
+    interval: int,  # noqa: ARG001
+    *,
+    max_pixels: int,  # noqa: ARG001
+) -> Tensor:
+    _check_bytes(data)
+    return data.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+@register_fake("custom_op::trim_jpeg")
+def _trim_jpeg(
+    data: Tensor,
+    top: int,  # noqa: ARG001
+    left: int,  # noqa: ARG001
+    height: int,  # noqa: ARG001
+    width: int,  # noqa: ARG001
+) -> tuple[Tensor, int, int]:
+    _check_bytes(data)
+    context = torch.library.get_ctx()
+    jpeg = data.new_empty(context.new_dynamic_size())
+    return jpeg, context.new_dynamic_size(), context.new_dynamic_size()  # type: ignore[return-value]
+
+
+@register_fake("custom_op::decode_crop_resize_batch")
+def _decode_crop_resize_batch(
+    jpegs: list[Tensor],
+    offsets: Tensor | None,
+    lengths: Tensor | None,  # noqa: ARG001
+    boxes: Tensor,
+    size: int,
+    *,
+    flip: Tensor | None,  # noqa: ARG001
+    affine: Tensor,  # noqa: ARG001
+    mask_errors: bool,  # noqa: ARG001
+    apply_orientation: bool,  # noqa: ARG001
+    scaled_decode: bool,  # noqa: ARG001
+    ycbcr: bool,  # noqa: ARG001
+    max_pixels: int,  # noqa: ARG001
+    num_threads: int,  # noqa: ARG001
+    out: Tensor,
+) -> Tensor:
+    for jpeg in jpegs:
+        _check_bytes(jpeg)
+    count = len(jpegs) if offsets is None else offsets.shape[0]
+    torch._check(out.shape == (count, 3, size, size), lambda: f"out has the shape {out.shape}")
+    return boxes.new_empty(count, dtype=torch.bool)

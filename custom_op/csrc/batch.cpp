@@ -1,0 +1,121 @@
+#include "batch.h"
+
+#include <torch/headeronly/util/BFloat16.h>
+#include <torch/headeronly/util/Half.h>
+
+#include <cstring>
+#include <utility>
+
+#include "orientation.h"
+
+namespace custom_op {
+namespace {
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The largest reduction that leaves twice the wanted size, after which antialiasing can still do
+// its work (Pillow's rule for its draft mode).
+int scale_for(const Box& box, const BatchOptions& options) {
+  if (!options.scaled_decode) return 1;
+  for (const int scale : {8, 4, 2}) {
+    if (box.height / scale >= 2 * options.size && box.width / scale >= 2 * options.size) {
+      return scale;
+    }
+  }
+  return 1;
+}
+
+Axis axis_of(int64_t first, int64_t length, int scale) {
+  const int64_t begin = first / scale;
+  return {static_cast<double>(first) / scale - static_cast<double>(begin),
+          static_cast<double>(length) / scale, divide_up(first + length, scale) - begin};
+}
+
+// Makes the slot's strides those of the stored image, so that rows can be written as they come.
+Slot orient(Slot slot, const Orientation& orientation, int64_t size, size_t element_bytes) {
+  const auto move = [&](int64_t elements) {
+    slot.data = static_cast<char*>(slot.data) + elements * static_cast<int64_t>(element_bytes);
+  };
+  if (orientation.flipped) {
+    move((size - 1) * slot.row_stride);
+    slot.row_stride = -slot.row_stride;
+  }
+  if (orientation.mirrored) {
+    move((size - 1) * slot.column_stride);
+    slot.column_stride = -slot.column_stride;
+  }
+  if (orientation.transposed) std::swap(slot.row_stride, slot.column_stride);
+  return slot;
+}
+
+template <typename T>
+class SlotWriter final : public ResizedRows {
+ public:
+  SlotWriter(Slot slot, const BatchOptions& options) : slot_(slot), options_(options) {
+    for (int c = 0; c < 3; ++c) {
+      for (int v = 0; v < 256; ++v) table_[c][v] = element(v, c);
+    }
+  }
+
+  void resized(int64_t y, const uint8_t* pixels) override {
+    T* row = static_cast<T*>(slot_.data) + y * slot_.row_stride;
+    if (sizeof(T) == 1 && slot_.channel_stride == 1 && slot_.column_stride == 3) {
+      std::memcpy(row, pixels, static_cast<size_t>(options_.size) * 3);
+      return;
+    }
+    for (int c = 0; c < 3; ++c) {
+      T* at = row + c * slot_.channel_stride;
+      const T* table = table_[c];
+      const int64_t step = slot_.column_stride;
+      for (int64_t x = 0; x < options_.size; ++x) at[x * step] = table[pixels[3 * x + c]];
+    }
+  }
+
+ private:
+  T element(int value, int channel) const {
+    if (sizeof(T) == 1) return static_cast<T>(value);
+    return static_cast<T>(static_cast<float>(value) * options_.scale[static_cast<size_t>(channel)] +
+                          options_.bias[static_cast<size_t>(channel)]);
+  }
+
+  Slot slot_;
+  const BatchOptions& options_;
+  T table_[3][256];
+};
+
+template <typename T>
+void run(RegionDecoder& decoder, Resizer& resizer, const Box& box, const Orientation& orientation,
+         const BatchOptions& options, const Slot& slot) {
+  SlotWriter<T> writer(orient(slot, orientation, options.size, sizeof(T)), options);
+  DecodeOptions decode = options.decode;
+  decode.scale = scale_for(box, options);
+  resizer.configure(axis_of(box.top, box.height, decode.scale),
+                    axis_of(box.left, box.width, decode.scale), options.size, writer);
+  decoder.decode(box, decode, resizer);
+}
+
+}  // namespace
+
+void ImageWorker::process(Bytes jpeg, const Box& box, bool flip, const BatchOptions& options,
+                          Slot slot) {
+  decoder_.open(jpeg, options.max_pixels);
+  Orientation orientation = orientation_of(options.apply_orientation ? decoder_.orientation() : 1);
+  decoder_.check(box, orientation.transposed);
+  const Box stored = stored_box(orientation, box, decoder_.height(), decoder_.width());
+  if (flip) orientation.mirrored = !orientation.mirrored;
+  const auto start = [&](auto type) {
+    run<decltype(type)>(decoder_, resizer_, stored, orientation, options, slot);
+  };
+  switch (options.element) {
+    case Element::kUint8:
+      return start(uint8_t{});
+    case Element::kFloat32:
+      return start(float{});
+    case Element::kFloat16:
+      return start(torch::headeronly::Half{});
+    case Element::kBfloat16:
+      return start(torch::headeronly::BFloat16{});
+  }
+}
+
+}  // namespace custom_op
