@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +18,7 @@ from entry_point.data.config import DataConfig, PipelineConfig
 from entry_point.data.damage import BatchMaker, DamageCount
 from entry_point.data.sampling import EpochPlan
 
+_SECONDS_TO_DIE = 5.0
 Request = tuple[int, NDArray[np.int64]]
 """Epoch and sample indices of one batch."""
 
@@ -71,6 +75,7 @@ class WorkerLoader:
             worker_init_fn=_ignore_signals,
         )
         self._running: Iterator[Batch] = iter(())
+        self._workers: list[BaseProcess] = []
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
         """The epoch's batches from `start_step` on; the steps before it cost nothing.
@@ -80,14 +85,30 @@ class WorkerLoader:
         if self._batches is None:
             raise RuntimeError("the loader is closed")
         self._requests.start(epoch, start_step)
+        others = multiprocessing.active_children()
         self._running = iter(self._batches)
+        started = [child for child in multiprocessing.active_children() if child not in others]
+        self._workers = started or self._workers
         return self._checked(epoch)
 
     def _checked(self, epoch: int) -> Iterator[Batch]:
         count = DamageCount(self._data, epoch, self._samples)
-        while (batch := next(self._running, None)) is not None:
+        while (batch := self._next()) is not None:
             count.add(batch)
             yield batch
+
+    def _next(self) -> Batch | None:
+        try:
+            return next(self._running, None)
+        except (OSError, EOFError) as error:  # a batch whose memory went with its worker
+            wait([worker.sentinel for worker in self._workers], _SECONDS_TO_DIE)
+            dead = [worker for worker in self._workers if worker.exitcode is not None]
+            if not dead:
+                raise
+            raise RuntimeError(
+                f"DataLoader worker (pid {dead[0].pid}) was killed or exited unexpectedly, "
+                f"exit code {dead[0].exitcode}"
+            ) from error
 
     def close(self) -> None:
         """End the workers: the DataLoader does when its last reference goes."""
