@@ -5,7 +5,6 @@
 goes on from its checkpoints; without a name each run gets a folder of its own.
 """
 
-import json
 import os
 import re
 import sys
@@ -13,9 +12,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from entry_point import hyperparameters
+from launch.contract import write_contract
 
 RUNS = Path("runs")
+HOST = "algo-1"
 # What SageMaker accepts as a training job's name, so that a run's name can become a job's.
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 
@@ -37,7 +37,7 @@ def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 def run_folder(name: str | None) -> Path:
-    """Create ``runs/NAME`` (a new one, called after the time, if unnamed) with its sub-folders."""
+    """Create ``runs/NAME`` (a new one, called after the time, if unnamed)."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     folder = RUNS / (name or stamp)
     attempt = 1
@@ -48,21 +48,7 @@ def run_folder(name: str | None) -> Path:
         except FileExistsError:
             attempt += 1
             folder = RUNS / f"{stamp}-{attempt}"
-    for part in ("input/config", "input/data", "model", "output/data", "checkpoints"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
     return folder.resolve()
-
-
-def write_contract(folder: Path, overrides: Sequence[str]) -> None:
-    """Write the three JSON files of the training contract for a job of one host."""
-    files: dict[str, object] = {
-        "hyperparameters": hyperparameters.encode(overrides),
-        "resourceconfig": {"current_host": "algo-1", "hosts": ["algo-1"]},
-        "inputdataconfig": {},
-    }
-    for name, content in files.items():
-        path = folder / "input" / "config" / f"{name}.json"
-        path.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def point_latest_at(folder: Path) -> None:
@@ -77,13 +63,13 @@ def main(arguments: Sequence[str]) -> None:
     """Prepare the run folder and replace this process by the job's."""
     try:
         name, overrides = split_name(arguments)
-        processes = os.environ.get("NPROC")
-        if processes:
-            overrides.append(f"trainer.nproc_per_host={processes}")
     except ValueError as error:
-        sys.exit(f"local-train: {error}")
+        sys.stderr.write(f"local-train: {error}\n")
+        sys.exit(2)
+    if processes := os.environ.get("NPROC"):
+        overrides.append(f"trainer.nproc_per_host={processes}")
     folder = run_folder(name)
-    write_contract(folder, overrides)
+    write_contract(folder, overrides, hosts=[HOST], current=HOST)
     point_latest_at(folder)
     # Becoming the job, rather than waiting for it, leaves signals and the exit code untouched.
     os.environ["ML_ROOT"] = str(folder)
