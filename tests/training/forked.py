@@ -1,0 +1,68 @@
+"""Training processes that start in milliseconds: forked from a server that has torch loaded.
+
+They are processes like any other (real signals, real deaths), without two seconds of imports.
+"""
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Sequence
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+from tests.training.job import TINY
+
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(["entry_point.train"])
+
+
+def _train(root: str, data: str, overrides: Sequence[str]) -> None:
+    log = os.open(str(Path(root) / "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.update(ML_ROOT=root, OMP_NUM_THREADS="1")
+    import torch
+
+    from entry_point.train import main
+
+    torch.set_num_threads(1)
+    raise SystemExit(main([*TINY, f"data.root={data}", *overrides]))
+
+
+def start(root: Path, data: Path, overrides: Sequence[str]) -> ForkServerProcess:
+    """A trainer in `root`; its output goes to `root/log`."""
+    root.mkdir(parents=True, exist_ok=True)
+    process = _server.Process(target=_train, args=(str(root), str(data), list(overrides)))
+    process.start()
+    return process
+
+
+def run(root: Path, data: Path, overrides: Sequence[str]) -> int:
+    """A trainer in `root`, to its end; returns its exit code."""
+    process = start(root, data, overrides)
+    process.join(timeout=120)
+    assert process.exitcode is not None, (root / "log").read_text()
+    return process.exitcode
+
+
+def run_until_step(
+    root: Path, data: Path, overrides: Sequence[str], step: int, number: signal.Signals
+) -> int:
+    """A trainer that gets the signal once it has logged `step` steps; returns its exit code."""
+    process = start(root, data, overrides)
+    while process.is_alive() and _steps_logged(root) < step:
+        time.sleep(0.002)
+    if process.is_alive() and process.pid is not None:
+        os.kill(process.pid, number)
+    process.join(timeout=120)
+    assert process.exitcode is not None, (root / "log").read_text()
+    return process.exitcode
+
+
+def _steps_logged(root: Path) -> int:
+    try:
+        text = (root / "output" / "data" / "metrics.jsonl").read_text()
+    except FileNotFoundError:
+        return 0
+    return text.count('"loss"')
