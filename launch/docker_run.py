@@ -136,7 +136,7 @@ class Containers:
         """Start one container and print its lines until it has ended."""
         prefix = f"{host} | " if len(self._names) > 1 else ""
         process = subprocess.Popen(
-            [*self._engine.command, "start", "--attach", "--sig-proxy=false", self._names[host]],
+            [*self._engine.command, "start", "--attach", self._names[host]],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

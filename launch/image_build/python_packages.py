@@ -69,7 +69,7 @@ def install(wanted: Path, lines: Iterable[str]) -> None:
 
 def main(wanted: Path, locked: Path) -> None:
     """Install, then say what changed; exits with one line when the base does not fit."""
-    before, grumbles = installed(), complaints()
+    before = installed()
     missing = [name for name in BASE_BRINGS if name not in before]
     if missing:
         sys.exit(

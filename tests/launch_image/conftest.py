@@ -1,0 +1,38 @@
+"""A stand-in for the engine's command line: no test here needs a container."""
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+FakeEngine = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def settings_are_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests say what they need; what make exported stays out."""
+    for name in (
+        *("IMAGE", "DEVICE", "BASE_IMAGE", "PREBUILD", "BUILD_OPTIONS", "REGISTRY", "ENGINE"),
+        *("HOSTS", "NETWORK", "GPUS", "SHM_SIZE"),
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def fake_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    """Make ``docker`` on the PATH a shell script; what it was called with is in ``calls``."""
+
+    def make(script: str, name: str = "docker") -> Path:
+        folder = tmp_path / "bin"
+        folder.mkdir(exist_ok=True)
+        calls = tmp_path / "calls"
+        program = folder / name
+        program.write_text(f'#!/bin/sh\necho "$*" >>{calls}\n{script}\n')
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        monkeypatch.setenv("ENGINE", str(program))
+        return calls
+
+    return make

@@ -1,0 +1,106 @@
+"""The two steps of the Dockerfile that are programs of their own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.image_build import python_packages
+from launch.image_build.python_packages import constraints, parse
+
+SCRIPT = Path(python_packages.__file__).with_name("system_packages.sh")
+REQUIREMENTS = SCRIPT.parents[2] / "requirements"
+
+
+def test_the_bases_versions_win_where_they_will_do() -> None:
+    wanted = parse("numpy\nfilelock>=4\nhydra-core<2\n")
+    locked = parse("numpy==2.5\nfilelock==4.2\nhydra-core==1.3.8\nsix==1.17\nOdd_Name==3\n")
+    present = {"torch": "2.13.0+cpu", "torchvision": "0.28.0", "numpy": "2.4", "filelock": "3.9"}
+    present["odd-name"] = "2"
+    assert constraints(wanted, locked, present) == [
+        "torch==2.13.0+cpu",
+        "torchvision==0.28.0",
+        "numpy==2.4",
+        "filelock==4.2",
+        "hydra-core==1.3.8",
+        "six==1.17",
+        "odd-name==2",
+    ]
+
+
+def test_lines_for_other_interpreters_comments_and_options_are_left_out() -> None:
+    text = "# why\n-c job.txt\na==1 ; python_version < '3'\nb==2 # note\n\nc==3\n"
+    assert [str(r) for r in parse(text)] == ["b==2", "c==3"]
+
+
+def test_the_projects_own_requirements_can_be_read() -> None:
+    wanted = {r.name for r in parse((REQUIREMENTS / "job.in").read_text())}
+    locked = {r.name for r in parse((REQUIREMENTS / "job.txt").read_text())}
+    assert wanted and wanted <= locked
+    assert not wanted & set(python_packages.BASE_BRINGS)
+
+
+def test_a_base_without_torch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python_packages, "installed", lambda: {"torch": "2"})
+    with pytest.raises(SystemExit, match="lacks torchvision: set BASE_IMAGE"):
+        python_packages.main(REQUIREMENTS / "job.in", REQUIREMENTS / "job.txt")
+
+
+def run_script(tmp_path: Path, installers: list[str], compiler: bool) -> tuple[int, str, str]:
+    """Run the script with these programs alone; returns its code, their calls, its stderr."""
+    calls = tmp_path / "calls"
+    for name in [*installers, "rm", *(["c++"] if compiler else [])]:
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >>{calls}\n')
+        program.chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", str(SCRIPT)],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, calls.read_text() if calls.exists() else "", done.stderr
+
+
+@pytest.mark.parametrize("compiler", [True, False])
+def test_amazon_linux_gets_headers_and_the_compiler_it_lacks(
+    tmp_path: Path, compiler: bool
+) -> None:
+    code, calls, _ = run_script(tmp_path, ["dnf"], compiler)
+    assert code == 0
+    install = calls.splitlines()[0]
+    assert install.startswith("dnf install -y") and "libjpeg-turbo-devel" in install
+    assert ("gcc-c++" in install) is not compiler
+    assert "rm -rf /var/cache/dnf" in calls
+
+
+@pytest.mark.parametrize("compiler", [True, False])
+def test_debian_and_ubuntu_get_headers_and_the_compiler_they_lack(
+    tmp_path: Path, compiler: bool
+) -> None:
+    code, calls, _ = run_script(tmp_path, ["apt-get"], compiler)
+    assert code == 0
+    install = calls.splitlines()[1]
+    assert install.startswith("apt-get install -y --no-install-recommends libjpeg-dev")
+    assert ("g++" in install) is not compiler
+    assert "rm -rf /var/lib/apt/lists/" in calls
+
+
+def test_another_family_of_base_is_an_error_with_the_fix(tmp_path: Path) -> None:
+    code, calls, said = run_script(tmp_path, [], compiler=True)
+    assert code == 1
+    assert calls == ""
+    assert "BASE_IMAGE" in said
+
+
+def test_it_runs_with_pip_and_the_standard_library_alone() -> None:
+    """The base may have no `packaging` of its own."""
+    program = "import sys; sys.modules['packaging'] = None; import python_packages"
+    subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=SCRIPT.parent,
+        env={**os.environ, "PYTHONPATH": str(SCRIPT.parent)},
+        check=True,
+    )
