@@ -75,6 +75,7 @@ def main(wanted: Path, locked: Path) -> None:
         sys.exit(
             f"the base image lacks {' and '.join(missing)}: set BASE_IMAGE to one that has them"
         )
+    grumbles = complaints()
     try:
         install(wanted, constraints(parse(wanted.read_text()), parse(locked.read_text()), before))
     except subprocess.CalledProcessError:
