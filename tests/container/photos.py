@@ -1,0 +1,31 @@
+"""A data set small enough to train on within a test, and JPEG throughout."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+CLASSES = ("coarse", "fine", "stripes")
+PER_CLASS = {"train": 32, "val": 4}
+HEIGHT, WIDTH = 120, 160
+
+
+def pattern(name: str, generator: np.random.Generator) -> np.ndarray:
+    """One uint8 picture (HEIGHT, WIDTH, 3) of a class."""
+    cell = {"coarse": 40, "fine": 8, "stripes": 20}[name]
+    rows = 1 if name == "stripes" else HEIGHT // cell
+    small = generator.integers(0, 255, (rows, WIDTH // cell, 3), dtype=np.uint8)
+    return np.asarray(Image.fromarray(small).resize((WIDTH, HEIGHT), Image.Resampling.NEAREST))
+
+
+def write_photos(root: Path) -> Path:
+    """Fill ``root`` as ``root/SPLIT/CLASS/NUMBER.jpg``; returns it."""
+    generator = np.random.default_rng(7)
+    for split, count in PER_CLASS.items():
+        for name in CLASSES:
+            folder = root / split / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                picture = Image.fromarray(pattern(name, generator))
+                picture.save(folder / f"{number:03d}.jpg", quality=90)
+    return root

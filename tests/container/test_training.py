@@ -1,0 +1,96 @@
+"""Whole jobs in the image: one host, two hosts, and a configuration that is wrong."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from launch.engine import Engine
+from tests.container.jobs import ENDLESS, STEP_LINE, Job, Launcher, leftovers
+
+
+def metrics(run: Path) -> list[dict[str, object]]:
+    lines = (run / "output/data/metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_one_host_trains_to_completion_and_compiles_once(
+    engine: Engine, image: str, photos: Path, tmp_path: Path
+) -> None:
+    launcher = Launcher(tmp_path, image, f"data.root={photos}", name="one", settings={})
+    assert launcher.wait() == 0, launcher.text()
+    run = launcher.run_folder
+    assert launcher.text().count("custom_op: built in") == 1
+    assert metrics(run)
+    assert json.loads((run / "model/classes.json").read_text())
+    assert (run / "model/model.pt").stat().st_size > 0
+    owners = {path.stat().st_uid for path in run.rglob("*")}
+    assert owners == {os.getuid()}
+    assert leftovers(engine) == ""
+
+
+@pytest.mark.parametrize("network", ["", "none"])
+def test_two_hosts_train_together(
+    engine: Engine, prebuilt_image: str, photos: Path, tmp_path: Path, network: str
+) -> None:
+    launcher = Launcher(
+        tmp_path,
+        prebuilt_image,
+        f"data.root={photos}",
+        name="two",
+        settings={"HOSTS": "2", "NETWORK": network},
+    )
+    assert launcher.wait() == 0, launcher.text()
+    text, run = launcher.text(), launcher.run_folder
+    assert "algo-1 | " in text and "algo-2 | " in text
+    assert "devices  2 x" in text
+    assert "custom_op: building" not in text
+    steps = [line for line in metrics(run) if "loss" in line]
+    assert steps
+    # Two hosts share each batch: as many steps as one host would take.
+    assert max(int(str(line["step"])) for line in steps) == 2 * (3 * 32 // 16)
+    assert (run / "model/model.pt").exists()
+    assert not (run / "hosts/algo-2/model/model.pt").exists()
+    assert leftovers(engine) == ""
+
+
+def test_each_of_two_hosts_compiles_once(
+    engine: Engine, image: str, photos: Path, tmp_path: Path
+) -> None:
+    launcher = Launcher(
+        tmp_path,
+        image,
+        f"data.root={photos}",
+        "trainer.epochs=1",
+        "trainer.nproc_per_host=2",
+        name="compile",
+        settings={"HOSTS": "2"},
+    )
+    assert launcher.wait() == 0, launcher.text()
+    built = [line for line in launcher.text().splitlines() if "custom_op: built in" in line]
+    assert sorted(line.split(" | ")[0] for line in built) == ["algo-1", "algo-2"]
+    assert leftovers(engine) == ""
+
+
+def test_a_wrong_config_leaves_its_reason_and_fails(job: Job, prebuilt_image: str) -> None:
+    container = job.start(prebuilt_image, overrides=["trainer.epochs=-1"])
+    assert job.wait(container) not in (0, 75)
+    assert "trainer.epochs=-1" in (job.folder / "output/failure").read_text()
+
+
+def test_a_host_that_dies_takes_the_job_down(
+    engine: Engine, prebuilt_image: str, photos: Path, tmp_path: Path
+) -> None:
+    launcher = Launcher(
+        tmp_path,
+        prebuilt_image,
+        f"data.root={photos}",
+        *ENDLESS,
+        name="dies",
+        settings={"HOSTS": "2"},
+    )
+    launcher.wait_for(STEP_LINE)
+    engine.call("kill", f"dies-{launcher.process.pid}-algo-2")
+    assert launcher.wait() not in (0, 75), launcher.text()
+    assert leftovers(engine) == ""
