@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from entry_point.config_errors import ConfigError, check_choice, check_range
 
-FORMATS = ("demo", "folder")
-ENGINES = ("pillow", "workers")
+FORMATS = ("demo", "folder", "shards")
+ENGINES = ("pillow", "workers", "threads")
 SIZE_LIMIT = 4096
 
 
@@ -34,7 +34,8 @@ class DataConfig:
     """Which images, and how a sample is cut from one."""
 
     format: str = "folder"
-    """demo (generated once) or folder (root/train/<class>/*.jpg, root/val/<class>/*.jpg)."""
+    """demo (generated once), folder (root/train/<class>/*.jpg, root/val/<class>/*.jpg) or shards
+    (what `make dataset` writes)."""
     root: str | None = None
     """The data set's folder; null means the input channel `training`."""
     image_size: int = 224
@@ -80,11 +81,13 @@ class PipelineConfig:
     """How bytes become batches: the same samples whichever engine."""
 
     engine: str = "workers"
-    """pillow (Pillow in DataLoader workers) or workers (the operator in DataLoader workers)."""
+    """pillow (Pillow in DataLoader workers), workers (the operator in DataLoader workers) or
+    threads (the batch operator in threads of the training process)."""
     num_workers: int | None = None
-    """Worker processes; null means one per usable core, 0 decodes in the training process."""
+    """Worker processes or threads; null means one per usable core. DataLoader engines decode in
+    the training process with 0."""
     prefetch: int = 2
-    """Batches that each worker prepares ahead."""
+    """Batches ready ahead of use: of each worker process, or of all threads together."""
 
     def __post_init__(self) -> None:
         check_choice("pipeline.engine", self.engine, ENGINES)

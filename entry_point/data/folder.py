@@ -22,6 +22,8 @@ SPLITS = ("train", "val")
 class FolderSource:
     """The JPEG files of one split, classes and files in name order."""
 
+    sizes = None
+
     def __init__(self, root: Path, split: str) -> None:
         self.classes = class_names(root, split)
         _require_same_classes(root, self.classes, split)

@@ -34,6 +34,10 @@ def open_source(data: DataConfig, split: str, channels: Path) -> Source:
     if split not in SPLITS:
         raise ValueError(f"split={split}: must be one of {SPLITS}")
     root = channels / CHANNEL if data.root is None else Path(data.root)
+    if data.format == "shards":
+        from entry_point.data.shards import ShardSource
+
+        return ShardSource(root, split)
     if data.format == "demo":
         ensure_demo(root, data.demo)
     return FolderSource(root, split)
@@ -58,6 +62,10 @@ def build_loader(
     train = split == "train"
     plan = EpochPlan(len(source), batch_size, seed, train, rank, world_size)
     make_batch = BatchMaker(source, CropPlanner(data, train, seed), _maker(pipeline.engine))
+    if pipeline.engine == "threads":
+        from entry_point.data.threads import ThreadLoader
+
+        return ThreadLoader(make_batch, plan, data, pipeline, pin_memory)
     return WorkerLoader(make_batch, plan, data, pipeline, pin_memory)
 
 
@@ -68,7 +76,12 @@ def _maker(engine: str) -> MakeImages:
 
         return pillow_images
     import custom_op
-    from entry_point.data.operator_images import operator_images
 
     custom_op.load()  # once, before there are workers
-    return operator_images
+    if engine == "workers":
+        from entry_point.data.operator_images import operator_images
+
+        return operator_images
+    from entry_point.data.batch_images import batch_images
+
+    return batch_images

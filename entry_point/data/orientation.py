@@ -18,6 +18,9 @@ _STEPS = {
     8: (True, True, False),
 }
 
+TRANSPOSED = tuple(value for value, steps in _STEPS.items() if steps[0])
+"""EXIF values of images stored with their sides exchanged."""
+
 
 def upright_size(height: int, width: int, orientation: int) -> tuple[int, int]:
     """(height, width) after turning an image stored as height x width."""

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class UprightSizes:
+    """Sizes in pixels of all of a source's images after their orientation is applied."""
+
+    heights: NDArray[np.int64]
+    widths: NDArray[np.int64]
 
 
 class Source(Protocol):
@@ -18,6 +29,11 @@ class Source(Protocol):
     @property
     def labels(self) -> Tensor:
         """int64 (number of images,)."""
+        ...
+
+    @property
+    def sizes(self) -> UprightSizes | None:
+        """Sizes where they are known without reading the images."""
         ...
 
     def __len__(self) -> int: ...

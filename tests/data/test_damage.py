@@ -16,7 +16,7 @@ from entry_point.data import (
     open_source,
 )
 
-ENGINES = ("pillow", "workers")
+ENGINES = ("pillow", "workers", "threads")
 
 
 @pytest.fixture

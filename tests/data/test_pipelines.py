@@ -12,7 +12,7 @@ import torch
 
 from entry_point.data import Batch, DataConfig, Loader, PipelineConfig, build_loader, open_source
 
-ENGINES = ("pillow", "workers")
+ENGINES = ("pillow", "workers", "threads")
 SIZE = 96
 
 
@@ -108,7 +108,7 @@ list(batches)
 """
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["pillow", "workers"])
 def test_a_killed_worker_is_an_error_that_names_it(photo_folder: Path, engine: str) -> None:
     job = subprocess.run(
         [sys.executable, "-c", KILL_A_WORKER, str(photo_folder), engine],

@@ -1,0 +1,1 @@
+"""Packing a folder of images into the form that trains fastest."""

@@ -1,0 +1,179 @@
+"""Packs a folder of images into an optimised data set, going on where a killed run stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock
+
+import custom_op
+from entry_point.data.config import usable_cores
+from entry_point.data.errors import DataError
+from entry_point.data.index import (
+    DESCRIPTION,
+    INDEX,
+    SCHEMA,
+    Description,
+    Shard,
+    read_description,
+    write_description,
+)
+from entry_point.data.packing.config import OptimizeConfig
+from entry_point.data.packing.listing import (
+    Entry,
+    list_classes,
+    list_entries,
+    list_splits,
+    shuffled_shards,
+)
+from entry_point.data.packing.report import SplitReport, find_duplicates, write_report
+from entry_point.data.packing.shard import ShardPacker
+from entry_point.data.progress import track
+
+log = logging.getLogger(__name__)
+
+REPORT = "report.json"
+_RECORDS = ".records"
+_PLAN = ".plan"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides the output's bytes: known before the first image is read."""
+
+    classes: list[str]
+    splits: dict[str, list[list[Entry]]]
+    fingerprint: str
+
+
+def pack(source: Path, output: Path, options: OptimizeConfig) -> None:
+    """Make `output` from the images of `source`. Raises DataError.
+
+    All is written beside `output` under a hidden name and renamed when complete. Shards that an
+    earlier run with the same source and options has finished are taken over.
+    """
+    plan = make_plan(source, options)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(output.parent / f".{output.name}.lock"):
+        if output.exists():
+            _require_same(output, plan)
+            log.info("%s is complete already", output)
+            return
+        unfinished = output.parent / f".{output.name}.unfinished"
+        _begin(unfinished, plan)
+        _pack_shards(source, unfinished, plan, options)
+        _finish(unfinished, plan, options)
+        unfinished.rename(output)
+
+
+def make_plan(source: Path, options: OptimizeConfig) -> Plan:
+    classes = list_classes(source, options.classes)
+    splits = {}
+    for split in list_splits(source):
+        entries = list_entries(source, split, classes, whole=options.classes is None)
+        splits[split] = shuffled_shards(entries, options.seed, options.shard_mb * 1e6)
+    what = asdict(options) | {"source": None, "output": None, "workers": None}
+    content = json.dumps([what, classes, splits], default=asdict)
+    return Plan(classes, splits, hashlib.sha256(content.encode()).hexdigest())
+
+
+def _require_same(output: Path, plan: Plan) -> None:
+    if read_description(output).made_from != plan.fingerprint:
+        raise DataError(
+            f"output={output} holds a data set made from other files or with other options: "
+            "remove it or choose another folder"
+        )
+
+
+def _begin(unfinished: Path, plan: Plan) -> None:
+    note = unfinished / _PLAN
+    if not note.is_file() or note.read_text() != plan.fingerprint:
+        if unfinished.exists():
+            log.info("removing %s, begun with other files or options", unfinished)
+            shutil.rmtree(unfinished)
+        unfinished.mkdir()
+        note.write_text(plan.fingerprint)
+    for split in plan.splits:
+        (unfinished / split).mkdir(exist_ok=True)
+    (unfinished / _RECORDS).mkdir(exist_ok=True)
+
+
+def _pack_shards(source: Path, unfinished: Path, plan: Plan, options: OptimizeConfig) -> None:
+    custom_op.load()
+    workers = options.workers or usable_cores()
+    total = sum(len(shard) for shards in plan.splits.values() for shard in shards)
+
+    def files_done() -> Iterator[int]:
+        with ThreadPoolExecutor(workers) as pool:
+            for split, number, entries, record in _shards(unfinished, plan):
+                if record.is_file():
+                    yield from (1 for _ in entries)
+                    continue
+                packer = ShardPacker(source, unfinished / split, options, pool, workers)
+                yield from packer.pack(_shard_name(options.part, number), entries, record)
+
+    for _ in track(files_done(), total, "packing"):
+        pass
+
+
+def _finish(unfinished: Path, plan: Plan, options: OptimizeConfig) -> None:
+    """Index, description and report from the records; the records go."""
+    shards: dict[str, list[Shard]] = {split: [] for split in plan.splits}
+    reports = {split: SplitReport() for split in plan.splits}
+    writers = {split: pq.ParquetWriter(unfinished / split / INDEX, SCHEMA) for split in plan.splits}
+    for split, number, _, record in _shards(unfinished, plan):
+        rows = json.loads(record.read_text())
+        for row in rows:
+            reports[split].add(row, plan.classes)
+        samples = [row for row in rows if "rejected" not in row]
+        writers[split].write_table(_index_table(samples, number))
+        name = _shard_name(options.part, number)
+        file = unfinished / split / name
+        size = file.stat().st_size if options.output_format == "shards" else 0
+        shards[split].append(Shard(name, size, len(samples)))
+    for writer in writers.values():
+        writer.close()
+    indexes = {split: pq.read_table(unfinished / split / INDEX) for split in plan.splits}
+    duplicates = find_duplicates(indexes)
+    write_report(unfinished / REPORT, reports, duplicates, options.quality)
+    write_description(
+        unfinished, Description(plan.classes, shards, plan.fingerprint, options.output_format)
+    )
+    _announce(reports, duplicates["files"])
+    shutil.rmtree(unfinished / _RECORDS)
+    (unfinished / _PLAN).unlink()
+    os.sync()
+
+
+def _announce(reports: dict[str, SplitReport], duplicates: int) -> None:
+    for split, report in reports.items():
+        for line in report.lines(split):
+            log.info("%s", line)
+    log.info("%d files repeat the bytes of another; all of it in %s", duplicates, REPORT)
+
+
+def _index_table(samples: list[dict[str, Any]], number: int) -> pa.Table:
+    rows = [row | {"shard": number, "digest": bytes.fromhex(row["digest"])} for row in samples]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _shards(folder: Path, plan: Plan) -> Iterator[tuple[str, int, list[Entry], Path]]:
+    """Split, number, entries and record file of every shard of the plan."""
+    for split, shards in plan.splits.items():
+        for number, entries in enumerate(shards):
+            yield split, number, entries, folder / _RECORDS / f"{split}-{number:06d}.json"
+
+
+def _shard_name(part: int, number: int) -> str:
+    return f"shard-{part:02d}-{number:06d}.tar"

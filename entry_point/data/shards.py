@@ -1,0 +1,114 @@
+"""Samples in memory-mapped tar shards."""
+
+from __future__ import annotations
+
+import mmap
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from entry_point.data.errors import DataError
+from entry_point.data.index import Shard, read_description, read_index
+from entry_point.data.orientation import TRANSPOSED
+from entry_point.data.source import UprightSizes
+
+
+class ShardIndex:
+    """A split's index in memory: about 50 bytes per sample and the keys."""
+
+    def __init__(self, root: Path, split: str) -> None:
+        description = read_description(root)
+        if description.format != "shards":
+            raise DataError(f"{root} holds plain files: read it with data=folder")
+        table = read_index(root, description, split)
+        self.folder = root / split
+        self.classes = description.classes
+        self.shards = description.splits[split]
+        self._keys = table["key"]
+        self.shard, self.offsets, self.lengths = (
+            _column(table, name) for name in ("shard", "offset", "length")
+        )
+        self.labels = torch.from_numpy(_column(table, "label").astype(np.int64))
+        self.sizes = _upright_sizes(table)
+        self._check(root)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def key(self, index: int) -> str:
+        shard = self.shards[self.shard[index]]
+        return f"{self.folder / shard.file}: {self._keys[index]}.jpg"
+
+    def _check(self, root: Path) -> None:
+        """The index against itself and the files: all that costs no reading of the shards."""
+        if not len(self):
+            raise DataError(f"{self.folder} holds no sample")
+        if not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
+            bad = int(((self.labels < 0) | (self.labels >= len(self.classes))).nonzero()[0])
+            raise DataError(
+                f"{self.key(bad)} has label {int(self.labels[bad])}, but {root} has only "
+                f"{len(self.classes)} classes: pack again"
+            )
+        if not 0 <= self.shard.min() <= self.shard.max() < len(self.shards):
+            raise DataError(f"the index of {self.folder} names a shard that is not listed")
+        sizes = np.array([shard.bytes for shard in self.shards])[self.shard]
+        if (self.offsets < 0).any() or (self.offsets + self.lengths > sizes).any():
+            raise DataError(f"the index of {self.folder} points behind a shard's end")
+        for shard in self.shards:
+            require_shard(self.folder, shard)
+
+
+class ShardSource:
+    """The samples of a split, each a view of the mapped file: nothing is copied."""
+
+    def __init__(self, root: Path, split: str) -> None:
+        self._index = ShardIndex(root, split)
+        self.classes = self._index.classes
+        self.labels = self._index.labels
+        self.sizes = self._index.sizes
+        self._maps = [_map(self._index.folder / shard.file) for shard in self._index.shards]
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def read(self, index: int) -> Tensor:
+        start = int(self._index.offsets[index])
+        end = start + int(self._index.lengths[index])
+        return self._maps[self._index.shard[index]][start:end]
+
+    def key(self, index: int) -> str:
+        return self._index.key(index)
+
+
+def require_shard(folder: Path, shard: Shard) -> None:
+    file = folder / shard.file
+    if not file.is_file():
+        raise DataError(f"{file} is missing: copy it again or pack the data set again")
+    if file.stat().st_size != shard.bytes:
+        raise DataError(
+            f"{file} has {file.stat().st_size} bytes instead of {shard.bytes}: "
+            "copy it again or pack the data set again"
+        )
+
+
+def _map(file: Path) -> Tensor:
+    with file.open("rb") as opened:
+        mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given buffer is not writable")
+        return torch.frombuffer(mapped, dtype=torch.uint8)
+
+
+def _column(table: pa.Table, name: str) -> NDArray[np.int64]:
+    return np.asarray(table[name].to_numpy())
+
+
+def _upright_sizes(table: pa.Table) -> UprightSizes:
+    heights, widths = _column(table, "height"), _column(table, "width")
+    turned = np.isin(_column(table, "orientation"), TRANSPOSED)
+    return UprightSizes(np.where(turned, widths, heights), np.where(turned, heights, widths))
