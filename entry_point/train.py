@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -307,7 +308,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with join_devices(config.trainer) as devices, run_lock(run.root, devices.is_first):
             code = run_training(config, yaml, run, devices)
-            return code
+        # torchrun takes anything but 0 for a failure; the container asks the stop file.
+        under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+        return exit_codes.FINISHED if under_torchrun else code
     except (ConfigError, DataError, RunFolderError) as error:
         sys.stderr.write(f"train: {error}\n")
         write_failure(run.failure, str(error))

@@ -1,0 +1,11 @@
+from pathlib import Path
+
+import pytest
+
+from tests.data.photographs import write_photo_folder
+
+
+@pytest.fixture(scope="session")
+def photo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder data set of real photographs: 8 classes, 48 train and 24 val images."""
+    return write_photo_folder(tmp_path_factory.mktemp("photographs") / "root")
