@@ -27,10 +27,11 @@ int advance_of(int symbol) {
 }  // namespace
 
 void HuffmanTable::build(const JHUFF_TBL& table, bool is_dc) {
-  if (is_dc == is_dc_ && std::equal(lengths_.begin() + 1, lengths_.end(), table.bits + 1) &&
+  if (built_ && is_dc == is_dc_ && std::equal(lengths_.begin() + 1, lengths_.end(), table.bits + 1) &&
       std::equal(symbols_.begin(), symbols_.end(), table.huffval)) {
     return;
   }
+  built_ = true;
   is_dc_ = is_dc;
   std::copy_n(table.bits, 17, lengths_.begin());
   std::copy_n(table.huffval, 256, symbols_.begin());
@@ -43,7 +44,6 @@ void HuffmanTable::build(const JHUFF_TBL& table, bool is_dc) {
     }
     max_code_[length] = lengths_[length] != 0 ? code - 1 : -1;
   }
-  max_code_[17] = INT32_MAX;
 }
 
 void HuffmanTable::fill(int code, int length, int symbol) {

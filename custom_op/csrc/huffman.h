@@ -36,10 +36,10 @@ class HuffmanTable {
  private:
   void fill(int code, int length, int symbol);
 
-  bool is_dc_ = false;
+  bool built_ = false, is_dc_ = false;
   std::array<UINT8, 17> lengths_{};
   std::array<UINT8, 256> symbols_{};
-  std::array<int32_t, 18> max_code_{};  // by length, -1 for none; [17] ends every search
+  std::array<int32_t, 17> max_code_{};  // by length, -1 for none
   std::array<int32_t, 17> offset_{};    // symbol index minus code, by length
   std::array<Entry, 1 << kLookupBits> entries_{};
 };

@@ -73,7 +73,6 @@ class Indexer {
   Indexer& operator=(const Indexer&) = delete;
 
   std::vector<uint8_t> index(Bytes jpeg, int64_t interval, int64_t max_pixels) {
-    if (!save_markers_phase()) source_.fail();
     source_.read_header(jpeg, max_pixels);
     if (!read_phase()) source_.fail();
     if (!write_phase(interval)) throw NotIndexable(errors_.message);
@@ -81,13 +80,6 @@ class Indexer {
   }
 
  private:
-  bool save_markers_phase() noexcept {
-    if (setjmp(source_.errors().jump)) return false;
-    jpeg_save_markers(&source_.cinfo(), JPEG_COM, 0xFFFF);
-    for (int i = 0; i < 16; ++i) jpeg_save_markers(&source_.cinfo(), JPEG_APP0 + i, 0xFFFF);
-    return true;
-  }
-
   bool read_phase() noexcept {
     if (setjmp(source_.errors().jump)) return false;
     coefficients_ = jpeg_read_coefficients(&source_.cinfo());
@@ -114,7 +106,7 @@ class Indexer {
     return true;
   }
 
-  Session source_;
+  Session source_{true};
   ErrorContext errors_;
   jpeg_compress_struct target_{};
   Output out_;

@@ -82,21 +82,27 @@ void install_source(j_decompress_ptr cinfo, jpeg_source_mgr& source, Bytes jpeg)
   cinfo->src = &source;
 }
 
-Session::Session() {
-  cinfo_.err = install(errors_);
-  if (setjmp(errors_.jump)) fail();
-  jpeg_create_decompress(&cinfo_);
-  progress_ = {};
+Session::Session(bool keep_markers) : keep_markers_(keep_markers) {
+  install(errors_);
   progress_.progress_monitor = progress_cb;
-  cinfo_.progress = &progress_;
 }
 
+// Does nothing to a decompressor that was never created.
 Session::~Session() { jpeg_destroy_decompress(&cinfo_); }
 
 bool Session::restart(Bytes jpeg) noexcept {
   std::strcpy(errors_.message, "the JPEG is damaged: it has no more rows");
   if (setjmp(errors_.jump)) return false;
-  jpeg_abort_decompress(&cinfo_);
+  // A decompressor that only aborts keeps its tables: a file without its own would be decoded with
+  // those of the file before it.
+  jpeg_destroy_decompress(&cinfo_);
+  cinfo_.err = &errors_.pub;
+  jpeg_create_decompress(&cinfo_);
+  cinfo_.progress = &progress_;
+  if (keep_markers_) {
+    jpeg_save_markers(&cinfo_, JPEG_COM, 0xFFFF);
+    for (int i = 0; i < 16; ++i) jpeg_save_markers(&cinfo_, JPEG_APP0 + i, 0xFFFF);
+  }
   install_source(&cinfo_, source_, jpeg);
   jpeg_read_header(&cinfo_, TRUE);
   return true;

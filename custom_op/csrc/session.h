@@ -33,7 +33,8 @@ void install_source(j_decompress_ptr cinfo, jpeg_source_mgr& source, Bytes jpeg)
 
 class Session {
  public:
-  Session();
+  // `keep_markers` saves APPn and COM segments in cinfo().marker_list.
+  explicit Session(bool keep_markers = false);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -50,10 +51,11 @@ class Session {
   [[noreturn]] void fail() const { throw JpegError(errors_.message); }
 
  private:
+  const bool keep_markers_;
   ErrorContext errors_;
-  jpeg_source_mgr source_;
-  jpeg_progress_mgr progress_;
-  jpeg_decompress_struct cinfo_;
+  jpeg_source_mgr source_{};
+  jpeg_progress_mgr progress_{};
+  jpeg_decompress_struct cinfo_{};
 };
 
 }  // namespace custom_op

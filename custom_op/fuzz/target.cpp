@@ -1,0 +1,125 @@
+// A libFuzzer target over everything the operator does with bytes it was given.
+//
+// Beside looking for crashes it checks the promise of exactness: where the whole image decodes, the
+// crop is the same pixels; so it is cut out by trimming and written again with restart markers.
+#include <cstdlib>
+#include <cstring>
+
+#include "../csrc/batch.h"
+#include "../csrc/index.h"
+
+namespace {
+
+using custom_op::Box;
+using custom_op::Bytes;
+using custom_op::RegionDecoder;
+
+// Small, so that a lying header costs no time; the limit itself is under test as well.
+constexpr int64_t kMaxPixels = 1 << 20;
+constexpr int64_t kSize = 24;
+
+class Pixels final : public custom_op::RowSink {
+ public:
+  explicit Pixels(int64_t width) : row_bytes_(static_cast<size_t>(width) * 3) {}
+  void begin() override { values.clear(); }
+  void row(const uint8_t* pixels) override {
+    values.insert(values.end(), pixels, pixels + row_bytes_);
+  }
+  std::vector<uint8_t> values;
+
+ private:
+  size_t row_bytes_;
+};
+
+bool decode(Bytes jpeg, const Box& box, std::vector<uint8_t>& pixels) {
+  static RegionDecoder decoder;
+  Pixels sink(box.width);
+  try {
+    decoder.open(jpeg, kMaxPixels);
+    decoder.decode(box, {}, sink);
+  } catch (const custom_op::JpegError&) {
+    return false;
+  }
+  pixels = std::move(sink.values);
+  return true;
+}
+
+void require(bool condition, int line = __builtin_LINE()) {
+  if (condition) return;
+  std::fprintf(stderr, "target.cpp:%d: not as required\n", line);
+  std::abort();
+}
+
+// Box coordinates from the input's last bytes, so that the fuzzer steers them.
+Box choose_box(Bytes jpeg, int64_t height, int64_t width) {
+  uint8_t seed[8] = {};
+  for (size_t i = 0; i < 8 && i < jpeg.size; ++i) seed[i] = jpeg.data[jpeg.size - 1 - i];
+  const auto pick = [&](int i, int64_t limit) { return (seed[i] << 8 | seed[i + 1]) % limit; };
+  const int64_t crop_height = 1 + pick(0, height), crop_width = 1 + pick(2, width);
+  return {pick(4, height - crop_height + 1), pick(6, width - crop_width + 1), crop_height,
+          crop_width};
+}
+
+void check_crop(const std::vector<uint8_t>& whole, int64_t width, const Box& box,
+                const std::vector<uint8_t>& crop) {
+  const size_t bytes = static_cast<size_t>(box.width) * 3;
+  require(crop.size() == bytes * static_cast<size_t>(box.height));
+  for (int64_t y = 0; y < box.height; ++y) {
+    const uint8_t* expected = whole.data() + ((box.top + y) * width + box.left) * 3;
+    require(std::memcmp(expected, crop.data() + static_cast<size_t>(y) * bytes, bytes) == 0);
+  }
+}
+
+void check_batch(Bytes jpeg, const Box& box, uint8_t choice) {
+  static custom_op::ImageWorker worker;
+  static std::vector<float> out(3 * kSize * kSize);
+  const custom_op::BatchOptions options{
+      kSize,
+      {choice & 1 ? custom_op::Color::kYcbcr : custom_op::Color::kRgb, 1},
+      choice & 2 ? custom_op::Element::kFloat32 : custom_op::Element::kUint8,
+      {1, 1, 1},
+      {0, 0, 0},
+      (choice & 4) != 0,
+      (choice & 8) != 0,
+      kMaxPixels};
+  try {
+    worker.process(jpeg, box, (choice & 16) != 0, options, {out.data(), 1, 3 * kSize, 3});
+  } catch (const custom_op::JpegError&) {
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Bytes jpeg{data, size};
+  RegionDecoder decoder;
+  int64_t height, width;
+  try {
+    decoder.open(jpeg, kMaxPixels);
+    height = decoder.height();
+    width = decoder.width();
+    require(decoder.orientation() >= 1 && decoder.orientation() <= 8);
+  } catch (const custom_op::JpegError&) {
+    return 0;
+  }
+  const Box box = choose_box(jpeg, height, width);
+  std::vector<uint8_t> whole, crop, trimmed, indexed;
+  const bool whole_decodes = decode(jpeg, {0, 0, height, width}, whole);
+  const bool crop_decodes = decode(jpeg, box, crop);
+  require(crop_decodes || !whole_decodes);
+  if (whole_decodes) check_crop(whole, width, box, crop);
+
+  const custom_op::Trimmed small = decoder.trim(box);
+  const Box inside{small.top, small.left, box.height, box.width};
+  const bool trim_decodes = decode({small.jpeg.data(), small.jpeg.size()}, inside, trimmed);
+  if (whole_decodes) require(trim_decodes && trimmed == crop);
+
+  check_batch(jpeg, box, size > 8 ? data[size - 9] : 0);
+  try {
+    const auto marked = custom_op::with_restart_markers(jpeg, 1 + size % 7, kMaxPixels);
+    require(whole_decodes && decode({marked.data(), marked.size()}, box, indexed));
+    require(indexed == crop);
+  } catch (const custom_op::NotIndexable&) {
+  }
+  return 0;
+}

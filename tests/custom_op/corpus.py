@@ -1,0 +1,81 @@
+"""Small odd JPEGs: the seeds of fuzzing, and what hostile-input tests start from.
+
+`python -m tests.custom_op.corpus FOLDER` writes them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tests.custom_op.jpegs import (
+    KINDS,
+    SAMPLINGS,
+    encode,
+    markers,
+    picture,
+    with_exif_orientation,
+)
+
+_SOF0, _DHT, _SOS, _DRI = 0xC0, 0xC4, 0xDA, 0xDD
+
+
+def odd_files() -> Iterator[tuple[str, bytes]]:
+    """`(name, data)`, all below 4 kB."""
+    small = picture(24, 40)
+    for sampling in SAMPLINGS:
+        yield f"sampling {sampling}", encode(small, sampling, 40)
+    for kind, settings in KINDS.items():
+        yield f"kind {kind}", encode(small, quality=40, **settings)
+    for height, width in ((1, 1), (1, 70), (70, 1), (17, 3)):
+        yield f"size {height}x{width}", encode(picture(height, width), quality=40)
+    cmyk = np.concatenate([small, small[:, :, :1]], axis=2)
+    for adobe in (0, 1):
+        yield f"cmyk {adobe}", encode(cmyk, "4:4:4", 40, adobe=adobe)
+    yield from _damaged(encode(small, quality=40, restart_interval=2))
+    yield "orientation little-endian", with_exif_orientation(encode(small, quality=30), 6)
+    yield (
+        "orientation big-endian",
+        with_exif_orientation(encode(small, quality=30), 3, big_endian=True),
+    )
+
+
+def _damaged(good: bytes) -> Iterator[tuple[str, bytes]]:
+    for marker, at in markers(good):
+        yield f"cut at {marker:02x} {at}", good[: at + 3]
+    frame = _offset(good, _SOF0)
+    for height, width in ((65500, 65500), (0, 40), (24, 0), (25, 40), (240, 40), (24, 400)):
+        size = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+        yield f"lies {height}x{width}", good[: frame + 5] + size + good[frame + 9 :]
+    tables, scan, interval = _offset(good, _DHT), _offset(good, _SOS), _offset(good, _DRI)
+    yield "tables before the frame", good[:2] + good[tables:scan] + good[2:tables] + good[scan:]
+    yield "no tables", good[:tables] + good[scan:]
+    yield "two frames", good[:frame] + good[frame : frame + 19] + good[frame:]
+    yield "garbage between markers", good[:frame] + b"\x12\x34" + good[frame:]
+    yield "fill bytes", good[:frame] + b"\xff\xff" + good[frame:]
+    yield "no interval", good[:interval] + good[interval + 6 :]
+    yield "wrong interval", good[: interval + 4] + b"\x00\x03" + good[interval + 6 :]
+    restarts = [at for marker, at in markers(good) if 0xD0 <= marker <= 0xD7]
+    first, second = restarts[0], restarts[1]
+    yield "restart lost", good[:first] + good[first + 2 :]
+    yield "restart doubled", good[:first] + good[first : first + 2] + good[first:]
+    yield "segment lost", good[:first] + good[second:]
+    yield "restarts out of order", good[: first + 1] + b"\xd5" + good[first + 2 :]
+
+
+def _offset(data: bytes, wanted: int) -> int:
+    return next(at for marker, at in markers(data) if marker == wanted)
+
+
+def write(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in odd_files():
+        stem = "".join(c if c.isalnum() else "-" for c in name)
+        (folder / f"{stem}.jpg").write_bytes(data)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

@@ -1,0 +1,193 @@
+"""A crop is, to the bit, what decoding the whole image and cropping it gives."""
+
+from __future__ import annotations
+
+import io
+import random
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torch import Tensor
+from torchvision.io import ImageReadMode, decode_jpeg
+
+import custom_op
+from tests.custom_op.jpegs import (
+    KINDS,
+    SAMPLINGS,
+    encode,
+    picture,
+    tensor,
+    with_exif_orientation,
+)
+
+
+def whole(data: Tensor) -> Tensor:
+    height, width = custom_op.jpeg_size(data)
+    return custom_op.decode_and_crop_jpeg(data, 0, 0, height, width)
+
+
+def random_box(rng: random.Random, height: int, width: int) -> tuple[int, int, int, int]:
+    """Top, left, height, width; small boxes, and edges of the image, are as likely as others."""
+    crop_height = rng.randint(1, rng.choice((min(4, height), height)))
+    crop_width = rng.randint(1, rng.choice((min(4, width), width)))
+    top = rng.choice((0, height - crop_height, rng.randint(0, height - crop_height)))
+    left = rng.choice((0, width - crop_width, rng.randint(0, width - crop_width)))
+    return top, left, crop_height, crop_width
+
+
+def assert_crops_equal(data: Tensor, expected: Tensor, rng: random.Random, count: int) -> None:
+    height, width = expected.shape[1:]
+    for _ in range(count):
+        top, left, h, w = random_box(rng, height, width)
+        crop = custom_op.decode_and_crop_jpeg(data, top, left, h, w)
+        box = (top, left, h, w)
+        assert torch.equal(crop, expected[:, top : top + h, left : left + w]), box
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_crops_equal_the_whole_image_in_every_sampling_and_coding(
+    sampling: str, kind: str
+) -> None:
+    rng = random.Random(f"{sampling} {kind}")
+    for _ in range(3):
+        height, width = rng.randint(1, 90), rng.randint(1, 130)
+        data = tensor(encode(picture(height, width), sampling, **KINDS[kind]))
+        expected = decode_jpeg(data, ImageReadMode.RGB)
+        assert torch.equal(whole(data), expected)
+        assert_crops_equal(data, expected, rng, 40)
+
+
+@pytest.mark.parametrize("kind", ["plain", "restart 3", "progressive"])
+def test_every_crop_of_a_small_image_is_exact(kind: str) -> None:
+    data = tensor(encode(picture(19, 21), **KINDS[kind]))
+    expected = decode_jpeg(data)
+    for h in range(1, 20):
+        for w in range(1, 22):
+            for top in range(0, 20 - h, 3):
+                for left in range(22 - w):
+                    crop = custom_op.decode_and_crop_jpeg(data, top, left, h, w)
+                    assert torch.equal(crop, expected[:, top : top + h, left : left + w])
+
+
+def test_twenty_thousand_random_crops_equal_the_whole_decode() -> None:
+    rng = random.Random(20_000)
+    done = 0
+    while done < 20_000:
+        sampling, kind = rng.choice(list(SAMPLINGS)), rng.choice(list(KINDS))
+        height, width = rng.randint(1, 120), rng.randint(1, 160)
+        quality = rng.choice((5, 50, 90, 100))
+        pixels = picture(height, width, seed=done)
+        data = tensor(encode(pixels, sampling, quality, **KINDS[kind]))
+        expected = decode_jpeg(data, ImageReadMode.RGB)
+        assert_crops_equal(data, expected, rng, 50)
+        done += 50
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=3, max_size=3),
+    st.integers(1, 60),
+    st.integers(1, 90),
+    st.integers(0, 7),
+    st.randoms(use_true_random=False),
+)
+def test_crops_are_exact_in_any_sampling_that_libjpeg_decodes(
+    factors: list[tuple[int, int]], height: int, width: int, interval: int, rng: random.Random
+) -> None:
+    try:
+        encoded = encode(
+            picture(height, width), factors=tuple(factors), restart_interval=interval
+        )
+        data = tensor(encoded)
+        expected = whole(data)
+    except (ValueError, custom_op.JpegError):
+        return  # libjpeg neither writes nor reads these factors
+    assert_crops_equal(data, expected, rng, 10)
+
+
+def test_grey_is_returned_as_three_equal_channels() -> None:
+    data = tensor(encode(picture(30, 40), "grey"))
+    pixels = whole(data)
+    assert pixels.shape == (3, 30, 40)
+    assert torch.equal(pixels[0], pixels[1]) and torch.equal(pixels[0], pixels[2])
+
+
+@pytest.mark.parametrize("adobe", [0, 1], ids=["CMYK", "YCCK"])
+def test_cmyk_is_converted_as_pillow_does(adobe: int) -> None:
+    pixels = np.concatenate([picture(60, 80), picture(60, 80, seed=1)[:, :, :1]], axis=2)
+    encoded = encode(pixels, "4:4:4", adobe=adobe)
+    expected = np.asarray(Image.open(io.BytesIO(encoded)).convert("RGB")).astype(int)
+    crop = custom_op.decode_and_crop_jpeg(tensor(encoded), 7, 11, 40, 50)
+    difference = crop.permute(1, 2, 0).numpy() - expected[7:47, 11:61]
+    assert np.abs(difference).max() <= 2
+
+
+def test_pixels_lie_one_after_the_other() -> None:
+    crop = custom_op.decode_and_crop_jpeg(tensor(encode(picture(30, 40))), 1, 2, 20, 30)
+    assert crop.dtype == torch.uint8 and crop.shape == (3, 20, 30)
+    assert crop.stride() == (1, 90, 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_size_is_the_headers(kind: str) -> None:
+    data = tensor(encode(picture(37, 53), **KINDS[kind]))
+    assert custom_op.jpeg_size(data) == (37, 53)
+
+
+@pytest.mark.parametrize("big_endian", [False, True])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation_is_that_of_pillow(orientation: int, big_endian: bool) -> None:
+    data = with_exif_orientation(encode(picture(20, 30)), orientation, big_endian=big_endian)
+    assert Image.open(io.BytesIO(data)).getexif()[0x0112] == orientation
+    assert custom_op.jpeg_orientation(tensor(data)) == orientation
+
+
+@pytest.mark.parametrize("orientation", [0, 9, 65535])
+def test_orientation_that_means_nothing_is_upright(orientation: int) -> None:
+    data = with_exif_orientation(encode(picture(20, 30)), orientation)
+    assert custom_op.jpeg_orientation(tensor(data)) == 1
+
+
+def test_thumbnail_in_exif_is_not_the_image() -> None:
+    data = tensor(with_exif_orientation(encode(picture(40, 50)), 1))
+    assert custom_op.jpeg_size(data) == (40, 50)
+    assert torch.equal(whole(data), decode_jpeg(data))
+
+
+def test_the_gil_is_free_while_an_image_decodes() -> None:
+    data = tensor(encode(picture(1000, 1500), quality=95))
+    custom_op.load()
+    decoding = False
+    seen: list[bool] = []
+    may_look = threading.Lock()
+    may_look.acquire()
+
+    def look() -> None:
+        with may_look:
+            seen.append(decoding)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    interval = sys.getswitchinterval()
+    # Python code gives the GIL up on request only after this long. So what the watcher sees while
+    # `decoding`, it sees because the operator gave the GIL up.
+    sys.setswitchinterval(60)
+    try:
+        decoding = True
+        may_look.release()
+        for _ in range(100):
+            if seen:
+                break
+            custom_op.decode_and_crop_jpeg(data, 0, 0, 1000, 1500)
+        decoding = False
+    finally:
+        sys.setswitchinterval(interval)
+        watcher.join()
+    assert seen == [True]
