@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     except (ConfigError, DataError) as error:
         log.error("%s", error)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         log.error("no space left (%s): make room and run again, it goes on from there", error)
     return 1

@@ -34,22 +34,27 @@ class ShardIndex:
             _column(table, name) for name in ("shard", "offset", "length")
         )
         self.labels = torch.from_numpy(_column(table, "label").astype(np.int64))
+        self.checksums = _column(table, "crc32")
         self.sizes = _upright_sizes(table)
         self._check(root)
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def name(self, index: int) -> str:
+        """Name of the sample's members in its shard, without their suffixes."""
+        return str(self._keys[index])
+
     def key(self, index: int) -> str:
         shard = self.shards[self.shard[index]]
-        return f"{self.folder / shard.file}: {self._keys[index]}.jpg"
+        return f"{self.folder / shard.file}: {self.name(index)}.jpg"
 
     def _check(self, root: Path) -> None:
-        """The index against itself and the files: all that costs no reading of the shards."""
+        """The index against itself and the description."""
         if not len(self):
             raise DataError(f"{self.folder} holds no sample")
         if not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
-            bad = int(((self.labels < 0) | (self.labels >= len(self.classes))).nonzero()[0])
+            bad = int(((self.labels < 0) | (self.labels >= len(self.classes))).int().argmax())
             raise DataError(
                 f"{self.key(bad)} has label {int(self.labels[bad])}, but {root} has only "
                 f"{len(self.classes)} classes: pack again"
@@ -59,8 +64,6 @@ class ShardIndex:
         sizes = np.array([shard.bytes for shard in self.shards])[self.shard]
         if (self.offsets < 0).any() or (self.offsets + self.lengths > sizes).any():
             raise DataError(f"the index of {self.folder} points behind a shard's end")
-        for shard in self.shards:
-            require_shard(self.folder, shard)
 
 
 class ShardSource:
@@ -71,7 +74,9 @@ class ShardSource:
         self.classes = self._index.classes
         self.labels = self._index.labels
         self.sizes = self._index.sizes
-        self._maps = [_map(self._index.folder / shard.file) for shard in self._index.shards]
+        for shard in self._index.shards:
+            require_shard(self._index.folder, shard)
+        self._maps = [map_file(self._index.folder / shard.file) for shard in self._index.shards]
 
     def __len__(self) -> int:
         return len(self._index)
@@ -96,7 +101,8 @@ def require_shard(folder: Path, shard: Shard) -> None:
         )
 
 
-def _map(file: Path) -> Tensor:
+def map_file(file: Path) -> Tensor:
+    """The file's bytes, uint8, read when they are touched. Not to be written to."""
     with file.open("rb") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     with warnings.catch_warnings():

@@ -21,7 +21,6 @@ import custom_op
 from entry_point.data.config import usable_cores
 from entry_point.data.errors import DataError
 from entry_point.data.index import (
-    DESCRIPTION,
     INDEX,
     SCHEMA,
     Description,
