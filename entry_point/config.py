@@ -176,6 +176,8 @@ def load_config(name: str, schema: type, overrides: Sequence[str]) -> DictConfig
         # Hydra's `+key=value` adds what the schema does not know; merging does not.
         config = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.to_container(composed))
         assert isinstance(config, DictConfig)
+        if missing := sorted(OmegaConf.missing_keys(config)):
+            raise ConfigError(f"{missing[0]}: has no value; add {missing[0]}=VALUE")
         OmegaConf.to_object(config)
         return config
     except (HydraException, OmegaConfBaseException) as error:

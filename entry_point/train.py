@@ -32,8 +32,9 @@ from entry_point.training.learner import Learner
 from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
 from entry_point.training.metrics_log import MetricsLog
 from entry_point.training.model import count_parameters
-from entry_point.training.outputs import save_model
+from entry_point.training.outputs import save_model, save_program
 from entry_point.training.plot import save_plot
+from entry_point.training.report import write_report
 from entry_point.training.resume import load_on_all_ranks
 from entry_point.training.run_lock import run_lock
 from entry_point.training.stop import StopRequest
@@ -67,6 +68,7 @@ class Trainer:
         )
         self.epoch = self.step = 0
         self.accuracy = self.best_accuracy = 0.0
+        self.evaluation: Evaluation | None = None
         self.interval = Interval.empty(devices.device)
         self.guard, self.totals = LossGuard(), Totals()
         earlier = self._resume() if config.trainer.resume else []
@@ -99,7 +101,7 @@ class Trainer:
                 return False
             if self._evaluation_is_due():
                 try:
-                    self._evaluate()
+                    self._log_evaluation(self._evaluate())
                 except Stopped:
                     self._save_checkpoint()
                     return False
@@ -143,7 +145,7 @@ class Trainer:
 
     def _evaluate(self) -> Evaluation:
         self.learner.synchronise_buffers()
-        result = evaluate(
+        return evaluate(
             self.learner.evaluated,
             self.val_loader,
             self.normalize,
@@ -153,7 +155,9 @@ class Trainer:
             channels_last=self.config.trainer.channels_last,
             stop=self.stop,
         )
-        self.accuracy = result.accuracy
+
+    def _log_evaluation(self, result: Evaluation) -> None:
+        self.accuracy, self.evaluation = result.accuracy, result
         if self.devices.is_first:
             self.metrics.add(
                 {
@@ -163,7 +167,8 @@ class Trainer:
                     "val_accuracy": round(result.accuracy, 6),
                 }
             )
-        return result
+            if result.damaged:
+                logger.warning("%d damaged validation images left out", result.damaged)
 
     @property
     def global_step(self) -> int:
@@ -257,11 +262,26 @@ class Trainer:
             logger.info(line)
 
     def finish(self) -> None:
-        """Write the outputs and close what is open."""
+        """Write the outputs, on the first rank."""
+        # A finished run that is started again has its checkpoint, but no evaluation.
+        evaluation = self.evaluation or self._evaluate()
         if self.devices.is_first:
-            save_model(self.run, self.learner.evaluated, self.classes, self.yaml)
+            model = self.learner.evaluated
+            save_model(self.run, model, self.classes, self.yaml)
             title = f"{self.config.model.name}, validation accuracy {100 * self.accuracy:.2f} %"
             save_plot(self.metrics.records, title, self.run.output_data / "summary.png")
+            if self.config.trainer.report:
+                save_program(self.run, model, self.config.data)
+                write_report(
+                    self.run.output_data / "report.html",
+                    title=title,
+                    records=self.metrics.records,
+                    evaluation=evaluation,
+                    source=self.val,
+                    totals=self.totals,
+                    devices=self.devices.describe(),
+                    config_yaml=self.yaml,
+                )
             self.checkpoints.wait()
             for line in summary_lines(self.totals, self.accuracy, self.best_accuracy, self.run):
                 logger.info(line)
@@ -283,6 +303,8 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
         finished = trainer.fit()
         if finished:
             trainer.finish()
+    except Stopped:
+        finished = False
     except NonFiniteLossError as error:
         keys = [trainer.train.key(int(index)) for index in error.indices]
         raise RuntimeError(

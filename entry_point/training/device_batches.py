@@ -37,6 +37,8 @@ class DeviceBatch:
     """int64 `(N,)`, on the device."""
     indices: torch.Tensor
     """int64 `(N,)`: the samples' numbers in their source, on the CPU."""
+    damaged: int
+    """Images that could not be decoded."""
     wait: float
     """Seconds the training process stood still until this batch was there."""
 
@@ -51,7 +53,7 @@ def device_batches(
         return
     for batch, wait in _timed(batches):
         images = normalize(batch.images).contiguous(memory_format=memory_format)
-        yield DeviceBatch(images, batch.labels, batch.indices, wait)
+        yield DeviceBatch(images, batch.labels, batch.indices, len(batch.damage), wait)
 
 
 def _copy_ahead(
@@ -68,7 +70,7 @@ def _copy_ahead(
             images = batch.images.to(device, non_blocking=True)
             labels = batch.labels.to(device, non_blocking=True)
             images = normalize(images).contiguous(memory_format=memory_format)
-        copied = DeviceBatch(images, labels, batch.indices, wait)
+        copied = DeviceBatch(images, labels, batch.indices, len(batch.damage), wait)
         if ahead is not None:
             yield ahead
         # The pinned slot may be refilled once the next batch is asked for.

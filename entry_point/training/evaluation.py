@@ -35,6 +35,8 @@ class Evaluation:
     confusion: torch.Tensor
     """int64 `(classes, classes)`, row the true class, column the predicted one."""
     worst: list[Mistake]
+    damaged: int
+    """Images of the split that could not be decoded and are left out."""
 
 
 class Stopped(Exception):
@@ -63,9 +65,13 @@ def evaluate(
     loss_sum = torch.zeros((), dtype=torch.float64)
     confusion = torch.zeros(classes * classes, dtype=torch.int64)
     seen: list[torch.Tensor] = []
+    damaged = 0
     for batch in device_batches(loader.epoch(0), devices.device, normalize, channels_last):
         if stop.here:
             break
+        damaged += batch.damaged
+        if len(batch.labels) == 0:
+            continue
         with devices.autocast():
             logits = model(batch.images)
         losses = nn.functional.cross_entropy(logits.float(), batch.labels, reduction="none")
@@ -79,14 +85,16 @@ def evaluate(
     model.train()
     if stop.agree_now():
         raise Stopped
-    totals = torch.cat([loss_sum.view(1), confusion.double()]).to(_reduction_device(devices))
-    totals = devices.sum(totals).cpu()
-    counts = totals[1:].round().to(torch.int64).view(classes, classes)
-    if int(counts.sum()) != samples:
-        raise RuntimeError(f"evaluated {int(counts.sum())} samples of {samples}")
+    own = torch.cat([loss_sum.view(1), torch.tensor([damaged]).double(), confusion.double()])
+    totals = devices.sum(own.to(_reduction_device(devices))).cpu()
+    counts = totals[2:].round().to(torch.int64).view(classes, classes)
+    damaged, evaluated = int(totals[1]), int(counts.sum())
+    if evaluated + damaged != samples:
+        raise RuntimeError(f"evaluated {evaluated} + {damaged} damaged samples of {samples}")
     return Evaluation(
-        loss=float(totals[0]) / samples,
-        accuracy=float(counts.trace()) / samples,
+        loss=float(totals[0]) / max(1, evaluated),
+        accuracy=float(counts.trace()) / max(1, evaluated),
+        damaged=damaged,
         confusion=counts,
         worst=_gather_worst(torch.cat(seen) if seen else torch.empty(0, 4), devices),
     )

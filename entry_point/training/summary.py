@@ -39,13 +39,17 @@ class Totals:
 def summary_lines(totals: Totals, accuracy: float, best: float, run: RunFolder) -> list[str]:
     """The closing lines: how good, how fast, and where everything is."""
     minutes, seconds = divmod(round(time.monotonic() - totals.started), 60)
+    files = {
+        "model": run.model / "model.pt",
+        "metrics": run.output_data / "metrics.jsonl",
+        "report": run.output_data / "report.html",
+        "plot": run.output_data / "summary.png",
+    }
     rows = {
         "validation accuracy": f"{100 * accuracy:.2f} % (best {100 * best:.2f} %)",
         "training speed": f"{totals.images_per_s:.0f} images/s",
         "waiting for data": f"{totals.data_wait_pct:.1f} % of training time",
-        "model": _shown(run.model / "model.pt"),
-        "metrics": _shown(run.output_data / "metrics.jsonl"),
-        "plot": _shown(run.output_data / "summary.png"),
+        **{name: _shown(path) for name, path in files.items() if path.is_file()},
         "TensorBoard": f"tensorboard --logdir {_shown(run.tensorboard)}",
     }
     width = max(map(len, rows))

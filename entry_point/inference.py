@@ -1,0 +1,116 @@
+"""From image files to class probabilities with a finished model folder.
+
+Stands alone (torch and Pillow only), since training copies it to `model/code/inference.py`: there
+SageMaker's PyTorch inference toolkit calls `model_fn`, `input_fn`, `predict_fn` and `output_fn`,
+so that model.tar.gz deploys as it is. `entry_point.predict` uses the same functions.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image, ImageOps
+
+PROGRAM = "model.pt2"
+SETTINGS = "inference.json"
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A loaded model. `program` maps uint8 `(N, 3, S, S)` to probabilities `(N, classes)`."""
+
+    program: torch.nn.Module
+    classes: list[str]
+    image_size: int
+    resize: int
+    device: torch.device
+
+
+def model_fn(model_dir: str, _context: Any = None) -> Classifier:
+    """Load a model folder as training leaves it."""
+    folder = Path(model_dir)
+    settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return Classifier(
+        torch.export.load(folder / PROGRAM).module().to(device),
+        json.loads((folder / "classes.json").read_text(encoding="utf-8")),
+        settings["image_size"],
+        settings["resize"],
+        device,
+    )
+
+
+def read_image(content: bytes) -> Image.Image:
+    """Decode any format Pillow knows: upright, RGB. Raises ValueError if it is no whole image."""
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            return ImageOps.exif_transpose(image).convert("RGB")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ValueError(f"cannot be read as an image: {error}") from error
+
+
+def prepare(image: Image.Image, image_size: int, resize: int) -> torch.Tensor:
+    """The centre crop that validation takes: uint8 `(3, image_size, image_size)`."""
+    width, height = image.size
+    side = max(1, round(min(width, height) * image_size / resize))
+    left, top = (width - side) // 2, (height - side) // 2
+    sample = image.crop((left, top, left + side, top + side)).resize(
+        (image_size, image_size), Image.Resampling.BILINEAR
+    )
+    pixels = torch.frombuffer(bytearray(sample.tobytes()), dtype=torch.uint8)
+    return pixels.view(image_size, image_size, 3).permute(2, 0, 1)
+
+
+def input_fn(body: bytes | str, content_type: str) -> list[Image.Image]:
+    """One image as it is (image/*, application/x-image), or JSON {"instances": [base64, ...]}."""
+    content = body.encode() if isinstance(body, str) else bytes(body)
+    kind = content_type.split(";")[0].strip().lower()
+    if kind.startswith("image/") or kind in ("application/x-image", "application/octet-stream"):
+        return [read_image(content)]
+    if kind == "application/json":
+        instances = json.loads(content)["instances"]
+        return [read_image(base64.b64decode(instance)) for instance in instances]
+    raise ValueError(f"content type {content_type!r}: must be image/*, or application/json")
+
+
+def predict_fn(images: list[Image.Image], model: Classifier) -> list[dict[str, Any]]:
+    """Per image the likeliest class, its probability, and all classes' probabilities."""
+    batch = torch.stack([prepare(image, model.image_size, model.resize) for image in images])
+    return describe(predict_batch(batch, model), model.classes)
+
+
+@torch.inference_mode()
+def predict_batch(batch: torch.Tensor, model: Classifier) -> torch.Tensor:
+    """uint8 `(N, 3, S, S)` -> float32 probabilities `(N, classes)` on the CPU."""
+    probabilities: torch.Tensor = model.program(batch.to(model.device))
+    return probabilities.float().cpu()
+
+
+def describe(probabilities: torch.Tensor, classes: list[str]) -> list[dict[str, Any]]:
+    """Probabilities `(N, classes)` as plain values."""
+    return [
+        {
+            "class": classes[int(row.argmax())],
+            "probability": round(float(row.max()), 6),
+            "probabilities": {
+                name: round(value, 6) for name, value in zip(classes, row.tolist(), strict=True)
+            },
+        }
+        for row in probabilities
+    ]
+
+
+def output_fn(predictions: list[dict[str, Any]], accept: str) -> str:
+    """JSON {"predictions": [...]}, or text/csv lines `class,probability`."""
+    kind = accept.split(";")[0].strip().lower()
+    if kind in ("application/json", "*/*", ""):
+        return json.dumps({"predictions": predictions}, ensure_ascii=False)
+    if kind == "text/csv":
+        return "".join(f"{p['class']},{p['probability']}\n" for p in predictions)
+    raise ValueError(f"accept {accept!r}: must be application/json or text/csv")

@@ -1,0 +1,169 @@
+"""One page about the run, in one file: curves, confusion, worst mistakes, where time went."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import platform
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+import torchvision
+
+from entry_point import inference
+from entry_point.data import Source
+from entry_point.training import atomic
+from entry_point.training.evaluation import Evaluation
+from entry_point.training.metrics_log import Record, column, training_records
+from entry_point.training.plot import draw
+from entry_point.training.summary import Totals
+
+THUMBNAIL = 120
+LARGEST_MATRIX = 40
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2em auto; padding: 0 1em;
+       color: #1a202c; }
+h1 { margin-bottom: 0 } h2 { margin-top: 2em; border-bottom: 1px solid #cbd5e0 }
+.numbers { display: flex; gap: 3em; margin: 1em 0 } .numbers b { display: block; font-size: 1.8em }
+img.plot { width: 100% } table { border-collapse: collapse }
+.matrix td, .matrix th { padding: 3px 7px; text-align: right; font-size: 12px }
+.mistakes { display: flex; flex-wrap: wrap; gap: 1em } figure { margin: 0; width: 150px }
+figcaption { font-size: 12px; overflow-wrap: anywhere } pre { background: #f7fafc; padding: 1em;
+overflow-x: auto } .meter { display: flex; height: 22px; width: 100%; background: #2b6cb0 }
+.meter i { background: #9b2c2c; height: 100% } .environment td { padding-right: 2em }
+"""
+
+
+def write_report(
+    path: Path,
+    *,
+    title: str,
+    records: Sequence[Record],
+    evaluation: Evaluation,
+    source: Source,
+    totals: Totals,
+    devices: str,
+    config_yaml: str,
+) -> None:
+    """Write the page; `source` is the validation split that `evaluation` numbers refer to."""
+    classes = list(source.classes)
+    sections = [
+        _numbers(evaluation, totals),
+        f'<h2>Curves</h2><img class="plot" alt="curves" src="{_figure(records, title)}">',
+        _stall_meter(records),
+        _confusion(evaluation.confusion, classes),
+        _mistakes(evaluation, source, classes),
+        _environment(devices),
+        f"<h2>Configuration</h2><pre>{html.escape(config_yaml)}</pre>",
+    ]
+    name = html.escape(title)
+    atomic.write_text(
+        path,
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
+        f"<style>{STYLE}</style></head><body><h1>{name}</h1>{''.join(sections)}</body></html>\n",
+    )
+
+
+def _numbers(evaluation: Evaluation, totals: Totals) -> str:
+    numbers = {
+        "validation accuracy": f"{100 * evaluation.accuracy:.2f} %",
+        "validation loss": f"{evaluation.loss:.4g}",
+        "images per second": f"{totals.images_per_s:.0f}",
+        "time waiting for data": f"{totals.data_wait_pct:.1f} %",
+    }
+    cells = "".join(f"<div><b>{value}</b>{name}</div>" for name, value in numbers.items())
+    return f'<div class="numbers">{cells}</div>'
+
+
+def _figure(records: Sequence[Record], title: str) -> str:
+    buffer = io.BytesIO()
+    draw(records, title).savefig(buffer, format="png", dpi=100)
+    return _data_url("image/png", buffer.getvalue())
+
+
+def _stall_meter(records: Sequence[Record]) -> str:
+    waits = sorted(float(value) for value in column(training_records(records), "data_wait_pct"))
+    if not waits:
+        return ""
+    mean, worst = sum(waits) / len(waits), waits[-1]
+    median = waits[len(waits) // 2]
+    return (
+        "<h2>Stall meter</h2><p>Share of training time in which the device stood still because no "
+        f"batch was there: mean {mean:.1f} %, median interval {median:.1f} %, worst interval "
+        f'{worst:.1f} %.</p><div class="meter"><i style="width:{min(100.0, mean):.2f}%"></i></div>'
+    )
+
+
+def _confusion(confusion: torch.Tensor, classes: list[str]) -> str:
+    if len(classes) > LARGEST_MATRIX:
+        return _most_confused(confusion, classes)
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in classes)
+    rows = []
+    for name, counts in zip(classes, confusion.tolist(), strict=True):
+        total = max(1, sum(counts))
+        cells = "".join(
+            f'<td style="background:rgba(43,108,176,{count / total:.2f})">{count or ""}</td>'
+            for count in counts
+        )
+        rows.append(f"<tr><th>{html.escape(name)}</th>{cells}</tr>")
+    return (
+        "<h2>Confusion matrix</h2><p>Rows are the true classes, columns the predicted ones.</p>"
+        f'<table class="matrix"><tr><th></th>{head}</tr>{"".join(rows)}</table>'
+    )
+
+
+def _most_confused(confusion: torch.Tensor, classes: list[str]) -> str:
+    """For many classes, the pairs that are taken for each other most often."""
+    off = confusion.clone()
+    off.fill_diagonal_(0)
+    counts, places = off.flatten().topk(min(20, off.numel()))
+    rows = "".join(
+        f"<tr><td>{html.escape(classes[place // len(classes)])}</td>"
+        f"<td>{html.escape(classes[place % len(classes)])}</td><td>{count}</td></tr>"
+        for count, place in zip(counts.tolist(), places.tolist(), strict=True)
+        if count
+    )
+    return (
+        "<h2>Most confused</h2>"
+        '<table class="matrix"><tr><th>true</th><th>predicted</th><th>images</th></tr>'
+        f"{rows}</table>"
+    )
+
+
+def _mistakes(evaluation: Evaluation, source: Source, classes: list[str]) -> str:
+    figures = "".join(
+        f'<figure><img alt="" src="{_thumbnail(source, mistake.index)}"><figcaption>'
+        f"<b>{html.escape(classes[mistake.label])}</b>, taken for "
+        f"{html.escape(classes[mistake.predicted])} (loss {mistake.loss:.2f})<br>"
+        f"{html.escape(source.key(mistake.index))}</figcaption></figure>"
+        for mistake in evaluation.worst
+    )
+    return f'<h2>Worst mistakes</h2><div class="mistakes">{figures or "None."}</div>'
+
+
+def _thumbnail(source: Source, index: int) -> str:
+    image = inference.read_image(source.read(index).numpy().tobytes())
+    image.thumbnail((THUMBNAIL, THUMBNAIL))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=80)
+    return _data_url("image/jpeg", buffer.getvalue())
+
+
+def _environment(devices: str) -> str:
+    rows: Iterable[tuple[str, str]] = (
+        ("devices", devices),
+        ("torch", torch.__version__),
+        ("torchvision", torchvision.__version__),
+        ("Python", platform.python_version()),
+        ("system", platform.platform()),
+        ("CUDA", torch.version.cuda or "none"),
+    )
+    cells = "".join(f"<tr><td>{n}</td><td>{html.escape(v)}</td></tr>" for n, v in rows)
+    return f'<h2>Environment</h2><table class="environment">{cells}</table>'
+
+
+def _data_url(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
