@@ -3,7 +3,7 @@
 ``python python_packages.py job.in job.txt`` runs inside the image build. What the base has and
 ``job.in`` accepts stays at the base's version, torch and torchvision before all; the rest comes
 at the versions that ``job.txt`` pins. A build that would leave a package of the base with a
-broken dependency fails.
+broken dependency fails. What only TensorBoard's viewer needs is left out.
 """
 
 import subprocess
@@ -18,6 +18,8 @@ from pip._vendor.packaging.requirements import Requirement
 from pip._vendor.packaging.utils import canonicalize_name
 
 BASE_BRINGS = ("torch", "torchvision")
+# The job writes TensorBoard's events and never shows them: its viewer's parts, 40 MB, stay out.
+VIEWER_ONLY = ("grpcio", "tensorboard-data-server")
 
 
 def parse(text: str) -> list[Requirement]:
@@ -67,6 +69,12 @@ def install(wanted: Path, lines: Iterable[str]) -> None:
         )
 
 
+def remove(names: Iterable[str]) -> None:
+    """Uninstall packages; raises CalledProcessError."""
+    command = [sys.executable, "-m", "pip", "uninstall", "--yes", "--root-user-action=ignore"]
+    subprocess.run([*command, *names], check=True)
+
+
 def main(wanted: Path, locked: Path) -> None:
     """Install, then say what changed; exits with one line when the base does not fit."""
     before = installed()
@@ -86,6 +94,9 @@ def main(wanted: Path, locked: Path) -> None:
     new = complaints() - grumbles
     if new:
         sys.exit("installing the job's packages broke others in the base: " + "; ".join(new))
+    unneeded = [name for name in VIEWER_ONLY if name not in before]
+    if unneeded:
+        remove(unneeded)
     for name, version in sorted(installed().items()):
         if before.get(name) != version:
             sys.stdout.write(f"{name} {before.get(name, 'added')} -> {version}\n")
