@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 PROGRAM = "model.pt2"
 SETTINGS = "inference.json"
@@ -51,6 +51,8 @@ def read_image(content: bytes) -> Image.Image:
     try:
         with Image.open(io.BytesIO(content)) as image:
             return ImageOps.exif_transpose(image).convert("RGB")
+    except UnidentifiedImageError as error:
+        raise ValueError("is no image of a format that Pillow reads") from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"cannot be read as an image: {error}") from error
 

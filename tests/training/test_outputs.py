@@ -1,0 +1,163 @@
+"""What a finished run leaves: a program that deploys, a report, and predictions made with them."""
+
+import csv
+import json
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from entry_point import exit_codes, predict
+from tests.training import forked
+from tests.training.job import read_records
+
+DEPLOYED = """
+import json, sys
+sys.path.insert(0, sys.argv[1] + "/code")
+import inference
+model = inference.model_fn(sys.argv[1])
+body = open(sys.argv[2], "rb").read()
+data = inference.input_fn(body, "image/jpeg")
+print(inference.output_fn(inference.predict_fn(data, model), "application/json"))
+print(inference.output_fn(inference.predict_fn(data, model), "text/csv"))
+print(sorted(name for name in sys.modules if name.startswith(("entry_point", "custom_op"))))
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, photo_folder: Path) -> Path:
+    root = tmp_path_factory.mktemp("run")
+    overrides = [
+        "model.name=tests.training.models.tiny_net_with_state",
+        "trainer.report=true",
+        "trainer.epochs=8",
+        "trainer.evaluate_every_epochs=8",
+        "optim.lr=0.05",
+        "data.resize=36",
+    ]
+    assert forked.run(root, photo_folder, overrides) == 0, (root / "log").read_text()
+    return root
+
+
+def test_the_model_folder_deploys_with_its_four_functions_alone(
+    run: Path, photo_folder: Path, tmp_path: Path
+) -> None:
+    image = next((photo_folder / "val").rglob("*.jpg"))
+    command = [sys.executable, "-c", DEPLOYED, str(run / "model"), str(image)]
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    answer, line, _, ours = printed.stdout.splitlines()
+    prediction = json.loads(answer)["predictions"][0]
+    assert sum(prediction["probabilities"].values()) == pytest.approx(1, abs=1e-4)
+    assert line.split(",")[0] == prediction["class"]
+    assert ours == "[]"
+
+
+def test_predictions_for_the_validation_split_are_the_evaluation(
+    run: Path, photo_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [f"model_dir={run / 'model'}", f"input={photo_folder / 'val'}", "num_workers=0"]
+    assert predict.main(arguments) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    right = sum(Path(row["path"]).parent.name == row["class"] for row in rows)
+    accuracy = next(r for r in reversed(read_records(run)) if "val_accuracy" in r)["val_accuracy"]
+    assert len(rows) == 24
+    assert right / len(rows) == pytest.approx(accuracy, abs=1e-6)
+
+
+def test_bad_files_are_listed_and_fail_the_exit_code_unless_allowed(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = tmp_path / "images"
+    (images / "deep").mkdir(parents=True)
+    Image.new("RGBA", (50, 40)).save(images / "deep" / "good.png")
+    Image.new("L", (1, 1)).save(images / "tiny.gif")
+    (images / "bad.jpg").write_bytes(b"\xff\xd8\xff")
+    (images / "notes.txt").write_text("not an image")
+    output = tmp_path / "predictions.jsonl"
+    arguments = [
+        f"model_dir={run / 'model'}",
+        f"input={images}",
+        "format=jsonl",
+        f"output={output}",
+        "num_workers=0",
+    ]
+    assert predict.main(arguments) == exit_codes.FAILED
+    assert f"{images / 'bad.jpg'}: is no image" in capsys.readouterr().err
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [Path(line["path"]).name for line in lines] == ["good.png", "tiny.gif"]
+    assert predict.main([*arguments, "allow_bad=true"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["input=/no/such", "model_dir={model}"], "input=/no/such"),
+        (["input=/tmp", "model_dir=/no/such"], "model_dir=/no/such"),
+        (["model_dir={model}"], "input: has no value"),
+        (["input={model}", "model_dir={model}", "format=xml"], "csv, jsonl"),
+    ],
+)
+def test_a_wrong_request_is_one_line(
+    arguments: list[str], message: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled = [argument.format(model=run / "model") for argument in arguments]
+    assert predict.main(filled) == exit_codes.USAGE
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+class _Page(HTMLParser):
+    VOID = ("meta", "img", "br")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.sources: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_report_is_one_whole_page_that_needs_nothing_else(run: Path) -> None:
+    page = _Page()
+    page.feed((run / "output" / "data" / "report.html").read_text())
+    assert page.open == []
+    assert page.sources
+    assert all(source.startswith("data:image/") for source in page.sources)
+    classes = json.loads((run / "model" / "classes.json").read_text())
+    for part in [*classes, "Confusion matrix", "Worst mistakes", "Stall meter", "torchvision"]:
+        assert part in page.text
+    assert "image_size: 32" in page.text
+
+
+def test_a_finished_run_started_again_only_writes_its_outputs_anew(
+    run: Path, photo_folder: Path
+) -> None:
+    before = torch.load(run / "model" / "model.pt", weights_only=True)
+    (run / "model" / "model.pt").unlink()
+    records = read_records(run)
+    overrides = [
+        "model.name=tests.training.models.tiny_net_with_state",
+        "trainer.epochs=8",
+        "trainer.evaluate_every_epochs=8",
+        "optim.lr=0.05",
+        "data.resize=36",
+    ]
+    assert forked.run(run, photo_folder, overrides) == 0
+    after = torch.load(run / "model" / "model.pt", weights_only=True)
+    assert all(torch.equal(after[key], value) for key, value in before.items())
+    assert read_records(run) == records
