@@ -11,12 +11,16 @@ Any tool can read them: tar and WebDataset the shards, pandas, DuckDB or Arrow t
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import numpy as np
+from arro3.core import Array, ChunkedArray, DataType, Field, RecordBatch, RecordBatchReader, Schema
+from arro3.io import read_parquet, write_parquet
+from numpy.typing import NDArray
 
 from entry_point.data.errors import DataError
 
@@ -24,21 +28,24 @@ DESCRIPTION = "dataset.json"
 INDEX = "index.parquet"
 VERSION = 1
 
-SCHEMA = pa.schema(
-    {
-        "key": pa.string(),  # <class>/<name>, the members are <key>.jpg and <key>.cls
-        "label": pa.int32(),  # place in dataset.json's classes
-        "shard": pa.int32(),  # place in the split's list of shards
-        "offset": pa.int64(),  # of the JPEG's first byte in the shard
-        "length": pa.int64(),  # of the JPEG in bytes
-        "height": pa.int32(),  # of the stored pixels, before orientation
-        "width": pa.int32(),
-        "orientation": pa.int8(),  # EXIF, 1 to 8
-        "interval": pa.int32(),  # MCUs between restart markers, 0 for none
-        "crc32": pa.uint32(),  # of the JPEG's bytes
-        "digest": pa.binary(16),  # BLAKE2b of the source file's bytes
-    }
-)
+# Arrow type and, for numbers, numpy's.
+COLUMNS: dict[str, tuple[DataType, Any]] = {
+    "key": (DataType.string(), None),  # <class>/<name>; the members are <key>.jpg and <key>.cls
+    "label": (DataType.int32(), np.int32),  # place in dataset.json's classes
+    "shard": (DataType.int32(), np.int32),  # place in the split's list of shards
+    "offset": (DataType.int64(), np.int64),  # of the JPEG's first byte in the shard
+    "length": (DataType.int64(), np.int64),  # of the JPEG in bytes
+    "height": (DataType.int32(), np.int32),  # of the stored pixels, before orientation
+    "width": (DataType.int32(), np.int32),
+    "orientation": (DataType.int8(), np.int8),  # EXIF, 1 to 8
+    "interval": (DataType.int32(), np.int32),  # MCUs between restart markers, 0 for none
+    "crc32": (DataType.uint32(), np.uint32),  # of the JPEG's bytes
+    "digest": (DataType.uint64(), np.uint64),  # first 8 bytes of BLAKE2b of the source file
+}
+_SCHEMA = Schema([Field(name, kind, nullable=False) for name, (kind, _) in COLUMNS.items()])
+
+Rows = dict[str, Sequence[Any] | NDArray[Any]]
+"""Some rows, column by column."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +57,55 @@ class Shard:
 
 
 @dataclass(frozen=True)
+class Split:
+    shards: list[Shard]
+    index_crc32: int
+    """Of the index file, so that a damaged one is never parsed."""
+
+    @property
+    def samples(self) -> int:
+        return sum(shard.samples for shard in self.shards)
+
+
+@dataclass(frozen=True)
 class Description:
     """What dataset.json says."""
 
     classes: list[str]
-    splits: dict[str, list[Shard]]
+    splits: dict[str, Split]
     made_from: str
     """Fingerprint of the source's listing and the options."""
     format: str = "shards"
-    version: int = field(default=VERSION)
+    version: int = VERSION
+
+
+class Index:
+    """A split's rows in memory: about 60 bytes per sample and the keys."""
+
+    def __init__(self, columns: dict[str, NDArray[Any]], keys: ChunkedArray) -> None:
+        self._columns, self._keys = columns, keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        """A column of numbers."""
+        return self._columns[column]
+
+    def key(self, row: int) -> str:
+        return str(self._keys[row].as_py())
+
+    def keys(self) -> list[str]:
+        return [str(key) for key in self._keys.to_pylist()]
+
+    def rows(self) -> Iterator[Rows]:
+        """All rows, a part at a time."""
+        start = 0
+        for chunk in self._keys.chunks:
+            part = slice(start, start + len(chunk))
+            rows: Rows = {name: column[part] for name, column in self._columns.items()}
+            yield rows | {"key": chunk.to_pylist()}
+            start += len(chunk)
 
 
 def write_description(root: Path, description: Description) -> None:
@@ -73,8 +120,8 @@ def read_description(root: Path) -> Description:
         if content["version"] != VERSION:
             raise DataError(f"{file} is of version {content['version']}, not {VERSION}: pack again")
         content["splits"] = {
-            split: [Shard(**shard) for shard in shards]
-            for split, shards in content["splits"].items()
+            name: Split([Shard(**shard) for shard in split["shards"]], split["index_crc32"])
+            for name, split in content["splits"].items()
         }
         return Description(**content)
     except FileNotFoundError as error:
@@ -85,18 +132,38 @@ def read_description(root: Path) -> Description:
         raise DataError(f"{file} is damaged ({error}): pack again") from error
 
 
-def read_index(root: Path, description: Description, split: str) -> pa.Table:
+def write_index(folder: Path, parts: Iterable[Rows]) -> int:
+    """Write a split's index, a part at a time; returns the file's CRC-32."""
+    batches = (_record_batch(rows) for rows in parts)
+    write_parquet(RecordBatchReader.from_batches(_SCHEMA, batches), folder / INDEX)
+    return zlib.crc32((folder / INDEX).read_bytes())
+
+
+def read_index(root: Path, description: Description, name: str) -> Index:
     """The split's index, checked against the description. Raises DataError."""
-    if split not in description.splits:
-        raise DataError(f"{root} has no split {split}, only {', '.join(description.splits)}")
-    file = root / split / INDEX
-    try:
-        table = pq.read_table(file, memory_map=True)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{file} is missing or damaged ({error}): copy it or pack again") from error
-    if not table.schema.equals(SCHEMA):
-        raise DataError(f"{file} has other columns than an index: pack again")
-    expected = sum(shard.samples for shard in description.splits[split])
-    if table.num_rows != expected:
-        raise DataError(f"{file} has {table.num_rows} rows, {DESCRIPTION} says {expected}")
-    return table
+    if name not in description.splits:
+        raise DataError(f"{root} has no split {name}, only {', '.join(description.splits)}")
+    split, file = description.splits[name], root / name / INDEX
+    if not file.is_file():
+        raise DataError(f"{file} is missing: copy it again or pack the data set again")
+    if zlib.crc32(file.read_bytes()) != split.index_crc32:
+        raise DataError(f"{file} is damaged, its checksum differs: copy it again or pack again")
+    table = read_parquet(file).read_all()
+    columns = {
+        column: np.asarray(table[column].to_numpy(), dtype=kind)
+        for column, (_, kind) in COLUMNS.items()
+        if kind is not None
+    }
+    if table.num_rows != split.samples:
+        raise DataError(f"{file} has {table.num_rows} rows, {DESCRIPTION} says {split.samples}")
+    return Index(columns, table["key"])
+
+
+def _record_batch(rows: Rows) -> RecordBatch:
+    arrays = [
+        Array(list(rows[column]), type=arrow)
+        if kind is None
+        else Array.from_numpy(np.asarray(rows[column], dtype=kind))
+        for column, (arrow, kind) in COLUMNS.items()
+    ]
+    return RecordBatch.from_arrays(arrays, schema=_SCHEMA)

@@ -7,35 +7,31 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from entry_point.data.errors import DataError
-from entry_point.data.index import Shard, read_description, read_index
+from entry_point.data.index import Index, Shard, read_description, read_index
 from entry_point.data.orientation import TRANSPOSED
 from entry_point.data.source import UprightSizes
 
 
 class ShardIndex:
-    """A split's index in memory: about 50 bytes per sample and the keys."""
+    """What a split's index says, checked against itself."""
 
     def __init__(self, root: Path, split: str) -> None:
         description = read_description(root)
         if description.format != "shards":
             raise DataError(f"{root} holds plain files: read it with data=folder")
-        table = read_index(root, description, split)
+        self._index = read_index(root, description, split)
         self.folder = root / split
         self.classes = description.classes
-        self.shards = description.splits[split]
-        self._keys = table["key"]
-        self.shard, self.offsets, self.lengths = (
-            _column(table, name) for name in ("shard", "offset", "length")
+        self.shards = description.splits[split].shards
+        self.shard, self.offsets, self.lengths, self.checksums = (
+            self._index[name] for name in ("shard", "offset", "length", "crc32")
         )
-        self.labels = torch.from_numpy(_column(table, "label").astype(np.int64))
-        self.checksums = _column(table, "crc32")
-        self.sizes = _upright_sizes(table)
+        self.labels = torch.from_numpy(self._index["label"].astype(np.int64))
+        self.sizes = _upright_sizes(self._index)
         self._check(root)
 
     def __len__(self) -> int:
@@ -43,7 +39,7 @@ class ShardIndex:
 
     def name(self, index: int) -> str:
         """Name of the sample's members in its shard, without their suffixes."""
-        return str(self._keys[index])
+        return self._index.key(index)
 
     def key(self, index: int) -> str:
         shard = self.shards[self.shard[index]]
@@ -110,11 +106,10 @@ def map_file(file: Path) -> Tensor:
         return torch.frombuffer(mapped, dtype=torch.uint8)
 
 
-def _column(table: pa.Table, name: str) -> NDArray[np.int64]:
-    return np.asarray(table[name].to_numpy())
-
-
-def _upright_sizes(table: pa.Table) -> UprightSizes:
-    heights, widths = _column(table, "height"), _column(table, "width")
-    turned = np.isin(_column(table, "orientation"), TRANSPOSED)
-    return UprightSizes(np.where(turned, widths, heights), np.where(turned, heights, widths))
+def _upright_sizes(index: Index) -> UprightSizes:
+    heights, widths = index["height"], index["width"]
+    turned = np.isin(index["orientation"], TRANSPOSED)
+    return UprightSizes(
+        np.where(turned, widths, heights).astype(np.int64),
+        np.where(turned, heights, widths).astype(np.int64),
+    )

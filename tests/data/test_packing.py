@@ -30,6 +30,11 @@ def _optimize(source: Path, output: Path, *options: str) -> int:
     return optimize([f"source={source}", f"output={output}", "shard_mb=0.5", *options])
 
 
+def _command(source: Path, output: Path) -> list[str]:
+    options = [f"source={source}", f"output={output}", "shard_mb=0.5"]
+    return [sys.executable, "-m", "entry_point.optimize", *options]
+
+
 def _contents(folder: Path) -> dict[str, bytes]:
     return {
         str(file.relative_to(folder)): file.read_bytes()
@@ -136,10 +141,10 @@ def test_a_killed_run_ends_with_the_same_bytes(
     photo_folder: Path, packed: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "data"
-    command = [sys.executable, "-m", "entry_point.optimize", "shard_mb=0.5"]
-    command += [f"source={photo_folder}", f"output={output}"]
     for finished in (1, 3):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            _command(photo_folder, output), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         while len(list(tmp_path.glob(".data.unfinished/.records/*.json"))) < finished:
             assert process.poll() is None
             time.sleep(0.005)
@@ -160,8 +165,7 @@ def test_a_full_disk_leaves_nothing_under_the_final_name_and_is_gone_on_from(
 ) -> None:
     """A limit on file sizes stands for the full disk: the same error from the same call."""
     job = subprocess.run(
-        [sys.executable, "-m", "entry_point.optimize", "shard_mb=0.5", f"source={photo_folder}"]
-        + [f"output={tmp_path / 'data'}"],
+        _command(photo_folder, tmp_path / "data"),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000)),
         capture_output=True,
         text=True,
@@ -260,7 +264,7 @@ def test_checking_finds_one_flipped_bit(
 ) -> None:
     root = _damaged_copy(packed, tmp_path)
     index = pq.read_table(root / "train/index.parquet")
-    shard = root / "train" / read_description(root).splits["train"][0].file
+    shard = root / "train" / read_description(root).splits["train"].shards[0].file
     data = bytearray(shard.read_bytes())
     data[index["offset"][0].as_py() + index["length"][0].as_py() // 2] ^= 1
     shard.write_bytes(data)
@@ -272,7 +276,7 @@ def test_checking_finds_a_wrong_label_file(
     packed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = _damaged_copy(packed, tmp_path)
-    shard = root / "val" / read_description(root).splits["val"][0].file
+    shard = root / "val" / read_description(root).splits["val"].shards[0].file
     with tarfile.open(shard) as tar:
         member = tar.getmembers()[1]
     data = bytearray(shard.read_bytes())
@@ -301,7 +305,7 @@ def test_a_missing_or_short_shard_is_named(
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("train/index.parquet", b"PAR1 no more", "index.parquet is missing or damaged"),
+        ("train/index.parquet", b"PAR1 no more", "index.parquet is damaged"),
         ("dataset.json", b"{", "dataset.json is damaged"),
         ("dataset.json", b'{"version": 99}', "is of version 99"),
     ],

@@ -6,23 +6,25 @@ import errno
 import logging
 import os
 import shutil
+from collections import Counter
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+import numpy as np
 from filelock import FileLock
 
 from entry_point.data.errors import DataError
 from entry_point.data.index import (
-    INDEX,
-    SCHEMA,
     Description,
+    Index,
+    Rows,
     Shard,
+    Split,
     read_description,
     read_index,
     write_description,
+    write_index,
 )
 
 log = logging.getLogger(__name__)
@@ -70,32 +72,35 @@ def _require_alike(parts: list[Path], descriptions: list[Description]) -> None:
 
 
 def _merge_split(
-    split: str, parts: list[Path], descriptions: list[Description], folder: Path
-) -> list[Shard]:
+    name: str, parts: list[Path], descriptions: list[Description], folder: Path
+) -> Split:
     shards: list[Shard] = []
-    tables: list[pa.Table] = []
+    indexes: list[tuple[int, Index]] = []
     for part, description in zip(parts, descriptions, strict=True):
-        if split not in description.splits:
+        if name not in description.splits:
             continue
-        table = read_index(part, description, split)
-        shifted = pc.add(table["shard"], pa.scalar(len(shards), pa.int32()))
-        tables.append(table.set_column(table.schema.get_field_index("shard"), "shard", shifted))
-        for shard in description.splits[split]:
-            _link(part / split / shard.file, folder / shard.file)
+        indexes.append((len(shards), read_index(part, description, name)))
+        for shard in description.splits[name].shards:
+            _link(part / name / shard.file, folder / shard.file)
             shards.append(shard)
-    together = pa.concat_tables(tables)
-    _require_distinct_keys(split, together)
-    pq.write_table(together.cast(SCHEMA), folder / INDEX)
-    return shards
+    _require_distinct_keys(name, [index for _, index in indexes])
+    return Split(shards, write_index(folder, _renumbered(indexes)))
 
 
-def _require_distinct_keys(split: str, table: pa.Table) -> None:
-    counts = table.group_by("key").aggregate([("key", "count")])
-    repeated = counts.filter(pc.greater(counts["key_count"], 1))
-    if len(repeated):
+def _renumbered(indexes: list[tuple[int, Index]]) -> Iterator[Rows]:
+    """All rows, shards numbered on from the first of each part."""
+    for first_shard, index in indexes:
+        for rows in index.rows():
+            yield rows | {"shard": np.asarray(rows["shard"]) + first_shard}
+
+
+def _require_distinct_keys(split: str, indexes: list[Index]) -> None:
+    counts = Counter(key for index in indexes for key in index.keys())
+    repeated = sorted(key for key, count in counts.items() if count > 1)
+    if repeated:
         raise DataError(
             f"{len(repeated)} keys of {split} are in more than one part, "
-            f"the first is {repeated['key'][0]}: the parts must hold different files"
+            f"the first is {repeated[0]}: the parts must hold different files"
         )
 
 

@@ -11,22 +11,22 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from filelock import FileLock
 
 import custom_op
 from entry_point.data.config import usable_cores
 from entry_point.data.errors import DataError
 from entry_point.data.index import (
-    INDEX,
-    SCHEMA,
+    COLUMNS,
     Description,
+    Rows,
     Shard,
+    Split,
     read_description,
+    read_index,
     write_description,
+    write_index,
 )
 from entry_point.data.packing.config import OptimizeConfig
 from entry_point.data.packing.listing import (
@@ -128,31 +128,44 @@ def _pack_shards(source: Path, unfinished: Path, plan: Plan, options: OptimizeCo
 
 def _finish(unfinished: Path, plan: Plan, options: OptimizeConfig) -> None:
     """Index, description and report from the records; the records go."""
-    shards: dict[str, list[Shard]] = {split: [] for split in plan.splits}
     reports = {split: SplitReport() for split in plan.splits}
-    writers = {split: pq.ParquetWriter(unfinished / split / INDEX, SCHEMA) for split in plan.splits}
-    for split, number, _, record in _shards(unfinished, plan):
-        rows = json.loads(record.read_text())
-        for row in rows:
-            reports[split].add(row, plan.classes)
-        samples = [row for row in rows if "rejected" not in row]
-        writers[split].write_table(_index_table(samples, number))
-        name = _shard_name(options.part, number)
-        file = unfinished / split / name
-        size = file.stat().st_size if options.output_format == "shards" else 0
-        shards[split].append(Shard(name, size, len(samples)))
-    for writer in writers.values():
-        writer.close()
-    indexes = {split: pq.read_table(unfinished / split / INDEX) for split in plan.splits}
+    splits = {}
+    for split in plan.splits:
+        shards: list[Shard] = []
+        rows = _split_rows(unfinished, plan, options, split, reports[split], shards)
+        splits[split] = Split(shards, write_index(unfinished / split, rows))
+    description = Description(plan.classes, splits, plan.fingerprint, options.output_format)
+    indexes = {split: read_index(unfinished, description, split) for split in plan.splits}
     duplicates = find_duplicates(indexes)
     write_report(unfinished / REPORT, reports, duplicates, options.quality)
-    write_description(
-        unfinished, Description(plan.classes, shards, plan.fingerprint, options.output_format)
-    )
+    write_description(unfinished, description)
     _announce(reports, duplicates["files"])
     shutil.rmtree(unfinished / _RECORDS)
     (unfinished / _PLAN).unlink()
     os.sync()
+
+
+def _split_rows(
+    unfinished: Path,
+    plan: Plan,
+    options: OptimizeConfig,
+    split: str,
+    report: SplitReport,
+    shards: list[Shard],
+) -> Iterator[Rows]:
+    """Index rows, a shard at a time; fills `report` and `shards` on the way."""
+    for number in range(len(plan.splits[split])):
+        name = _shard_name(options.part, number)
+        records = json.loads(_record_file(unfinished, split, number).read_text())
+        for record in records:
+            report.add(record, plan.classes)
+        samples = [record for record in records if "rejected" not in record]
+        file = unfinished / split / name
+        size = file.stat().st_size if options.output_format == "shards" else 0
+        shards.append(Shard(name, size, len(samples)))
+        for sample in samples:
+            sample["shard"] = number
+        yield {column: [sample[column] for sample in samples] for column in COLUMNS}
 
 
 def _announce(reports: dict[str, SplitReport], duplicates: int) -> None:
@@ -162,16 +175,15 @@ def _announce(reports: dict[str, SplitReport], duplicates: int) -> None:
     log.info("%d files repeat the bytes of another; all of it in %s", duplicates, REPORT)
 
 
-def _index_table(samples: list[dict[str, Any]], number: int) -> pa.Table:
-    rows = [row | {"shard": number, "digest": bytes.fromhex(row["digest"])} for row in samples]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
-
-
 def _shards(folder: Path, plan: Plan) -> Iterator[tuple[str, int, list[Entry], Path]]:
     """Split, number, entries and record file of every shard of the plan."""
     for split, shards in plan.splits.items():
         for number, entries in enumerate(shards):
-            yield split, number, entries, folder / _RECORDS / f"{split}-{number:06d}.json"
+            yield split, number, entries, _record_file(folder, split, number)
+
+
+def _record_file(folder: Path, split: str, number: int) -> Path:
+    return folder / _RECORDS / f"{split}-{number:06d}.json"
 
 
 def _shard_name(part: int, number: int) -> str:

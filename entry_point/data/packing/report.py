@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy as np
 
-_DUPLICATES_LISTED = 100
+from entry_point.data.index import Index
+
+_GROUPS_LISTED = 100
 
 
 @dataclass
@@ -51,23 +52,25 @@ class SplitReport:
         ]
 
 
-def find_duplicates(indexes: dict[str, pa.Table]) -> dict[str, Any]:
+def find_duplicates(indexes: dict[str, Index]) -> dict[str, Any]:
     """Samples whose source files had the same bytes, over all splits."""
-    tables = [
-        table.select(["key", "digest"]).append_column("split", pa.array([split] * len(table)))
-        for split, table in indexes.items()
-    ]
-    together = pa.concat_tables(tables)
-    counts = together.group_by("digest").aggregate([("digest", "count")])
-    repeated = counts.filter(pc.greater(counts["digest_count"], 1))["digest"]
-    copies = together.filter(pc.is_in(together["digest"], repeated.combine_chunks()))
-    groups: dict[bytes, list[str]] = {}
-    for row in copies.sort_by("digest").slice(0, 4 * _DUPLICATES_LISTED).to_pylist():
-        groups.setdefault(row["digest"], []).append(f"{row['split']}/{row['key']}")
-    return {
-        "files": len(copies) - len(repeated),
-        "examples": [sorted(group) for group in list(groups.values())[:_DUPLICATES_LISTED]],
-    }
+    digests = np.concatenate([index["digest"] for index in indexes.values()])
+    _, group, counts = np.unique(digests, return_inverse=True, return_counts=True)
+    groups: dict[int, list[str]] = {}
+    for place in np.flatnonzero(counts[group] > 1):
+        if group[place] in groups or len(groups) < _GROUPS_LISTED:
+            groups.setdefault(group[place], []).append(_name(indexes, int(place)))
+    files = int((counts - 1).sum())
+    return {"files": files, "examples": sorted(sorted(names) for names in groups.values())}
+
+
+def _name(indexes: dict[str, Index], place: int) -> str:
+    """<split>/<key> of a row in all splits' rows together."""
+    for split, index in indexes.items():
+        if place < len(index):
+            return f"{split}/{index.key(place)}"
+        place -= len(index)
+    raise IndexError(place)
 
 
 def write_report(

@@ -26,7 +26,7 @@ class Outcome:
 
     entry: Entry
     encoded: Encoded | None
-    digest: str
+    digest: int
     source_bytes: int
     rejected: str
 
@@ -78,8 +78,8 @@ class ShardPacker:
         try:
             original, encoded = encode(self.source / entry.path, self.options)
         except RejectedError as error:
-            return Outcome(entry, None, "", entry.bytes, str(error))
-        digest = hashlib.blake2b(original, digest_size=16).hexdigest()
+            return Outcome(entry, None, 0, entry.bytes, str(error))
+        digest = int.from_bytes(hashlib.blake2b(original, digest_size=8).digest(), "little")
         return Outcome(entry, encoded, digest, len(original), "")
 
 
