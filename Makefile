@@ -18,7 +18,7 @@ READY = $(if $(PYTHON),$(PYTHON),$(error no Python 3.10 to 3.13 found; install o
 PY := .venv/bin/python
 CODE := custom_op entry_point launch benchmarks tests
 
-.PHONY: help setup local-train dataset check-dataset image push docker-train test test-container lint format clean
+.PHONY: help setup local-train predict dataset check-dataset image push docker-train test test-container lint format clean
 
 help: ## This list
 	@echo 'make TARGET [ARGS="hydra.overrides=..."]'
@@ -31,6 +31,10 @@ setup: ## Compiler, JPEG headers and .venv, without running anything
 local-train: ## Train on this machine, from nothing: set-up, operator, demo data, training, summary
 	@$(READY) job
 	@$(PY) -m launch.local $(ARGS)
+
+predict: ## Classify images: input=PATH model_dir=runs/latest/model
+	@$(READY) job
+	@$(PY) -m entry_point.predict $(ARGS)
 
 dataset: ## Pack a folder of images for training: source=... output=...
 	@$(READY) job
