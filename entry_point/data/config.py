@@ -52,6 +52,15 @@ class DataConfig:
     """Per channel, on the 0..1 scale; subtracted on the device."""
     std: list[float] = field(default_factory=lambda: [0.229, 0.224, 0.225])
     """Per channel, on the 0..1 scale; divided by on the device."""
+    access: str = "map"
+    """Of shards: map (memory-mapped, local files) or stream (read whole and in order, for FastFile
+    and network file systems)."""
+    window_shards: int = 2
+    """access=stream: samples are shuffled within so many shards; three windows are in memory."""
+    sharded_by_host: bool = False
+    """access=stream: each host has shards of its own (ShardedByS3Key) and reads only those."""
+    index_root: str | None = None
+    """access=stream: where dataset.json and the indexes are when not in root (another channel)."""
     on_error: str = "raise"
     """A damaged image: raise stops the job; skip trains on the next sample instead (validation
     leaves it out), lists it, and stops above max_bad_fraction."""
@@ -70,6 +79,12 @@ class DataConfig:
         check_range("data.hflip", self.hflip, 0.0, 1.0)
         _check_channels("data.mean", self.mean)
         _check_channels("data.std", self.std)
+        check_choice("data.access", self.access, ("map", "stream"))
+        if self.access == "stream" and self.format != "shards":
+            raise ConfigError(f"data.access=stream: needs data=shards, not data={self.format}")
+        if self.sharded_by_host and self.access != "stream":
+            raise ConfigError("data.sharded_by_host=true: needs data.access=stream")
+        check_range("data.window_shards", self.window_shards, 1, 1024)
         check_choice("data.on_error", self.on_error, ("raise", "skip"))
         check_range("data.max_bad_fraction", self.max_bad_fraction, 0.0, 1.0)
         for value in self.std:

@@ -12,7 +12,7 @@ from entry_point.data.crops import CropPlanner
 from entry_point.data.damage import BatchMaker, MakeImages
 from entry_point.data.demo import ensure_demo
 from entry_point.data.folder import SPLITS, FolderSource
-from entry_point.data.sampling import EpochPlan
+from entry_point.data.sampling import EpochPlan, Plan
 from entry_point.data.source import Source
 from entry_point.data.workers import WorkerLoader
 
@@ -34,6 +34,11 @@ def open_source(data: DataConfig, split: str, channels: Path) -> Source:
     if split not in SPLITS:
         raise ValueError(f"split={split}: must be one of {SPLITS}")
     root = channels / CHANNEL if data.root is None else Path(data.root)
+    if data.format == "shards" and data.access == "stream":
+        from entry_point.data.stream import StreamSource
+
+        index_root = Path(data.index_root) if data.index_root else root
+        return StreamSource(root, index_root, split, all_here=not data.sharded_by_host)
     if data.format == "shards":
         from entry_point.data.shards import ShardSource
 
@@ -60,13 +65,42 @@ def build_loader(
     The same settings and seed give the same samples with any engine and any number of workers.
     """
     train = split == "train"
-    plan = EpochPlan(len(source), batch_size, seed, train, rank, world_size)
+    plan: Plan
+    if data.access == "stream":
+        plan = _stream_plan(source, data, train, batch_size, seed, rank, world_size)
+    else:
+        plan = EpochPlan(len(source), batch_size, seed, train, rank, world_size)
     make_batch = BatchMaker(source, CropPlanner(data, train, seed), _maker(pipeline.engine))
     if pipeline.engine == "threads":
         from entry_point.data.threads import ThreadLoader
 
         return ThreadLoader(make_batch, plan, data, pipeline, pin_memory)
     return WorkerLoader(make_batch, plan, data, pipeline, pin_memory)
+
+
+def _stream_plan(
+    source: Source,
+    data: DataConfig,
+    train: bool,
+    batch_size: int,
+    seed: int,
+    rank: int,
+    world_size: int,
+) -> Plan:
+    from entry_point.data.stream import Share, StreamPlan, StreamSource, share_of_host
+
+    assert isinstance(source, StreamSource)
+    share = Share(rank, world_size)
+    if data.sharded_by_host:
+        share = share_of_host(source.samples_here())
+    return StreamPlan(
+        source,
+        share,
+        batch_size=batch_size,
+        seed=seed,
+        train=train,
+        window_shards=data.window_shards,
+    )
 
 
 def _maker(engine: str) -> MakeImages:

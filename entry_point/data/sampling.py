@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,24 @@ from entry_point.data.errors import DataError
 from entry_point.data.philox import permutation
 
 _ORDER_STREAM = 0
+
+
+class Plan(Protocol):
+    """Which samples each step of one rank takes; any step can be the first."""
+
+    @property
+    def samples_per_epoch(self) -> int: ...
+
+    @property
+    def steps_per_epoch(self) -> int: ...
+
+    def batches(self, epoch: int, start_step: int = 0) -> Iterator[NDArray[np.int64]]:
+        """Sample indices, int64 (batch,), of every step from `start_step` on."""
+        ...
+
+    def read_ahead(self, reader: ThreadPoolExecutor) -> None:
+        """Have what the coming steps need read by `reader`; for engines of this process."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -62,3 +82,6 @@ class EpochPlan:
         for step in range(start_step, self.steps_per_epoch):
             start = first + step * stride
             yield order[start : start + self.batch_size]
+
+    def read_ahead(self, reader: ThreadPoolExecutor) -> None:
+        """Nothing to do: files and maps are read where they are used."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from spdl.pipeline import Pipeline, PipelineBuilder
 from entry_point.data.batch import Batch
 from entry_point.data.config import DataConfig, PipelineConfig
 from entry_point.data.damage import BatchMaker, DamageCount
-from entry_point.data.sampling import EpochPlan
+from entry_point.data.sampling import Plan
 
 Request = tuple[int, NDArray[np.int64]]
 """Epoch and sample indices of one batch."""
@@ -23,7 +24,7 @@ class ThreadLoader:
     def __init__(
         self,
         make_batch: BatchMaker,
-        plan: EpochPlan,
+        plan: Plan,
         data: DataConfig,
         pipeline: PipelineConfig,
         pin_memory: bool,
@@ -34,6 +35,8 @@ class ThreadLoader:
         self._threads = max(1, pipeline.worker_count())
         self._ahead = pipeline.prefetch
         self._pipeline: Pipeline[Batch | Exception] | None = None
+        self._reader = ThreadPoolExecutor(1, "shard-reader")
+        plan.read_ahead(self._reader)
         self._closed = False
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
@@ -59,6 +62,7 @@ class ThreadLoader:
         """End the threads."""
         self._closed = True
         self._stop()
+        self._reader.shutdown(cancel_futures=True)
 
     def _make(self, request: Request) -> Batch | Exception:
         try:

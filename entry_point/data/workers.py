@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from entry_point.data.batch import Batch
 from entry_point.data.config import DataConfig, PipelineConfig
 from entry_point.data.damage import BatchMaker, DamageCount
-from entry_point.data.sampling import EpochPlan
+from entry_point.data.sampling import Plan
 
 _SECONDS_TO_DIE = 5.0
 Request = tuple[int, NDArray[np.int64]]
@@ -36,7 +36,7 @@ class _Batches(Dataset[Batch]):
 class _Requests(Sampler[Request]):
     """What the DataLoader asks its workers for; `start` chooses where the next pass begins."""
 
-    def __init__(self, plan: EpochPlan) -> None:
+    def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._start = (0, 0)
 
@@ -54,7 +54,7 @@ class WorkerLoader:
     def __init__(
         self,
         make_batch: BatchMaker,
-        plan: EpochPlan,
+        plan: Plan,
         data: DataConfig,
         pipeline: PipelineConfig,
         pin_memory: bool,

@@ -1,0 +1,205 @@
+"""Shards read whole and in order, for file systems where seeking costs (FastFile, networks).
+
+The order of an epoch follows from the index alone: shards are shuffled, the ranks take equal cuts
+of the sequence, and samples are shuffled within windows of a few shards. So any step can be the
+first, and what is in memory is never more than three windows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, distributed
+
+from entry_point.data.errors import DataError
+from entry_point.data.philox import permutation, philox
+from entry_point.data.shards import ShardIndex, require_shard
+
+_SHARD_STREAM, _WINDOW_STREAM = 31, 32
+
+Ints = NDArray[np.int64]
+
+
+class StreamSource:
+    """The samples of the shards that are here; single reads where no shard is in memory."""
+
+    def __init__(self, root: Path, index_root: Path, split: str, all_here: bool) -> None:
+        self.index = ShardIndex(index_root, split)
+        self.classes, self.labels = self.index.classes, self.index.labels
+        self.sizes = self.index.sizes
+        self._folder = root / split
+        self.shards_here = self._shards_here(all_here)
+        self._memory: dict[int, Future[Tensor]] = {}
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def samples_here(self) -> int:
+        return sum(self.index.shards[number].samples for number in self.shards_here)
+
+    def key(self, index: int) -> str:
+        return self.index.key(index)
+
+    def read(self, index: int) -> Tensor:
+        number = int(self.index.shard[index])
+        start, length = int(self.index.offsets[index]), int(self.index.lengths[index])
+        whole = self._memory.get(number)
+        try:
+            if whole is not None:
+                return whole.result()[start : start + length]
+        except CancelledError:  # the epoch was left while its shards were being read
+            pass
+        return _read(self._folder / self.index.shards[number].file, start, length)
+
+    def hold(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
+        """Have these shards in memory, read one after the other by `reader`, and no others."""
+        for number in shards:
+            if number not in self._memory:
+                shard = self.index.shards[number]
+                file = self._folder / shard.file
+                self._memory[number] = reader.submit(_read, file, 0, shard.bytes)
+        for number in set(self._memory) - set(shards):
+            self._memory.pop(number).cancel()
+
+    def _shards_here(self, all_here: bool) -> list[int]:
+        """Numbers of the shards in the folder; a host with ShardedByS3Key has only some."""
+        here = [
+            number
+            for number, shard in enumerate(self.index.shards)
+            if all_here or (self._folder / shard.file).exists()
+        ]
+        for number in here:
+            require_shard(self._folder, self.index.shards[number])
+        if not here:
+            raise DataError(f"{self._folder} holds none of the {len(self.index.shards)} shards")
+        return here
+
+
+@dataclass(frozen=True)
+class Share:
+    """One rank's part of the shards that are here."""
+
+    rank: int
+    """Among the ranks that read the same shards."""
+    ranks: int
+    samples: int | None = None
+    """Training samples that every rank has; None: an equal part of those here."""
+
+
+def share_of_host(samples_here: int) -> Share:
+    """The share of a rank whose host has shards of its own: cut among the host's ranks.
+
+    Hosts may have different numbers of samples; in training all ranks take as many as the one
+    with the fewest.
+    """
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    each = samples_here // ranks
+    if distributed.is_available() and distributed.is_initialized():
+        all_ranks: list[int] = [0] * distributed.get_world_size()
+        distributed.all_gather_object(all_ranks, each)
+        each = min(all_ranks)
+    return Share(rank, ranks, each)
+
+
+class StreamPlan:
+    """The order of an epoch of one rank; like EpochPlan, for shards that are read in order."""
+
+    def __init__(
+        self,
+        source: StreamSource,
+        share: Share,
+        *,
+        batch_size: int,
+        seed: int,
+        train: bool,
+        window_shards: int,
+    ) -> None:
+        self._source, self._share = source, share
+        self._batch_size, self._seed, self._train = batch_size, seed, train
+        self._window_shards = window_shards
+        self._reader: ThreadPoolExecutor | None = None
+        by_shard = np.argsort(source.index.shard, kind="stable")
+        starts = np.searchsorted(source.index.shard[by_shard], np.arange(len(source.index.shards)))
+        rows = np.split(by_shard, starts[1:])
+        self._rows = [rows[number] for number in source.shards_here]
+        if train and not self.steps_per_epoch:
+            raise DataError(
+                f"a rank's share of the train split is {self.samples_per_epoch} images, fewer "
+                f"than one batch of {batch_size}: lower the batch size"
+            )
+
+    @property
+    def samples_per_epoch(self) -> int:
+        first, end = self._cut()
+        return end - first
+
+    @property
+    def steps_per_epoch(self) -> int:
+        steps, rest = divmod(self.samples_per_epoch, self._batch_size)
+        return steps if self._train else steps + bool(rest)
+
+    def read_ahead(self, reader: ThreadPoolExecutor) -> None:
+        """Have windows read as their turn comes, for engines of this process."""
+        self._reader = reader
+
+    def batches(self, epoch: int, start_step: int = 0) -> Iterator[Ints]:
+        """Sample indices, int64 (batch,), of every step from `start_step` on."""
+        order, windows = self._order(epoch)
+        held = -1
+        for step in range(start_step, self.steps_per_epoch):
+            batch = slice(step * self._batch_size, (step + 1) * self._batch_size)
+            window = int(windows[batch][-1])
+            if self._reader is not None and window != held:
+                held = window
+                # The window in use, the one before (batches in the making) and the one after.
+                around = slice(*np.searchsorted(windows, [window - 1, window + 2]))
+                shards = dict.fromkeys(self._source.index.shard[order[around]].tolist())
+                self._source.hold(self._reader, list(shards))
+            yield order[batch]
+
+    def _cut(self) -> tuple[int, int]:
+        """First and end of this rank's samples in the epoch's sequence."""
+        count = sum(len(rows) for rows in self._rows)
+        if not self._train:
+            first = count * self._share.rank // self._share.ranks
+            return first, count * (self._share.rank + 1) // self._share.ranks
+        each = self._share.samples or count // self._share.ranks
+        return self._share.rank * each, (self._share.rank + 1) * each
+
+    def _order(self, epoch: int) -> tuple[Ints, Ints]:
+        """This rank's samples and the window that each belongs to."""
+        first, end = self._cut()
+        if not self._train:
+            order = np.concatenate(self._rows)[first:end]
+            return order, self._windows(order)
+        shuffled = permutation((self._seed, _SHARD_STREAM), len(self._rows), epoch)
+        order = np.concatenate([self._rows[number] for number in shuffled])[first:end]
+        windows = self._windows(order)
+        chance = philox((self._seed, _WINDOW_STREAM), (order, epoch, 0, 0))[0]
+        within = np.lexsort((chance, windows))
+        return order[within], windows[within]
+
+    def _windows(self, order: Ints) -> Ints:
+        """Windows are so many shards that follow one another."""
+        shard = self._source.index.shard[order]
+        return np.cumsum(np.diff(shard, prepend=shard[:1]) != 0) // self._window_shards
+
+
+def _read(file: Path, start: int, length: int) -> Tensor:
+    data = torch.empty(length, dtype=torch.uint8)
+    with file.open("rb", buffering=0) as opened:
+        view, done = memoryview(data.numpy().data), 0
+        while done < length:
+            count = os.preadv(opened.fileno(), [view[done:]], start + done)
+            if not count:
+                raise DataError(f"{file} ends too early: copy it again or pack the data set again")
+            done += count
+    return data
