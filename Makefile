@@ -18,7 +18,7 @@ READY = $(if $(PYTHON),$(PYTHON),$(error no Python 3.10 to 3.13 found; install o
 PY := .venv/bin/python
 CODE := custom_op entry_point launch benchmarks tests
 
-.PHONY: help setup local-train predict dataset check-dataset image push docker-train test test-container lint format clean
+.PHONY: help setup local-train predict dataset check-dataset image push docker-train test test-container fuzz lint format clean
 
 help: ## This list
 	@echo 'make TARGET [ARGS="hydra.overrides=..."]'
@@ -61,6 +61,11 @@ test: ## All tests that need neither Docker nor a GPU
 test-container: ## The image and its launchers on a real engine (Linux, root)
 	@$(READY) job dev
 	@TEST_CONTAINER=1 $(PY) -m pytest tests/container $(ARGS)
+
+fuzz: ## Fuzz the operator under sanitizers: SECONDS=60 (needs clang++)
+	@$(READY) job
+	@command -v clang++ >/dev/null || { echo "fuzz: no clang++; on Debian: apt-get install clang libclang-rt-dev" >&2; exit 1; }
+	@PYTHON=$(PY) custom_op/fuzz/run.sh $(or $(SECONDS),60)
 
 lint: ## ruff, mypy, clang-format, shellcheck, hadolint
 	@$(READY) job dev
