@@ -3,7 +3,8 @@
 Reads the platform's JSON files, turns hyperparameters into Hydra overrides, starts the trainer
 (one process, or one `torchrun` per host), passes a request to stop on to it, and leaves the
 reason of a failure where the platform looks for it. The same program runs on the desk: `ML_ROOT`
-names another root than /opt/ml. It imports no torch, so that it is there at once and stays small.
+names another root than /opt/ml. For `train` it imports no torch, so that it is there at once and
+stays small; its other words hand over to the other programs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,10 +29,17 @@ from entry_point import exit_codes, hyperparameters
 from entry_point.config import TrainConfig, load_train_config
 from entry_point.config_errors import ConfigError
 from entry_point.failure import failure_text, write_failure
+from entry_point.job_environment import STARTED, STOP_FILE, STOPPED
 from entry_point.run_folder import RunFolder, RunFolderError
-from entry_point.stop_file import STOP_FILE, STOPPED
+
+_STARTED = time.time()
 
 MASTER_PORT = 29400
+OTHER_PROGRAMS = {
+    "optimize": "entry_point.optimize",
+    "predict": "entry_point.predict",
+    "check-dataset": "entry_point.check_dataset",
+}
 DNS_PATIENCE_S = 300.0
 # The platform kills 120 s after it asked to stop; the ranks get most of that.
 STOP_PATIENCE_S = 110.0
@@ -151,7 +160,12 @@ def _resolves(name: str) -> bool:
 
 def child_environment(hosts: Hosts, run: RunFolder, stop_file: Path) -> dict[str, str]:
     """The trainer's environment: the run folder, the way to stop it, the network to use."""
-    environment = {**os.environ, "ML_ROOT": str(run.root), STOP_FILE: str(stop_file)}
+    environment = {
+        **os.environ,
+        "ML_ROOT": str(run.root),
+        STOP_FILE: str(stop_file),
+        STARTED: repr(_STARTED),
+    }
     interfaces = {name for _, name in socket.if_nameindex()}
     if len(hosts.names) > 1 and hosts.interface in interfaces:
         environment.setdefault("NCCL_SOCKET_IFNAME", hosts.interface or "")
@@ -227,15 +241,26 @@ def _death(code: int) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Command line: `train`, then Hydra overrides."""
-    if not arguments or arguments[0] != "train":
-        sys.stderr.write("usage: python -m entry_point.container train [Hydra overrides]\n")
-        return exit_codes.USAGE
+    """Command line: a word, then Hydra overrides."""
+    word = arguments[0] if arguments else ""
+    if word == "train":
+        return train_or_explain(arguments[1:])
+    if word == "env":
+        return int(import_module("entry_point.environment_report").main())
+    if word in OTHER_PROGRAMS:
+        return int(import_module(OTHER_PROGRAMS[word]).main(arguments[1:]))
+    words = "|".join(["train", *OTHER_PROGRAMS, "env"])
+    sys.stderr.write(f"usage: python -m entry_point.container {words} [Hydra overrides]\n")
+    return exit_codes.USAGE
+
+
+def train_or_explain(overrides: Sequence[str]) -> int:
+    """Run the job; leave the reason of a failure where the platform looks for it."""
     run = None
     try:
         run = RunFolder.from_environment()
         run.failure.unlink(missing_ok=True)
-        return train(run, arguments[1:])
+        return train(run, overrides)
     except (ConfigError, ContractError, RunFolderError) as error:
         sys.stderr.write(f"train: {error}\n")
         if run is not None:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+import custom_op
 from entry_point import exit_codes
 from entry_point.config import TrainConfig, load_train_config
 from entry_point.config_errors import ConfigError
@@ -37,6 +38,7 @@ from entry_point.training.plot import save_plot
 from entry_point.training.report import write_report
 from entry_point.training.resume import load_on_all_ranks
 from entry_point.training.run_lock import run_lock
+from entry_point.training.startup import Startup
 from entry_point.training.stop import StopRequest
 from entry_point.training.summary import Totals, summary_lines
 
@@ -48,8 +50,13 @@ class Trainer:
 
     def __init__(self, config: TrainConfig, yaml: str, run: RunFolder, devices: Devices) -> None:
         self.config, self.yaml, self.run, self.devices = config, yaml, run, devices
-        self.stop = StopRequest(devices.world_size)
         self.bar = EpochBar(make_console(devices.is_first), devices.is_first)
+        self.startup = Startup()
+        self.startup.mark("imports")
+        if config.pipeline.engine != "pillow":
+            custom_op.load()
+        self.startup.mark("compile")
+        self.stop = StopRequest(devices.world_size)
         self.train = open_source(config.data, "train", run.channels)
         self.val = open_source(config.data, "val", run.channels)
         self.classes = list(self.train.classes)
@@ -73,6 +80,7 @@ class Trainer:
         self.guard, self.totals = LossGuard(), Totals()
         earlier = self._resume() if config.trainer.resume else []
         self.last_checkpoint = time.monotonic()
+        self.startup.mark("data")
         if devices.is_first:
             run.create()
             self.checkpoints = CheckpointWriter(run.checkpoints, config.trainer.keep_checkpoints)
@@ -123,8 +131,10 @@ class Trainer:
             batches, self.devices.device, self.normalize, trainer.channels_last
         )
         for batch in on_device:
+            self.startup.mark("first_batch")
             self._train_step(batch)
             self.step += 1
+            self.startup.finish("first_step")
             self.bar.advance()
             if self.global_step % trainer.log_every_steps == 0 or self.step == self.steps_per_epoch:
                 self._log_interval()

@@ -14,7 +14,7 @@ from types import FrameType
 import torch
 import torch.distributed as dist
 
-from entry_point.stop_file import STOP_FILE, STOPPED
+from entry_point.job_environment import STOP_FILE, STOPPED
 
 
 class StopRequest:

@@ -1,6 +1,7 @@
 """The whole job on real photographs, as processes: what it prints, and what it leaves behind."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -58,8 +59,15 @@ def test_the_log_carries_every_record_and_no_terminal_codes(finished: tuple[Path
 
 def test_the_log_says_what_will_happen_and_what_happened(finished: tuple[Path, str]) -> None:
     _, output = finished
-    for part in ("resnet18, 11,", "48 training and 24 validation images, 8 classes", "fp32"):
+    for part in (
+        "startup: imports=",
+        "total=",
+        "resnet18, 11,",
+        "48 training and 24 validation images, 8 classes",
+        "fp32",
+    ):
         assert part in output
+    assert re.search(r"^startup: (\w+=[0-9.]+s )+total=[0-9.]+s$", output, re.MULTILINE)
     for part in ("validation accuracy", "images/s", "waiting for data", "model.pt", "summary.png"):
         assert part in output
 
