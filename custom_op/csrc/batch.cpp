@@ -4,6 +4,7 @@
 #include <torch/headeronly/util/Half.h>
 
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "orientation.h"
@@ -52,17 +53,14 @@ template <typename T>
 class SlotWriter final : public ResizedRows {
  public:
   SlotWriter(Slot slot, const BatchOptions& options) : slot_(slot), options_(options) {
-    for (int c = 0; c < 3; ++c) {
+    for (size_t c = 0; c < 3; ++c) {
       for (int v = 0; v < 256; ++v) table_[c][v] = element(v, c);
     }
   }
 
   void resized(int64_t y, const uint8_t* pixels) override {
     T* row = static_cast<T*>(slot_.data) + y * slot_.row_stride;
-    if (sizeof(T) == 1 && slot_.channel_stride == 1 && slot_.column_stride == 3) {
-      std::memcpy(row, pixels, static_cast<size_t>(options_.size) * 3);
-      return;
-    }
+    if (slot_.channel_stride == 1 && slot_.column_stride == 3 && write_in_order(pixels, row)) return;
     for (int c = 0; c < 3; ++c) {
       T* at = row + c * slot_.channel_stride;
       const T* table = table_[c];
@@ -72,10 +70,35 @@ class SlotWriter final : public ResizedRows {
   }
 
  private:
-  T element(int value, int channel) const {
-    if (sizeof(T) == 1) return static_cast<T>(value);
-    return static_cast<T>(static_cast<float>(value) * options_.scale[static_cast<size_t>(channel)] +
-                          options_.bias[static_cast<size_t>(channel)]);
+  T element(int value, size_t channel) const {
+    if constexpr (std::is_same_v<T, uint8_t>) return static_cast<T>(value);
+    return static_cast<T>(static_cast<float>(value) * options_.scale[channel] +
+                          options_.bias[channel]);
+  }
+
+  // Where the values stay in order, copying or computing them is faster than looking them up.
+  bool write_in_order(const uint8_t* pixels, T* row) const {
+    const auto values = static_cast<size_t>(options_.size) * 3;
+    if constexpr (std::is_same_v<T, uint8_t>) {
+      std::memcpy(row, pixels, values);
+      return true;
+    } else if constexpr (std::is_same_v<T, float>) {
+      constexpr size_t kPeriod = 24;  // of the channels and of vector registers
+      float scale[kPeriod], bias[kPeriod];
+      for (size_t i = 0; i < kPeriod; ++i) {
+        scale[i] = options_.scale[i % 3];
+        bias[i] = options_.bias[i % 3];
+      }
+      size_t i = 0;
+      for (; i + kPeriod <= values; i += kPeriod) {
+        for (size_t j = 0; j < kPeriod; ++j) {
+          row[i + j] = static_cast<float>(pixels[i + j]) * scale[j] + bias[j];
+        }
+      }
+      for (; i < values; ++i) row[i] = table_[i % 3][pixels[i]];
+      return true;
+    }
+    return false;
   }
 
   Slot slot_;

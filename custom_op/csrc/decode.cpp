@@ -69,7 +69,7 @@ void RegionDecoder::decode(const Box& box, const DecodeOptions& options, RowSink
   check(box);
   const bool done = parsed_ && header_.baseline && decode_cover(box, options, sink);
   // What our reader stumbled over is libjpeg's to judge, so that its word is the only one.
-  if (!done) decode_whole(box, options, sink);
+  if (!done) decode_in_order(box, options, sink);
   jpeg_abort_decompress(&session_.cinfo());
 }
 
@@ -105,7 +105,7 @@ bool RegionDecoder::decode_cover(const Box& box, const DecodeOptions& options, R
               sink);
 }
 
-void RegionDecoder::decode_whole(const Box& box, const DecodeOptions& options, RowSink& sink) {
+void RegionDecoder::decode_in_order(const Box& box, const DecodeOptions& options, RowSink& sink) {
   session_.read_header(jpeg_, max_pixels_);
   const int64_t s = options.scale;
   const Box scaled{box.top / s, box.left / s, divide_up(box.top + box.height, s) - box.top / s,
@@ -115,6 +115,10 @@ void RegionDecoder::decode_whole(const Box& box, const DecodeOptions& options, R
       !read({0, scaled.height, first_column, scaled.width}, sink)) {
     session_.fail();
   }
+  // Markers that are not where they should be may have moved everything behind them by whole
+  // segments, numbers in order: only the end of the image tells.
+  const bool suspicious = parsed_ && header_.baseline && header_.restart_interval != 0;
+  if (suspicious && !last_row_phase()) session_.fail();
 }
 
 bool RegionDecoder::start_phase(const DecodeOptions& options) noexcept {
@@ -159,6 +163,16 @@ int RegionDecoder::read_phase(int wanted) noexcept {
   if (setjmp(session_.errors().jump)) return 0;
   return static_cast<int>(
       jpeg_read_scanlines(&session_.cinfo(), row_pointers_.data(), static_cast<JDIMENSION>(wanted)));
+}
+
+bool RegionDecoder::last_row_phase() noexcept {
+  if (setjmp(session_.errors().jump)) return false;
+  auto& cinfo = session_.cinfo();
+  const JDIMENSION rest = cinfo.output_height - cinfo.output_scanline;
+  if (rest == 0) return true;
+  // Skipping to the very end would read no data at all.
+  if (rest > 1) jpeg_skip_scanlines(&cinfo, rest - 1);
+  return jpeg_read_scanlines(&cinfo, row_pointers_.data(), 1) == 1;
 }
 
 bool RegionDecoder::read(const Rows& rows, RowSink& sink) {

@@ -61,10 +61,11 @@ class RegionDecoder {
 
   static boolean decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks);
   bool decode_cover(const Box& box, const DecodeOptions& options, RowSink& sink);
-  void decode_whole(const Box& box, const DecodeOptions& options, RowSink& sink);
+  void decode_in_order(const Box& box, const DecodeOptions& options, RowSink& sink);
   bool start_phase(const DecodeOptions& options) noexcept;
   bool crop_phase(const Box& box, int64_t* first_column) noexcept;
   int read_phase(int wanted) noexcept;
+  bool last_row_phase() noexcept;
   bool read(const Rows& rows, RowSink& sink);
   const uint8_t* convert(const uint8_t* row, int64_t width);
 

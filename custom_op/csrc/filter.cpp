@@ -62,27 +62,57 @@ void filter_vertically(const uint8_t* const* rows, const int16_t* weights, int64
   }
 }
 
-void filter_horizontally(const int16_t* pixels, const int16_t* weights, int64_t taps,
-                         uint8_t* out) {
-  // Two pixels' values become (first, second) pairs of each colour, as the multiply-add wants them.
-  const __m256i interleave = _mm256_broadcastsi128_si256(
+namespace {
+
+// The two pixels at `a` and the two at `b`, each two made (first, second) pairs of every colour.
+__m256i interleaved(const int16_t* a, const int16_t* b) {
+  const __m256i order = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1));
-  // The first two weights for the lower half, the next two for the upper.
-  const __m256i spread = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
-  __m256i sums = _mm256_setzero_si256();
-  for (int64_t k = 0; k < taps; k += 4) {
-    const __m256i four = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(pixels + 3 * k)),
-                                                 load16(pixels + 3 * k + 6), 1);
-    const __m128i quad = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(weights + k));
-    const __m256i factors = _mm256_permutevar8x32_epi32(_mm256_castsi128_si256(quad), spread);
-    sums = _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_shuffle_epi8(four, interleave), factors));
+  const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(a)), load16(b), 1);
+  return _mm256_shuffle_epi8(both, order);
+}
+
+void store3(uint8_t* out, __m128i bytes) {
+  const int32_t value = _mm_cvtsi128_si32(bytes);
+  std::memcpy(out, &value, 4);
+}
+
+// kPairs tap pairs, or `pairs` when that is 0.
+template <int kPairs>
+void filter_row(const int16_t* line, const int32_t* first, const int16_t* weights, int64_t pairs,
+                int64_t pixels, uint8_t* out) {
+  const int64_t count = kPairs == 0 ? pairs : kPairs;
+  const __m256i half = _mm256_set1_epi32(1 << (kHorizontalShift - 1));
+  for (int64_t x = 0; x < pixels; x += 2) {
+    const int16_t *a = line + 3 * first[x], *b = line + 3 * first[x + 1];
+    __m256i sums = half;
+    for (int64_t k = 0; k < count; ++k, weights += kWeightsPerTapPair) {
+      const __m256i factors = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights));
+      sums = _mm256_add_epi32(sums, _mm256_madd_epi16(interleaved(a + 6 * k, b + 6 * k), factors));
+    }
+    const __m256i words = _mm256_srai_epi32(sums, kHorizontalShift);
+    const __m256i packed = _mm256_packus_epi16(_mm256_packs_epi32(words, words), words);
+    store3(out + 3 * x, _mm256_castsi256_si128(packed));
+    store3(out + 3 * x + 3, _mm256_extracti128_si256(packed, 1));
   }
-  __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-  sum = _mm_add_epi32(sum, _mm_set1_epi32(1 << (kHorizontalShift - 1)));
-  sum = _mm_srai_epi32(sum, kHorizontalShift);
-  sum = _mm_packus_epi16(_mm_packs_epi32(sum, sum), sum);
-  const int32_t bytes = _mm_cvtsi128_si32(sum);
-  std::memcpy(out, &bytes, 4);
+}
+
+}  // namespace
+
+void filter_horizontally(const int16_t* line, const int32_t* first, const int16_t* weights,
+                         int64_t taps, int64_t pixels, uint8_t* out) {
+  switch (taps / 2) {
+    case 1:
+      return filter_row<1>(line, first, weights, 1, pixels, out);
+    case 2:
+      return filter_row<2>(line, first, weights, 2, pixels, out);
+    case 3:
+      return filter_row<3>(line, first, weights, 3, pixels, out);
+    case 4:
+      return filter_row<4>(line, first, weights, 4, pixels, out);
+    default:
+      return filter_row<0>(line, first, weights, taps / 2, pixels, out);
+  }
 }
 
 #else
@@ -101,15 +131,20 @@ void filter_vertically(const uint8_t* const* rows, const int16_t* weights, int64
   }
 }
 
-void filter_horizontally(const int16_t* pixels, const int16_t* weights, int64_t taps,
-                         uint8_t* out) {
-  int32_t sums[4];
-  std::fill_n(sums, 4, 1 << (kHorizontalShift - 1));
-  for (int64_t k = 0; k < taps; ++k) {
-    for (int c = 0; c < 4; ++c) sums[c] += pixels[3 * k + c] * weights[k];
-  }
-  for (int c = 0; c < 4; ++c) {
-    out[c] = static_cast<uint8_t>(std::clamp(sums[c] >> kHorizontalShift, 0, 255));
+void filter_horizontally(const int16_t* line, const int32_t* first, const int16_t* weights,
+                         int64_t taps, int64_t pixels, uint8_t* out) {
+  for (int64_t x = 0; x < pixels; ++x, out += 3) {
+    const int16_t* from = line + 3 * first[x];
+    const int16_t* factors = weights + x / 2 * (taps / 2) * kWeightsPerTapPair + x % 2 * 8;
+    int32_t sums[3];
+    std::fill_n(sums, 3, 1 << (kHorizontalShift - 1));
+    for (int64_t k = 0; k < taps; ++k) {
+      const int32_t weight = factors[k / 2 * kWeightsPerTapPair + k % 2];
+      for (int c = 0; c < 3; ++c) sums[c] += from[3 * k + c] * weight;
+    }
+    for (int c = 0; c < 3; ++c) {
+      out[c] = static_cast<uint8_t>(std::clamp(sums[c] >> kHorizontalShift, 0, 255));
+    }
   }
 }
 

@@ -15,8 +15,13 @@ constexpr int kLineBits = 7;
 void filter_vertically(const uint8_t* const* rows, const int16_t* weights, int64_t taps,
                        int64_t values, int16_t* line);
 
-// One output pixel's three values: the weighted sum of `taps` pixels, a multiple of 4, from
-// `pixels` on. Writes a fourth byte behind them.
-void filter_horizontally(const int16_t* pixels, const int16_t* weights, int64_t taps, uint8_t* out);
+// Two output pixels are computed side by side. Their weights come as 16 numbers for every two taps:
+// the pair of taps of the first pixel four times, then that of the second.
+constexpr int64_t kWeightsPerTapPair = 16;
+
+// Output pixel x is the weighted sum of `taps` pixels from line + 3 * first[x] on; `taps` is even and
+// may lead up to `taps` pixels behind the line. `pixels` is even. Writes a byte behind the last one.
+void filter_horizontally(const int16_t* line, const int32_t* first, const int16_t* weights,
+                         int64_t taps, int64_t pixels, uint8_t* out);
 
 }  // namespace custom_op

@@ -63,8 +63,8 @@ STABLE_TORCH_LIBRARY(custom_op, m) {
   m.def(
       "decode_and_crop_jpeg(Tensor data, int crop_y, int crop_x, int crop_height, int crop_width, "
       "*, int max_pixels) -> Tensor");
-  m.def("jpeg_size(Tensor data) -> (int, int)");
-  m.def("jpeg_orientation(Tensor data) -> int");
+  m.def("jpeg_size(Tensor data) -> (SymInt, SymInt)");
+  m.def("jpeg_orientation(Tensor data) -> SymInt");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {

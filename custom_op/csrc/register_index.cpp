@@ -42,7 +42,9 @@ std::tuple<Tensor, int64_t, int64_t> trim_jpeg(Tensor data, int64_t top, int64_t
 
 STABLE_TORCH_LIBRARY_FRAGMENT(custom_op, m) {
   m.def("add_restart_markers(Tensor data, int interval, *, int max_pixels) -> Tensor");
-  m.def("trim_jpeg(Tensor data, int top, int left, int height, int width) -> (Tensor, int, int)");
+  m.def(
+      "trim_jpeg(Tensor data, int top, int left, int height, int width) -> "
+      "(Tensor, SymInt, SymInt)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {

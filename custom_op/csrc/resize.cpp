@@ -12,7 +12,7 @@ void AxisWeights::compute(const Axis& axis, int64_t size) {
   const double scale = axis.length / static_cast<double>(size);
   const double support = std::max(scale, 1.0);
   const auto most = static_cast<int64_t>(std::ceil(support)) * 2 + 1;
-  stride_ = (most + 3) / 4 * 4;
+  stride_ = (most + 1) / 2 * 2;
   longest_ = 0;
   first_.resize(static_cast<size_t>(size));
   count_.resize(static_cast<size_t>(size));
@@ -57,10 +57,26 @@ void Resizer::configure(const Axis& vertical, const Axis& horizontal, int64_t si
   stride_ = row_values_ + kRowPadding;
   capacity_ = vertical_.longest() + 1;
   ring_.resize(static_cast<size_t>(stride_ * capacity_));
-  // Weights of zero may point a few pixels behind the row.
-  line_.resize(static_cast<size_t>(stride_ + 16));
-  resized_.resize(static_cast<size_t>(size * 3 + 1));
+  arrange_horizontal_weights();
+  // Weights of zero may point behind the row.
+  line_.resize(static_cast<size_t>(stride_ + 3 * taps_));
+  resized_.resize(static_cast<size_t>((size + 1) * 3 + 1));
   rows_.resize(static_cast<size_t>(vertical_.longest() + 1));
+}
+
+void Resizer::arrange_horizontal_weights() {
+  taps_ = (horizontal_.longest() + 1) / 2 * 2;
+  const int64_t pixels = (size_ + 1) / 2 * 2;
+  first_.assign(static_cast<size_t>(pixels), 0);
+  arranged_.assign(static_cast<size_t>(pixels / 2 * taps_ / 2 * kWeightsPerTapPair), 0);
+  for (int64_t x = 0; x < size_; ++x) {
+    first_[static_cast<size_t>(x)] = static_cast<int32_t>(horizontal_.first(x));
+    const int16_t* weights = horizontal_.weights(x);
+    int16_t* to = arranged_.data() + x / 2 * (taps_ / 2) * kWeightsPerTapPair + x % 2 * 8;
+    for (int64_t k = 0; k < taps_; k += 2, to += kWeightsPerTapPair) {
+      for (int i = 0; i < 4; ++i) std::copy_n(weights + k, 2, to + 2 * i);
+    }
+  }
 }
 
 void Resizer::begin() { received_ = emitted_ = 0; }
@@ -81,10 +97,8 @@ void Resizer::emit(int64_t y) {
     rows_[static_cast<size_t>(k)] = ring_.data() + row % capacity_ * stride_;
   }
   filter_vertically(rows_.data(), vertical_.weights(y), taps, row_values_, line_.data());
-  for (int64_t x = 0; x < size_; ++x) {
-    filter_horizontally(line_.data() + 3 * horizontal_.first(x), horizontal_.weights(x),
-                        (horizontal_.count(x) + 3) / 4 * 4, resized_.data() + 3 * x);
-  }
+  filter_horizontally(line_.data(), first_.data(), arranged_.data(), taps_, (size_ + 1) / 2 * 2,
+                      resized_.data());
   out_->resized(y, resized_.data());
 }
 

@@ -23,7 +23,7 @@ class AxisWeights {
   int64_t first(int64_t i) const { return first_[static_cast<size_t>(i)]; }
   int64_t count(int64_t i) const { return count_[static_cast<size_t>(i)]; }
   int64_t longest() const { return longest_; }
-  // count(i) weights that sum to 1 << kBits; zeros follow, up to a multiple of 4.
+  // count(i) weights that sum to 1 << kBits; zeros follow, up to longest() rounded up to be even.
   const int16_t* weights(int64_t i) const { return weights_.data() + i * stride_; }
 
  private:
@@ -49,13 +49,15 @@ class Resizer final : public RowSink {
   void row(const uint8_t* pixels) override;
 
  private:
+  void arrange_horizontal_weights();
   void emit(int64_t y);
 
   AxisWeights vertical_, horizontal_;
-  int64_t size_ = 0, row_values_ = 0, stride_ = 0, capacity_ = 0;
+  int64_t size_ = 0, row_values_ = 0, stride_ = 0, capacity_ = 0, taps_ = 0;
   int64_t received_ = 0, emitted_ = 0;
   std::vector<uint8_t> ring_, resized_;
-  std::vector<int16_t> line_;
+  std::vector<int16_t> line_, arranged_;
+  std::vector<int32_t> first_;
   std::vector<const uint8_t*> rows_;
   ResizedRows* out_ = nullptr;
 };

@@ -1,0 +1,277 @@
+"""The batch operator against torch's own decode, crop, resize, flip and normalise."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+from torch import Tensor
+
+import custom_op
+from custom_op import decode_crop_resize_batch
+from tests.custom_op.jpegs import (
+    SAMPLINGS,
+    encode,
+    photograph,
+    picture,
+    tensor,
+    with_exif_orientation,
+)
+
+HEIGHT, WIDTH = 120, 170
+
+
+@pytest.fixture(scope="module")
+def jpegs() -> list[Tensor]:
+    """Images of one size in every sampling, some with restart markers."""
+    return [
+        tensor(encode(picture(HEIGHT, WIDTH, seed), sampling, 92, restart_interval=seed % 3))
+        for seed, sampling in enumerate(SAMPLINGS)
+    ]
+
+
+def boxes_for(count: int, seed: int, height: int = HEIGHT, width: int = WIDTH) -> Tensor:
+    rng = random.Random(seed)
+    boxes = []
+    for _ in range(count):
+        h, w = rng.randint(1, height), rng.randint(1, width)
+        boxes.append((rng.randint(0, height - h), rng.randint(0, width - w), h, w))
+    return torch.tensor(boxes)
+
+
+def torchs_own(jpeg: Tensor, box: Tensor, size: int) -> Tensor:
+    crop = custom_op.decode_and_crop_jpeg(jpeg, *box.tolist())
+    return F.interpolate(crop[None], (size, size), mode="bilinear", antialias=True)[0]
+
+
+def assert_within_a_level(ours: Tensor, theirs: Tensor) -> None:
+    assert (ours.int() - theirs.int()).abs().max() <= 1
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.integers(0, 2**32), st.integers(1, 130), st.sampled_from(list(SAMPLINGS)))
+def test_resizing_is_torchs_within_one_level(seed: int, size: int, sampling: str) -> None:
+    jpeg = tensor(encode(picture(HEIGHT, WIDTH, seed % 7), sampling, 92))
+    box = boxes_for(1, seed)
+    assert_within_a_level(
+        decode_crop_resize_batch([jpeg], box, size)[0], torchs_own(jpeg, box[0], size)
+    )
+
+
+def test_black_and_white_noise_is_torchs_within_one_level() -> None:
+    """The largest contrasts make the largest rounding differences."""
+    noise = (torch.rand(96, 128, 1, generator=torch.manual_seed(5)) > 0.5).byte().mul(255)
+    jpeg = tensor(encode(noise.expand(-1, -1, 3).numpy(), "4:4:4", 100))
+    boxes = boxes_for(60, 3, 96, 128)
+    for box in boxes:
+        for size in (1, 3, 32, 64, 129):
+            ours = decode_crop_resize_batch([jpeg], box[None], size)[0]
+            assert_within_a_level(ours, torchs_own(jpeg, box, size))
+
+
+def test_a_crop_of_the_wanted_size_is_not_changed() -> None:
+    jpeg = tensor(encode(picture(HEIGHT, WIDTH)))
+    ours = decode_crop_resize_batch([jpeg], torch.tensor([[3, 5, 64, 64]]), 64)
+    assert torch.equal(ours[0], custom_op.decode_and_crop_jpeg(jpeg, 3, 5, 64, 64))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float16, torch.bfloat16])
+def test_layout_and_dtype_change_the_storage_only(
+    jpegs: list[Tensor], memory_format: torch.memory_format, dtype: torch.dtype
+) -> None:
+    boxes = boxes_for(len(jpegs), 1)
+    flip = torch.arange(len(jpegs)) % 2 == 0
+    levels = decode_crop_resize_batch(jpegs, boxes, 37, flip=flip)
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    out = torch.empty((len(jpegs), 3, 37, 37), dtype=dtype, memory_format=memory_format)
+    options = {} if dtype == torch.uint8 else {"mean": mean, "std": std}
+    result = decode_crop_resize_batch(jpegs, boxes, 37, flip=flip, out=out, **options)
+    assert result is out
+    if dtype == torch.uint8:
+        assert torch.equal(out, levels)
+        return
+    shape = (1, 3, 1, 1)
+    expected = (levels / 255 - torch.tensor(mean).view(shape)) / torch.tensor(std).view(shape)
+    torch.testing.assert_close(out, expected.to(dtype), rtol=1e-2, atol=1e-5)
+
+
+def test_floating_values_without_mean_and_std_are_from_0_to_1(jpegs: list[Tensor]) -> None:
+    boxes = boxes_for(len(jpegs), 2)
+    levels = decode_crop_resize_batch(jpegs, boxes, 20)
+    scaled = decode_crop_resize_batch(jpegs, boxes, 20, dtype=torch.float32)
+    torch.testing.assert_close(scaled, levels / 255)
+
+
+def test_flipping_mirrors_the_result(jpegs: list[Tensor]) -> None:
+    boxes = boxes_for(len(jpegs), 4)
+    straight = decode_crop_resize_batch(jpegs, boxes, 33)
+    flipped = decode_crop_resize_batch(
+        jpegs, boxes, 33, flip=torch.ones(len(jpegs), dtype=torch.bool)
+    )
+    assert torch.equal(flipped, straight.flip(-1))
+
+
+def test_results_do_not_depend_on_the_number_of_threads(jpegs: list[Tensor]) -> None:
+    many = jpegs * 6
+    boxes = boxes_for(len(many), 6)
+    alone = decode_crop_resize_batch(many, boxes, 40, num_threads=1)
+    for threads in (0, 2, 3, 17):
+        assert torch.equal(decode_crop_resize_batch(many, boxes, 40, num_threads=threads), alone)
+
+
+def test_images_in_one_buffer_are_those_of_a_list(jpegs: list[Tensor]) -> None:
+    boxes = boxes_for(len(jpegs), 7)
+    lengths = torch.tensor([len(jpeg) for jpeg in jpegs])
+    offsets = 5 + lengths.cumsum(0) - lengths
+    buffer = torch.cat([torch.zeros(5, dtype=torch.uint8), *jpegs])
+    packed = decode_crop_resize_batch((buffer, offsets, lengths), boxes, 30)
+    assert torch.equal(packed, decode_crop_resize_batch(jpegs, boxes, 30))
+
+
+@pytest.mark.parametrize(
+    ("offset", "length"), [(-1, 10), (0, -1), (90, 11), (101, 0), (2**62, 2**62)]
+)
+def test_stretches_outside_the_buffer_are_refused(offset: int, length: int) -> None:
+    buffer = torch.zeros(100, dtype=torch.uint8)
+    packed = (buffer, torch.tensor([offset]), torch.tensor([length]))
+    with pytest.raises(custom_op.JpegError, match=f"offset={offset}, length={length}"):
+        decode_crop_resize_batch(packed, torch.tensor([[0, 0, 1, 1]]), 8)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation_is_applied_to_box_and_pixels(orientation: int, tmp_path: Any) -> None:
+    data = with_exif_orientation(encode(picture(60, 90), "4:4:4", 95), orientation)
+    (tmp_path / "image.jpg").write_bytes(data)
+    upright = ImageOps.exif_transpose(Image.open(tmp_path / "image.jpg"))
+    width, height = upright.size
+    box = boxes_for(1, orientation, height, width)
+    top, left, h, w = box[0].tolist()
+    whole = torch.frombuffer(bytearray(upright.tobytes()), dtype=torch.uint8)
+    crop = whole.view(height, width, 3).permute(2, 0, 1)[:, top : top + h, left : left + w]
+    expected = F.interpolate(crop[None], (32, 32), mode="bilinear", antialias=True)
+    for flip in (False, True):
+        ours = decode_crop_resize_batch([tensor(data)], box, 32, flip=torch.tensor([flip]))
+        assert_within_a_level(ours, expected.flip(-1) if flip else expected)
+
+
+def test_orientation_can_be_left_alone() -> None:
+    plain = encode(picture(60, 90))
+    turned = tensor(with_exif_orientation(plain, 6))
+    box = torch.tensor([[10, 50, 40, 30]])
+    assert torch.equal(
+        decode_crop_resize_batch([turned], box, 16, apply_orientation=False),
+        decode_crop_resize_batch([tensor(plain)], box, 16),
+    )
+
+
+def test_ycbcr_is_the_colour_of_the_file() -> None:
+    for sampling in ("4:2:0", "grey"):
+        jpeg = tensor(encode(picture(HEIGHT, WIDTH), sampling, 95))
+        box = torch.tensor([[0, 0, HEIGHT, WIDTH]])
+        ycbcr = decode_crop_resize_batch([jpeg], box, 60, color="ycbcr")[0].float()
+        rgb = decode_crop_resize_batch([jpeg], box, 60)[0].float()
+        y = ycbcr[0]
+        cb, cr = ycbcr[1] - 128, ycbcr[2] - 128
+        back = torch.stack([y + 1.402 * cr, y - 0.344136 * cb - 0.714136 * cr, y + 1.772 * cb])
+        assert (back.clamp(0, 255) - rgb).abs().mean() < 1
+
+
+@pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4", "grey"])
+def test_scaled_decode_shows_the_same_picture(sampling: str) -> None:
+    pixels = photograph()
+    jpeg = tensor(encode(pixels, sampling, 95))
+    boxes = torch.tensor([[3, 5, 290, 440], [0, 0, 300, 451], [101, 77, 150, 160]])
+    exact = decode_crop_resize_batch([jpeg] * 3, boxes, 32).float()
+    scaled = decode_crop_resize_batch([jpeg] * 3, boxes, 32, scaled_decode=True).float()
+    assert not torch.equal(exact, scaled)
+    assert (exact - scaled).abs().mean() < 3
+
+
+def test_error_names_the_position_of_the_image(jpegs: list[Tensor]) -> None:
+    broken = [*jpegs[:3], jpegs[3][:200], *jpegs[4:]]
+    with pytest.raises(custom_op.JpegError, match="image 3 of the batch: .*truncated"):
+        decode_crop_resize_batch(broken, boxes_for(len(jpegs), 8), 16)
+
+
+def test_masked_errors_leave_zeros_and_the_rest_right(jpegs: list[Tensor]) -> None:
+    boxes = boxes_for(len(jpegs), 9)
+    good = decode_crop_resize_batch(jpegs, boxes, 16)
+    # Cut in the middle of the image: some rows are written before the damage is met.
+    whole = torch.tensor([0, 0, HEIGHT, WIDTH])
+    boxes[1] = whole
+    broken = [jpegs[0], jpegs[1][: len(jpegs[1]) // 2], *jpegs[2:]]
+    out, failed = decode_crop_resize_batch(broken, boxes, 16, on_error="mask")
+    assert failed.tolist() == [i == 1 for i in range(len(jpegs))]
+    assert out[1].eq(0).all()
+    assert torch.equal(out[~failed], good[~failed])
+
+
+def test_box_outside_the_image_is_an_error_with_its_numbers(jpegs: list[Tensor]) -> None:
+    for box in ([0, 0, HEIGHT + 1, 5], [-1, 0, 5, 5], [2**62, 0, 2**62, 1], [0, 0, 0, 5]):
+        with pytest.raises(custom_op.JpegError, match=f"top={box[0]}, left={box[1]}"):
+            decode_crop_resize_batch([jpegs[0]], torch.tensor([box]), 8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"size": 0}, "size must be 1"),
+        ({"num_threads": -1}, "num_threads must be 0 or more; got -1"),
+        ({"boxes": torch.zeros(2, 4, dtype=torch.int64)}, r"boxes must have the shape \(1, 4\)"),
+        ({"boxes": torch.zeros(1, 4)}, "boxes must be a int64"),
+        ({"flip": torch.zeros(2, dtype=torch.bool)}, "flip must hold one bool"),
+        ({"out": torch.empty(1, 3, 8, 9, dtype=torch.uint8)}, "out must have the shape"),
+        ({"out": torch.empty(1, 3, 8, 16, dtype=torch.uint8)[..., ::2]}, "contiguous or"),
+        ({"out": torch.empty(1, 3, 8, 8, dtype=torch.int32)}, "out must be uint8"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    jpegs: list[Tensor], changes: dict[str, Any], error: str
+) -> None:
+    arguments = {"boxes": torch.tensor([[0, 0, 8, 8]]), "size": 8} | changes
+    with pytest.raises(custom_op.JpegError, match=error):
+        decode_crop_resize_batch([jpegs[0]], **arguments)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"on_error": "ignore"},
+        {"color": "hsv"},
+        {"mean": (0.5, 0.5, 0.5)},
+        {"dtype": torch.float32, "std": (0.5, 0.0, 0.5)},
+        {"dtype": torch.float32, "mean": (0.5,)},
+    ],
+)
+def test_wrong_choices_are_value_errors(jpegs: list[Tensor], options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(reversed(options))):
+        decode_crop_resize_batch([jpegs[0]], torch.tensor([[0, 0, 8, 8]]), 8, **options)
+
+
+def test_empty_batch_is_an_empty_batch() -> None:
+    out = decode_crop_resize_batch([], torch.empty(0, 4, dtype=torch.int64), 8)
+    assert out.shape == (0, 3, 8, 8)
+
+
+def test_a_forked_child_has_threads_of_its_own(jpegs: list[Tensor]) -> None:
+    boxes = boxes_for(len(jpegs), 10)
+    expected = decode_crop_resize_batch(jpegs, boxes, 24, num_threads=3)
+    child = os.fork()
+    if child == 0:
+        try:
+            same = torch.equal(
+                decode_crop_resize_batch(jpegs, boxes, 24, num_threads=3), expected
+            )
+            os._exit(0 if same else 1)
+        finally:
+            os._exit(2)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -1,0 +1,204 @@
+"""Bad input raises, says what is wrong, and costs neither memory nor time."""
+
+from __future__ import annotations
+
+import random
+import resource
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import custom_op
+from tests.custom_op.corpus import odd_files
+from tests.custom_op.jpegs import KINDS, encode, markers, picture, tensor
+
+CORPUS = Path(custom_op.__file__).with_name("fuzz") / "corpus"
+
+
+def attempt(data: Tensor, *box: int) -> Tensor | None:
+    try:
+        return custom_op.decode_and_crop_jpeg(data, *box)
+    except custom_op.JpegError:
+        return None
+
+
+def replace(data: bytes, at: int, new: bytes) -> bytes:
+    return data[:at] + new + data[at + len(new) :]
+
+
+def marker_offset(data: bytes, wanted: int) -> int:
+    return next(at for marker, at in markers(data) if marker == wanted)
+
+
+@pytest.fixture(scope="module")
+def good() -> bytes:
+    return encode(picture(96, 128), restart_interval=2)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"\xff\xd8", b"PNG" * 50, b"\0" * 1000])
+def test_what_is_no_jpeg_is_called_so(data: bytes) -> None:
+    empty = torch.empty(0, dtype=torch.uint8)
+    with pytest.raises(custom_op.JpegError, match=r"not a JPEG|truncated"):
+        custom_op.decode_and_crop_jpeg(tensor(data) if data else empty, 0, 0, 1, 1)
+
+
+def test_every_truncation_raises_or_leaves_the_crop_whole() -> None:
+    for kind in ("plain", "restart 3", "progressive"):
+        data = encode(picture(40, 56), quality=60, **KINDS[kind])
+        crop = custom_op.decode_and_crop_jpeg(tensor(data), 4, 6, 9, 20)
+        for end in range(1, len(data)):
+            cut = tensor(data[:end])
+            got = attempt(cut, 4, 6, 9, 20)
+            assert got is None or torch.equal(got, crop), (kind, end)
+
+
+def test_truncation_inside_the_crop_is_called_so(good: bytes) -> None:
+    for data in (good, encode(picture(96, 128)), encode(picture(96, 128), progressive=1)):
+        with pytest.raises(custom_op.JpegError, match=r"truncated|premature|Premature"):
+            custom_op.decode_and_crop_jpeg(tensor(data[: len(data) // 2]), 0, 0, 96, 128)
+
+
+def test_damage_outside_the_crop_does_not_matter(good: bytes) -> None:
+    """Behind the restart marker after the crop's last segment, anything may be."""
+    crop = custom_op.decode_and_crop_jpeg(tensor(good), 0, 0, 20, 40)
+    restarts = [at for marker, at in markers(good) if 0xD0 <= marker <= 0xD7]
+    damaged = replace(good, restarts[-1] + 2, b"\xaa\x55" * 4)
+    got = custom_op.decode_and_crop_jpeg(tensor(damaged), 0, 0, 20, 40)
+    assert torch.equal(got, crop)
+
+
+@pytest.mark.parametrize("lost", [1, 8])
+def test_lost_segments_never_give_wrong_pixels(good: bytes, lost: int) -> None:
+    """Eight lost segments leave the markers' numbers in order: only their count tells."""
+    restarts = [at for marker, at in markers(good) if 0xD0 <= marker <= 0xD7]
+    data = tensor(good[: restarts[3]] + good[restarts[3 + lost] :])
+    expected = custom_op.decode_and_crop_jpeg(tensor(good), 0, 0, 96, 128)
+    rng = random.Random(lost)
+    for _ in range(60):
+        h, w = rng.randint(1, 40), rng.randint(1, 60)
+        y, x = rng.randint(0, 96 - h), rng.randint(0, 128 - w)
+        got = attempt(data, y, x, h, w)
+        assert got is None or torch.equal(got, expected[:, y : y + h, x : x + w])
+
+
+def test_random_damage_gives_errors_or_what_the_whole_image_shows() -> None:
+    rng = random.Random(7)
+    for kind in KINDS:
+        data = bytearray(encode(picture(48, 64), quality=70, **KINDS[kind]))
+        for _ in range(150):
+            broken = bytearray(data)
+            for _ in range(rng.randint(1, 4)):
+                broken[rng.randrange(2, len(broken))] = rng.randrange(256)
+            damaged = tensor(bytes(broken))
+            try:
+                height, width = custom_op.jpeg_size(damaged)
+            except custom_op.JpegError:
+                continue
+            if height * width > 1_000_000:
+                continue
+            h, w = rng.randint(1, height), rng.randint(1, width)
+            y, x = rng.randint(0, height - h), rng.randint(0, width - w)
+            whole, crop = attempt(damaged, 0, 0, height, width), attempt(damaged, y, x, h, w)
+            if whole is not None:
+                assert crop is not None
+                assert torch.equal(crop, whole[:, y : y + h, x : x + w])
+
+
+def test_no_file_is_decoded_with_the_tables_of_another(good: bytes) -> None:
+    first, scan = marker_offset(good, 0xDB), marker_offset(good, 0xC0)
+    without_tables = tensor(good[:first] + good[scan:])
+    custom_op.decode_and_crop_jpeg(tensor(good), 0, 0, 96, 128)
+    with pytest.raises(custom_op.JpegError, match="uantization table"):
+        custom_op.decode_and_crop_jpeg(without_tables, 0, 0, 96, 128)
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        (0, 0, 97, 1), (0, 0, 1, 129), (96, 0, 1, 1), (0, 128, 1, 1), (-1, 0, 2, 2),
+        (0, -1, 2, 2), (0, 0, 0, 5), (0, 0, 5, 0), (0, 0, -5, 5),
+        (2**63 - 1, 0, 2, 2), (0, 2**63 - 1, 1, 2**63 - 1), (1, 1, 2**63 - 1, 2**63 - 1),
+    ],
+)  # fmt: skip
+def test_box_outside_the_image_is_refused(good: bytes, box: tuple[int, ...]) -> None:
+    with pytest.raises(custom_op.JpegError, match="not inside the image of height=96, width=128"):
+        custom_op.decode_and_crop_jpeg(tensor(good), *box)
+
+
+def test_wrong_tensors_are_named(good: bytes) -> None:
+    data = tensor(good)
+    for wrong, error in (
+        (data.int(), "data must be a uint8"),
+        (data[None], "data must be a 1-D tensor; got 2"),
+        (data[::2], "data must be a contiguous"),
+    ):
+        with pytest.raises(custom_op.JpegError, match=error):
+            custom_op.decode_and_crop_jpeg(wrong, 0, 0, 1, 1)
+    with pytest.raises((custom_op.JpegError, NotImplementedError)):
+        custom_op.decode_and_crop_jpeg(data.to("meta"), 0, 0, 1, 1).cpu()
+
+
+def test_images_over_the_cap_are_refused(good: bytes) -> None:
+    custom_op.decode_and_crop_jpeg(tensor(good), 0, 0, 1, 1, max_pixels=96 * 128)
+    with pytest.raises(custom_op.JpegError, match="96x128 pixels, more than max_pixels=12287"):
+        custom_op.decode_and_crop_jpeg(tensor(good), 0, 0, 1, 1, max_pixels=96 * 128 - 1)
+
+
+@pytest.mark.parametrize("kind", ["plain", "progressive"])
+def test_a_lying_header_allocates_nothing(kind: str) -> None:
+    data = encode(picture(48, 64), **KINDS[kind])
+    frame = marker_offset(data, 0xC2 if kind == "progressive" else 0xC0)
+    huge = replace(data, frame + 5, (13000).to_bytes(2, "big") * 2)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(custom_op.JpegError):
+        custom_op.decode_and_crop_jpeg(tensor(huge), 12000, 12000, 10, 10)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
+
+
+def test_twelve_bits_are_not_supported(good: bytes) -> None:
+    frame = marker_offset(good, 0xC0)
+    extended = replace(replace(good, frame + 1, b"\xc1"), frame + 4, b"\x0c")
+    with pytest.raises(custom_op.JpegError, match=r"[Uu]nsupported|not supported"):
+        custom_op.decode_and_crop_jpeg(tensor(extended), 0, 0, 1, 1)
+
+
+def test_lossless_is_not_supported(good: bytes) -> None:
+    lossless = replace(good, marker_offset(good, 0xC0) + 1, b"\xc3")
+    with pytest.raises(custom_op.JpegError, match=r"[Uu]nsupported|not supported|[Ll]ossless"):
+        custom_op.decode_and_crop_jpeg(tensor(lossless), 0, 0, 1, 1)
+
+
+def test_thousands_of_scans_are_refused() -> None:
+    data = encode(picture(48, 64), progressive=1)
+    last = [at for marker, at in markers(data) if marker == 0xDA][-1]
+    bomb = data[:last] + data[last:-2] * 500 + data[-2:]
+    with pytest.raises(custom_op.JpegError):
+        custom_op.decode_and_crop_jpeg(tensor(bomb), 0, 0, 1, 1)
+
+
+def test_the_fuzzing_corpus_is_what_the_tests_make() -> None:
+    made = {data for _, data in odd_files()}
+    kept = {path.read_bytes() for path in CORPUS.iterdir()}
+    assert len(made & kept) > 0.8 * len(made)  # other libjpeg versions may write other bytes
+
+
+def test_memory_stays_flat_over_a_hundred_thousand_decodes() -> None:
+    files = [tensor(encode(picture(32, 48), quality=50, **KINDS[kind])) for kind in KINDS]
+    files.append(files[0][:200])
+    boxes = torch.tensor([[1, 2, 20, 30]] * len(files))
+
+    def decode_all(times: int) -> None:
+        for _ in range(times):
+            custom_op.decode_crop_resize_batch(files, boxes, 8, num_threads=2, on_error="mask")
+
+    decode_all(1000)
+    before = resident_bytes()
+    decode_all(100_000 // len(files))
+    assert resident_bytes() - before < 8 << 20
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()

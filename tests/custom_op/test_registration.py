@@ -1,0 +1,55 @@
+"""The operators as torch sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import custom_op
+from tests.custom_op.jpegs import encode, picture, tensor
+
+MAX = custom_op.MAX_PIXELS
+
+
+def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
+    data = tensor(encode(picture(40, 60), restart_interval=2))
+    yield "decode_and_crop_jpeg", (data, 3, 5, 20, 30), {"max_pixels": MAX}
+    yield "jpeg_size", (data,), {}
+    yield "jpeg_orientation", (data,), {}
+    yield "add_restart_markers", (data, 2), {"max_pixels": MAX}
+    yield "trim_jpeg", (data, 3, 5, 20, 30), {}
+    options = {
+        "flip": torch.tensor([True]),
+        "affine": torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]),
+        "mask_errors": False,
+        "apply_orientation": True,
+        "scaled_decode": False,
+        "ycbcr": False,
+        "max_pixels": MAX,
+        "num_threads": 1,
+        "out": torch.zeros(1, 3, 8, 8),
+    }
+    boxes = torch.tensor([[1, 2, 30, 40]])
+    yield "decode_crop_resize_batch", ([data], None, None, boxes, 8), options
+
+
+NAMES = [name for name, _, _ in sample_inputs()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_operator_passes_opcheck(name: str) -> None:
+    custom_op.load()
+    _, arguments, options = next(sample for sample in sample_inputs() if sample[0] == name)
+    operator = getattr(torch.ops.custom_op, name).default
+    torch.library.opcheck(operator, arguments, options)
+
+
+def test_a_traced_crop_has_the_shape_and_strides_of_a_real_one() -> None:
+    data = tensor(encode(picture(40, 60)))
+    real = custom_op.decode_and_crop_jpeg(data, 1, 2, 20, 30)
+    with torch._subclasses.FakeTensorMode() as mode:
+        fake = custom_op.decode_and_crop_jpeg(mode.from_tensor(data), 1, 2, 20, 30)
+    assert fake.shape == real.shape and fake.stride() == real.stride()

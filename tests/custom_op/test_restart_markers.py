@@ -1,0 +1,127 @@
+"""Writing restart markers and cutting crops out by them changes no pixel."""
+
+from __future__ import annotations
+
+import io
+import random
+
+import pytest
+import torch
+from PIL import Image, ImageCms
+from torchvision.io import ImageReadMode, decode_jpeg
+
+import custom_op
+from tests.custom_op.jpegs import (
+    KINDS,
+    SAMPLINGS,
+    encode,
+    markers,
+    picture,
+    tensor,
+    with_exif_orientation,
+)
+
+
+def interval_of(data: torch.Tensor) -> int:
+    encoded = bytes(data.numpy())
+    at = next(at for marker, at in markers(encoded) if marker == 0xDD)
+    return int.from_bytes(encoded[at + 4 : at + 6], "big")
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_indexed_files_have_the_same_pixels(sampling: str, kind: str) -> None:
+    data = tensor(encode(picture(70, 101), sampling, **KINDS[kind]))
+    indexed = custom_op.add_restart_markers(data, 2)
+    expected = decode_jpeg(data, ImageReadMode.RGB)
+    assert torch.equal(decode_jpeg(indexed, ImageReadMode.RGB), expected)
+    assert 0xC0 in [marker for marker, _ in markers(bytes(indexed.numpy()))]
+
+
+@pytest.mark.parametrize(
+    ("mcus_per_row", "wanted", "used"),
+    [(12, 5, 4), (12, 4, 4), (12, 1, 1), (12, 100, 12), (13, 5, 13), (1, 5, 1), (50, 10, 10)],
+)
+def test_interval_divides_the_row(mcus_per_row: int, wanted: int, used: int) -> None:
+    data = tensor(encode(picture(16, 16 * mcus_per_row)))
+    assert interval_of(custom_op.add_restart_markers(data, wanted)) == used
+
+
+def test_orientation_and_colour_profile_are_kept() -> None:
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    out = io.BytesIO()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(picture(60, 90)).save(
+        out, "JPEG", icc_profile=profile, exif=exif, comment=b"kept"
+    )
+    indexed = custom_op.add_restart_markers(tensor(out.getvalue()), 2)
+    assert custom_op.jpeg_orientation(indexed) == 6
+    image = Image.open(io.BytesIO(bytes(indexed.numpy())))
+    assert image.info["icc_profile"] == profile
+    assert image.info["comment"] == b"kept"
+
+
+def test_cmyk_is_indexed_with_the_same_pixels() -> None:
+    pixels = picture(40, 60)[:, :, [0, 1, 2, 0]]
+    for adobe in (0, 1):
+        data = tensor(encode(pixels, "4:4:4", adobe=adobe))
+        indexed = custom_op.add_restart_markers(data, 2)
+        box = (3, 5, 30, 50)
+        assert torch.equal(
+            custom_op.decode_and_crop_jpeg(indexed, *box),
+            custom_op.decode_and_crop_jpeg(data, *box),
+        )
+
+
+def test_what_cannot_be_indexed_says_so() -> None:
+    good = encode(picture(40, 60))
+    for broken in (b"", b"GIF89a..", good[:-200], good[: len(good) // 2]):
+        with pytest.raises(custom_op.NotIndexableError):
+            custom_op.add_restart_markers(tensor(broken or b"\0")[: len(broken)], 2)
+
+
+def test_interval_below_one_is_refused() -> None:
+    with pytest.raises(custom_op.JpegError, match="at least 1 MCU; got 0"):
+        custom_op.add_restart_markers(tensor(encode(picture(16, 16))), 0)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("interval", [1, 2, 3, 4, 7, 8, 16, 24, 1000])
+def test_trimmed_files_hold_the_crop_exactly(sampling: str, interval: int) -> None:
+    """Intervals that divide the row, span rows, or do neither; decoded by another decoder."""
+    rng = random.Random(f"{sampling} {interval}")
+    for _ in range(3):
+        height, width = rng.randint(1, 200), rng.randint(1, 260)
+        data = tensor(encode(picture(height, width), sampling, restart_interval=interval))
+        expected = decode_jpeg(data, ImageReadMode.RGB)
+        for _ in range(25):
+            h, w = rng.randint(1, height), rng.randint(1, width)
+            y, x = rng.randint(0, height - h), rng.randint(0, width - w)
+            small, (top, left) = custom_op.trim_jpeg(data, y, x, h, w)
+            pixels = decode_jpeg(small, ImageReadMode.RGB)
+            crop = pixels[:, top : top + h, left : left + w]
+            assert torch.equal(crop, expected[:, y : y + h, x : x + w]), (y, x, h, w)
+
+
+def test_a_trimmed_file_is_small_and_without_metadata() -> None:
+    plain = encode(picture(512, 512), restart_interval=2)
+    data = tensor(with_exif_orientation(plain, 3))
+    small, (top, left) = custom_op.trim_jpeg(data, 200, 240, 32, 32)
+    assert len(small) < len(data) / 20
+    assert (top, left) == (8, 16)
+    assert custom_op.jpeg_orientation(small) == 1
+
+
+@pytest.mark.parametrize("kind", ["plain", "progressive", "separate scans", "arithmetic"])
+def test_files_that_cannot_be_trimmed_come_back_whole(kind: str) -> None:
+    data = tensor(encode(picture(64, 96), **KINDS[kind]))
+    small, offset = custom_op.trim_jpeg(data, 9, 17, 20, 30)
+    assert torch.equal(small, data) and offset == (9, 17)
+    assert small.data_ptr() != data.data_ptr()
+
+
+def test_box_outside_the_image_is_refused() -> None:
+    data = tensor(encode(picture(64, 96), restart_interval=2))
+    with pytest.raises(custom_op.JpegError, match=r"height=65.*not inside"):
+        custom_op.trim_jpeg(data, 0, 0, 65, 10)
