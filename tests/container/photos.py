@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 CLASSES = ("coarse", "fine", "stripes")
-PER_CLASS = {"train": 32, "val": 4}
+PER_CLASS = {"train": 16, "val": 2}
 HEIGHT, WIDTH = 120, 160
 
 
