@@ -40,8 +40,8 @@ _FIXES: list[tuple[str, str]] = [
     (
         r"no basic auth credentials|authentication required|unauthorized|"
         r"requested access to the resource is denied(?!.*pull access)|denied: .*(?:token|push)",
-        "not logged in to the registry, or not allowed: run `docker login HOST` with an account "
-        "that may push there",
+        "not logged in to the registry, or not allowed: run `docker login HOST`, for ECR "
+        "`aws ecr get-login-password | docker login --username AWS --password-stdin HOST`",
     ),
     (
         r"server gave http response to https client",
