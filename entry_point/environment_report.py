@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from entry_point import exit_codes
-from entry_point.run_folder import RunFolder
+from entry_point.run_folder import RunFolder, RunFolderError
 
 PACKAGES = ("torch", "torchvision", "numpy", "pillow", "hydra-core", "omegaconf", "tensorboard")
 CONTRACT_FILES = ("resourceconfig.json", "inputdataconfig.json", "hyperparameters.json")
@@ -50,10 +50,12 @@ def operator_lines() -> Iterator[str]:
         yield from str(error).splitlines()
 
 
-def contract_lines(run: RunFolder | None) -> Iterator[str]:
+def contract_lines() -> Iterator[str]:
     """The files and channels that the platform has left, as they are."""
-    if run is None:
-        yield "none: no /opt/ml here, and ML_ROOT is not set"
+    try:
+        run = RunFolder.from_environment()
+    except RunFolderError as error:
+        yield str(error)
         return
     yield f"root {run.root}"
     for name in CONTRACT_FILES:
@@ -72,13 +74,13 @@ def _content(path: Path) -> str:
         return f"unreadable: {error}"
 
 
-def main(run: RunFolder | None) -> int:
+def main() -> int:
     """Print the report; what is missing is said and no error. Returns the exit code."""
     parts = {
         "versions": version_lines(),
         "devices": device_lines(),
         "operator": operator_lines(),
-        "contract": contract_lines(run),
+        "contract": contract_lines(),
     }
     for title, lines in parts.items():
         sys.stdout.write(f"{title}\n")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 # dockerd needs iptables for the names on a job's network; the others make the base and a registry.
 PACKAGES = ("docker.io", "iptables", "mmdebstrap", "docker-registry")
@@ -97,17 +98,33 @@ def running_engine(docker: str) -> Iterator[str | None]:
         raise MissingPart("another engine has been here (docker0 exists): start it, then try again")
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    with daemon(docker, engine_arguments(folder), folder / "dockerd.log", folder) as host:
-        yield host
+    refuse_company(folder / "pid")
+    # Sockets want short paths, and what runs now must not find an earlier run's.
+    with TemporaryDirectory(prefix="engine-", ignore_cleanup_errors=True) as running:
+        arguments = engine_arguments(folder, Path(running))
+        host = f"unix://{running}/socket"
+        with daemon(docker, arguments, folder / "dockerd.log", host):
+            yield host
 
 
-def engine_arguments(folder: Path) -> list[str]:
+def refuse_company(pidfile: Path) -> None:
+    """Two engines on one folder would damage it; raises MissingPart while another uses it."""
+    if not pidfile.exists():
+        return
+    other = Path("/proc", pidfile.read_text().strip(), "comm")
+    if other.exists() and other.read_text().strip() == "dockerd":
+        raise MissingPart(f"another run uses {pidfile.parent}; wait for it or set XDG_CACHE_HOME")
+    # What a killed engine left; its number may belong to any process by now.
+    pidfile.unlink()
+
+
+def engine_arguments(folder: Path, running: Path) -> list[str]:
     """``dockerd`` without a default bridge and without rules of its own in the machine's filter."""
     return [
         f"--data-root={folder}/data",
-        f"--exec-root={folder}/run",
+        f"--exec-root={running}",
         f"--pidfile={folder}/pid",
-        f"--host=unix://{folder}/socket",
+        f"--host=unix://{running}/socket",
         "--bridge=none",
         "--iptables=false",
         "--ip6tables=false",
@@ -116,9 +133,8 @@ def engine_arguments(folder: Path) -> list[str]:
 
 
 @contextmanager
-def daemon(docker: str, arguments: Sequence[str], log: Path, folder: Path) -> Iterator[str]:
+def daemon(docker: str, arguments: Sequence[str], log: Path, host: str) -> Iterator[None]:
     """Run dockerd until the end of the block; raises MissingPart if it does not come up."""
-    host = f"unix://{folder}/socket"
     program = find_program("dockerd") or "dockerd"
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -135,7 +151,7 @@ def daemon(docker: str, arguments: Sequence[str], log: Path, folder: Path) -> It
             if process.poll() is not None or time.monotonic() > deadline:
                 raise MissingPart(f"dockerd did not start: {log.read_text()[-400:]}")
             time.sleep(0.2)
-        yield host
+        yield
     finally:
         process.terminate()
         process.wait(60)
