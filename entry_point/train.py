@@ -21,6 +21,7 @@ from entry_point import exit_codes
 from entry_point.config import TrainConfig, load_train_config
 from entry_point.config_errors import ConfigError
 from entry_point.data import DataError, Loader, Source, build_loader, open_source
+from entry_point.die_with_parent import die_with_parent
 from entry_point.failure import failure_text, write_failure
 from entry_point.run_folder import RunFolder, RunFolderError
 from entry_point.training.checkpoint import CheckpointWriter, check_identity
@@ -331,6 +332,8 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        die_with_parent(os.getppid())
     try:
         config, yaml = load_train_config(arguments)
         run = RunFolder.from_environment()

@@ -15,6 +15,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+OUR_LOGGERS = ("entry_point", "custom_op", "__main__")
+
 
 class _LineHandler(logging.Handler):
     """Prints lines above the progress bar; as they are, since other programs read them."""
@@ -30,11 +32,13 @@ class _LineHandler(logging.Handler):
 
 
 def make_console(first_rank: bool) -> Console:
-    """Send the log to stdout: all of it from the first rank, warnings from the others."""
+    """Send the log to stdout: ours from the first rank; warnings from libraries and other ranks."""
     console = Console(file=sys.stdout)
     root = logging.getLogger()
     root.handlers[:] = [_LineHandler(console)]
-    root.setLevel(logging.INFO if first_rank else logging.WARNING)
+    root.setLevel(logging.WARNING)
+    for name in OUR_LOGGERS:
+        logging.getLogger(name).setLevel(logging.INFO if first_rank else logging.WARNING)
     return console
 
 

@@ -100,6 +100,19 @@ def test_a_rank_that_dies_takes_the_job_down_with_a_reason(
     assert not rank_processes(tmp_path)
 
 
+@pytest.mark.parametrize("ranks", [(), TWO_RANKS])
+def test_nothing_outlives_a_killed_job(
+    ranks: tuple[str, ...], tmp_path: Path, photo_folder: Path
+) -> None:
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, *ranks, "pipeline.num_workers=1"])
+    wait_for_steps(tmp_path, process, 1)
+    assert rank_processes(tmp_path)
+    process.kill()
+    process.communicate(timeout=60)
+    while rank_processes(tmp_path):  # the test's time limit ends a wait for ever
+        time.sleep(0.05)
+
+
 def test_a_trainer_killed_from_outside_is_reported(tmp_path: Path, photo_folder: Path) -> None:
     process = start_job(tmp_path, photo_folder, ENDLESS)
     wait_for_steps(tmp_path, process, 1)
