@@ -267,9 +267,7 @@ def test_a_forked_child_has_threads_of_its_own(jpegs: list[Tensor]) -> None:
     child = os.fork()
     if child == 0:
         try:
-            same = torch.equal(
-                decode_crop_resize_batch(jpegs, boxes, 24, num_threads=3), expected
-            )
+            same = torch.equal(decode_crop_resize_batch(jpegs, boxes, 24, num_threads=3), expected)
             os._exit(0 if same else 1)
         finally:
             os._exit(2)

@@ -52,9 +52,7 @@ def assert_crops_equal(data: Tensor, expected: Tensor, rng: random.Random, count
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_crops_equal_the_whole_image_in_every_sampling_and_coding(
-    sampling: str, kind: str
-) -> None:
+def test_crops_equal_the_whole_image_in_every_sampling_and_coding(sampling: str, kind: str) -> None:
     rng = random.Random(f"{sampling} {kind}")
     for _ in range(3):
         height, width = rng.randint(1, 90), rng.randint(1, 130)
@@ -102,9 +100,7 @@ def test_crops_are_exact_in_any_sampling_that_libjpeg_decodes(
     factors: list[tuple[int, int]], height: int, width: int, interval: int, rng: random.Random
 ) -> None:
     try:
-        encoded = encode(
-            picture(height, width), factors=tuple(factors), restart_interval=interval
-        )
+        encoded = encode(picture(height, width), factors=tuple(factors), restart_interval=interval)
         data = tensor(encoded)
         expected = whole(data)
     except (ValueError, custom_op.JpegError):
