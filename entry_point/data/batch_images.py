@@ -46,5 +46,5 @@ def _reason(file: Tensor, box: Tensor, side: int) -> str:
     try:
         decode_crop_resize_batch([file], box, side, num_threads=1)
     except JpegError as error:
-        return str(error)
+        return str(error).removeprefix("image 0 of the batch: ")
     return "could not be decoded"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import signal
 from collections.abc import Iterator
@@ -76,6 +77,8 @@ class WorkerLoader:
         )
         self._running: Iterator[Batch] = iter(())
         self._workers: list[BaseProcess] = []
+        # Without it, leaving the program would wait for ever for workers that ignore SIGTERM.
+        atexit.register(self._kill_workers)
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
         """The epoch's batches from `start_step` on; the steps before it cost nothing.
@@ -101,19 +104,26 @@ class WorkerLoader:
         try:
             return next(self._running, None)
         except (OSError, EOFError) as error:  # a batch whose memory went with its worker
-            wait([worker.sentinel for worker in self._workers], _SECONDS_TO_DIE)
-            dead = [worker for worker in self._workers if worker.exitcode is not None]
-            if not dead:
+            sentinels = {worker.sentinel: worker.pid for worker in self._workers}
+            ended = wait(list(sentinels), _SECONDS_TO_DIE)
+            if not ended:
                 raise
+            dead = ", ".join(str(pid) for s, pid in sentinels.items() if s in ended)
             raise RuntimeError(
-                f"DataLoader worker (pid {dead[0].pid}) was killed or exited unexpectedly, "
-                f"exit code {dead[0].exitcode}"
+                f"DataLoader worker (pid {dead}) was killed or exited unexpectedly"
             ) from error
 
     def close(self) -> None:
         """End the workers: the DataLoader does when its last reference goes."""
         self._batches = None
         self._running = iter(())
+        if not any(worker.is_alive() for worker in self._workers):
+            atexit.unregister(self._kill_workers)
+
+    def _kill_workers(self) -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler takes deaths for failures
+        for worker in self._workers:
+            worker.kill()
 
 
 def _ignore_signals(_worker: int) -> None:

@@ -120,6 +120,34 @@ def test_a_killed_worker_is_an_error_that_names_it(photo_folder: Path, engine: s
     assert re.search(r"DataLoader worker \(pid.* \d+\) .*(killed|exited)", job.stderr)
 
 
+NEVER_CLOSE = """
+import sys
+from pathlib import Path
+from entry_point.data import DataConfig, PipelineConfig, build_loader, open_source
+
+data = DataConfig(root=sys.argv[1], image_size=32, resize=32)
+source = open_source(data, "train", Path())
+pipeline = PipelineConfig(engine=sys.argv[2], num_workers=2)
+loader = build_loader(source, data, pipeline, split="train", batch_size=4, seed=0)
+batches = loader.epoch(0)
+next(batches)
+raise ValueError("the job fails")
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_job_that_fails_without_closing_its_loader_ends(photo_folder: Path, engine: str) -> None:
+    job = subprocess.run(
+        [sys.executable, "-c", NEVER_CLOSE, str(photo_folder), engine],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert job.returncode == 1
+    assert job.stderr.rstrip().endswith("ValueError: the job fails")
+
+
 def test_workers_outlive_signals_meant_for_the_trainer_and_end_when_closed(
     photo_folder: Path,
 ) -> None:
