@@ -1,10 +1,12 @@
-"""How long a job takes from ``docker run`` to its first step, and on what.
+"""How long a job takes from ``docker run`` to its first step, on what, and to stop when asked.
 
 ``python -m benchmarks.job_start FOLDER [repeats]`` runs the image of this tree, or the one that
 ``IMAGE`` names, on a data set in the folder layout and prints the median of each part. The parts
-are the job's own, from its ``startup:`` line; ``container`` is what comes before them.
+are the job's own, from its ``startup:`` line; ``container`` is what comes before them, and
+``stop`` the time from SIGTERM to the end, checkpoint included.
 """
 
+import os
 import re
 import statistics
 import subprocess
@@ -20,8 +22,8 @@ from launch.image import local_reference
 
 STARTUP = re.compile(r"\bstartup: (.+)")
 PART = re.compile(r"(\w+)=([0-9.]+)s")
-OVERRIDES = ("data=folder", "data.image_size=64", "trainer.epochs=1", "trainer.log_every_steps=1")
-PATIENCE_SECONDS = 300.0
+OVERRIDES = ("data=folder", "data.image_size=64", "trainer.epochs=1000")
+STOPPED = 75
 
 
 def parts(line: str) -> dict[str, float]:
@@ -30,13 +32,14 @@ def parts(line: str) -> dict[str, float]:
 
 
 def measure(engine: Engine, image: str, photos: Path, folder: Path) -> dict[str, float]:
-    """Start one job, end it after its first step; returns seconds by part."""
+    """Start one job, stop it after its first step; returns seconds by part."""
     write_contract(folder, OVERRIDES, hosts=["algo-1"], current="algo-1", channels=["training"])
+    name = f"job-start-{os.getpid()}"
     mounts = [f"--volume={folder}:/opt/ml", f"--volume={photos}:/opt/ml/input/data/training:ro"]
     address = ["--network=none", "--hostname=algo-1", "--add-host=algo-1:127.0.0.1"]
     started = time.perf_counter()
     process = subprocess.Popen(
-        [*engine.command, "run", "--rm", *address, *mounts, image, "train"],
+        [*engine.command, "run", "--rm", f"--name={name}", *address, *mounts, image, "train"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -47,11 +50,13 @@ def measure(engine: Engine, image: str, photos: Path, folder: Path) -> dict[str,
     for line in process.stdout:
         said.append(line)
         if not found and (match := STARTUP.search(line)):
-            until = time.perf_counter() - started
+            total = time.perf_counter() - started
             found = parts(match[1])
-            found = {"container": until - found["total"], **found, "total": until}
-    if process.wait() or not found:
-        raise ContainerError(f"the job said no `startup:` line:\n{''.join(said[-20:])}")
+            found = {"container": total - found["total"], **found, "total": total}
+            engine.call("stop", "-t", "120", name)
+            found["stop"] = time.perf_counter() - started - total
+    if process.wait() != STOPPED or not found:
+        raise ContainerError(f"the job did not start and stop:\n{''.join(said[-20:])}")
     return found
 
 

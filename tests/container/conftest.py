@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from launch.engine import Engine
-from tests.container.jobs import ROOT, Job
+from tests.container.jobs import ROOT, Job, Launch, Launcher
 from tests.container.photos import write_photos
 from tests.container.private_engine import (
     MissingPart,
@@ -26,7 +26,7 @@ from tests.container.stand_in_base import ensure_base
 IS_ASKED_FOR = os.environ.get("TEST_CONTAINER") == "1"
 collect_ignore_glob = [] if IS_ASKED_FOR else ["test_*.py"]
 # The first test waits for the base image to be made.
-TIMEOUT_SECONDS = 900
+TIMEOUT_SECONDS = 1800
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -119,3 +119,18 @@ def job(engine: Engine, tmp_path: Path, photos: Path) -> Iterator[Job]:
     job = Job(engine, tmp_path / "ml", photos)
     yield job
     job.remove_containers()
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Start ``make docker-train``; what still runs at the end of the test is killed."""
+    started: list[Launcher] = []
+
+    def start(image: str, *arguments: str, name: str, settings: dict[str, str]) -> Launcher:
+        started.append(Launcher(tmp_path, image, *arguments, name=name, settings=settings))
+        return started[-1]
+
+    yield start
+    for launcher in started:
+        launcher.process.kill()
+        launcher.process.wait()

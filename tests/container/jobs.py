@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from launch.contract import write_contract
 from launch.engine import Engine
@@ -25,7 +26,8 @@ OVERRIDES = (
 )
 ENDLESS = ("trainer.epochs=100000",)
 WRITTEN = ("model", "output", "checkpoints")
-PATIENCE_SECONDS = 240.0
+# Long enough for a machine that has much else to do.
+PATIENCE_SECONDS = 600.0
 STEP_LINE = re.compile(r"\bepoch=(\d+) step=(\d+) loss=")
 START_LINE = re.compile(r"\bstart +epoch (\d+), step (\d+)")
 
@@ -143,6 +145,14 @@ class Launcher:
             assert self.process.poll() is None, f"ended early:\n{self.text()}"
             assert time.monotonic() < deadline, f"no {pattern.pattern!r} in:\n{self.text()}"
             time.sleep(0.3)
+
+
+class Launch(Protocol):
+    """Starts a launcher that the test need not clean up after."""
+
+    def __call__(
+        self, image: str, *arguments: str, name: str, settings: dict[str, str]
+    ) -> Launcher: ...
 
 
 def leftovers(engine: Engine) -> str:

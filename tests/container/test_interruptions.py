@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from launch.engine import Engine
-from tests.container.jobs import ENDLESS, START_LINE, STEP_LINE, Job, Launcher, leftovers
+from tests.container.jobs import ENDLESS, START_LINE, STEP_LINE, Job, Launch, leftovers
 
 STOPPED = 75
 
@@ -44,10 +44,9 @@ def test_a_stopped_job_and_then_a_killed_one_go_on_from_their_checkpoints(
 
 
 def test_ctrl_c_stops_both_hosts_with_a_checkpoint(
-    engine: Engine, prebuilt_image: str, photos: Path, tmp_path: Path
+    engine: Engine, prebuilt_image: str, photos: Path, launch: Launch
 ) -> None:
-    launcher = Launcher(
-        tmp_path,
+    launcher = launch(
         prebuilt_image,
         f"data.root={photos}",
         *ENDLESS,
@@ -62,11 +61,9 @@ def test_ctrl_c_stops_both_hosts_with_a_checkpoint(
 
 
 def test_a_killed_launcher_leaves_no_container_and_no_network(
-    engine: Engine, prebuilt_image: str, photos: Path, tmp_path: Path
+    engine: Engine, prebuilt_image: str, photos: Path, launch: Launch
 ) -> None:
-    launcher = Launcher(
-        tmp_path, prebuilt_image, f"data.root={photos}", *ENDLESS, name="killed", settings={}
-    )
+    launcher = launch(prebuilt_image, f"data.root={photos}", *ENDLESS, name="killed", settings={})
     launcher.wait_for(STEP_LINE)
     launcher.process.kill()
     launcher.process.wait()
