@@ -1,0 +1,45 @@
+"""Several runs from one line."""
+
+from pathlib import Path
+
+import pytest
+
+from entry_point import exit_codes, sweep
+from entry_point.config_errors import ConfigError
+from tests.training.job import TINY
+
+
+def test_values_are_combined_as_hydra_does() -> None:
+    runs = sweep.combinations(["optim.lr=0.1,0.2", "trainer.seed=range(0,2)", "trainer.epochs=3"])
+    assert [run[:2] for run in runs] == [
+        ["optim.lr=0.1", "trainer.seed=0"],
+        ["optim.lr=0.1", "trainer.seed=1"],
+        ["optim.lr=0.2", "trainer.seed=0"],
+        ["optim.lr=0.2", "trainer.seed=1"],
+    ]
+    assert all(run[2] == "trainer.epochs=3" for run in runs)
+
+
+@pytest.mark.parametrize("override", ["optim.lr=0.1,-1", "optim.lrr=1,2", "optim.lr=["])
+def test_a_wrong_run_is_found_before_the_first_one_starts(override: str) -> None:
+    with pytest.raises(ConfigError, match=r"optim\.lr"):
+        sweep.combinations([override])
+
+
+def test_each_run_has_its_folder_and_its_line(
+    tmp_path: Path,
+    photo_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sweep, "RUNS", tmp_path)
+    arguments = [*TINY, f"data.root={photo_folder}", "trainer.epochs=1"]
+    assert sweep.main([*arguments, "name=rates", "optim.lr=0.01,0.1"]) == 0
+    table = capfd.readouterr().out.splitlines()[-2:]
+    assert [("optim.lr=0.01" in table[0]), ("optim.lr=0.1" in table[1])] == [True, True]
+    assert all((tmp_path / "rates" / n / "model" / "model.pt").is_file() for n in "01")
+
+
+def test_a_sweep_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep.main(["optim.lr=0.1,0.2"]) == exit_codes.USAGE
+    assert "name=" in capsys.readouterr().err
