@@ -73,10 +73,10 @@ def bars(name: str, title: str, label: str, values: Mapping[str, float], ours: s
     """Writes docs/results/NAME.png: one bar each, those whose name starts with `ours` in colour."""
     figure, axes = plt.subplots(figsize=(7, 0.45 * len(values) + 1.2))
     colours = ["tab:orange" if key.startswith(ours) else "tab:gray" for key in values]
-    axes.barh(list(values), list(values.values()), color=colours)
+    drawn = axes.barh(list(values), list(values.values()), color=colours)
     axes.invert_yaxis()
     axes.set(title=title, xlabel=label)
-    axes.bar_label(axes.containers[0], fmt="%.2f", padding=3)
+    axes.bar_label(drawn, fmt="%.2f", padding=3)
     axes.margins(x=0.12)
     RESULTS.mkdir(parents=True, exist_ok=True)
     figure.savefig(RESULTS / f"{name}.png", dpi=80, bbox_inches="tight")

@@ -1,7 +1,7 @@
 """A random 256x256 crop of a photograph: this operator, its peers, and the floor.
 
-`python -m benchmarks.op_crop` prints and writes docs/results/op-crop.md and its plot. Peers that are
-not installed are left out.
+`python -m benchmarks.op_crop` prints and writes docs/results/op-crop.md and its plot. Peers that
+are not installed are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from custom_op import add_restart_markers, decode_and_crop_jpeg
 
 SIZE, CROPS = 256, 12
 INTERVALS = (1, 2, 5, 10, 25, 50)
-DEFAULT_INTERVAL = 5
 Decode = Callable[[int, tuple[int, int]], object]
 
 
@@ -74,9 +73,7 @@ def main() -> None:
     plain = [tensor(data) for data in files]
     height, width = decode_jpeg(plain[0]).shape[1:]
     rng = random.Random(0)
-    corners = [
-        (rng.randint(0, height - SIZE), rng.randint(0, width - SIZE)) for _ in range(CROPS)
-    ]
+    corners = [(rng.randint(0, height - SIZE), rng.randint(0, width - SIZE)) for _ in range(CROPS)]
     crops = {
         (i, corner): tensor(encode(crop_image(data, corner)))
         for i, data in enumerate(files)
@@ -88,17 +85,19 @@ def main() -> None:
     decoders["floor: a JPEG of the crop alone"] = lambda i, c: crop_skip(
         crops[i, c], 0, 0, SIZE, SIZE
     )
-    decoders["ours, plain file"] = lambda i, c: decode_and_crop_jpeg(plain[i], *c, SIZE, SIZE)
+    decoders["ours, plain file"] = crop_of(plain)
     for k in INTERVALS:
-        decoders[f"ours, restart every {k} MCUs"] = lambda i, c, k=k: decode_and_crop_jpeg(  # type: ignore[misc]
-            indexed[k][i], *c, SIZE, SIZE
-        )
+        decoders[f"ours, restart every {k} MCUs"] = crop_of(indexed[k])
     works = len(files) * len(corners)
     times = measure.cpu_milliseconds(
         {name: every(decode, len(files), corners) for name, decode in decoders.items()},
         works=works,
     )
     report(times, size_changes(plain, indexed))
+
+
+def crop_of(files: list[Tensor]) -> Decode:
+    return lambda i, corner: decode_and_crop_jpeg(files[i], *corner, SIZE, SIZE)
 
 
 def crop_image(data: bytes, corner: tuple[int, int]) -> Image.Image:
@@ -124,9 +123,7 @@ def size_changes(plain: list[Tensor], indexed: dict[int, list[Tensor]]) -> dict[
 def report(times: dict[str, float], changes: dict[int, float]) -> None:
     whole, published = times["torchvision"], times["crop + skip as published"]
     floor = times["floor: a JPEG of the crop alone"]
-    rows = [
-        (name, ms, whole / ms, published / ms, ms / floor) for name, ms in times.items()
-    ]
+    rows = [(name, ms, whole / ms, published / ms, ms / floor) for name, ms in times.items()]
     header = ("decoder", "CPU ms", "x torchvision", "x crop + skip", "times the floor")
     sizes = [
         (k, f"{change:+.1f} %", times[f"ours, restart every {k} MCUs"])

@@ -1,4 +1,4 @@
-"""Decodes only the pixels a crop needs: a torch operator on libjpeg-turbo, compiled on first use."""
+"""Decodes only the pixels a crop needs: a torch operator on libjpeg-turbo, built on first use."""
 
 from custom_op.batch import decode_crop_resize_batch
 from custom_op.crop import MAX_PIXELS, decode_and_crop_jpeg, jpeg_orientation, jpeg_size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, overload
 
 import torch
 from torch import Tensor
@@ -14,6 +14,46 @@ from custom_op.load import load
 
 Packed = tuple[Tensor, Tensor, Tensor]
 """`(buffer, offsets, lengths)`: images in one uint8 tensor, at int64 offsets in bytes."""
+
+
+@overload
+def decode_crop_resize_batch(
+    jpegs: Sequence[Tensor] | Packed,
+    boxes: Tensor,
+    size: int,
+    *,
+    flip: Tensor | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    dtype: torch.dtype = torch.uint8,
+    out: Tensor | None = None,
+    num_threads: int = 0,
+    on_error: Literal["raise"] = "raise",
+    color: Literal["rgb", "ycbcr"] = "rgb",
+    scaled_decode: bool = False,
+    apply_orientation: bool = True,
+    max_pixels: int = MAX_PIXELS,
+) -> Tensor: ...
+
+
+@overload
+def decode_crop_resize_batch(
+    jpegs: Sequence[Tensor] | Packed,
+    boxes: Tensor,
+    size: int,
+    *,
+    flip: Tensor | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    dtype: torch.dtype = torch.uint8,
+    out: Tensor | None = None,
+    num_threads: int = 0,
+    on_error: Literal["mask"],
+    color: Literal["rgb", "ycbcr"] = "rgb",
+    scaled_decode: bool = False,
+    apply_orientation: bool = True,
+    max_pixels: int = MAX_PIXELS,
+) -> tuple[Tensor, Tensor]: ...
 
 
 def decode_crop_resize_batch(

@@ -37,9 +37,9 @@ _RECORD = "build.json"
 def build() -> tuple[Path, dict[str, Any]]:
     """Returns the compiled library and the record of its build, compiling it if need be.
 
-    The cache is the folder `CUSTOM_OP_CACHE`, else `~/.cache/custom_op`, else one below the system's
-    temporary folder. A library that is found needs no write at all, so a read-only cache filled
-    beforehand works. Raises BuildError when there is nothing to compile with.
+    The cache is the folder `CUSTOM_OP_CACHE`, else `~/.cache/custom_op`, else one below the
+    system's temporary folder. A library that is found needs no write at all, so a read-only
+    cache filled beforehand works. Raises BuildError when there is nothing to compile with.
     """
     toolchain = find_toolchain()
     key = build_key(toolchain)
@@ -153,7 +153,7 @@ def _compile(toolchain: Toolchain, folder: Path, target: Path) -> None:
 
 
 def _run_all(commands: list[list[str]]) -> None:
-    """Runs commands, as many at a time as there are cores. Raises BuildError on the first failure."""
+    """Runs commands, as many at a time as there are cores. Raises BuildError if one fails."""
     waiting, running = list(commands), list[tuple[list[str], subprocess.Popen[str]]]()
     try:
         while waiting or running:

@@ -55,8 +55,14 @@ class Toolchain:
         # The slowest first, so that the last one to end is short.
         ordered = sorted(sources, key=lambda source: source.stat().st_size, reverse=True)
         return [
-            [self.compiler, *self.compile_flags, "-c", str(source), "-o"]
-            + [str(folder / f"{source.stem}.o")]
+            [
+                self.compiler,
+                *self.compile_flags,
+                "-o",
+                f"{folder}/{source.stem}.o",
+                "-c",
+                str(source),
+            ]
             for source in ordered
         ]
 
@@ -73,12 +79,19 @@ def find_toolchain() -> Toolchain:
         compiler_version=_version(compiler),
         libjpeg_version=_libjpeg_version(compiler, tuple(include)),
         compile_flags=(
-            "-std=c++17", "-O3", "-DNDEBUG", f"-DTORCH_TARGET_VERSION={_OLDEST_TORCH:#x}", "-fPIC", "-fvisibility=hidden", *_native(compiler),
-            "-isystem", f"{Path(torch.__file__).parent}/include",
+            "-std=c++17",
+            "-O3",
+            "-DNDEBUG",
+            f"-DTORCH_TARGET_VERSION={_OLDEST_TORCH:#x}",
+            "-fPIC",
+            "-fvisibility=hidden",
+            *_native(compiler),
+            "-isystem",
+            f"{Path(torch.__file__).parent}/include",
             *include,
         ),
         link_flags=_link_flags(),
-    )  # fmt: skip
+    )
 
 
 def _find_compiler() -> str:

@@ -60,7 +60,8 @@ class SlotWriter final : public ResizedRows {
 
   void resized(int64_t y, const uint8_t* pixels) override {
     T* row = static_cast<T*>(slot_.data) + y * slot_.row_stride;
-    if (slot_.channel_stride == 1 && slot_.column_stride == 3 && write_in_order(pixels, row)) return;
+    if (slot_.channel_stride == 1 && slot_.column_stride == 3 && write_in_order(pixels, row))
+      return;
     for (int c = 0; c < 3; ++c) {
       T* at = row + c * slot_.channel_stride;
       const T* table = table_[c];

@@ -161,8 +161,8 @@ bool RegionDecoder::crop_phase(const Box& box, int64_t* first_column) noexcept {
 
 int RegionDecoder::read_phase(int wanted) noexcept {
   if (setjmp(session_.errors().jump)) return 0;
-  return static_cast<int>(
-      jpeg_read_scanlines(&session_.cinfo(), row_pointers_.data(), static_cast<JDIMENSION>(wanted)));
+  return static_cast<int>(jpeg_read_scanlines(&session_.cinfo(), row_pointers_.data(),
+                                              static_cast<JDIMENSION>(wanted)));
 }
 
 bool RegionDecoder::last_row_phase() noexcept {

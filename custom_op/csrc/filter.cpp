@@ -52,9 +52,8 @@ void filter_vertically(const uint8_t* const* rows, const int16_t* weights, int64
       add_pair(load16(a + 16), load16(b + 16), pair, sums[2], sums[3]);
     }
     for (int j = 0; j < 2; ++j) {
-      const __m256i packed =
-          _mm256_packs_epi32(_mm256_srai_epi32(sums[2 * j], kVerticalShift),
-                             _mm256_srai_epi32(sums[2 * j + 1], kVerticalShift));
+      const __m256i packed = _mm256_packs_epi32(_mm256_srai_epi32(sums[2 * j], kVerticalShift),
+                                                _mm256_srai_epi32(sums[2 * j + 1], kVerticalShift));
       // Packing works within halves of the register; this puts the quarters in order.
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(line + i + 16 * j),
                           _mm256_permute4x64_epi64(packed, 0xD8));
@@ -127,7 +126,8 @@ void filter_vertically(const uint8_t* const* rows, const int16_t* weights, int64
       const uint8_t* row = rows[k] + i;
       for (int64_t j = 0; j < kTile; ++j) sums[j] += row[j] * weights[k];
     }
-    for (int64_t j = 0; j < kTile; ++j) line[i + j] = static_cast<int16_t>(sums[j] >> kVerticalShift);
+    for (int64_t j = 0; j < kTile; ++j)
+      line[i + j] = static_cast<int16_t>(sums[j] >> kVerticalShift);
   }
 }
 

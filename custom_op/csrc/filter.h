@@ -19,8 +19,9 @@ void filter_vertically(const uint8_t* const* rows, const int16_t* weights, int64
 // the pair of taps of the first pixel four times, then that of the second.
 constexpr int64_t kWeightsPerTapPair = 16;
 
-// Output pixel x is the weighted sum of `taps` pixels from line + 3 * first[x] on; `taps` is even and
-// may lead up to `taps` pixels behind the line. `pixels` is even. Writes a byte behind the last one.
+// Output pixel x is the weighted sum of `taps` pixels from line + 3 * first[x] on; `taps` is even
+// and may lead up to `taps` pixels behind the line. `pixels` is even. Writes a byte behind the last
+// one.
 void filter_horizontally(const int16_t* line, const int32_t* first, const int16_t* weights,
                          int64_t taps, int64_t pixels, uint8_t* out);
 

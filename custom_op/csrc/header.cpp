@@ -64,9 +64,9 @@ void measure_mcus(Header& header) {
 
 void parse_scan(Bytes jpeg, const Segment& scan, Header& header) {
   header.scan_data = scan.end;
-  const bool sequential = scan_is_sequential(jpeg.data + header.frame + 4,
-                                             jpeg.data + scan.begin + 4,
-                                             scan.end - scan.begin - 4, header.component_count);
+  const bool sequential =
+      scan_is_sequential(jpeg.data + header.frame + 4, jpeg.data + scan.begin + 4,
+                         scan.end - scan.begin - 4, header.component_count);
   header.baseline = sequential && header.precision == 8 && header.frame_marker <= 0xC1;
   measure_mcus(header);
 }

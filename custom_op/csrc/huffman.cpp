@@ -27,7 +27,8 @@ int advance_of(int symbol) {
 }  // namespace
 
 void HuffmanTable::build(const JHUFF_TBL& table, bool is_dc) {
-  if (built_ && is_dc == is_dc_ && std::equal(lengths_.begin() + 1, lengths_.end(), table.bits + 1) &&
+  if (built_ && is_dc == is_dc_ &&
+      std::equal(lengths_.begin() + 1, lengths_.end(), table.bits + 1) &&
       std::equal(symbols_.begin(), symbols_.end(), table.huffval)) {
     return;
   }
@@ -95,7 +96,8 @@ bool take_dc(BitReader& bits, const HuffmanTable& table, int& predictor) {
     difference = size == 0 ? 0 : extend(bits.take(size), size);
   }
   // Damaged data can make the sum overflow; unsigned arithmetic wraps like libjpeg's.
-  predictor = static_cast<int>(static_cast<unsigned>(predictor) + static_cast<unsigned>(difference));
+  predictor =
+      static_cast<int>(static_cast<unsigned>(predictor) + static_cast<unsigned>(difference));
   return true;
 }
 

@@ -28,9 +28,9 @@ std::vector<Bytes> collect(const std::vector<Tensor>& jpegs, const std::optional
   const auto size = static_cast<int64_t>(buffer.size);
   for (int64_t i = 0; i < offsets->numel(); ++i) {
     if (offset[i] < 0 || length[i] < 0 || offset[i] > size || length[i] > size - offset[i]) {
-      refuse("image " + std::to_string(i) + ": offset=" + std::to_string(offset[i]) + ", length=" +
-             std::to_string(length[i]) + " is not inside the buffer of " + std::to_string(size) +
-             " bytes");
+      refuse("image " + std::to_string(i) + ": offset=" + std::to_string(offset[i]) +
+             ", length=" + std::to_string(length[i]) + " is not inside the buffer of " +
+             std::to_string(size) + " bytes");
     }
     images.push_back({buffer.data + offset[i], static_cast<size_t>(length[i])});
   }
@@ -109,7 +109,8 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
   const auto count = static_cast<int64_t>(batch.images.size());
   check_cpu(boxes, "boxes", ScalarType::Long, "int64", 2);
   if (boxes.size(0) != count || boxes.size(1) != 4) {
-    refuse("boxes must have the shape (" + std::to_string(count) + ", 4): top, left, height, width");
+    refuse("boxes must have the shape (" + std::to_string(count) +
+           ", 4): top, left, height, width");
   }
   if (size < 1 || size > 16384) refuse("size must be 1 ... 16384; got " + std::to_string(size));
   if (num_threads < 0) refuse("num_threads must be 0 or more; got " + std::to_string(num_threads));

@@ -9,9 +9,9 @@ namespace custom_op {
 
 // Where an output sample lies on one axis of the input, in input samples.
 struct Axis {
-  double origin;   // of the crop's edge; not an integer for scaled decodes
-  double length;   // of the crop
-  int64_t samples; // that the input has
+  double origin;    // of the crop's edge; not an integer for scaled decodes
+  double length;    // of the crop
+  int64_t samples;  // that the input has
 };
 
 // The triangle filter's weights for every output sample, as torch computes them for uint8.

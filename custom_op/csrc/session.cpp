@@ -77,8 +77,10 @@ jpeg_error_mgr* install(ErrorContext& errors) {
 }
 
 void install_source(j_decompress_ptr cinfo, jpeg_source_mgr& source, Bytes jpeg) {
-  source = {jpeg.data,          jpeg.size,           init_source_cb, fill_input_buffer_cb,
-            skip_input_data_cb, jpeg_resync_to_restart, term_source_cb};
+  source = {jpeg.data,          jpeg.size,
+            init_source_cb,     fill_input_buffer_cb,
+            skip_input_data_cb, jpeg_resync_to_restart,
+            term_source_cb};
   cinfo->src = &source;
 }
 

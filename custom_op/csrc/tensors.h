@@ -13,8 +13,8 @@ using torch::stable::Tensor;
 
 [[noreturn]] inline void refuse(const std::string& message) { throw std::runtime_error(message); }
 
-inline void check_cpu(const Tensor& tensor, const char* name, ScalarType type, const char* type_name,
-                      int64_t dimensions) {
+inline void check_cpu(const Tensor& tensor, const char* name, ScalarType type,
+                      const char* type_name, int64_t dimensions) {
   const std::string start = std::string(name) + " must be a ";
   if (!tensor.is_cpu()) refuse(start + "CPU tensor; move it with .cpu()");
   if (tensor.scalar_type() != type) refuse(start + type_name + " tensor; got another dtype");

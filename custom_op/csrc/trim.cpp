@@ -25,8 +25,8 @@ void align(const Header& header, McuCover& cover) {
   const int64_t last_col = std::min(round_up(cover.first_col + cover.cols, col_step), per_row);
   cover.top += (cover.first_row - first_row) * header.mcu_height;
   cover.left += (cover.first_col - first_col) * header.mcu_width;
-  cover.height = std::min(last_row * header.mcu_height, header.height) -
-                 first_row * header.mcu_height;
+  cover.height =
+      std::min(last_row * header.mcu_height, header.height) - first_row * header.mcu_height;
   cover.width = std::min(last_col * header.mcu_width, header.width) - first_col * header.mcu_width;
   cover.first_row = first_row;
   cover.first_col = first_col;
@@ -55,8 +55,7 @@ std::vector<Range> covered(const Header& header, const McuCover& cover,
 
 Trimmed trim(Bytes jpeg, const Header& header, const Box& box) {
   std::vector<Range> segments;
-  if (!header.baseline || header.restart_interval == 0 ||
-      !index_restarts(jpeg, header, segments)) {
+  if (!header.baseline || header.restart_interval == 0 || !index_restarts(jpeg, header, segments)) {
     return {std::vector<uint8_t>(jpeg.data, jpeg.data + jpeg.size), box.top, box.left};
   }
   McuCover cover = cover_of(header, box, 1);

@@ -1,4 +1,5 @@
-// Writes the JPEGs that Pillow cannot: any sampling factors, arithmetic coding, separate scans, CMYK.
+// Writes the JPEGs that Pillow cannot: any sampling factors, arithmetic coding, separate scans,
+// CMYK.
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>

@@ -94,7 +94,7 @@ def photograph() -> Pixels:
 
 
 def picture(height: int, width: int, seed: int = 0) -> Pixels:
-    """(height, width, 3): the photograph, tiled, with noise, so that every coefficient is in use."""
+    """(height, width, 3): the photograph, tiled, with noise to put every coefficient to use."""
     source = photograph()
     repeats = (-(-height // source.shape[0]), -(-width // source.shape[1]), 1)
     pixels = np.tile(source, repeats)[:height, :width].astype(np.int16)

@@ -92,7 +92,7 @@ def test_layout_and_dtype_change_the_storage_only(
     levels = decode_crop_resize_batch(jpegs, boxes, 37, flip=flip)
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     out = torch.empty((len(jpegs), 3, 37, 37), dtype=dtype, memory_format=memory_format)
-    options = {} if dtype == torch.uint8 else {"mean": mean, "std": std}
+    options: dict[str, Any] = {} if dtype == torch.uint8 else {"mean": mean, "std": std}
     result = decode_crop_resize_batch(jpegs, boxes, 37, flip=flip, out=out, **options)
     assert result is out
     if dtype == torch.uint8:
@@ -197,7 +197,7 @@ def test_scaled_decode_shows_the_same_picture(sampling: str) -> None:
 
 def test_error_names_the_position_of_the_image(jpegs: list[Tensor]) -> None:
     broken = [*jpegs[:3], jpegs[3][:200], *jpegs[4:]]
-    with pytest.raises(custom_op.JpegError, match="image 3 of the batch: .*truncated"):
+    with pytest.raises(custom_op.JpegError, match=r"image 3 of the batch: .*truncated"):
         decode_crop_resize_batch(broken, boxes_for(len(jpegs), 8), 16)
 
 
@@ -236,7 +236,7 @@ def test_box_outside_the_image_is_an_error_with_its_numbers(jpegs: list[Tensor])
 def test_wrong_arguments_are_named(
     jpegs: list[Tensor], changes: dict[str, Any], error: str
 ) -> None:
-    arguments = {"boxes": torch.tensor([[0, 0, 8, 8]]), "size": 8} | changes
+    arguments: dict[str, Any] = {"boxes": torch.tensor([[0, 0, 8, 8]]), "size": 8, **changes}
     with pytest.raises(custom_op.JpegError, match=error):
         decode_crop_resize_batch([jpegs[0]], **arguments)
 

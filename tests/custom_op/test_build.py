@@ -179,8 +179,12 @@ def test_missing_compiler_names_the_packages(
     _, errors = process.communicate()
     assert process.returncode != 0
     assert missing in errors
-    for command in ("apt-get install g++ libjpeg62-turbo-dev", "libjpeg-turbo8-dev",
-                    "dnf install gcc-c++ libjpeg-turbo-devel", "brew install jpeg-turbo"):  # fmt: skip
+    for command in (
+        "apt-get install g++ libjpeg62-turbo-dev",
+        "apt-get install g++ libjpeg-turbo8-dev",
+        "dnf install gcc-c++ libjpeg-turbo-devel",
+        "brew install jpeg-turbo",
+    ):
         assert command in errors
 
 
