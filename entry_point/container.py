@@ -255,6 +255,10 @@ def main(arguments: Sequence[str]) -> int:
     word = arguments[0] if arguments else ""
     if word == "train":
         return train_or_explain(arguments[1:])
+    if word.startswith("--"):
+        # SageMaker's toolkit runs this file as a script, with the hyperparameters once more as
+        # options; the file that they come from is read anyway.
+        return train_or_explain([])
     if word == "env":
         return int(import_module("entry_point.environment_report").main())
     if word in OTHER_PROGRAMS:

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -86,6 +87,30 @@ def test_two_ranks_train_as_one_does(tmp_path: Path, photo_folder: Path) -> None
     ]
     for key, value in models[0].items():
         torch.testing.assert_close(models[1][key], value, rtol=1e-4, atol=1e-6)
+
+
+def test_a_job_stopped_on_two_ranks_goes_on_with_one_and_sees_each_sample_once(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    epochs = ("trainer.epochs=40", "trainer.log_every_steps=1", "trainer.evaluate_every_epochs=40")
+    run_job(tmp_path / "one", photo_folder, epochs)
+    process = start_job(tmp_path / "two", photo_folder, [*epochs, *TWO_RANKS])
+    wait_for_steps(tmp_path / "two", process, 2)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=120)
+    run_job(tmp_path / "two", photo_folder, epochs)
+    one, two = (timeless(read_records(tmp_path / name)) for name in ("one", "two"))
+    for expected, got in zip(one, two, strict=True):
+        assert got == pytest.approx(expected, abs=1e-4)
+
+
+def test_sagemakers_toolkit_can_run_it_as_a_script(tmp_path: Path, photo_folder: Path) -> None:
+    run_job(tmp_path, photo_folder)  # leaves the platform's files
+    (tmp_path / "model" / "model.pt").unlink()
+    command = [sys.executable, "entry_point/container.py", "--hydra_overrides_000", "['x']"]
+    environment = {**os.environ, "ML_ROOT": str(tmp_path), "PYTHONPATH": "."}
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert (tmp_path / "model" / "model.pt").is_file()
 
 
 def test_a_rank_that_dies_takes_the_job_down_with_a_reason(
