@@ -38,7 +38,9 @@ def make_console(first_rank: bool) -> Console:
     root.handlers[:] = [_LineHandler(console)]
     root.setLevel(logging.WARNING)
     for name in OUR_LOGGERS:
-        logging.getLogger(name).setLevel(logging.INFO if first_rank else logging.WARNING)
+        # Only the process that builds the operator says so: on another host it is no first rank.
+        said = first_rank or name == "custom_op"
+        logging.getLogger(name).setLevel(logging.INFO if said else logging.WARNING)
     return console
 
 

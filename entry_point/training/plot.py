@@ -25,9 +25,12 @@ def draw(records: Sequence[Record], title: str) -> Figure:
     figure.suptitle(title)
     (loss, accuracy), (speed, wait) = figure.subplots(2, 2, sharex=True)
     steps, val_steps = column(train, "step"), column(validation, "step")
-    loss.plot(steps, column(train, "loss"), color=TRAIN, label="training")
+    losses = column(train, "loss")
+    loss.plot(steps, losses, color=TRAIN, label="training")
     loss.plot(val_steps, column(validation, "val_loss"), "o-", color=VALIDATION, label="validation")
     loss.set_ylabel("loss")
+    # An untrained model's validation loss can be far off the scale of all the others.
+    loss.set_ylim(0, 1.5 * max(losses) if losses else None)
     loss.legend(frameon=False)
     values = [100 * value for value in column(validation, "val_accuracy")]
     accuracy.plot(val_steps, values, "o-", color=VALIDATION)

@@ -56,6 +56,25 @@ def test_batches_keep_the_memory_format_asked_for() -> None:
     assert got.images.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "golden"),
+    [
+        ((), [1.36254, 1.35493, 1.34432, 1.3314, 1.31681, 1.30095]),
+        (
+            ("optim=adamw", "optim.lr=0.01"),
+            [1.36254, 1.30261, 1.24491, 1.19117, 1.14187, 1.09704],
+        ),
+    ],
+)
+def test_golden_losses(overrides: tuple[str, ...], golden: list[float]) -> None:
+    some = learner("optim.warmup_epochs=0", *overrides)
+    losses = []
+    for step in range(len(golden)):
+        losses.append(float(some.loss(*batch(), step)))
+        some.update()
+    assert losses == pytest.approx(golden, abs=1e-4)
+
+
 @pytest.mark.parametrize("pieces", [2, 4])
 def test_a_batch_in_pieces_has_the_gradients_of_the_whole(pieces: int) -> None:
     whole, cut = learner(), learner(f"optim.accumulate={pieces}")
