@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import multiprocessing
+import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
@@ -18,6 +20,7 @@ from entry_point.data.batch import Batch
 from entry_point.data.config import DataConfig, PipelineConfig
 from entry_point.data.damage import BatchMaker, DamageCount
 from entry_point.data.sampling import Plan
+from entry_point.die_with_parent import die_with_parent
 
 _SECONDS_TO_DIE = 5.0
 Request = tuple[int, NDArray[np.int64]]
@@ -73,7 +76,7 @@ class WorkerLoader:
             prefetch_factor=pipeline.prefetch if workers else None,
             persistent_workers=workers > 0,
             pin_memory=pin_memory,
-            worker_init_fn=_ignore_signals,
+            worker_init_fn=partial(_belong_to_trainer, os.getpid()),
         )
         self._running: Iterator[Batch] = iter(())
         self._workers: list[BaseProcess] = []
@@ -126,6 +129,8 @@ class WorkerLoader:
             worker.kill()
 
 
-def _ignore_signals(_worker: int) -> None:
+def _belong_to_trainer(trainer: int, _worker: int) -> None:
+    """Live as long as the trainer does, whatever signals the process group gets."""
+    die_with_parent(trainer)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

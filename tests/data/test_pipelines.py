@@ -148,6 +148,40 @@ def test_a_job_that_fails_without_closing_its_loader_ends(photo_folder: Path, en
     assert job.stderr.rstrip().endswith("ValueError: the job fails")
 
 
+DIE = NEVER_CLOSE.replace(
+    'raise ValueError("the job fails")',
+    """
+import multiprocessing, os, signal
+print(*[child.pid for child in multiprocessing.active_children()], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+""",
+)
+
+
+def test_workers_do_not_outlive_a_killed_trainer(photo_folder: Path) -> None:
+    job = subprocess.run(
+        [sys.executable, "-c", DIE, str(photo_folder), "pillow"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    workers = [int(pid) for pid in job.stdout.split()]
+    assert job.returncode == -signal.SIGKILL and len(workers) == 2
+    deadline = time.monotonic() + 20
+    while not all(_has_ended(pid) for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert all(_has_ended(pid) for pid in workers)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether the process is gone, or only waits for its exit code to be collected."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
 def test_workers_outlive_signals_meant_for_the_trainer_and_end_when_closed(
     photo_folder: Path,
 ) -> None:
