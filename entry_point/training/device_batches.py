@@ -46,42 +46,31 @@ class DeviceBatch:
 def device_batches(
     batches: Iterable[Batch], device: torch.device, normalize: Normalize, channels_last: bool
 ) -> Iterator[DeviceBatch]:
-    """Put a loader's batches on the device, one batch ahead of the step on a stream of its own."""
+    """Put a loader's batches on the device.
+
+    On a GPU, copy and normalisation run on a stream of their own: the step before still computes
+    then, since its kernels were only launched.
+    """
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
-    if device.type == "cuda":
-        yield from _copy_ahead(batches, device, normalize, memory_format)
-        return
-    for batch, wait in _timed(batches):
-        images = normalize(batch.images).contiguous(memory_format=memory_format)
-        yield DeviceBatch(images, batch.labels, batch.indices, len(batch.damage), wait)
-
-
-def _copy_ahead(
-    batches: Iterable[Batch],
-    device: torch.device,
-    normalize: Normalize,
-    memory_format: torch.memory_format,
-) -> Iterator[DeviceBatch]:
-    """Copy batch k+1 while step k computes. The copy's source slot is pinned by the loader."""
-    stream = torch.cuda.Stream(device)
-    ahead: DeviceBatch | None = None
+    stream = torch.cuda.Stream(device) if device.type == "cuda" else None
     for batch, wait in _timed(batches):
         with torch.cuda.stream(stream):
-            images = batch.images.to(device, non_blocking=True)
+            pixels = batch.images.to(device, non_blocking=True)
             labels = batch.labels.to(device, non_blocking=True)
-            images = normalize(images).contiguous(memory_format=memory_format)
-        copied = DeviceBatch(images, labels, batch.indices, len(batch.damage), wait)
-        if ahead is not None:
-            yield ahead
-        # The pinned slot may be refilled once the next batch is asked for.
-        stream.synchronize()
-        current = torch.cuda.current_stream(device)
-        current.wait_stream(stream)
-        for tensor in (images, labels):
-            tensor.record_stream(current)
-        ahead = copied
-    if ahead is not None:
-        yield ahead
+            images = normalize(pixels).contiguous(memory_format=memory_format)
+        if stream is not None:
+            _hand_over(stream, images, labels)
+        yield DeviceBatch(images, labels, batch.indices, len(batch.damage), wait)
+        if stream is not None:
+            stream.synchronize()  # the loader may refill the pinned batch from here on
+
+
+def _hand_over(stream: torch.cuda.Stream, *tensors: torch.Tensor) -> None:
+    """Let the current stream use what `stream` is making."""
+    current = torch.cuda.current_stream(stream.device)
+    current.wait_stream(stream)
+    for tensor in tensors:
+        tensor.record_stream(current)
 
 
 def _timed(batches: Iterable[Batch]) -> Iterator[tuple[Batch, float]]:

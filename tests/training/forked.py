@@ -21,6 +21,8 @@ def _train(root: str, data: str, overrides: Sequence[str]) -> None:
     log = os.open(str(Path(root) / "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    # A process from a fork server would start its workers there too, not as its own children.
+    multiprocessing.set_start_method("fork", force=True)
     os.environ.update(ML_ROOT=root, OMP_NUM_THREADS="1")
     import torch
 
