@@ -17,6 +17,8 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from benchmarks.data_photographs import indexed_photographs
 from entry_point.data import DataConfig, PipelineConfig, build_loader, open_source
 from entry_point.data.index import (
@@ -79,6 +81,7 @@ def epoch_reader(root: Path, kind: str, access: str, engine: str) -> Callable[[i
 
 
 def main(count: int) -> None:
+    torch.set_num_threads(1)  # as in DataLoader workers; more would spin and cost CPU seconds
     with tempfile.TemporaryDirectory() as folder:
         photographs = indexed_photographs()
         files, shards = Path(folder, "files"), Path(folder, "shards")

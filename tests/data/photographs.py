@@ -33,12 +33,16 @@ def write_photo_folder(root: Path, train: int = 6, val: int = 3, seed: int = 0) 
     rng = np.random.default_rng(seed)
     for name, file in PHOTOGRAPHS.items():
         photo = Image.open(file).convert("RGB")
-        for split, count in (("train", train), ("val", val)):
+        for split, count in _wanted(train, val):
             folder = root / split / name
             folder.mkdir(parents=True)
             for number, crop in enumerate(_crops(photo, count, rng)):
                 _save(crop, folder / f"{number:03d}.jpg", rng)
     return root
+
+
+def _wanted(train: int, val: int) -> list[tuple[str, int]]:
+    return [(split, count) for split, count in (("train", train), ("val", val)) if count]
 
 
 def _crops(photo: Image.Image, count: int, rng: np.random.Generator) -> Iterator[Image.Image]:
