@@ -7,8 +7,8 @@
 
 #include <vector>
 
-extern "C" void crop_skip(const unsigned char* data, unsigned long size, unsigned top, unsigned left,
-                          unsigned height, unsigned width, unsigned char* out) {
+extern "C" void crop_skip(const unsigned char* data, unsigned long size, unsigned top,
+                          unsigned left, unsigned height, unsigned width, unsigned char* out) {
   jpeg_decompress_struct cinfo;
   jpeg_error_mgr errors;
   cinfo.err = jpeg_std_error(&errors);
