@@ -33,10 +33,10 @@ class FolderSource:
         labels: list[int] = []
         for label, name in enumerate(self.classes):
             files = list(files_below(self._folder / name))
-            jpegs = [file for file in files if file.lower().endswith(JPEG_SUFFIXES)]
+            jpegs = [file for file in files if _is_jpeg(file)]
             if not jpegs:
                 raise DataError(f"{self._folder / name} holds no JPEG file ({len(files)} others)")
-            others += (f"{name}/{file}" for file in files if file not in set(jpegs))
+            others += (f"{name}/{file}" for file in files if not _is_jpeg(file))
             self._names += (f"{name}/{file}" for file in jpegs)
             labels += [label] * len(jpegs)
         self.labels = torch.tensor(labels)
@@ -78,6 +78,10 @@ def files_below(folder: Path) -> Iterator[str]:
         for name in sorted(files):
             if not name.startswith("."):
                 yield (Path(parent) / name).relative_to(folder).as_posix()
+
+
+def _is_jpeg(file: str) -> bool:
+    return file.lower().endswith(JPEG_SUFFIXES)
 
 
 def _is_class(entry: Path) -> bool:
