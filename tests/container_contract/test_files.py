@@ -7,14 +7,13 @@ import pytest
 
 from entry_point import hyperparameters
 from entry_point.config import load_train_config
-from entry_point.container import (
+from entry_point.container import child_environment, training_command
+from entry_point.contract import (
     ContractError,
     Hosts,
     check_channels,
-    child_environment,
     read_hosts,
     read_overrides,
-    training_command,
     wait_for_names,
 )
 from entry_point.failure import LIMIT, failure_text, write_failure
