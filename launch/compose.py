@@ -1,0 +1,93 @@
+"""The launch config from configs/launch.yaml and the command line's overrides."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from launch.config import HEADS, LaunchConfig
+from launch.errors import LaunchError
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+# Where a name of one's own is no typing error.
+_OPEN = ("job.channels.", "job.environment.", "job.tags.")
+
+
+def load(arguments: Sequence[str]) -> tuple[LaunchConfig, list[str]]:
+    """The launch config that the overrides ask for, and the overrides that are the job's.
+
+    Raises LaunchError naming the override for bad grammar, an unknown key or a wrong type.
+    """
+    ours, theirs = split(arguments)
+    composed = composed_config("launch", ours)
+    plain = OmegaConf.to_container(composed, resolve=True)
+    assert isinstance(plain, dict)
+    _spell_out_channels(plain)
+    try:
+        typed = OmegaConf.merge(OmegaConf.structured(LaunchConfig), plain)
+        config = OmegaConf.to_object(typed)
+    except OmegaConfBaseException as error:
+        value = f"{error.full_key}: " if error.full_key else ""
+        raise LaunchError(f"{value}{_first_line(error)}") from error
+    assert isinstance(config, LaunchConfig)
+    return config, theirs
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Overrides of the launch config, and overrides for the job, each in the order given."""
+    ours: list[str] = []
+    theirs: list[str] = []
+    for text, override in zip(arguments, _parse(arguments), strict=True):
+        if override.is_sweep_override():
+            raise LaunchError(f"{text}: a sweep; launch one job for each value")
+        head = override.key_or_group.replace("/", ".").split(".")[0]
+        if override.key_or_group.startswith(_OPEN) and not text.startswith(("+", "~")):
+            text = f"++{text}"
+        (ours if head in HEADS else theirs).append(text)
+    return ours, theirs
+
+
+def composed_config(name: str, overrides: Sequence[str]) -> Any:
+    """The Hydra config `configs/<name>.yaml` with the overrides applied."""
+    try:
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            return compose(name, list(overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise LaunchError(_first_line(error)) from error
+
+
+@functools.cache
+def _parser() -> OverridesParser:
+    return OverridesParser.create()
+
+
+def _parse(arguments: Sequence[str]) -> list[Override]:
+    parsed = []
+    for text in arguments:
+        try:
+            parsed.append(_parser().parse_override(text))
+        except HydraException as error:
+            raise LaunchError(f"{text}: not an override: {_first_line(error)}") from error
+    return parsed
+
+
+def _spell_out_channels(plain: dict[Any, Any]) -> None:
+    """A channel given as a mere S3 prefix becomes one with the default fields."""
+    channels = plain["job"]["channels"]
+    if not isinstance(channels, Mapping):
+        raise LaunchError(f"job.channels={channels}: expected a name and an S3 prefix for each")
+    plain["job"]["channels"] = {
+        name: {"s3": channel} if isinstance(channel, str) else channel
+        for name, channel in channels.items()
+    }
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

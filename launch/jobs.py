@@ -1,0 +1,122 @@
+"""Jobs by name: their state, their end, their lines, their results."""
+
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from launch import aws
+from launch.errors import LaunchError
+from launch.job_logs import JobLogs
+from launch.job_summary import FINAL, summary
+from launch.local import RUNS
+
+
+def latest(session: Any, count: int = 10) -> list[str]:
+    """One line for each of the latest training jobs, newest first."""
+    found = aws.client(session, "sagemaker").list_training_jobs(
+        SortBy="CreationTime", SortOrder="Descending", MaxResults=count
+    )
+    jobs = found["TrainingJobSummaries"]
+    if not jobs:
+        return [f"no training jobs in {session.region_name}"]
+    return [
+        f"{job['CreationTime']:%Y-%m-%d %H:%M}  {job['TrainingJobStatus']:<10}  "
+        f"{job['TrainingJobName']}"
+        for job in jobs
+    ]
+
+
+def status(session: Any, name: str) -> list[str]:
+    """What there is to say about the job."""
+    return summary(_describe(session, name))
+
+
+def stop(session: Any, name: str) -> str:
+    """Ask the job to stop: SIGTERM, and 120 s for its checkpoint."""
+    state = _describe(session, name)["TrainingJobStatus"]
+    if state in FINAL:
+        return f"{name} has ended already: {state}"
+    aws.client(session, "sagemaker").stop_training_job(TrainingJobName=name)
+    return f"{name} is stopping: it has 120 s to write its checkpoint"
+
+
+def logs(session: Any, name: str) -> None:
+    """Print the lines of all hosts so far."""
+    _describe(session, name)
+    for host, text in JobLogs(aws.client(session, "logs"), name).new():
+        sys.stdout.write(f"{host} {text}\n")
+
+
+def download(session: Any, name: str, *, checkpoints: bool = False) -> Path:
+    """Fetch a job's model, output and, if asked, checkpoints into `runs/<name>`; returns that.
+
+    Each part is complete or absent; parts that are there already are left alone. Raises LaunchError
+    if the job has produced nothing yet.
+    """
+    description = _describe(session, name)
+    s3 = aws.client(session, "s3")
+    folder = RUNS / name
+    model = description.get("ModelArtifacts", {}).get("S3ModelArtifacts")
+    fetched = []
+    if model:
+        output = model.removesuffix("model.tar.gz") + "output.tar.gz"
+        fetched += _fetch_archive(s3, model, folder / "model")
+        fetched += _fetch_archive(s3, output, folder / "output" / "data")
+    kept = description.get("CheckpointConfig", {}).get("S3Uri")
+    if checkpoints and kept:
+        fetched += _fetch_prefix(s3, kept, folder / "checkpoints")
+    if not fetched:
+        raise LaunchError(
+            f"{name}: nothing to download yet, the job is {description['TrainingJobStatus']}"
+            + ("" if checkpoints else "; --checkpoints fetches those there are")
+        )
+    for path in fetched:
+        sys.stdout.write(f"{path}\n")
+    return folder
+
+
+def _describe(session: Any, name: str) -> dict[str, Any]:
+    sagemaker = aws.client(session, "sagemaker")
+    description: dict[str, Any] = sagemaker.describe_training_job(TrainingJobName=name)
+    return description
+
+
+def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:
+    """Download and unpack a tar.gz in place; nothing if S3 has none."""
+    if target.is_dir() and any(target.iterdir()):
+        return [target]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    bucket, key = aws.split_s3(uri, "ModelArtifacts")
+    with tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as temporary:
+        archive, unpacked = Path(temporary) / "archive", Path(temporary) / "unpacked"
+        try:
+            s3.download_file(bucket, key, str(archive))
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "404":
+                return []
+            raise
+        with tarfile.open(archive) as tar:
+            tar.extractall(unpacked, filter="data")
+        if target.is_dir():
+            target.rmdir()
+        unpacked.rename(target)
+    return [target]
+
+
+def _fetch_prefix(s3: Any, uri: str, target: Path) -> list[Path]:
+    """Download every object below the prefix, each under its final name only when complete."""
+    bucket, prefix = aws.split_s3(uri, "CheckpointConfig")
+    prefix = prefix.rstrip("/") + "/"
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        for item in page.get("Contents", []):
+            path = target / item["Key"].removeprefix(prefix)
+            if item["Key"].endswith("/") or not path.resolve().is_relative_to(target.resolve()):
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # boto3 writes to a temporary name and renames.
+            s3.download_file(bucket, item["Key"], str(path))
+    return [target] if target.is_dir() else []

@@ -1,0 +1,135 @@
+"""Training jobs on SageMaker from the command line.
+
+``python -m launch.sagemaker train [--wait] [overrides]``,
+``status [JOB]``, ``stop JOB``, ``logs JOB [--follow]``, ``download JOB [--checkpoints]``.
+``DRY_RUN=1`` in the environment prints what would be sent. Each command takes the overrides of
+configs/launch.yaml, such as ``job.region=eu-west-1``.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from launch.errors import LaunchError, explain
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command; the exit code is 1 for anything that did not work, told in one line."""
+    logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
+    options = _parser().parse_intermixed_args(arguments)
+    return run_and_explain(lambda: _COMMANDS[options.command](options))
+
+
+def run_and_explain(command: Callable[[], int]) -> int:
+    """The command's exit code, or 1 and one clear line for an error that the person can mend."""
+    try:
+        return command()
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        text = explain(error)
+        if text is None:
+            raise
+        sys.stderr.write(f"{text}\n")
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m launch.sagemaker")
+    parser.add_argument("command", choices=sorted(_COMMANDS))
+    parser.add_argument("arguments", nargs="*", metavar="JOB or override")
+    parser.add_argument("--wait", "--follow", action="store_true", help="watch until the end")
+    parser.add_argument("--checkpoints", action="store_true", help="download: also these")
+    return parser
+
+
+def is_dry_run() -> bool:
+    """Whether `make ... DRY_RUN=1` asked for the request instead of the deed."""
+    return os.environ.get("DRY_RUN", "") not in ("", "0")
+
+
+def _train(options: argparse.Namespace) -> int:
+    from launch import training_job
+
+    if is_dry_run():
+        training_job.dry_run(options.arguments)
+        return 0
+    session, name = training_job.launch(options.arguments)
+    return _follow(session, name) if options.wait else 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    from launch import jobs
+
+    session, name = _session_and_job(options.arguments)
+    for line in jobs.status(session, name) if name else jobs.latest(session):
+        sys.stdout.write(f"{line}\n")
+    return 0
+
+
+def _stop(options: argparse.Namespace) -> int:
+    from launch import jobs
+
+    session, name = _session_and_job(options.arguments)
+    sys.stdout.write(jobs.stop(session, _required(name)) + "\n")
+    return 0
+
+
+def _logs(options: argparse.Namespace) -> int:
+    from launch import jobs
+
+    session, name = _session_and_job(options.arguments)
+    if options.wait:
+        return _follow(session, _required(name))
+    jobs.logs(session, _required(name))
+    return 0
+
+
+def _download(options: argparse.Namespace) -> int:
+    from launch import jobs
+
+    session, name = _session_and_job(options.arguments)
+    jobs.download(session, _required(name), checkpoints=options.checkpoints)
+    return 0
+
+
+def _follow(session: Any, name: str) -> int:
+    from rich.console import Console
+
+    from launch import aws, follow
+
+    completed = follow.follow(
+        aws.client(session, "sagemaker"), aws.client(session, "logs"), name, Console()
+    )
+    return 0 if completed else 1
+
+
+def _session_and_job(arguments: Sequence[str]) -> tuple[Any, str | None]:
+    from launch import aws, compose
+
+    names = [argument for argument in arguments if "=" not in argument]
+    config, _ = compose.load([argument for argument in arguments if "=" in argument])
+    if len(names) > 1:
+        raise LaunchError(f"one job at a time, not {' '.join(names)}")
+    return aws.open_session(config.job.region), names[0] if names else None
+
+
+def _required(name: str | None) -> str:
+    if name is None:
+        raise LaunchError("which job? add ARGS=NAME; `make sagemaker-status` lists the latest")
+    return name
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "train": _train,
+    "status": _status,
+    "stop": _stop,
+    "logs": _logs,
+    "download": _download,
+}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,141 @@
+"""AWS as these tests see it: moto behind real HTTP, with every call written down."""
+
+import io
+import json
+import threading
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
+from werkzeug.serving import make_server
+
+REGION = "eu-west-1"
+ACCOUNT = "123456789012"
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/training"
+REPOSITORY = "training"
+BUCKET = "bucket-of-the-tests"
+MANIFEST = {
+    "schemaVersion": 2,
+    "mediaType": "application/vnd.docker.distribution.manifest.v2+json",
+    "config": {"digest": f"sha256:{'0' * 64}", "size": 1, "mediaType": "text/plain"},
+    "layers": [],
+}
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@dataclass
+class Call:
+    """One HTTP request as it arrived: `CreateTrainingJob`, or `PUT /bucket/key` for S3."""
+
+    operation: str
+    body: bytes
+
+    @property
+    def request(self) -> dict[str, Any]:
+        parsed = json.loads(self.body)
+        assert isinstance(parsed, dict)
+        return parsed
+
+
+class _Handler(MotoRequestHandler):
+    def log(self, type: str, message: str, *args: Any) -> None:
+        """Nothing: the calls are recorded."""
+
+
+@dataclass
+class Aws:
+    """The server's address, the calls it got, and the answers it gives in moto's place."""
+
+    url: str = ""
+    calls: list[Call] = field(default_factory=list)
+    answers: dict[str, list[tuple[int, dict[str, Any]]]] = field(default_factory=dict)
+    """Operation -> status and body of the next answers; the last one is given for ever."""
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def refuse(self, operation: str, code: str, message: str = "no") -> None:
+        """Let every further call of the operation fail as AWS lets it fail."""
+        self.answers[operation] = [(400, {"__type": code, "message": message})]
+
+    def made(self, operation: str) -> list[dict[str, Any]]:
+        return [call.request for call in self.calls if call.operation == operation]
+
+    def client(self, service: str) -> Any:
+        return boto3.client(service)
+
+    def push_image(self) -> str:
+        """A repository with one image; its URI by digest."""
+        ecr = self.client("ecr")
+        ecr.create_repository(repositoryName=REPOSITORY)
+        pushed = ecr.put_image(
+            repositoryName=REPOSITORY, imageManifest=json.dumps(MANIFEST), imageTag="1"
+        )
+        digest = pushed["image"]["imageId"]["imageDigest"]
+        return f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{REPOSITORY}@{digest}"
+
+    def application(self) -> Callable[..., Iterable[bytes]]:
+        moto = DomainDispatcherApplication(create_backend_app)
+
+        def record(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+            body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            environ["wsgi.input"] = io.BytesIO(body)
+            target = environ.get("HTTP_X_AMZ_TARGET", "")
+            name = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
+            if target:
+                name = target.rsplit(".", 1)[-1]
+            self.calls.append(Call(name, body))
+            if name in self.answers:
+                queue = self.answers[name]
+                status, answer = queue.pop(0) if len(queue) > 1 else queue[0]
+                start_response(f"{status} -", [("Content-Type", "application/x-amz-json-1.1")])
+                return [json.dumps(answer).encode()]
+            found: Iterable[bytes] = moto(environ, start_response)
+            return found
+
+        return record
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Aws]:
+    aws = Aws()
+    running = make_server("127.0.0.1", 0, aws.application(), True, request_handler=_Handler)
+    aws.url = f"http://127.0.0.1:{running.server_port}"
+    thread = threading.Thread(target=running.serve_forever, daemon=True)
+    thread.start()
+    yield aws
+    running.shutdown()
+    thread.join()
+
+
+@pytest.fixture
+def aws(server: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Aws:
+    """An empty account in one region, and credentials made up for it; boto3 finds both."""
+    server.environment = {
+        "AWS_ENDPOINT_URL": server.url,
+        "AWS_ACCESS_KEY_ID": "made-up",
+        "AWS_SECRET_ACCESS_KEY": "made-up",
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": str(tmp_path / "no-config"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "no-credentials"),
+    }
+    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_SESSION_TOKEN", "DRY_RUN"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    # boto3 keeps its first session, with what it then found in the environment.
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    urllib.request.urlopen(f"{server.url}/moto-api/reset", data=b"").close()
+    server.calls.clear()
+    server.answers.clear()
+    # moto has no price list.
+    server.refuse("GetProducts", "AccessDeniedException")
+    return server

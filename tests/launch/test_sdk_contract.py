@@ -1,0 +1,116 @@
+"""Both SDKs send the request that DRY_RUN prints, member for member.
+
+Each SDK runs in the environment that `make test-launch` made for it, against moto over HTTP.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.sdk import differences, without_harmless
+from tests.launch.conftest import BUCKET, ROLE, ROOT, Aws
+
+ENVIRONMENTS = {"2": ROOT / ".venv-launch", "3": ROOT / ".venv-launch-v3"}
+
+COMMON = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs", "data=folder", "optim.lr=0.1"]
+JOBS = {
+    "plain": [*COMMON],
+    "spot": [
+        *COMMON,
+        "target=gpu_spot",
+        "target.instance_count=2",
+        f"job.channels.training=s3://{BUCKET}/data/",
+        f"job.channels.extra={{s3:s3://{BUCKET}/x,mode:File,distribution:ShardedByS3Key}}",
+        "job.environment.OPT_OUT_TRACKING='true'",
+        "job.tags.team=vision",
+        "job.subnets=[subnet-1,subnet-2]",
+        "job.security_groups=[sg-1]",
+        "job.volume_kms_key=alias/volumes",
+        "job.output_kms_key=alias/results",
+        "job.encrypt_traffic=true",
+        "job.network_isolation=true",
+        "job.retries=3",
+        "note='it\\'s \"quoted\", ${x} ü'",
+    ],
+    "warm groups": [
+        *COMMON,
+        "target.instance_groups=[{name:a,instance_type:ml.c7i.large,instance_count:2},"
+        "{name:b,instance_type:ml.m7i.large}]",
+        f"job.channels.training={{s3:s3://{BUCKET}/data/,instance_groups:[a,b]}}",
+        "job.tensorboard=false",
+        "job.checkpoints=none",
+    ],
+    "warm pool": [*COMMON, "target.keep_alive_s=600", f"job.checkpoints=s3://{BUCKET}/kept"],
+}
+
+
+def _python(sdk: str) -> str:
+    python = ENVIRONMENTS[sdk] / "bin" / "python"
+    if not python.exists() and "REQUIRE_SDKS" not in os.environ:
+        pytest.skip(f"no {ENVIRONMENTS[sdk].name}: `make test-launch` makes it")
+    return str(python)
+
+
+def _run(python: str, aws: Aws, home: Path, *arguments: str, **environment: str) -> str:
+    done = subprocess.run(
+        [python, "-m", "launch.sagemaker", *arguments],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "HOME": str(home), **aws.environment, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("sdk", ENVIRONMENTS)
+def test_sdk_sends_what_dry_run_prints_and_asks_aws_nothing_else(
+    aws: Aws, tmp_path: Path, sdk: str, job: str
+) -> None:
+    arguments = ["train", *JOBS[job], f"target.image={aws.push_image()}", "job.name=the-job"]
+    shown: dict[str, Any] = json.loads(_run(sys.executable, aws, tmp_path, *arguments, DRY_RUN="1"))
+    aws.calls.clear()
+    _run(_python(sdk), aws, tmp_path, *arguments)
+    (sent,) = aws.made("CreateTrainingJob")
+    assert differences(without_harmless(sent, shown), shown) == []
+    operations = {call.operation for call in aws.calls}
+    assert operations <= {
+        "DescribeImages",
+        "GetProducts",
+        "CreateTrainingJob",
+        "DescribeTrainingJob",
+    }
+
+
+@pytest.mark.parametrize("sdk", ENVIRONMENTS)
+def test_sdk_that_would_send_something_else_sends_nothing(
+    aws: Aws, tmp_path: Path, sdk: str
+) -> None:
+    spoil = (
+        f"import sys, launch.sdk_v{sdk} as sdk\n"
+        "inner = sdk.send\n"
+        "def send(request, session):\n"
+        "    inner({**request, 'Environment': {'LEAKED': '1'}}, session)\n"
+        "sdk.send = send\n"
+        "from launch.sagemaker import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    done = subprocess.run(
+        [_python(sdk), "-c", spoil, "train", *COMMON, f"target.image={aws.push_image()}"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **aws.environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert "would send something else at Environment; nothing was sent" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not aws.made("CreateTrainingJob")
