@@ -18,7 +18,8 @@ READY = $(if $(PYTHON),$(PYTHON),$(error no Python 3.10 to 3.13 found; install o
 PY := .venv/bin/python
 CODE := custom_op entry_point launch benchmarks tests
 
-.PHONY: help setup local-train predict dataset check-dataset image push docker-train test test-container fuzz lint format clean
+.PHONY: help setup local-train predict dataset check-dataset sweep image push docker-train sagemaker-train \
+	bench-op bench-train test test-launch test-container fuzz lint format clean
 
 help: ## This list
 	@echo 'make TARGET [ARGS="hydra.overrides=..."]'
@@ -44,6 +45,10 @@ check-dataset: ## Read a data set from end to end and report damage: root=...
 	@$(READY) job
 	@$(PY) -m entry_point.check_dataset $(ARGS)
 
+sweep: ## Train all combinations of values: ARGS="name=rates optim.lr=0.01,0.1"
+	@$(READY) job
+	@$(PY) -m entry_point.sweep $(ARGS)
+
 image: ## Build the training image: DEVICE=gpu, BASE_IMAGE=..., PREBUILD=1
 	@$(PYTHON) -m launch.image build
 
@@ -54,9 +59,30 @@ push: ## Push the image, to ECR or to REGISTRY=localhost:5000
 docker-train: ## Train in the image as SageMaker runs it: HOSTS=2, NETWORK=none
 	@$(PYTHON) -m launch.docker $(ARGS)
 
+# The SDK is chosen by SDK=2 (the default) or SDK=3.
+SDK ?= 2
+LAUNCH := launch$(if $(filter 3,$(SDK)),-v3)
+sagemaker-train: ## Train on SageMaker: DRY_RUN=1 prints the request and sends nothing
+	@$(READY) $(LAUNCH)
+	@.venv-$(LAUNCH)/bin/python -m launch.sagemaker train $(ARGS)
+
+bench-op: ## The operator against its peers; tables and plots into docs/results/
+	@$(READY) job dev bench
+	@$(PY) -m benchmarks.op_crop
+	@$(PY) -m benchmarks.op_resized
+	@$(PY) -m benchmarks.build_time
+
+bench-train: ## What the training loop costs beside a bare one
+	@$(READY) job
+	@$(PY) -m benchmarks.train_overhead
+
 test: ## All tests that need neither Docker nor a GPU
 	@$(READY) job dev
 	@$(PY) -m pytest $(ARGS)
+
+test-launch: ## Both SDKs send the same request, against a server on this machine
+	@$(READY) job dev launch launch-v3
+	@REQUIRE_SDKS=1 $(PY) -m pytest tests/launch $(ARGS)
 
 test-container: ## The image and its launchers on a real engine (Linux, root)
 	@$(READY) job dev

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = {
     "job": ("torch.txt", "job.txt"),
     "dev": ("dev.txt",),
+    "bench": ("bench.txt",),
     "launch": ("launch.txt",),
     "launch-v3": ("launch-v3.txt",),
 }

@@ -50,10 +50,7 @@ JOBS = {
 
 
 def _python(sdk: str) -> str:
-    python = ENVIRONMENTS[sdk] / "bin" / "python"
-    if not python.exists() and "REQUIRE_SDKS" not in os.environ:
-        pytest.skip(f"no {ENVIRONMENTS[sdk].name}: `make test-launch` makes it")
-    return str(python)
+    return str(ENVIRONMENTS[sdk] / "bin" / "python")
 
 
 def _run(python: str, aws: Aws, home: Path, *arguments: str, **environment: str) -> str:
