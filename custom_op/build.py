@@ -19,6 +19,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -154,26 +155,20 @@ def _compile(toolchain: Toolchain, folder: Path, target: Path) -> None:
 
 def _run_all(commands: list[list[str]]) -> None:
     """Runs commands, as many at a time as there are cores. Raises BuildError if one fails."""
-    waiting, running = list(commands), list[tuple[list[str], subprocess.Popen[str]]]()
+    pool = ThreadPoolExecutor(os.cpu_count() or 1, "compile")
     try:
-        while waiting or running:
-            while waiting and len(running) < (os.cpu_count() or 1):
-                command = waiting.pop(0)
-                running.append((command, _start(command)))
-            command, process = running.pop(0)
-            output, _ = process.communicate()
-            if process.returncode != 0:
-                raise BuildError(_explain(command, output))
+        for _ in pool.map(_run, commands):
+            pass
     finally:
-        for _, process in running:
-            process.kill()
-            process.communicate()
+        pool.shutdown(cancel_futures=True)
 
 
-def _start(command: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def _run(command: list[str]) -> None:
+    done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
+    if done.returncode != 0:
+        raise BuildError(_explain(command, done.stdout))
 
 
 def _explain(command: list[str], output: str) -> str:
