@@ -8,6 +8,8 @@ from launch import service_model
 from launch.config import LaunchConfig, Target
 from launch.errors import LaunchError
 
+OPERATION = "CreateTrainingJob"
+
 # ACCOUNT.dkr.ecr[-fips].REGION.amazonaws.com[.cn]/REPOSITORY[:TAG|@DIGEST]
 ECR_IMAGE = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/"
@@ -48,7 +50,7 @@ _CONFIG_KEYS = [
     (r"StoppingCondition\.MaxWaitTimeInSeconds", "target.max_wait_s"),
     (r"CheckpointConfig\.S3Uri", "job.checkpoints"),
     (r"TensorBoardOutputConfig\.S3OutputPath", "job.output"),
-    (r"HyperParameters.*", "the job's overrides"),
+    (r"HyperParameters.*", "the job's overrides, cut into hyperparameters:"),
     (r"Environment\.(.*)", r"job.environment.\1"),
     (r"Environment", "job.environment"),
     (r"VpcConfig\.SecurityGroupIds(.*)", r"job.security_groups\1"),
@@ -56,6 +58,12 @@ _CONFIG_KEYS = [
     (r"RetryStrategy\.MaximumRetryAttempts", "job.retries"),
     (r"Tags\[\d+\].*|Tags", "job.tags"),
 ]
+# What to do about a setting that has no default.
+_HINTS = {
+    "target.image": "`make push` prints its URI",
+    "job.role": "`make setup-aws` creates one",
+    "job.output": "name an S3 prefix, s3://bucket/prefix",
+}
 _CHANNEL_FIELDS = {
     "ChannelName": "",
     "DataSource.S3DataSource.S3DataType": ".type",
@@ -71,10 +79,7 @@ def check(request: dict[str, Any], config: LaunchConfig, region: str | None) -> 
 
     `region` is the one the job is to run in, None where it is not known yet.
     """
-    found = [
-        f"{config_key(problem.path, config)}{_shown(problem.value)} {problem.reason}"
-        for problem in service_model.problems(request, "CreateTrainingJob")
-    ]
+    found = [_line(problem, config) for problem in service_model.problems(request, OPERATION)]
     found += _rules(request, config, region)
     if found:
         raise LaunchError("\n".join(found))
@@ -82,6 +87,8 @@ def check(request: dict[str, Any], config: LaunchConfig, region: str | None) -> 
 
 def config_key(path: str, config: LaunchConfig) -> str:
     """The config key behind the member of a request at `path`."""
+    if path == "TrainingJobName" and not config.job.name:
+        return "job.base_name"
     channel = re.fullmatch(r"InputDataConfig\[(\d+)\]\.?(.*)", path)
     if channel:
         name = list(config.job.channels)[int(channel[1])]
@@ -96,6 +103,13 @@ def config_key(path: str, config: LaunchConfig) -> str:
 def is_gpu(instance_type: str) -> bool:
     """Whether instances of that type carry NVIDIA GPUs."""
     return bool(_GPU_FAMILY.match(instance_type))
+
+
+def _line(problem: service_model.Problem, config: LaunchConfig) -> str:
+    key = config_key(problem.path, config)
+    value = config.job.base_name if key == "job.base_name" else problem.value
+    hint = f"; {_HINTS[key]}" if key in _HINTS and problem.value is None else ""
+    return f"{key}{_shown(value)} {problem.reason}{hint}"
 
 
 def _shown(value: Any) -> str:
@@ -170,19 +184,28 @@ def _image_rules(target: Target, region: str | None) -> Iterator[str]:
     if target.device not in ("cpu", "gpu"):
         yield f"target.device={target.device}: must be cpu or gpu"
         return
-    types = [group.instance_type for group in target.instance_groups] or [
-        target.instance_type or ""
-    ]
-    for instance_type in types:
+    for key, instance_type in _instance_types(target):
         if _OTHER_ACCELERATOR.match(instance_type):
-            yield f"target.instance_type={instance_type}: its accelerators are not CUDA devices"
-        elif is_gpu(instance_type) != (target.device == "gpu") and instance_type:
+            yield f"{key}={instance_type}: its accelerators are not CUDA devices"
+        elif is_gpu(instance_type) != (target.device == "gpu"):
             yield (
-                f"target.instance_type={instance_type}: an image for {target.device} "
-                f"(target.device) belongs on {'a GPU' if target.device == 'gpu' else 'a CPU'} type"
+                f"{key}={instance_type}: an image for {target.device} (target.device) belongs on "
+                f"{'a GPU' if target.device == 'gpu' else 'a CPU'} type"
             )
-    if target.image:
+    if not target.image:
+        yield f"target.image is missing; {_HINTS['target.image']}"
+    else:
         yield from _image_uri_rules(target.image, target.device, region)
+
+
+def _instance_types(target: Target) -> list[tuple[str, str]]:
+    """Config key and instance type of each kind of machine."""
+    if target.instance_groups:
+        return [
+            (f"target.instance_groups[{number}].instance_type", group.instance_type)
+            for number, group in enumerate(target.instance_groups)
+        ]
+    return [("target.instance_type", target.instance_type)] if target.instance_type else []
 
 
 def _image_uri_rules(image: str, device: str, region: str | None) -> Iterator[str]:

@@ -18,6 +18,8 @@ from launch.errors import LaunchError
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 # Where a name of one's own is no typing error.
 _OPEN = ("job.channels.", "job.environment.", "job.tags.")
+# Where `true` and `1.10` are text, to arrive as they were typed.
+_TEXTS = ("job.environment.", "job.tags.")
 
 
 def load(arguments: Sequence[str]) -> tuple[LaunchConfig, list[str]]:
@@ -48,9 +50,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         if override.is_sweep_override():
             raise LaunchError(f"{text}: a sweep; launch one job for each value")
         head = override.key_or_group.replace("/", ".").split(".")[0]
-        if override.key_or_group.startswith(_OPEN) and not text.startswith(("+", "~")):
-            text = f"++{text}"
-        (ours if head in HEADS else theirs).append(text)
+        (ours if head in HEADS else theirs).append(_opened(text, override))
     return ours, theirs
 
 
@@ -61,6 +61,16 @@ def composed_config(name: str, overrides: Sequence[str]) -> Any:
             return compose(name, list(overrides))
     except (HydraException, OmegaConfBaseException) as error:
         raise LaunchError(_first_line(error)) from error
+
+
+def _opened(text: str, override: Override) -> str:
+    """The override of a name that the config need not know yet, others as they are."""
+    name = override.key_or_group
+    if text.startswith("~") or not name.startswith(_OPEN):
+        return text
+    if name.startswith(_TEXTS) and isinstance(override.value(), bool | int | float | None):
+        text = f"{name}='{text.partition('=')[2]}'"
+    return f"++{text.lstrip('+')}"
 
 
 @functools.cache

@@ -102,12 +102,12 @@ def _text_problem(value: str, shape: Shape, path: str) -> Iterator[Problem]:
     allowed = shape.metadata.get("enum")
     pattern = shape.metadata.get("pattern")
     if allowed and value not in allowed:
-        near = difflib.get_close_matches(value, allowed, n=3) or sorted(allowed)[:3]
+        near = difflib.get_close_matches(value, allowed, n=3) or sorted(allowed)[:8]
         yield Problem(
             path,
             value,
-            f"is none of the {len(allowed)} values that botocore {botocore.__version__} knows, "
-            f"such as {', '.join(near)}",
+            f"is none of the {len(allowed)} values that botocore {botocore.__version__} knows: "
+            f"{', '.join(near)}{', ...' if len(near) < len(allowed) else ''}",
         )
     elif pattern and not _compiled(pattern).fullmatch(value):
         yield Problem(path, value, f"does not match {pattern}")
