@@ -120,6 +120,9 @@ class TrainerConfig:
     """Go on from the newest good checkpoint of the run folder."""
     report: bool = True
     """Write output/data/report.html and the exported program at the end."""
+    headspace: bool = False
+    """After the first epoch, repeat its steps on batches kept in memory, and say how much faster
+    training would be if input were free. The training is not changed by it."""
     overfit_one_batch: bool = False
     """Train on the first batch again and again: a loss that does not fall is a bug."""
 

@@ -11,6 +11,11 @@ import math
 
 _NUMBER = r"([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
 
+STEP_PARTS = ("data_wait", "copy", "compute", "step")
+"""What a step's time is measured in; `step` is all of it."""
+PERCENTILES = (50, 90, 99)
+STEP_TIMES = [f"{part}_ms_p{share}" for part in STEP_PARTS for share in PERCENTILES]
+
 METRICS: dict[str, str] = {
     "epoch": "epoch",
     "step": "step",
@@ -21,6 +26,8 @@ METRICS: dict[str, str] = {
     "validation:loss": "val_loss",
     "validation:accuracy": "val_accuracy",
     "validation:best_accuracy": "best_accuracy",
+    "train:headspace": "headspace",
+    **{f"train:{key}": key for key in STEP_TIMES},
 }
 """Metric name as SageMaker shows it -> key in the line."""
 

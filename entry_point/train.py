@@ -12,35 +12,35 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import custom_op
 from entry_point import exit_codes
 from entry_point.config import TrainConfig, load_train_config
 from entry_point.config_errors import ConfigError
-from entry_point.data import DataError, Loader, Source, build_loader, open_source
+from entry_point.data import Batch, DataError, Loader, Source, build_loader, open_source
 from entry_point.die_with_parent import die_with_parent
 from entry_point.failure import failure_text, write_failure
 from entry_point.run_folder import RunFolder, RunFolderError
-from entry_point.training.checkpoint import CheckpointWriter, check_identity
+from entry_point.training.announcement import announcement
+from entry_point.training.checkpoint import CheckpointWriter
 from entry_point.training.console import EpochBar, make_console
 from entry_point.training.device_batches import DeviceBatch, Normalize, device_batches
 from entry_point.training.devices import Devices, join_devices
 from entry_point.training.evaluation import Evaluation, Stopped, evaluate
+from entry_point.training.headspace import Headspace, verdict
+from entry_point.training.identity import check_identity, identity
 from entry_point.training.interval import Interval
 from entry_point.training.learner import Learner
 from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
 from entry_point.training.metrics_log import MetricsLog
-from entry_point.training.model import count_parameters
-from entry_point.training.outputs import save_model, save_program
-from entry_point.training.plot import save_plot
-from entry_point.training.report import write_report
+from entry_point.training.results import write_results
 from entry_point.training.resume import load_on_all_ranks
 from entry_point.training.run_lock import run_lock
+from entry_point.training.stall_meter import StallMeter, wait_share
 from entry_point.training.startup import Startup
 from entry_point.training.stop import StopRequest
+from entry_point.training.stopwatch import Stopwatch
 from entry_point.training.summary import Totals, summary_lines
 
 logger = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ class Trainer:
         self.evaluation: Evaluation | None = None
         self.interval = Interval.empty(devices.device)
         self.guard, self.totals = LossGuard(), Totals()
+        self.meter, self.headspace = StallMeter(devices), Headspace(config.trainer.headspace)
         earlier = self._resume() if config.trainer.resume else []
         self.last_checkpoint = time.monotonic()
         self.startup.mark("data")
@@ -125,13 +126,11 @@ class Trainer:
         trainer = self.config.trainer
         self.bar.start(f"epoch {self.epoch + 1}/{trainer.epochs}", self.steps_per_epoch, self.step)
         self.interval.restart()
+        self.meter.begin_epoch()
         batches = self.train_loader.epoch(self.epoch, self.step)
         if trainer.overfit_one_batch:
             batches = itertools.repeat(next(batches), self.steps_per_epoch - self.step)
-        on_device = device_batches(
-            batches, self.devices.device, self.normalize, trainer.channels_last
-        )
-        for batch in on_device:
+        for batch in self._on_device(self.headspace.keep(batches)):
             self.startup.mark("first_batch")
             self._train_step(batch)
             self.step += 1
@@ -146,13 +145,35 @@ class Trainer:
                 self.bar.stop()
                 return False
         self.bar.stop()
+        if self.headspace.due:
+            self._measure_headspace()
         return True
 
+    def _on_device(self, batches: Iterator[Batch]) -> Iterator[DeviceBatch]:
+        return device_batches(
+            batches, self.devices.device, self.normalize, self.config.trainer.channels_last
+        )
+
     def _train_step(self, batch: DeviceBatch) -> None:
-        loss = self.learner.loss(batch.images, batch.labels, self.global_step)
-        self.guard.watch(loss, self.epoch, self.step, batch.indices)
-        self.learner.update()
+        with Stopwatch(self.devices.device) as computing:
+            loss = self.learner.loss(batch.images, batch.labels, self.global_step)
+            self.guard.watch(loss, self.epoch, self.step, batch.indices)
+            self.learner.update()
         self.interval.add(loss, self.config.trainer.batch_size, batch.wait)
+        self.meter.add(batch.wait, batch.copying, computing)
+
+    def _measure_headspace(self) -> None:
+        def train(batches: Iterator[Batch]) -> None:
+            for batch in self._on_device(batches):
+                self.learner.loss(batch.images, batch.labels, self.global_step)
+                self.learner.update()
+
+        self.headspace.measure(self.meter.epoch, self.learner, self.devices.device, train)
+        speedup = self.headspace.speedup
+        if self.devices.is_first and speedup is not None:
+            step = {"epoch": self.epoch, "step": self.global_step}
+            self.metrics.add({**step, "headspace": round(speedup, 3)})
+            logger.info(verdict(wait_share(self.meter.epoch), speedup))
 
     def _evaluate(self) -> Evaluation:
         self.learner.synchronise_buffers()
@@ -195,8 +216,14 @@ class Trainer:
         record = {"epoch": self.epoch, "step": self.global_step, **record, "lr": self.learner.lr}
         self.totals.add(self.interval)
         self.interval.reset()
+        self.meter.settle()
+        records = [record]
+        if self.step == self.steps_per_epoch:
+            step = {"epoch": self.epoch, "step": self.global_step}
+            records.append({**step, **self.meter.record()})
         if self.devices.is_first:
-            self.metrics.add(record)
+            for each in records:
+                self.metrics.add(each)
 
     # -- checkpoints
 
@@ -214,7 +241,7 @@ class Trainer:
         loss_sum = self.interval.total_loss(self.devices)
         if self.devices.is_first:
             state = {
-                "identity": self._identity(),
+                "identity": identity(self.config, self.train),
                 "epoch": self.epoch,
                 "step": self.step,
                 "accuracy": self.accuracy,
@@ -231,7 +258,7 @@ class Trainer:
         state = load_on_all_ranks(self.run.checkpoints, self.devices)
         if state is None:
             return []
-        check_identity(state["identity"], self._identity())
+        check_identity(state["identity"], identity(self.config, self.train))
         self.learner.load_state(state)
         self.epoch, self.step = state["epoch"], state["step"]
         self.accuracy, self.best_accuracy = state["accuracy"], state["best_accuracy"]
@@ -241,58 +268,38 @@ class Trainer:
         records: list[dict[str, float | int]] = state["records"]
         return records
 
-    def _identity(self) -> dict[str, Any]:
-        """What must not change between a checkpoint and the run that goes on from it."""
-        optim = {f"optim.{key}": value for key, value in asdict(self.config.optim).items()}
-        return {
-            "model.name": self.config.model.name,
-            "classes": self.classes,
-            "training images": len(self.train),
-            "data.image_size": self.config.data.image_size,
-            "trainer.batch_size": self.config.trainer.batch_size,
-            "trainer.seed": self.config.trainer.seed,
-            **optim,
-        }
-
     # -- what it says and leaves behind
 
     def _announce(self) -> None:
-        trainer, data = self.config.trainer, self.config.data
-        lines = [
-            f"model    {self.config.model.name}, "
-            f"{count_parameters(self.learner.model):,} parameters",
-            f"data     {len(self.train):,} training and {len(self.val):,} validation images, "
-            f"{len(self.classes)} classes, {data.image_size} x {data.image_size} pixels",
-            f"pipeline {self.config.pipeline.engine}",
-            f"devices  {self.devices.describe()}",
-            f"plan     {trainer.epochs} epochs of {self.steps_per_epoch} steps of "
-            f"{trainer.batch_size} images, {self.config.optim.name}",
-            f"start    epoch {self.epoch}, step {self.step}; run folder {self.run.root}",
-        ]
-        for line in lines:
+        lines = announcement(
+            self.config,
+            self.devices,
+            self.learner.model,
+            self.train,
+            self.val,
+            self.steps_per_epoch,
+        )
+        start = f"start    epoch {self.epoch}, step {self.step}; run folder {self.run.root}"
+        for line in [*lines, start]:
             logger.info(line)
 
     def finish(self) -> None:
         """Write the outputs, on the first rank."""
         # A finished run that is started again has its checkpoint, but no evaluation.
         evaluation = self.evaluation or self._evaluate()
+        self.totals.steps, self.totals.headspace = self.meter.all(), self.headspace.speedup
         if self.devices.is_first:
-            model = self.learner.evaluated
-            save_model(self.run, model, self.classes, self.yaml)
-            title = f"{self.config.model.name}, validation accuracy {100 * self.accuracy:.2f} %"
-            save_plot(self.metrics.records, title, self.run.output_data / "summary.png")
-            if self.config.trainer.report:
-                save_program(self.run, model, self.config.data)
-                write_report(
-                    self.run.output_data / "report.html",
-                    title=title,
-                    records=self.metrics.records,
-                    evaluation=evaluation,
-                    source=self.val,
-                    totals=self.totals,
-                    devices=self.devices.describe(),
-                    config_yaml=self.yaml,
-                )
+            write_results(
+                self.run,
+                self.config,
+                self.yaml,
+                model=self.learner.evaluated,
+                val=self.val,
+                evaluation=evaluation,
+                records=self.metrics.records,
+                totals=self.totals,
+                devices=self.devices.describe(),
+            )
             self.checkpoints.wait()
             for line in summary_lines(self.totals, self.accuracy, self.best_accuracy, self.run):
                 logger.info(line)

@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import zipfile
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from entry_point.config_errors import ConfigError
 from entry_point.training import atomic
 
 logger = logging.getLogger(__name__)
@@ -41,7 +39,7 @@ class CheckpointWriter:
     def save(self, state: State, step: int, *, best: bool = False) -> None:
         """Copy `state` and have it written; `best` also makes it the best checkpoint."""
         self.wait()
-        copied = tree_map(_copied, state)
+        copied = tree_map(copied_to_cpu, state)
         self._pending = self._thread.submit(self._write, copied, step, best)
 
     def wait(self) -> None:
@@ -68,7 +66,8 @@ class CheckpointWriter:
             old.unlink(missing_ok=True)
 
 
-def _copied(leaf: Any) -> Any:
+def copied_to_cpu(leaf: Any) -> Any:
+    """A tensor's copy; anything else as it is."""
     return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf
 
 
@@ -101,18 +100,3 @@ def load_checkpoint(path: Path) -> State:
 
 def _newest_first(folder: Path) -> list[Path]:
     return sorted((p for p in folder.glob("step-*.pt") if _NAME.fullmatch(p.name)), reverse=True)
-
-
-def check_identity(saved: Mapping[str, Any], configured: Mapping[str, Any]) -> None:
-    """Refuse to go on from the checkpoint of another job.
-
-    Raises:
-        ConfigError: names the first setting that differs, with both values.
-    """
-    for key, value in configured.items():
-        if saved.get(key) != value:
-            raise ConfigError(
-                f"{key}={value}: the checkpoint to go on from was made with "
-                f"{key}={saved.get(key)}; "
-                "set it back, train under another name, or set trainer.resume=false"
-            )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from entry_point.data import Batch
+from entry_point.training.stopwatch import Stopwatch
 
 
 class Normalize(torch.nn.Module):
@@ -41,6 +42,8 @@ class DeviceBatch:
     """Images that could not be decoded."""
     wait: float
     """Seconds the training process stood still until this batch was there."""
+    copying: Stopwatch
+    """Times the way to the device and the normalisation there."""
 
 
 def device_batches(
@@ -54,13 +57,13 @@ def device_batches(
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
     stream = torch.cuda.Stream(device) if device.type == "cuda" else None
     for batch, wait in _timed(batches):
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), Stopwatch(device) as copying:
             pixels = batch.images.to(device, non_blocking=True)
             labels = batch.labels.to(device, non_blocking=True)
             images = normalize(pixels).contiguous(memory_format=memory_format)
         if stream is not None:
             _hand_over(stream, images, labels)
-        yield DeviceBatch(images, labels, batch.indices, len(batch.damage), wait)
+        yield DeviceBatch(images, labels, batch.indices, len(batch.damage), wait, copying)
         if stream is not None:
             stream.synchronize()  # the loader may refill the pinned batch from here on
 

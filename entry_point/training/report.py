@@ -14,10 +14,12 @@ import torchvision
 
 from entry_point import inference
 from entry_point.data import Source
+from entry_point.metrics_line import PERCENTILES
 from entry_point.training import atomic
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.metrics_log import Record, column, training_records
 from entry_point.training.plot import draw
+from entry_point.training.stall_meter import percentiles
 from entry_point.training.summary import Totals
 
 THUMBNAIL = 120
@@ -53,7 +55,7 @@ def write_report(
     sections = [
         _numbers(evaluation, totals),
         f'<h2>Curves</h2><img class="plot" alt="curves" src="{_figure(records, title)}">',
-        _stall_meter(records),
+        _stall_meter(records, totals),
         _confusion(evaluation.confusion, classes),
         _mistakes(evaluation, source, classes),
         _environment(devices),
@@ -84,16 +86,25 @@ def _figure(records: Sequence[Record], title: str) -> str:
     return _data_url("image/png", buffer.getvalue())
 
 
-def _stall_meter(records: Sequence[Record]) -> str:
-    waits = sorted(float(value) for value in column(training_records(records), "data_wait_pct"))
+def _stall_meter(records: Sequence[Record], totals: Totals) -> str:
+    waits = [float(value) for value in column(training_records(records), "data_wait_pct")]
     if not waits:
         return ""
-    mean, worst = sum(waits) / len(waits), waits[-1]
-    median = waits[len(waits) // 2]
+    mean = sum(waits) / len(waits)
+    head = "".join(f"<th>{share} %</th>" for share in PERCENTILES)
+    rows = "".join(
+        f"<tr><th>{part}</th>" + "".join(f"<td>{value:.2f}</td>" for value in values) + "</tr>"
+        for part, values in percentiles(totals.steps).items()
+    )
+    table = (
+        "<p>Milliseconds that so many of the steps stay below:</p>"
+        f'<table class="matrix"><tr><th></th>{head}</tr>{rows}</table>'
+    )
     return (
-        "<h2>Stall meter</h2><p>Share of training time in which the device stood still because no "
-        f"batch was there: mean {mean:.1f} %, median interval {median:.1f} %, worst interval "
-        f'{worst:.1f} %.</p><div class="meter"><i style="width:{min(100.0, mean):.2f}%"></i></div>'
+        "<h2>Stall meter</h2><p>Share of training time in which the training process stood still "
+        f"because no batch was there: mean {mean:.1f} %, worst interval {max(waits):.1f} %.</p>"
+        f'<div class="meter"><i style="width:{min(100.0, mean):.2f}%"></i></div>'
+        + (f"<p><b>{html.escape(totals.verdict)}</b></p>{table}" if rows else "")
     )
 
 

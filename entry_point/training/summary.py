@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
+from entry_point.metrics_line import PERCENTILES, STEP_PARTS
 from entry_point.run_folder import RunFolder
+from entry_point.training.headspace import verdict
 from entry_point.training.interval import Interval
+from entry_point.training.stall_meter import Times, percentiles, wait_share
 
 
 @dataclass
@@ -19,6 +23,10 @@ class Totals:
     training_seconds: float = 0.0
     wait_seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
+    steps: Times = field(default_factory=lambda: np.empty((0, len(STEP_PARTS)), np.float32))
+    """All ranks' steps, known at the end."""
+    headspace: float | None = None
+    """How many times faster steps would be if input were free, where that was measured."""
 
     def add(self, interval: Interval) -> None:
         """Count what an interval measured."""
@@ -35,6 +43,10 @@ class Totals:
         seconds = self.training_seconds
         return 100 * self.wait_seconds / seconds if seconds else 0.0
 
+    @property
+    def verdict(self) -> str:
+        return verdict(wait_share(self.steps), self.headspace)
+
 
 def summary_lines(totals: Totals, accuracy: float, best: float, run: RunFolder) -> list[str]:
     """The closing lines: how good, how fast, and where everything is."""
@@ -49,6 +61,7 @@ def summary_lines(totals: Totals, accuracy: float, best: float, run: RunFolder) 
         "validation accuracy": f"{100 * accuracy:.2f} % (best {100 * best:.2f} %)",
         "training speed": f"{totals.images_per_s:.0f} images/s",
         "waiting for data": f"{totals.data_wait_pct:.1f} % of training time",
+        **_step_rows(totals),
         **{name: _shown(path) for name, path in files.items() if path.is_file()},
         "TensorBoard": f"tensorboard --logdir {_shown(run.tensorboard)}",
     }
@@ -59,7 +72,20 @@ def summary_lines(totals: Totals, accuracy: float, best: float, run: RunFolder) 
     ]
 
 
+def _step_rows(totals: Totals) -> dict[str, str]:
+    """What the steps took in milliseconds, and what that means."""
+    parts = percentiles(totals.steps)
+    if not parts:
+        return {}
+    times = [
+        f"{part.replace('_', ' ')} " + " / ".join(f"{value:.3g}" for value in values)
+        for part, values in parts.items()
+    ]
+    name = "ms at p" + " / p".join(map(str, PERCENTILES))
+    return {name: ", ".join(times), "verdict": totals.verdict}
+
+
 def _shown(path: Path) -> str:
-    """Relative to where the person stands, if that is shorter."""
-    relative = os.path.relpath(path)
-    return relative if len(relative) < len(str(path)) else str(path)
+    """Relative to where the person stands, if it lies below."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from entry_point import hyperparameters
+from entry_point.metrics_line import STEP_TIMES
 
 TINY = (
     "data=folder",
@@ -75,7 +76,5 @@ def read_records(root: Path) -> list[dict[str, Any]]:
 
 def timeless(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The records without what the clock says."""
-    return [
-        {k: v for k, v in record.items() if k not in ("images_per_s", "data_wait_pct")}
-        for record in records
-    ]
+    clock = {"images_per_s", "data_wait_pct", *STEP_TIMES}
+    return [{k: v for k, v in record.items() if k not in clock} for record in records]

@@ -1,0 +1,89 @@
+"""How much faster training would be if input were free: the same steps on batches kept in memory.
+
+The idea of SPDL's headspace analysis. Only the input is free: batches still cross to the device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import cycle, islice
+
+import torch
+from torch.utils._pytree import tree_map
+
+from entry_point.data import Batch
+from entry_point.metrics_line import STEP_PARTS
+from entry_point.training.checkpoint import copied_to_cpu
+from entry_point.training.learner import Learner
+from entry_point.training.stall_meter import Times
+
+KEPT_BATCHES = 8
+WARM_UP_STEPS, MOST_STEPS = 3, 50
+STARTING_STEPS = 10
+
+TrainOn = Callable[[Iterator[Batch]], object]
+
+
+class Headspace:
+    """Keeps some batches of this process's first epoch, and repeats the epoch's steps on them."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._wanted = wanted
+        self._kept: list[Batch] = []
+        self.speedup: float | None = None
+        """Seconds of a step as it is / seconds of a step whose input is free."""
+
+    def keep(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The same batches, of which the first few are copied as they pass."""
+        return self._keeping(batches) if self._wanted and self.speedup is None else batches
+
+    def _keeping(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            if len(self._kept) < KEPT_BATCHES:
+                copied = replace(batch, images=batch.images.clone(), labels=batch.labels.clone())
+                self._kept.append(copied.pin_memory() if batch.images.is_pinned() else copied)
+            yield batch
+
+    @property
+    def due(self) -> bool:
+        return self._wanted and self.speedup is None and bool(self._kept)
+
+    def measure(self, epoch: Times, learner: Learner, device: torch.device, train: TrainOn) -> None:
+        """Set `speedup`; `epoch` are the steps as they were. The learner is left as it was."""
+        saved = tree_map(copied_to_cpu, learner.state())
+        train(self._replay(WARM_UP_STEPS))
+        _finish(device)
+        steps = min(MOST_STEPS, max(len(epoch), KEPT_BATCHES))
+        began = time.perf_counter()
+        train(self._replay(steps))
+        _finish(device)
+        free = (time.perf_counter() - began) / steps
+        learner.load_state(saved)
+        self._kept.clear()
+        self.speedup = _seconds_per_step(epoch) / free
+
+    def _replay(self, steps: int) -> Iterator[Batch]:
+        return islice(cycle(self._kept), steps)
+
+
+def verdict(wait: float, speedup: float | None = None) -> str:
+    """A sentence on whether input holds training up. `wait` is a share of the step."""
+    waits = f"{100 * wait:.0f} % of each step waits for data"
+    if speedup is None:
+        return f"input-bound: {waits}" if wait >= 0.05 else f"not input-bound: {waits}"
+    if speedup < 1.05:
+        return f"not input-bound: {waits}; with input for free no faster ({speedup:.2f}x)"
+    return f"input-bound: {waits}; with input for free {speedup:.1f}x faster"
+
+
+def _seconds_per_step(epoch: Times) -> float:
+    """The mean, without the first steps: their batches were made ahead, their kernels chosen."""
+    steps = epoch[min(STARTING_STEPS, len(epoch) // 3) :, STEP_PARTS.index("step")]
+    return float(steps.mean())
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

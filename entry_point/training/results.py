@@ -1,0 +1,48 @@
+"""What a finished run leaves in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from entry_point.config import TrainConfig
+from entry_point.data import Source
+from entry_point.run_folder import RunFolder
+from entry_point.training.evaluation import Evaluation
+from entry_point.training.metrics_log import Record
+from entry_point.training.outputs import save_model, save_program
+from entry_point.training.plot import save_plot
+from entry_point.training.report import write_report
+from entry_point.training.summary import Totals
+
+
+def write_results(
+    run: RunFolder,
+    config: TrainConfig,
+    yaml: str,
+    *,
+    model: nn.Module,
+    val: Source,
+    evaluation: Evaluation,
+    records: Sequence[Record],
+    totals: Totals,
+    devices: str,
+) -> None:
+    """Write model/ and output/data/; `evaluation` is the model's, over `val`."""
+    save_model(run, model, list(val.classes), yaml)
+    title = f"{config.model.name}, validation accuracy {100 * evaluation.accuracy:.2f} %"
+    save_plot(records, title, run.output_data / "summary.png")
+    if not config.trainer.report:
+        return
+    save_program(run, model, config.data)
+    write_report(
+        run.output_data / "report.html",
+        title=title,
+        records=records,
+        evaluation=evaluation,
+        source=val,
+        totals=totals,
+        devices=devices,
+        config_yaml=yaml,
+    )
