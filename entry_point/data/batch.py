@@ -7,6 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from entry_point.data.errors import DataError
+
+_shared = False
+
 
 @dataclass(frozen=True)
 class Damage:
@@ -19,7 +23,8 @@ class Damage:
 @dataclass(frozen=True)
 class Batch:
     images: Tensor
-    """uint8 (N, 3, image_size, image_size), RGB, channels_last."""
+    """uint8 (N, 3, image_size, image_size), channels_last: RGB, or YCbCr for the stall workload.
+    Float32 from 0 to 1, ready for the model, with data.transform_on=cpu."""
     labels: Tensor
     """int64 (N,)."""
     indices: Tensor
@@ -36,6 +41,24 @@ class Batch:
         )
 
 
+def allocate_in_shared_memory() -> None:
+    """Have this process make its images where another can map them: it hands over no copy."""
+    global _shared
+    _shared = True
+
+
 def empty_images(count: int, side: int) -> Tensor:
     """Room for `count` images: uint8 (count, 3, side, side), channels_last."""
-    return torch.empty((count, 3, side, side), dtype=torch.uint8, memory_format=torch.channels_last)
+    if not _shared:
+        shape = (count, 3, side, side)
+        return torch.empty(shape, dtype=torch.uint8, memory_format=torch.channels_last)
+    size = count * side * side * 3
+    try:
+        storage = torch.UntypedStorage._new_shared(size)
+    except RuntimeError as error:
+        raise DataError(
+            f"no shared memory for a batch of {size} bytes ({error}): give the container more "
+            "(docker run --shm-size), or use pipeline=threads, which needs none"
+        ) from error
+    flat = torch.empty(0, dtype=torch.uint8).set_(storage)
+    return flat.view(count, side, side, 3).permute(0, 3, 1, 2)

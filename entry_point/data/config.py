@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Literal
 
 from entry_point.config_errors import ConfigError, check_choice, check_range
 
 FORMATS = ("demo", "folder", "shards")
-ENGINES = ("pillow", "workers", "threads")
+ENGINES = ("pillow", "workers", "threads", "subprocess")
+TRANSFORMS = ("imagenet", "stall")
 SIZE_LIMIT = 4096
 
 
@@ -38,6 +40,12 @@ class DataConfig:
     (what `make dataset` writes)."""
     root: str | None = None
     """The data set's folder; null means the input channel `training`."""
+    transform: str = "imagenet"
+    """imagenet (a random box of scale and ratio, resized) or stall (the published stall workload: a
+    random box of image_size, a random mask, YCbCr)."""
+    transform_on: str = "device"
+    """Of stall: device (YCbCr from the decoder, masked in batch on the device) or cpu (masked and
+    converted one by one where they are decoded, as published)."""
     image_size: int = 224
     """Height and width of a sample in pixels."""
     resize: int = 256
@@ -89,6 +97,23 @@ class DataConfig:
         check_range("data.max_bad_fraction", self.max_bad_fraction, 0.0, 1.0)
         for value in self.std:
             check_range("data.std", value, above=0.0)
+        self._check_transform()
+
+    def _check_transform(self) -> None:
+        check_choice("data.transform", self.transform, TRANSFORMS)
+        check_choice("data.transform_on", self.transform_on, ("device", "cpu"))
+        if self.transform_on == "cpu" and self.transform != "stall":
+            raise ConfigError("data.transform_on=cpu: needs data.transform=stall")
+        if self.transform == "stall" and (any(self.mean) or set(self.std) != {1.0}):
+            raise ConfigError(
+                "data.transform=stall: only divides by 255, as published; add data.mean=[0,0,0] "
+                "data.std=[1,1,1], or use experiment=stall"
+            )
+
+    @property
+    def color(self) -> Literal["rgb", "ycbcr"]:
+        """What the decoder is asked for."""
+        return "ycbcr" if self.transform == "stall" and self.transform_on == "device" else "rgb"
 
 
 @dataclass
@@ -96,8 +121,9 @@ class PipelineConfig:
     """How bytes become batches: the same samples whichever engine."""
 
     engine: str = "workers"
-    """pillow (Pillow in DataLoader workers), workers (the operator in DataLoader workers) or
-    threads (the batch operator in threads of the training process)."""
+    """pillow (Pillow in DataLoader workers), workers (the operator in DataLoader workers), threads
+    (the batch operator in threads of the training process) or subprocess (the same threads in one
+    child process)."""
     num_workers: int | None = None
     """Worker processes or threads; null means one per usable core. DataLoader engines decode in
     the training process with 0."""

@@ -14,6 +14,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +83,20 @@ class Description:
 class Index:
     """A split's rows in memory: about 60 bytes per sample and the keys."""
 
-    def __init__(self, columns: dict[str, NDArray[Any]], keys: ChunkedArray) -> None:
-        self._columns, self._keys = columns, keys
+    def __init__(self, columns: dict[str, NDArray[Any]], keys: ChunkedArray, file: Path) -> None:
+        self._columns, self._file = columns, file
+        self._keys = keys
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._columns["label"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the keys: another process reads them again if it has to name a sample."""
+        return {"_columns": self._columns, "_file": self._file}
+
+    @cached_property
+    def _keys(self) -> ChunkedArray:
+        return read_parquet(self._file).read_all()["key"]
 
     def __getitem__(self, column: str) -> NDArray[Any]:
         """A column of numbers."""
@@ -156,7 +166,7 @@ def read_index(root: Path, description: Description, name: str) -> Index:
     }
     if table.num_rows != split.samples:
         raise DataError(f"{file} has {table.num_rows} rows, {DESCRIPTION} says {split.samples}")
-    return Index(columns, table["key"])
+    return Index(columns, table["key"], file)
 
 
 def _record_batch(rows: Rows) -> RecordBatch:

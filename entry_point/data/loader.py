@@ -70,11 +70,15 @@ def build_loader(
         plan = _stream_plan(source, data, train, batch_size, seed, rank, world_size)
     else:
         plan = EpochPlan(len(source), batch_size, seed, train, rank, world_size)
-    make_batch = BatchMaker(source, CropPlanner(data, train, seed), _maker(pipeline.engine))
+    make_batch = BatchMaker(source, CropPlanner(data, train, seed), _maker(pipeline.engine, data))
     if pipeline.engine == "threads":
         from entry_point.data.threads import ThreadLoader
 
         return ThreadLoader(make_batch, plan, data, pipeline, pin_memory)
+    if pipeline.engine == "subprocess":
+        from entry_point.data.child import ChildLoader
+
+        return ChildLoader(make_batch, plan, data, pipeline, pin_memory)
     return WorkerLoader(make_batch, plan, data, pipeline, pin_memory)
 
 
@@ -103,7 +107,16 @@ def _stream_plan(
     )
 
 
-def _maker(engine: str) -> MakeImages:
+def _maker(engine: str, data: DataConfig) -> MakeImages:
+    """The way from bytes to images."""
+    if data.transform_on == "cpu":
+        from entry_point.data.stall import SampleBySample
+
+        return SampleBySample(_pixel_maker(engine, data))
+    return _pixel_maker(engine, data)
+
+
+def _pixel_maker(engine: str, data: DataConfig) -> MakeImages:
     """The engine's way from bytes to pixels; Pillow's needs no operator and so no compiler."""
     if engine == "pillow":
         from entry_point.data.pillow_images import pillow_images
@@ -112,7 +125,7 @@ def _maker(engine: str) -> MakeImages:
     import custom_op
 
     custom_op.load()  # once, before there are workers
-    if engine == "workers":
+    if engine == "workers" and data.color == "rgb":
         from entry_point.data.operator_images import operator_images
 
         return operator_images

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,7 +73,7 @@ class ShardSource:
         self.sizes = self._index.sizes
         for shard in self._index.shards:
             require_shard(self._index.folder, shard)
-        self._maps = [map_file(self._index.folder / shard.file) for shard in self._index.shards]
+        self._maps = self._mapped()
 
     def __len__(self) -> int:
         return len(self._index)
@@ -84,6 +85,17 @@ class ShardSource:
 
     def key(self, index: int) -> str:
         return self._index.key(index)
+
+    def _mapped(self) -> list[Tensor]:
+        return [map_file(self._index.folder / shard.file) for shard in self._index.shards]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process maps the files itself."""
+        return {name: value for name, value in vars(self).items() if name != "_maps"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._maps = self._mapped()
 
 
 def require_shard(folder: Path, shard: Shard) -> None:

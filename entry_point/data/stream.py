@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,6 +68,10 @@ class StreamSource:
                 self._memory[number] = reader.submit(_read, file, 0, shard.bytes)
         for number in set(self._memory) - set(shards):
             self._memory.pop(number).cancel()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process reads for itself."""
+        return vars(self) | {"_memory": {}}
 
     def _shards_here(self, all_here: bool) -> list[int]:
         """Numbers of the shards in the folder; a host with ShardedByS3Key has only some."""

@@ -1,8 +1,8 @@
-"""Batches made by threads of the training process, ahead of their use, on SPDL's pipeline."""
+"""Batches made by threads, ahead of their use, on SPDL's pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,8 +18,64 @@ Request = tuple[int, NDArray[np.int64]]
 """Epoch and sample indices of one batch."""
 
 
+class BatchThreads:
+    """Threads that make a plan's batches in order; the operator leaves the GIL while it works.
+
+    Until the first epoch there is no thread, and it can be handed to another process.
+    """
+
+    def __init__(
+        self,
+        make_batch: Callable[[int, NDArray[np.int64]], Batch],
+        plan: Plan,
+        threads: int,
+        ahead: int,
+    ) -> None:
+        self._make_batch, self._plan = make_batch, plan
+        self._threads, self._ahead = max(1, threads), ahead
+        self._pipeline: Pipeline[Batch | Exception] | None = None
+        self._reader: ThreadPoolExecutor | None = None
+
+    def outcomes(self, epoch: int, start_step: int) -> Iterator[Batch | Exception]:
+        """A batch, or why there is none, for each step from `start_step` on.
+
+        It ends whichever epoch was running.
+        """
+        self.stop()
+        if self._reader is None:
+            self._reader = ThreadPoolExecutor(1, "shard-reader")
+            self._plan.read_ahead(self._reader)
+        requests = ((epoch, indices) for indices in self._plan.batches(epoch, start_step))
+        builder: PipelineBuilder[Request, Batch | Exception] = PipelineBuilder()
+        self._pipeline = (
+            builder.add_source(requests)
+            .pipe(self._make, concurrency=self._threads, output_order="input")
+            .add_sink(self._ahead)
+            .build(num_threads=self._threads)
+        )
+        self._pipeline.start()
+        return iter(self._pipeline.get_iterator())
+
+    def stop(self) -> None:
+        if self._pipeline is not None:
+            self._pipeline.stop()
+            self._pipeline = None
+
+    def close(self) -> None:
+        """End the threads."""
+        self.stop()
+        if self._reader is not None:
+            self._reader.shutdown(cancel_futures=True)
+
+    def _make(self, request: Request) -> Batch | Exception:
+        try:
+            return self._make_batch(*request)
+        except Exception as error:  # SPDL would log it and leave the batch out
+            return error
+
+
 class ThreadLoader:
-    """A Loader without other processes: the operator leaves the GIL while it works on a batch."""
+    """A Loader whose threads belong to the training process."""
 
     def __init__(
         self,
@@ -30,13 +86,9 @@ class ThreadLoader:
         pin_memory: bool,
     ) -> None:
         self.steps_per_epoch = plan.steps_per_epoch
-        self._plan, self._make_batch, self._pin_memory = plan, make_batch, pin_memory
-        self._data = data
-        self._threads = max(1, pipeline.worker_count())
-        self._ahead = pipeline.prefetch
-        self._pipeline: Pipeline[Batch | Exception] | None = None
-        self._reader = ThreadPoolExecutor(1, "shard-reader")
-        plan.read_ahead(self._reader)
+        self._data, self._samples = data, plan.samples_per_epoch
+        make = _pinned(make_batch) if pin_memory else make_batch
+        self._threads = BatchThreads(make, plan, pipeline.worker_count(), pipeline.prefetch)
         self._closed = False
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
@@ -46,41 +98,22 @@ class ThreadLoader:
         """
         if self._closed:
             raise RuntimeError("the loader is closed")
-        self._stop()
-        requests = ((epoch, indices) for indices in self._plan.batches(epoch, start_step))
-        builder: PipelineBuilder[Request, Batch | Exception] = PipelineBuilder()
-        self._pipeline = (
-            builder.add_source(requests)
-            .pipe(self._make, concurrency=self._threads, output_order="input")
-            .add_sink(self._ahead)
-            .build(num_threads=self._threads)
-        )
-        self._pipeline.start()
-        return self._checked(self._pipeline, epoch)
+        return self._checked(self._threads.outcomes(epoch, start_step), epoch)
 
     def close(self) -> None:
         """End the threads."""
         self._closed = True
-        self._stop()
-        self._reader.shutdown(cancel_futures=True)
+        self._threads.close()
 
-    def _make(self, request: Request) -> Batch | Exception:
-        try:
-            batch = self._make_batch(*request)
-            return batch.pin_memory() if self._pin_memory else batch
-        except Exception as error:  # SPDL would log it and leave the batch out
-            return error
-
-    def _checked(self, pipeline: Pipeline[Batch | Exception], epoch: int) -> Iterator[Batch]:
-        count = DamageCount(self._data, epoch, self._plan.samples_per_epoch)
-        for outcome in pipeline.get_iterator():
+    def _checked(self, outcomes: Iterator[Batch | Exception], epoch: int) -> Iterator[Batch]:
+        count = DamageCount(self._data, epoch, self._samples)
+        for outcome in outcomes:
             if isinstance(outcome, Exception):
-                self._stop()
+                self._threads.stop()
                 raise outcome
             count.add(outcome)
             yield outcome
 
-    def _stop(self) -> None:
-        if self._pipeline is not None:
-            self._pipeline.stop()
-            self._pipeline = None
+
+def _pinned(make_batch: BatchMaker) -> Callable[[int, NDArray[np.int64]], Batch]:
+    return lambda epoch, indices: make_batch(epoch, indices).pin_memory()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import copy
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -10,13 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from multiprocessing.sharedctypes import RawValue
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from entry_point.data.batch import Batch
+from entry_point.data.batch import Batch, allocate_in_shared_memory
 from entry_point.data.config import DataConfig, PipelineConfig
 from entry_point.data.damage import BatchMaker, DamageCount
 from entry_point.data.sampling import Plan
@@ -77,6 +81,7 @@ class WorkerLoader:
             persistent_workers=workers > 0,
             pin_memory=pin_memory,
             worker_init_fn=partial(_belong_to_trainer, os.getpid()),
+            multiprocessing_context=_context() if workers else None,
         )
         self._running: Iterator[Batch] = iter(())
         self._workers: list[BaseProcess] = []
@@ -129,8 +134,32 @@ class WorkerLoader:
             worker.kill()
 
 
+class SharedFlag:
+    """A multiprocessing.Event without its lock.
+
+    DataLoader workers look at an event with each request: one that is killed while it holds the
+    lock would leave the trainer waiting for it for ever.
+    """
+
+    def __init__(self) -> None:
+        self._flag = RawValue(ctypes.c_bool, False)
+
+    def is_set(self) -> bool:
+        return bool(self._flag.value)
+
+    def set(self) -> None:
+        self._flag.value = True
+
+
+def _context() -> BaseContext:
+    context = copy.copy(multiprocessing.get_context())
+    context.Event = SharedFlag  # type: ignore[method-assign, assignment]
+    return context
+
+
 def _belong_to_trainer(trainer: int, _worker: int) -> None:
     """Live as long as the trainer does, whatever signals the process group gets."""
     die_with_parent(trainer)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    allocate_in_shared_memory()

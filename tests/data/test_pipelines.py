@@ -120,6 +120,52 @@ def test_a_killed_worker_is_an_error_that_names_it(photo_folder: Path, engine: s
     assert re.search(r"DataLoader worker \(pid.* \d+\) .*(killed|exited)", job.stderr)
 
 
+DIE_LOOKING_AT_THE_FLAG = """
+import multiprocessing, os, signal, sys
+from multiprocessing import synchronize
+from pathlib import Path
+from entry_point.data import DataConfig, PipelineConfig, build_loader, open_source, workers
+
+trainer, calls = os.getpid(), 0
+
+def dying(look):
+    def is_set(flag):
+        global calls
+        calls += os.getpid() != trainer
+        if calls == 3:
+            if isinstance(flag, synchronize.Event):
+                flag._cond.acquire()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return look(flag)
+    return is_set
+
+for flag in (workers.SharedFlag, synchronize.Event):
+    flag.is_set = dying(flag.is_set)
+data = DataConfig(root=sys.argv[1], image_size=32, resize=32)
+source = open_source(data, "train", Path())
+pipeline = PipelineConfig(engine="pillow", num_workers=2)
+loader = build_loader(source, data, pipeline, split="train", batch_size=1, seed=0)
+try:
+    list(loader.epoch(0))
+except RuntimeError as error:
+    print(error)
+loader.close()
+print("closed")
+"""
+
+
+def test_a_worker_killed_while_it_looks_whether_to_end_hangs_nobody(photo_folder: Path) -> None:
+    job = subprocess.run(
+        [sys.executable, "-c", DIE_LOOKING_AT_THE_FLAG, str(photo_folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert re.search(r"DataLoader worker \(pid.* \d+\) .*(killed|exited)", job.stdout)
+    assert job.stdout.endswith("closed\n") and job.returncode == 0
+
+
 NEVER_CLOSE = """
 import sys
 from pathlib import Path
