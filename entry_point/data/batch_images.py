@@ -28,7 +28,14 @@ def batch_images(
     images = empty_images(len(files), side)
     where, flip = torch.from_numpy(boxes), torch.from_numpy(flips)
     _, failed = decode_crop_resize_batch(
-        files, where, side, flip=flip, out=images, on_error="mask", num_threads=1
+        files,
+        where,
+        side,
+        flip=flip,
+        out=images,
+        on_error="mask",
+        num_threads=1,
+        color=planner.data.color,
     )
     damage = {int(i): _reason(files[i], where[i : i + 1], side) for i in failed.nonzero().flatten()}
     return images, damage

@@ -24,7 +24,8 @@ _CROP_STREAM, _FLIP_STREAM = 1, 2
 class CropPlanner:
     """Boxes and flips of samples, a function of (seed, epoch, sample index) and the image's size.
 
-    Training draws what torchvision's RandomResizedCrop and RandomHorizontalFlip draw. Validation
+    Training draws what torchvision's RandomResizedCrop (or, for the stall workload, RandomCrop) and
+    RandomHorizontalFlip draw. Validation
     takes the centre box that becomes `image_size` when the shorter side becomes `resize`, rounded
     to whole pixels.
     """
@@ -40,12 +41,21 @@ class CropPlanner:
         if not self.train:
             return self._centre_boxes(heights, widths), np.zeros(len(indices), dtype=np.bool_)
         words = philox((self.seed, _FLIP_STREAM), (indices, epoch, 0, 0))
-        return self._random_boxes(epoch, indices, heights, widths), unit(words[0]) < self.data.hflip
+        draw = self._plain_boxes if self.data.transform == "stall" else self._random_boxes
+        return draw(epoch, indices, heights, widths), unit(words[0]) < self.data.hflip
 
     def _centre_boxes(self, heights: Ints, widths: Ints) -> Ints:
         share = self.data.image_size / self.data.resize
         side = np.maximum(1, np.rint(np.minimum(heights, widths) * share)).astype(np.int64)
         return np.stack([(heights - side) // 2, (widths - side) // 2, side, side], axis=1)
+
+    def _plain_boxes(self, epoch: int, indices: Ints, heights: Ints, widths: Ints) -> Ints:
+        """Squares of image_size, or the largest that fit into smaller images."""
+        side = np.minimum(self.data.image_size, np.minimum(heights, widths))
+        u = unit(philox((self.seed, _CROP_STREAM), (indices, epoch, 0, 0)))
+        top = np.floor(u[0] * (heights - side + 1)).astype(np.int64)
+        left = np.floor(u[1] * (widths - side + 1)).astype(np.int64)
+        return np.stack([top, left, side, side], axis=1)
 
     def _random_boxes(self, epoch: int, indices: Ints, heights: Ints, widths: Ints) -> Ints:
         boxes = _fallback_boxes(heights, widths, self.data.ratio)

@@ -25,7 +25,8 @@ def pillow_images(
     """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
     side = planner.data.image_size
     damage: dict[int, str] = {}
-    photos = [_open(source, int(index), damage, i) for i, index in enumerate(indices)]
+    mode = {"rgb": "RGB", "ycbcr": "YCbCr"}[planner.data.color]
+    photos = [_open(source, int(index), mode, damage, i) for i, index in enumerate(indices)]
     widths, heights = np.array([photo.size for photo in photos]).T
     boxes, flips = planner.plan(epoch, indices, heights, widths)
     images = empty_images(len(photos), side)
@@ -39,11 +40,12 @@ def pillow_images(
     return images, damage
 
 
-def _open(source: Source, index: int, damage: dict[int, str], place: int) -> Image.Image:
+def _open(source: Source, index: int, mode: str, damage: dict[int, str], place: int) -> Image.Image:
     """The whole upright image; a black pixel for one that cannot be decoded."""
     try:
         image = Image.open(io.BytesIO(source.read(index).numpy().data))
-        return ImageOps.exif_transpose(image).convert("RGB")
+        image.draft(mode, None)  # a colour JPEG holds YCbCr: no need to convert it twice
+        return ImageOps.exif_transpose(image).convert(mode)
     except _ERRORS as error:
         damage[place] = str(error)
-        return Image.new("RGB", (1, 1))
+        return Image.new(mode, (1, 1))
