@@ -93,14 +93,18 @@ def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:
     bucket, key = aws.split_s3(uri, "ModelArtifacts")
     with tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as temporary:
         archive, unpacked = Path(temporary) / "archive", Path(temporary) / "unpacked"
+        unpacked.mkdir()
         try:
             s3.download_file(bucket, key, str(archive))
         except ClientError as error:
             if error.response["Error"]["Code"] == "404":
                 return []
             raise
-        with tarfile.open(archive) as tar:
-            tar.extractall(unpacked, filter="data")
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(unpacked, filter="data")
+        except tarfile.TarError as error:
+            raise LaunchError(f"{uri}: cannot be unpacked safely: {error}") from error
         if target.is_dir():
             target.rmdir()
         unpacked.rename(target)

@@ -64,7 +64,7 @@ def _train(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from launch import jobs
 
-    session, name = _session_and_job(options.arguments)
+    session, name = _session_and_name(options.arguments)
     for line in jobs.status(session, name) if name else jobs.latest(session):
         sys.stdout.write(f"{line}\n")
     return 0
@@ -74,7 +74,7 @@ def _stop(options: argparse.Namespace) -> int:
     from launch import jobs
 
     session, name = _session_and_job(options.arguments)
-    sys.stdout.write(jobs.stop(session, _required(name)) + "\n")
+    sys.stdout.write(jobs.stop(session, name) + "\n")
     return 0
 
 
@@ -83,8 +83,8 @@ def _logs(options: argparse.Namespace) -> int:
 
     session, name = _session_and_job(options.arguments)
     if options.wait:
-        return _follow(session, _required(name))
-    jobs.logs(session, _required(name))
+        return _follow(session, name)
+    jobs.logs(session, name)
     return 0
 
 
@@ -92,7 +92,7 @@ def _download(options: argparse.Namespace) -> int:
     from launch import jobs
 
     session, name = _session_and_job(options.arguments)
-    jobs.download(session, _required(name), checkpoints=options.checkpoints)
+    jobs.download(session, name, checkpoints=options.checkpoints)
     return 0
 
 
@@ -107,20 +107,23 @@ def _follow(session: Any, name: str) -> int:
     return 0 if completed else 1
 
 
-def _session_and_job(arguments: Sequence[str]) -> tuple[Any, str | None]:
+def _session_and_job(arguments: Sequence[str]) -> tuple[Any, str]:
+    session, name = _session_and_name(arguments)
+    if name is None:
+        raise LaunchError("which job? add ARGS=NAME; `make sagemaker-status` lists the latest")
+    return session, name
+
+
+def _session_and_name(arguments: Sequence[str]) -> tuple[Any, str | None]:
     from launch import aws, compose
 
     names = [argument for argument in arguments if "=" not in argument]
-    config, _ = compose.load([argument for argument in arguments if "=" in argument])
+    config, unknown = compose.load([argument for argument in arguments if "=" in argument])
     if len(names) > 1:
         raise LaunchError(f"one job at a time, not {' '.join(names)}")
+    if unknown:
+        raise LaunchError(f"{unknown[0]}: only settings of configs/launch.yaml mean something here")
     return aws.open_session(config.job.region), names[0] if names else None
-
-
-def _required(name: str | None) -> str:
-    if name is None:
-        raise LaunchError("which job? add ARGS=NAME; `make sagemaker-status` lists the latest")
-    return name
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {

@@ -12,12 +12,15 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.retries.standard import ExponentialBackoff
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
     MotoRequestHandler,
     create_backend_app,
 )
 from werkzeug.serving import make_server
+
+from launch import job_config, sdk
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"
@@ -50,9 +53,18 @@ class Call:
         return parsed
 
 
+Answer = tuple[int, dict[str, Any]] | None
+"""Status and body given in moto's place; None leaves the call to moto, DROPPED to nobody."""
+DROPPED: Answer = (0, {})
+
+
 class _Handler(MotoRequestHandler):
     def log(self, type: str, message: str, *args: Any) -> None:
         """Nothing: the calls are recorded."""
+
+
+def refusal(code: str, message: str = "no") -> Answer:
+    return 400, {"__type": code, "message": message}
 
 
 @dataclass
@@ -61,13 +73,13 @@ class Aws:
 
     url: str = ""
     calls: list[Call] = field(default_factory=list)
-    answers: dict[str, list[tuple[int, dict[str, Any]]]] = field(default_factory=dict)
-    """Operation -> status and body of the next answers; the last one is given for ever."""
+    answers: dict[str, list[Answer]] = field(default_factory=dict)
+    """Operation -> the next answers; the last one is given for ever."""
     environment: dict[str, str] = field(default_factory=dict)
 
     def refuse(self, operation: str, code: str, message: str = "no") -> None:
         """Let every further call of the operation fail as AWS lets it fail."""
-        self.answers[operation] = [(400, {"__type": code, "message": message})]
+        self.answers[operation] = [refusal(code, message)]
 
     def made(self, operation: str) -> list[dict[str, Any]]:
         return [call.request for call in self.calls if call.operation == operation]
@@ -96,11 +108,12 @@ class Aws:
             if target:
                 name = target.rsplit(".", 1)[-1]
             self.calls.append(Call(name, body))
-            if name in self.answers:
-                queue = self.answers[name]
-                status, answer = queue.pop(0) if len(queue) > 1 else queue[0]
-                start_response(f"{status} -", [("Content-Type", "application/x-amz-json-1.1")])
-                return [json.dumps(answer).encode()]
+            queue = self.answers.get(name, [None])
+            if answer := queue.pop(0) if len(queue) > 1 else queue[0]:
+                if answer is DROPPED:
+                    raise ConnectionAbortedError
+                start_response(f"{answer[0]} -", [("Content-Type", "application/x-amz-json-1.1")])
+                return [json.dumps(answer[1]).encode()]
             found: Iterable[bytes] = moto(environ, start_response)
             return found
 
@@ -137,9 +150,24 @@ def aws(server: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Aws:
         monkeypatch.setenv(name, value)
     # boto3 keeps its first session, with what it then found in the environment.
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    # What is asked again is asked at once.
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0)
     urllib.request.urlopen(f"{server.url}/moto-api/reset", data=b"").close()
     server.calls.clear()
     server.answers.clear()
     # moto has no price list.
     server.refuse("GetProducts", "AccessDeniedException")
     return server
+
+
+@pytest.fixture
+def plain_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """boto3 in an SDK's place: that all send the same, test_sdk_contract.py shows."""
+
+    def send(request: dict[str, Any], session: Any) -> None:
+        session.client("sagemaker").create_training_job(**request)
+
+    monkeypatch.setattr(sdk, "send", send)
+    monkeypatch.setattr(sdk, "installed_version", lambda: "2")
+    # It has its own tests, and takes longer than all the rest of a launch.
+    monkeypatch.setattr(job_config, "check_training", lambda _: None)
