@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import custom_op
 from entry_point import exit_codes
@@ -25,7 +26,8 @@ from entry_point.run_folder import RunFolder, RunFolderError
 from entry_point.training.announcement import announcement
 from entry_point.training.checkpoint import CheckpointWriter
 from entry_point.training.console import EpochBar, make_console
-from entry_point.training.device_batches import DeviceBatch, Normalize, device_batches
+from entry_point.training.device_batches import DeviceBatch, device_batches
+from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices, join_devices
 from entry_point.training.evaluation import Evaluation, Stopped, evaluate
 from entry_point.training.headspace import Headspace, verdict
@@ -66,7 +68,7 @@ class Trainer:
         self.train_loader = self._loader(self.train, "train")
         self.val_loader = self._loader(self.val, "val")
         self.steps_per_epoch = self.train_loader.steps_per_epoch
-        self.normalize = Normalize(config.data.mean, config.data.std).to(devices.device)
+        self.prepare = DeviceTransform(config.data, config.trainer.seed).to(devices.device)
         self.learner = Learner(
             config,
             devices,
@@ -150,8 +152,9 @@ class Trainer:
         return True
 
     def _on_device(self, batches: Iterator[Batch]) -> Iterator[DeviceBatch]:
+        prepare = partial(self.prepare, epoch=self.epoch)
         return device_batches(
-            batches, self.devices.device, self.normalize, self.config.trainer.channels_last
+            batches, self.devices.device, prepare, self.config.trainer.channels_last
         )
 
     def _train_step(self, batch: DeviceBatch) -> None:
@@ -180,7 +183,7 @@ class Trainer:
         return evaluate(
             self.learner.evaluated,
             self.val_loader,
-            self.normalize,
+            self.prepare,
             self.devices,
             classes=len(self.classes),
             samples=len(self.val),

@@ -1,9 +1,9 @@
-"""Batches on the device: uint8 crosses the bus, normalisation happens on the other side."""
+"""Batches on the device: uint8 crosses the bus, floats are made on the other side."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -11,21 +11,8 @@ import torch
 from entry_point.data import Batch
 from entry_point.training.stopwatch import Stopwatch
 
-
-class Normalize(torch.nn.Module):
-    """uint8 `(N, 3, S, S)` -> float `(x / 255 - mean) / std`, as one multiply and one add."""
-
-    scale: torch.Tensor
-    shift: torch.Tensor
-
-    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__()
-        mean_, std_ = torch.tensor(mean), torch.tensor(std)
-        self.register_buffer("scale", (1 / (255 * std_)).view(3, 1, 1))
-        self.register_buffer("shift", (-mean_ / std_).view(3, 1, 1))
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return torch.addcmul(self.shift, images.to(self.scale.dtype), self.scale)
+Prepare = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""From a loader's images and the samples' numbers, both on the device, to what the model takes."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +20,7 @@ class DeviceBatch:
     """One batch, ready for the model."""
 
     images: torch.Tensor
-    """float `(N, 3, S, S)`, normalised, on the device."""
+    """float `(N, 3, S, S)`, prepared, on the device."""
     labels: torch.Tensor
     """int64 `(N,)`, on the device."""
     indices: torch.Tensor
@@ -43,15 +30,15 @@ class DeviceBatch:
     wait: float
     """Seconds the training process stood still until this batch was there."""
     copying: Stopwatch
-    """Times the way to the device and the normalisation there."""
+    """Times the way to the device and the preparation there."""
 
 
 def device_batches(
-    batches: Iterable[Batch], device: torch.device, normalize: Normalize, channels_last: bool
+    batches: Iterable[Batch], device: torch.device, prepare: Prepare, channels_last: bool
 ) -> Iterator[DeviceBatch]:
     """Put a loader's batches on the device.
 
-    On a GPU, copy and normalisation run on a stream of their own: the step before still computes
+    On a GPU, copy and preparation run on a stream of their own: the step before still computes
     then, since its kernels were only launched.
     """
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
@@ -60,7 +47,8 @@ def device_batches(
         with torch.cuda.stream(stream), Stopwatch(device) as copying:
             pixels = batch.images.to(device, non_blocking=True)
             labels = batch.labels.to(device, non_blocking=True)
-            images = normalize(pixels).contiguous(memory_format=memory_format)
+            indices = batch.indices.to(device, non_blocking=True)
+            images = prepare(pixels, indices).contiguous(memory_format=memory_format)
         if stream is not None:
             _hand_over(stream, images, labels)
         yield DeviceBatch(images, labels, batch.indices, len(batch.damage), wait, copying)

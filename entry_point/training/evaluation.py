@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from entry_point.data import Loader
-from entry_point.training.device_batches import Normalize, device_batches
+from entry_point.training.device_batches import Prepare, device_batches
 from entry_point.training.devices import Devices
 from entry_point.training.stop import StopRequest
 
@@ -47,7 +47,7 @@ class Stopped(Exception):
 def evaluate(
     model: nn.Module,
     loader: Loader,
-    normalize: Normalize,
+    prepare: Prepare,
     devices: Devices,
     *,
     classes: int,
@@ -66,7 +66,7 @@ def evaluate(
     confusion = torch.zeros(classes * classes, dtype=torch.int64)
     seen: list[torch.Tensor] = []
     damaged = 0
-    for batch in device_batches(loader.epoch(0), devices.device, normalize, channels_last):
+    for batch in device_batches(loader.epoch(0), devices.device, prepare, channels_last):
         if stop.here:
             break
         damaged += batch.damaged

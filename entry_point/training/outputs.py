@@ -14,20 +14,20 @@ from entry_point import inference
 from entry_point.data.config import DataConfig
 from entry_point.run_folder import RunFolder
 from entry_point.training import atomic
-from entry_point.training.device_batches import Normalize
+from entry_point.training.device_transform import FromRgb
 
 REQUIREMENTS = "pillow\n"
 
 
 class Probabilities(nn.Module):
-    """uint8 `(N, 3, S, S)` -> float32 probabilities `(N, classes)`: normalisation inside."""
+    """uint8 `(N, 3, S, S)` -> float32 probabilities `(N, classes)`: the preparation is inside."""
 
-    def __init__(self, model: nn.Module, normalize: Normalize) -> None:
+    def __init__(self, model: nn.Module, from_rgb: FromRgb) -> None:
         super().__init__()
-        self.normalize, self.model = normalize, model
+        self.from_rgb, self.model = from_rgb, model
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.model(self.normalize(images))
+        logits: torch.Tensor = self.model(self.from_rgb(images))
         return logits.float().softmax(1)
 
 
@@ -54,7 +54,7 @@ def save_program(run: RunFolder, model: nn.Module, data: DataConfig) -> None:
 
 def export(model: nn.Module, data: DataConfig) -> torch.export.ExportedProgram:
     """The model on the CPU as a program of its own, for batches of any size."""
-    probabilities = Probabilities(copy.deepcopy(model).cpu(), Normalize(data.mean, data.std))
+    probabilities = Probabilities(copy.deepcopy(model).cpu(), FromRgb(data))
     example = torch.zeros(2, 3, data.image_size, data.image_size, dtype=torch.uint8)
     return torch.export.export(
         probabilities.eval(),

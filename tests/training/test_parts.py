@@ -13,9 +13,10 @@ from torchvision.transforms.v2 import functional
 
 from entry_point.config import ModelConfig, OptimConfig, load_train_config
 from entry_point.config_errors import ConfigError
-from entry_point.data import Batch
+from entry_point.data import Batch, DataConfig
 from entry_point.data.batch import Damage
-from entry_point.training.device_batches import Normalize, device_batches
+from entry_point.training.device_batches import device_batches
+from entry_point.training.device_transform import DeviceTransform, Normalize
 from entry_point.training.devices import Devices
 from entry_point.training.evaluation import Evaluation, evaluate
 from entry_point.training.learner import Learner
@@ -52,7 +53,9 @@ def test_normalisation_is_torchvisions() -> None:
 def test_batches_keep_the_memory_format_asked_for() -> None:
     images = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
     made = Batch(images, torch.zeros(2, dtype=torch.int64), torch.arange(2))
-    (got,) = device_batches([made], CPU.device, Normalize(MEAN, STD), channels_last=True)
+    (got,) = device_batches(
+        [made], CPU.device, DeviceTransform(DataConfig(), 0), channels_last=True
+    )
     assert got.images.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -218,7 +221,7 @@ def test_a_second_ctrl_c_means_at_once(stop: StopRequest) -> None:
 
 
 def test_evaluation_counts_every_sample_and_finds_the_worst(stop: StopRequest) -> None:
-    identity = Normalize([0, 0, 0], [1 / 255] * 3)
+    identity = DeviceTransform(DataConfig(mean=[0, 0, 0], std=[1 / 255] * 3), 0)
     result: Evaluation = evaluate(
         _Known(),
         _FewBatches(),

@@ -12,7 +12,8 @@ import torch
 from entry_point.config import load_train_config
 from entry_point.data import Batch
 from entry_point.metrics_line import METRICS, STEP_PARTS, STEP_TIMES
-from entry_point.training.device_batches import Normalize, device_batches
+from entry_point.training.device_batches import device_batches
+from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.headspace import KEPT_BATCHES, Headspace, verdict
 from entry_point.training.learner import Learner
@@ -120,11 +121,11 @@ def test_headspace_compares_steps_as_they_were_with_steps_on_kept_batches(second
         ["model.name=tests.training.models.tiny_net_with_state", "optim.ema_decay=0.9"]
     )
     learner = Learner(config, CPU, num_classes=4, steps_per_epoch=9, channels=Path())
-    normalize = Normalize(config.data.mean, config.data.std)
+    prepare = DeviceTransform(config.data, 0)
     trained: list[int] = []
 
     def train(some: object) -> None:
-        for batch in device_batches(some, CPU.device, normalize, False):  # type: ignore[arg-type]
+        for batch in device_batches(some, CPU.device, prepare, False):  # type: ignore[arg-type]
             trained.append(int(batch.images.shape[0]))
             learner.loss(batch.images, batch.labels, len(trained))
             learner.update()

@@ -1,0 +1,71 @@
+"""What is done to images on the device, before the model sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from entry_point.data.config import DataConfig
+from entry_point.data.stall import mask_ycbcr, rgb_to_ycbcr
+
+
+class Normalize(nn.Module):
+    """`(N, 3, H, W)`, 0 to 255 -> float `(x / 255 - mean) / std`, channels_last.
+
+    One multiply and one add over rows of pixels: along a dimension of three channels a CPU is
+    several times slower.
+    """
+
+    scale: torch.Tensor
+    shift: torch.Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        mean_, std_ = torch.tensor(mean), torch.tensor(std)
+        self.register_buffer("scale", 1 / (255 * std_))
+        self.register_buffer("shift", -mean_ / std_)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        pixels = images.to(self.scale.dtype).permute(0, 2, 3, 1)
+        width = pixels.shape[2]
+        rows = torch.addcmul(self.shift.repeat(width), pixels.flatten(2), self.scale.repeat(width))
+        return rows.view(pixels.shape).permute(0, 3, 1, 2)
+
+
+class DeviceTransform(nn.Module):
+    """From a loader's images to the model's: what `data.transform` leaves to the device."""
+
+    def __init__(self, data: DataConfig, seed: int) -> None:
+        super().__init__()
+        self.normalize = Normalize(data.mean, data.std)
+        self._masks, self._seed = data.transform == "stall", seed
+
+    def forward(
+        self, images: torch.Tensor, indices: torch.Tensor, epoch: int | None = None
+    ) -> torch.Tensor:
+        """`indices` are the samples' numbers; without an epoch, as in validation, nothing is drawn.
+
+        Floats have been finished where they were decoded.
+        """
+        if images.is_floating_point():
+            return images
+        if self._masks and epoch is not None:
+            images = mask_ycbcr(images, self._seed, epoch, indices)
+        normalized: torch.Tensor = self.normalize(images)
+        return normalized
+
+
+class FromRgb(nn.Module):
+    """uint8 RGB `(N, 3, H, W)` to what the model is trained on."""
+
+    def __init__(self, data: DataConfig) -> None:
+        super().__init__()
+        self.normalize = Normalize(data.mean, data.std)
+        self._converts = data.transform == "stall"
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        pixels = rgb_to_ycbcr(images.to(self.normalize.scale.dtype)) if self._converts else images
+        normalized: torch.Tensor = self.normalize(pixels)
+        return normalized
