@@ -9,7 +9,7 @@ from typing import Literal
 from entry_point.config_errors import ConfigError, check_choice, check_range
 
 FORMATS = ("demo", "folder", "shards")
-ENGINES = ("pillow", "workers", "threads", "subprocess")
+ENGINES = ("pillow", "workers", "threads", "subprocess", "dali")
 TRANSFORMS = ("imagenet", "stall")
 SIZE_LIMIT = 4096
 
@@ -122,8 +122,8 @@ class PipelineConfig:
 
     engine: str = "workers"
     """pillow (Pillow in DataLoader workers), workers (the operator in DataLoader workers), threads
-    (the batch operator in threads of the training process) or subprocess (the same threads in one
-    child process)."""
+    (the batch operator in threads of the training process), subprocess (the same threads in one
+    child process) or dali (NVIDIA DALI, on the GPU where there is one)."""
     num_workers: int | None = None
     """Worker processes or threads; null means one per usable core. DataLoader engines decode in
     the training process with 0."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from entry_point.config_errors import ConfigError
 from entry_point.data.batch import Batch
 from entry_point.data.config import DataConfig, PipelineConfig
 from entry_point.data.crops import CropPlanner
@@ -15,6 +16,9 @@ from entry_point.data.folder import SPLITS, FolderSource
 from entry_point.data.sampling import EpochPlan, Plan
 from entry_point.data.source import Source
 from entry_point.data.workers import WorkerLoader
+
+if TYPE_CHECKING:
+    from entry_point.data.dali_images import DaliImages
 
 CHANNEL = "training"
 
@@ -70,7 +74,16 @@ def build_loader(
         plan = _stream_plan(source, data, train, batch_size, seed, rank, world_size)
     else:
         plan = EpochPlan(len(source), batch_size, seed, train, rank, world_size)
-    make_batch = BatchMaker(source, CropPlanner(data, train, seed), _maker(pipeline.engine, data))
+    planner = CropPlanner(data, train, seed)
+    if pipeline.engine == "dali":
+        from entry_point.data.threads import ThreadLoader
+
+        images = _dali(data, pipeline)
+        make_batch = BatchMaker(source, planner, images)
+        pin_memory = pin_memory and not images.on_gpu
+        # One thread reads while DALI's own work for the other.
+        return ThreadLoader(make_batch, plan, data, pipeline, pin_memory, threads=2)
+    make_batch = BatchMaker(source, planner, _maker(pipeline.engine, data))
     if pipeline.engine == "threads":
         from entry_point.data.threads import ThreadLoader
 
@@ -105,6 +118,24 @@ def _stream_plan(
         train=train,
         window_shards=data.window_shards,
     )
+
+
+def _dali(data: DataConfig, pipeline: PipelineConfig) -> DaliImages:
+    if data.transform != "imagenet":
+        raise ConfigError(
+            f"data.transform={data.transform}: pipeline=dali cannot make it, pipeline=threads can"
+        )
+    import custom_op
+
+    custom_op.load()
+    try:
+        from entry_point.data.dali_images import DaliImages
+    except ImportError as error:
+        raise ConfigError(
+            f"pipeline.engine=dali: NVIDIA DALI cannot be loaded ({error}); "
+            "`python3 launch/environment.py job dali` installs it"
+        ) from error
+    return DaliImages(max(1, pipeline.worker_count()))
 
 
 def _maker(engine: str, data: DataConfig) -> MakeImages:

@@ -84,11 +84,13 @@ class ThreadLoader:
         data: DataConfig,
         pipeline: PipelineConfig,
         pin_memory: bool,
+        threads: int | None = None,
     ) -> None:
         self.steps_per_epoch = plan.steps_per_epoch
         self._data, self._samples = data, plan.samples_per_epoch
         make = _pinned(make_batch) if pin_memory else make_batch
-        self._threads = BatchThreads(make, plan, pipeline.worker_count(), pipeline.prefetch)
+        threads = pipeline.worker_count() if threads is None else threads
+        self._threads = BatchThreads(make, plan, threads, pipeline.prefetch)
         self._closed = False
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:

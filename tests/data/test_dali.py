@@ -1,0 +1,102 @@
+"""The engine `dali` against `threads`; what needs DALI is skipped where it is not installed."""
+
+import logging
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from entry_point.config_errors import ConfigError
+from entry_point.data import (
+    DataConfig,
+    DataError,
+    Loader,
+    PipelineConfig,
+    build_loader,
+    open_source,
+)
+from entry_point.optimize import main as optimize
+
+MEAN_LEVELS, SHARE_WITHIN_ONE, MOST_LEVELS = 0.25, 0.985, 32
+
+
+def _loader(root: Path, engine: str, split: str = "train", **data: Any) -> Loader:
+    config = DataConfig(root=str(root), **({"image_size": 96, "resize": 112} | data))
+    source = open_source(config, split, root)
+    pipeline = PipelineConfig(engine=engine, num_workers=2)
+    return build_loader(source, config, pipeline, split=split, batch_size=10, seed=3)
+
+
+@pytest.fixture
+def _dali() -> None:
+    pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed (an optional extra)")
+
+
+@pytest.mark.usefixtures("_dali")
+@pytest.mark.parametrize("split", ["train", "val"])
+@pytest.mark.parametrize("format", ["folder", "shards"])
+def test_dali_gives_the_samples_of_threads_within_its_rounding(
+    photo_folder: Path, tmp_path: Path, split: str, format: str
+) -> None:
+    root = photo_folder
+    if format == "shards":
+        root = tmp_path / "packed"
+        assert optimize([f"source={photo_folder}", f"output={root}", "shard_mb=0.3"]) == 0
+    threads = _loader(root, "threads", split, format=format)
+    dali = _loader(root, "dali", split, format=format)
+    ours, theirs = list(threads.epoch(1)), list(dali.epoch(1))
+    assert len(ours) == len(theirs) > 0
+    for a, b in zip(ours, theirs, strict=True):
+        assert torch.equal(a.indices, b.indices) and torch.equal(a.labels, b.labels)
+        assert b.images.dtype == torch.uint8 and b.images.shape == a.images.shape
+        assert b.images.is_contiguous(memory_format=torch.channels_last)
+        levels = (a.images.int() - b.images.cpu().int()).abs()
+        assert levels.float().mean() <= MEAN_LEVELS and levels.max() <= MOST_LEVELS
+        assert (levels <= 1).float().mean() >= SHARE_WITHIN_ONE
+    rest = list(dali.epoch(1, start_step=1))
+    assert [b.indices.tolist() for b in rest] == [b.indices.tolist() for b in theirs[1:]]
+    assert all(torch.equal(a.images, b.images) for a, b in zip(theirs[1:], rest, strict=True))
+    threads.close()
+    dali.close()
+
+
+@pytest.mark.usefixtures("_dali")
+def test_dali_skips_the_images_that_threads_skip(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
+    files = sorted((root / "train").glob("*/*.jpg"))
+    files[0].write_bytes(files[0].read_bytes()[:-5000])
+    files[1].write_bytes(b"not a picture at all" * 100)
+    files[47].write_bytes(b"")
+    settings: dict[str, Any] = {"on_error": "skip", "max_bad_fraction": 0.1, "scale": [1.0, 1.0]}
+    threads, dali = (_loader(root, engine, **settings) for engine in ("threads", "dali"))
+    expected = [batch.indices.tolist() for batch in threads.epoch(0)]
+    with caplog.at_level(logging.WARNING):
+        caplog.clear()
+        assert [batch.indices.tolist() for batch in dali.epoch(0)] == expected
+    assert all(str(files[i]) in caplog.text for i in (0, 1, 47))
+    threads.close()
+    dali.close()
+    strict = _loader(root, "dali", scale=[1.0, 1.0])
+    with pytest.raises(DataError, match=r"train/.*\.jpg: ."):
+        list(strict.epoch(0))
+    strict.close()
+
+
+def test_without_dali_the_error_says_how_to_install_it(
+    photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "nvidia.dali", None)
+    monkeypatch.delitem(sys.modules, "entry_point.data.dali_images", raising=False)
+    with pytest.raises(ConfigError, match=r"pipeline.engine=dali: .*environment.py job dali"):
+        _loader(photo_folder, "dali")
+
+
+def test_dali_does_not_make_the_stall_workload(photo_folder: Path) -> None:
+    stall: dict[str, Any] = {"transform": "stall", "mean": [0.0] * 3, "std": [1.0] * 3}
+    with pytest.raises(ConfigError, match=r"data\.transform=stall: pipeline=dali"):
+        _loader(photo_folder, "dali", **stall)
