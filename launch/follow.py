@@ -9,6 +9,7 @@ from botocore import exceptions
 from rich.console import Console
 
 from entry_point.metrics_line import METRIC_REGEXES
+from launch.errors import explain
 from launch.job_logs import JobLogs
 from launch.job_summary import FINAL, summary
 
@@ -132,8 +133,12 @@ def _goes_on_after_interrupt(sagemaker: Any, name: str, console: Console) -> boo
     if answer.lower().startswith("c"):
         return True
     if answer.lower().startswith("s"):
-        sagemaker.stop_training_job(TrainingJobName=name)
-        console.print("stopping: the job has 120 s to write its checkpoint", highlight=False)
+        try:
+            sagemaker.stop_training_job(TrainingJobName=name)
+            console.print("stopping: the job has 120 s to write its checkpoint", highlight=False)
+        except exceptions.ClientError as error:
+            # It may just have ended; the watching tells.
+            console.print(explain(error), markup=False, highlight=False)
         return True
     console.print(f"{name} goes on; make sagemaker-stop ARGS={name} stops it", highlight=False)
     return False

@@ -15,14 +15,20 @@ class JobLogs:
     def __init__(self, logs: Any, job: str, group: str = TRAINING_GROUP) -> None:
         self._logs, self._job, self._group = logs, job, group
         self._tokens: dict[str, str] = {}
+        # (time, host, line): what was read before a call failed is not read again.
+        self._read: list[tuple[int, str, str]] = []
 
     def new(self) -> list[tuple[str, str]]:
-        """(host, line) of all lines since the last call; empty before the first host speaks."""
-        found: list[tuple[int, str, str]] = []
+        """(host, line) of all lines since the last call; empty before the first host speaks.
+
+        Errors of CloudWatch pass through; the next call goes on where this one failed.
+        """
         for stream in self._streams():
             host = stream.removeprefix(f"{self._job}/").split("/")[0].rsplit("-", 1)[0]
-            found += [(time, host, text) for time, text in self._events(stream)]
-        found.sort(key=lambda event: event[0])
+            for time, text in self._events(stream):
+                self._read.append((time, host, text))
+        found = sorted(self._read, key=lambda event: event[0])
+        self._read.clear()
         return [(host, text) for _, host, text in found]
 
     def _streams(self) -> Iterator[str]:

@@ -62,6 +62,10 @@ class _Handler(MotoRequestHandler):
     def log(self, type: str, message: str, *args: Any) -> None:
         """Nothing: the calls are recorded."""
 
+    def connection_dropped(self, *_: Any) -> None:
+        """Let the other end know, rather than wait for its next request."""
+        self.close_connection = True
+
 
 def refusal(code: str, message: str = "no") -> Answer:
     return 400, {"__type": code, "message": message}

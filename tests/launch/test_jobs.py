@@ -3,13 +3,13 @@
 import io
 import json
 import tarfile
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launch import sagemaker
+from tests.launch.cloudwatch import write_lines
 from tests.launch.conftest import BUCKET, REGION, ROLE, Aws
 
 pytestmark = pytest.mark.usefixtures("plain_sdk")
@@ -133,31 +133,13 @@ def test_stop_asks_the_service_once_and_leaves_ended_jobs_alone(
     assert aws.made("StopTrainingJob") == [{"TrainingJobName": "the-job"}]
 
 
-def write_logs(aws: Aws, lines: dict[str, list[tuple[int, str]]], job: str = "the-job") -> None:
-    """Lines of each host at milliseconds of their own."""
-    logs = aws.client("logs")
-    group = "/aws/sagemaker/TrainingJobs"
-    logs.create_log_group(logGroupName=group)
-    for host, events in lines.items():
-        stream = f"{job}/{host}-1700000000"
-        logs.create_log_stream(logGroupName=group, logStreamName=stream)
-        logs.put_log_events(
-            logGroupName=group,
-            logStreamName=stream,
-            logEvents=[{"timestamp": START + time, "message": text} for time, text in events],
-        )
-
-
-START = int(time.time() - 3600) * 1000
-
-
 def test_logs_of_all_hosts_come_in_the_order_of_time(
     aws: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
     aws.answers["DescribeTrainingJob"] = [(200, description())]
     assert sagemaker.main(["logs", "the-job"]) == 0
     assert capsys.readouterr().out == ""
-    write_logs(aws, {"algo-1": [(1, "one"), (3, "[three]")], "algo-2": [(2, "two\n")]})
+    write_lines(aws, {"algo-1": [(1, "one"), (3, "[three]")], "algo-2": [(2, "two\n")]})
     assert sagemaker.main(["logs", "the-job"]) == 0
     assert capsys.readouterr().out == "algo-1 one\nalgo-2 two\nalgo-1 [three]\n"
 
