@@ -30,9 +30,9 @@ class DaliImages:
     """One DALI pipeline; threads that call it read their files while it works for another."""
 
     def __init__(self, threads: int) -> None:
-        self.on_gpu = torch.cuda.is_available()
+        self._on_gpu = torch.cuda.is_available()
         self._threads = threads
-        self._device = torch.cuda.current_device() if self.on_gpu else None
+        self._device = torch.cuda.current_device() if self._on_gpu else None
         self._pipeline: Pipeline | None = None
         self._lock = threading.Lock()
 
@@ -80,7 +80,7 @@ class DaliImages:
             self._pipeline = None  # DALI calls it no longer valid
             raise
         images = from_dlpack(output.as_tensor()).clone()  # DALI uses its memory again
-        if self.on_gpu:
+        if self._on_gpu:
             torch.cuda.current_stream().synchronize()
         return images.permute(0, 3, 1, 2)
 

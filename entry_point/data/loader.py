@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from entry_point.config_errors import ConfigError
 from entry_point.data.batch import Batch
@@ -16,9 +16,6 @@ from entry_point.data.folder import SPLITS, FolderSource
 from entry_point.data.sampling import EpochPlan, Plan
 from entry_point.data.source import Source
 from entry_point.data.workers import WorkerLoader
-
-if TYPE_CHECKING:
-    from entry_point.data.dali_images import DaliImages
 
 CHANNEL = "training"
 
@@ -74,17 +71,20 @@ def build_loader(
         plan = _stream_plan(source, data, train, batch_size, seed, rank, world_size)
     else:
         plan = EpochPlan(len(source), batch_size, seed, train, rank, world_size)
-    planner = CropPlanner(data, train, seed)
-    if pipeline.engine == "dali":
-        from entry_point.data.threads import ThreadLoader
+    images = image_maker(data, pipeline)
+    make_batch = BatchMaker(source, CropPlanner(data, train, seed), images)
+    return start_loader(make_batch, plan, data, pipeline, pin_memory)
 
-        images = _dali(data, pipeline)
-        make_batch = BatchMaker(source, planner, images)
-        pin_memory = pin_memory and not images.on_gpu
-        # One thread reads while DALI's own work for the other.
-        return ThreadLoader(make_batch, plan, data, pipeline, pin_memory, threads=2)
-    make_batch = BatchMaker(source, planner, _maker(pipeline.engine, data))
-    if pipeline.engine == "threads":
+
+def start_loader(
+    make_batch: BatchMaker,
+    plan: Plan,
+    data: DataConfig,
+    pipeline: PipelineConfig,
+    pin_memory: bool = False,
+) -> Loader:
+    """The engine that has `plan`'s batches made, in threads or processes."""
+    if pipeline.engine in ("threads", "dali"):
         from entry_point.data.threads import ThreadLoader
 
         return ThreadLoader(make_batch, plan, data, pipeline, pin_memory)
@@ -120,7 +120,18 @@ def _stream_plan(
     )
 
 
-def _dali(data: DataConfig, pipeline: PipelineConfig) -> DaliImages:
+def image_maker(data: DataConfig, pipeline: PipelineConfig) -> MakeImages:
+    """The engine's way from bytes to images."""
+    if pipeline.engine == "dali":
+        return _dali(data, pipeline)
+    if data.transform_on == "cpu":
+        from entry_point.data.stall import SampleBySample
+
+        return SampleBySample(_pixel_maker(pipeline.engine, data))
+    return _pixel_maker(pipeline.engine, data)
+
+
+def _dali(data: DataConfig, pipeline: PipelineConfig) -> MakeImages:
     if data.transform != "imagenet":
         raise ConfigError(
             f"data.transform={data.transform}: pipeline=dali cannot make it, pipeline=threads can"
@@ -136,15 +147,6 @@ def _dali(data: DataConfig, pipeline: PipelineConfig) -> DaliImages:
             "`python3 launch/environment.py job dali` installs it"
         ) from error
     return DaliImages(max(1, pipeline.worker_count()))
-
-
-def _maker(engine: str, data: DataConfig) -> MakeImages:
-    """The way from bytes to images."""
-    if data.transform_on == "cpu":
-        from entry_point.data.stall import SampleBySample
-
-        return SampleBySample(_pixel_maker(engine, data))
-    return _pixel_maker(engine, data)
 
 
 def _pixel_maker(engine: str, data: DataConfig) -> MakeImages:

@@ -14,6 +14,7 @@ from entry_point.data.config import DataConfig, PipelineConfig
 from entry_point.data.damage import BatchMaker, DamageCount
 from entry_point.data.sampling import Plan
 
+_DALI_CALLERS = 2
 Request = tuple[int, NDArray[np.int64]]
 """Epoch and sample indices of one batch."""
 
@@ -84,12 +85,12 @@ class ThreadLoader:
         data: DataConfig,
         pipeline: PipelineConfig,
         pin_memory: bool,
-        threads: int | None = None,
     ) -> None:
         self.steps_per_epoch = plan.steps_per_epoch
         self._data, self._samples = data, plan.samples_per_epoch
         make = _pinned(make_batch) if pin_memory else make_batch
-        threads = pipeline.worker_count() if threads is None else threads
+        # DALI has threads of its own: one of ours reads while they work for the other.
+        threads = _DALI_CALLERS if pipeline.engine == "dali" else pipeline.worker_count()
         self._threads = BatchThreads(make, plan, threads, pipeline.prefetch)
         self._closed = False
 
@@ -118,4 +119,8 @@ class ThreadLoader:
 
 
 def _pinned(make_batch: BatchMaker) -> Callable[[int, NDArray[np.int64]], Batch]:
-    return lambda epoch, indices: make_batch(epoch, indices).pin_memory()
+    def make(epoch: int, indices: NDArray[np.int64]) -> Batch:
+        batch = make_batch(epoch, indices)
+        return batch if batch.images.is_cuda else batch.pin_memory()
+
+    return make
