@@ -19,7 +19,7 @@ def open_session(region: str | None) -> Any:
 def client(session: Any, service: str, **options: Any) -> Any:
     """A client that tries again by itself when AWS asks for fewer calls."""
     config = Config(
-        retries={"mode": "standard", "max_attempts": 6},
+        retries={"mode": "standard", "total_max_attempts": 6},
         connect_timeout=10,
         read_timeout=60,
         max_pool_connections=32,

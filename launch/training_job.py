@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from launch import checks, compose, request
+from launch import checks, compose, job_config, request
 from launch.config import LaunchConfig
 from launch.errors import LaunchError
 
@@ -83,6 +83,7 @@ def require_image(image: str, session: Any) -> None:
 def _checked_request(
     config: LaunchConfig, overrides: Sequence[str], region: str | None
 ) -> dict[str, Any]:
+    job_config.check_training(overrides)
     built = request.build(
         config, overrides, request.job_name(config.job, datetime.now(timezone.utc))
     )
