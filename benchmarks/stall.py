@@ -75,7 +75,7 @@ class Training:
         self.rounds = Rounds()
 
     def epoch(self, number: int) -> None:
-        """Train an epoch; all of it counts, for batches that were made ahead took their time too."""
+        """Train an epoch; all of it counts: what was made ahead took its time too."""
         meter, device = StallMeter(self._devices), self._devices.device
         began = _cpu_seconds()
         meter.begin_epoch()
