@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from entry_point.data.errors import DataError
+from entry_point.data.spans import Span
 
 _shared = False
 
@@ -31,6 +32,8 @@ class Batch:
     """int64 (N,), the samples' numbers in their source."""
     damage: tuple[Damage, ...] = ()
     """Images that were asked for and could not be decoded."""
+    spans: tuple[Span, ...] = ()
+    """What its making took, where that is recorded."""
 
     def pin_memory(self) -> Batch:
         return replace(

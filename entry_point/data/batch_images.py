@@ -12,6 +12,7 @@ from entry_point.data.batch import empty_images
 from entry_point.data.crops import CropPlanner
 from entry_point.data.jpeg_sizes import upright_sizes
 from entry_point.data.source import Source
+from entry_point.data.spans import span
 
 
 def batch_images(
@@ -19,21 +20,23 @@ def batch_images(
 ) -> tuple[Tensor, dict[int, str]]:
     """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
     side = planner.data.image_size
-    files = [source.read(int(index)) for index in indices]
+    with span("read"):
+        files = [source.read(int(index)) for index in indices]
     heights, widths = upright_sizes(source, files, indices)
     boxes, flips = planner.plan(epoch, indices, heights, widths)
     images = empty_images(len(files), side)
     where, flip = torch.from_numpy(boxes), torch.from_numpy(flips)
-    _, failed = decode_crop_resize_batch(
-        files,
-        where,
-        side,
-        flip=flip,
-        out=images,
-        on_error="mask",
-        num_threads=1,
-        color=planner.data.color,
-    )
+    with span("decode_crop_resize_batch"):
+        _, failed = decode_crop_resize_batch(
+            files,
+            where,
+            side,
+            flip=flip,
+            out=images,
+            on_error="mask",
+            num_threads=1,
+            color=planner.data.color,
+        )
     damage = {int(i): _reason(files[i], where[i : i + 1], side) for i in failed.nonzero().flatten()}
     return images, damage
 

@@ -30,12 +30,14 @@ from entry_point.data.config import DataConfig, PipelineConfig
 from entry_point.data.damage import BatchMaker, DamageCount
 from entry_point.data.errors import DataError
 from entry_point.data.sampling import Plan
+from entry_point.data.spans import Span
 from entry_point.data.threads import BatchThreads
 from entry_point.die_with_parent import die_with_parent
 
 _SECONDS_TO_DIE = 10.0
 _FOR_THE_TRAINER = (signal.SIGINT, signal.SIGTERM)
-Message = tuple[Tensor, NDArray[np.int64], NDArray[np.int64], tuple[Damage, ...]] | Exception | None
+Fields = tuple[Tensor, NDArray[np.int64], NDArray[np.int64], tuple[Damage, ...], tuple[Span, ...]]
+Message = Fields | Exception | None
 """The fields of a Batch, why there is none, or None after the last."""
 
 
@@ -106,8 +108,9 @@ class ChildLoader:
         labels: NDArray[np.int64],
         indices: NDArray[np.int64],
         damage: tuple[Damage, ...],
+        spans: tuple[Span, ...],
     ) -> Batch:
-        batch = Batch(images, torch.from_numpy(labels), torch.from_numpy(indices), damage)
+        batch = Batch(images, torch.from_numpy(labels), torch.from_numpy(indices), damage, spans)
         return batch.pin_memory() if self._pin_memory else batch
 
     def _death(self) -> RuntimeError | None:
@@ -169,6 +172,6 @@ def _message(outcome: Batch | Exception | None) -> Message:
         return outcome
     if isinstance(outcome, Batch):
         labels, indices = outcome.labels.numpy(), outcome.indices.numpy()
-        return outcome.images, labels, indices, outcome.damage
+        return outcome.images, labels, indices, outcome.damage, outcome.spans
     # Whatever it was, it arrives: not every exception survives a pickle.
     return RuntimeError("".join(traceback.format_exception(outcome)).rstrip())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from entry_point.data.config import DataConfig
 from entry_point.data.crops import CropPlanner
 from entry_point.data.errors import DataError
 from entry_point.data.source import Source
+from entry_point.data.spans import recording, span
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,17 @@ class BatchMaker:
     source: Source
     planner: CropPlanner
     make_images: MakeImages
+    profile: bool = False
+    """Record what the batches' making takes."""
 
     def __call__(self, epoch: int, indices: NDArray[np.int64]) -> Batch:
+        if not self.profile:
+            return self._make(epoch, indices)
+        with recording() as spans:
+            batch = self._make(epoch, indices)
+        return replace(batch, spans=tuple(spans))
+
+    def _make(self, epoch: int, indices: NDArray[np.int64]) -> Batch:
         images, reasons = self.make_images(self.source, self.planner, epoch, indices)
         if not reasons:
             return self._batch(images, indices, ())
@@ -74,7 +84,8 @@ class BatchMaker:
     def _batch(
         self, images: Tensor, indices: NDArray[np.int64], damage: tuple[Damage, ...]
     ) -> Batch:
-        return Batch(images, self.source.labels[indices], torch.from_numpy(indices), damage)
+        with span("collate"):
+            return Batch(images, self.source.labels[indices], torch.from_numpy(indices), damage)
 
 
 class DamageCount:

@@ -60,10 +60,12 @@ def build_loader(
     rank: int = 0,
     world_size: int = 1,
     pin_memory: bool = False,
+    profile: bool = False,
 ) -> Loader:
     """Random crops in random order for `train`; every sample once, centre-cropped, for `val`.
 
     The same settings and seed give the same samples with any engine and any number of workers.
+    With `profile` batches say what their making took.
     """
     train = split == "train"
     plan: Plan
@@ -72,7 +74,7 @@ def build_loader(
     else:
         plan = EpochPlan(len(source), batch_size, seed, train, rank, world_size)
     images = image_maker(data, pipeline)
-    make_batch = BatchMaker(source, CropPlanner(data, train, seed), images)
+    make_batch = BatchMaker(source, CropPlanner(data, train, seed), images, profile)
     return start_loader(make_batch, plan, data, pipeline, pin_memory)
 
 

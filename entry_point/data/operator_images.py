@@ -12,6 +12,7 @@ from entry_point.data.batch import empty_images
 from entry_point.data.crops import CropPlanner
 from entry_point.data.orientation import stored_box, upright, upright_size
 from entry_point.data.source import Source
+from entry_point.data.spans import span
 
 
 def operator_images(
@@ -20,7 +21,8 @@ def operator_images(
     """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
     side = planner.data.image_size
     damage: dict[int, str] = {}
-    files = [source.read(int(index)) for index in indices]
+    with span("read"):
+        files = [source.read(int(index)) for index in indices]
     headers = [_header(file, damage, i) for i, file in enumerate(files)]
     heights, widths = np.array([header[:2] for header in headers]).T
     boxes, flips = planner.plan(epoch, indices, heights, widths)
@@ -30,12 +32,15 @@ def operator_images(
             continue
         box = stored_box(boxes[i].tolist(), height, width, turn)
         try:
-            crop = upright(decode_and_crop_jpeg(file, *box), turn)
+            with span("decode_and_crop_jpeg"):
+                crop = decode_and_crop_jpeg(file, *box)
         except JpegError as error:
             damage[i] = str(error)
             continue
-        sample = functional.resize(crop, [side, side], antialias=True)
-        images[i] = functional.hflip(sample) if flips[i] else sample
+        with span("resize"):
+            sample = functional.resize(upright(crop, turn), [side, side], antialias=True)
+        with span("collate"):
+            images[i] = functional.hflip(sample) if flips[i] else sample
     return images, damage
 
 

@@ -14,6 +14,7 @@ from torchvision.transforms.v2 import functional
 from entry_point.data.batch import empty_images
 from entry_point.data.crops import CropPlanner
 from entry_point.data.source import Source
+from entry_point.data.spans import span
 
 _ERRORS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 """What Pillow raises for files it cannot read."""
@@ -31,21 +32,26 @@ def pillow_images(
     boxes, flips = planner.plan(epoch, indices, heights, widths)
     images = empty_images(len(photos), side)
     for i, photo in enumerate(photos):
-        sample = functional.resized_crop(
-            photo, *boxes[i].tolist(), [side, side], InterpolationMode.BILINEAR
-        )
-        if flips[i]:
-            sample = functional.hflip(sample)
-        images[i] = functional.pil_to_tensor(sample)
+        with span("resize"):
+            sample = functional.resized_crop(
+                photo, *boxes[i].tolist(), [side, side], InterpolationMode.BILINEAR
+            )
+        with span("collate"):
+            if flips[i]:
+                sample = functional.hflip(sample)
+            images[i] = functional.pil_to_tensor(sample)
     return images, damage
 
 
 def _open(source: Source, index: int, mode: str, damage: dict[int, str], place: int) -> Image.Image:
     """The whole upright image; a black pixel for one that cannot be decoded."""
     try:
-        image = Image.open(io.BytesIO(source.read(index).numpy().data))
-        image.draft(mode, None)  # a colour JPEG holds YCbCr: no need to convert it twice
-        return ImageOps.exif_transpose(image).convert(mode)
+        with span("read"):
+            file = io.BytesIO(source.read(index).numpy().data)
+        with span("decode with Pillow"):
+            image = Image.open(file)
+            image.draft(mode, None)  # a colour JPEG holds YCbCr: no need to convert it twice
+            return ImageOps.exif_transpose(image).convert(mode)
     except _ERRORS as error:
         damage[place] = str(error)
         return Image.new(mode, (1, 1))

@@ -19,6 +19,7 @@ from entry_point.data.crops import CropPlanner
 from entry_point.data.damage import MakeImages
 from entry_point.data.philox32 import WORD, philox32
 from entry_point.data.source import Source
+from entry_point.data.spans import span
 
 RGB_TO_YCBCR = (
     (0.299, 0.587, 0.114),
@@ -42,11 +43,15 @@ class SampleBySample:
     ) -> tuple[Tensor, dict[int, str]]:
         """Float32 (N, 3, image_size, image_size), 0..1; why those at some places are missing."""
         images, damage = self.make_images(source, planner, epoch, indices)
-        if not planner.train:
-            return torch.stack([stall_sample(image, None) for image in images]), damage
-        kept = kept_pixels(planner.seed, epoch, torch.from_numpy(indices), images.shape[3])
-        pairs = zip(images, kept.squeeze(3), strict=True)
-        return torch.stack([stall_sample(image, mask) for image, mask in pairs]), damage
+        masks: list[Tensor | None] = [None] * len(indices)
+        with span("mask and colour"):
+            if planner.train:
+                side = images.shape[3]
+                kept = kept_pixels(planner.seed, epoch, torch.from_numpy(indices), side)
+                masks = list(kept.squeeze(3))
+            samples = [stall_sample(*pair) for pair in zip(images, masks, strict=True)]
+        with span("collate"):
+            return torch.stack(samples), damage
 
 
 def stall_sample(image: Tensor, kept: Tensor | None) -> Tensor:
