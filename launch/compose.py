@@ -3,18 +3,19 @@
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from launch.config import HEADS, LaunchConfig
 from launch.errors import LaunchError
 
+T = TypeVar("T")
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 # Where a name of one's own is no typing error.
 _OPEN = ("job.channels.", "job.environment.", "job.tags.")
@@ -28,18 +29,15 @@ def load(arguments: Sequence[str]) -> tuple[LaunchConfig, list[str]]:
     Raises LaunchError naming the override for bad grammar, an unknown key or a wrong type.
     """
     ours, theirs = split(arguments)
-    composed = composed_config("launch", ours)
-    plain = OmegaConf.to_container(composed, resolve=True)
-    assert isinstance(plain, dict)
+    plain = _composed("launch", ours)
     _spell_out_channels(plain)
-    try:
-        typed = OmegaConf.merge(OmegaConf.structured(LaunchConfig), plain)
-        config = OmegaConf.to_object(typed)
-    except OmegaConfBaseException as error:
-        value = f"{error.full_key}: " if error.full_key else ""
-        raise LaunchError(f"{value}{_first_line(error)}") from error
-    assert isinstance(config, LaunchConfig)
-    return config, theirs
+    return _typed(plain, LaunchConfig), theirs
+
+
+def load_command(name: str, schema: type[T], arguments: Sequence[str]) -> T:
+    """`configs/<name>.yaml` with the overrides, as `schema`; raises LaunchError as `load` does."""
+    _parse(arguments)
+    return _typed(_composed(name, arguments), schema)
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -54,13 +52,27 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return ours, theirs
 
 
-def composed_config(name: str, overrides: Sequence[str]) -> Any:
-    """The Hydra config `configs/<name>.yaml` with the overrides applied."""
+def _composed(name: str, overrides: Sequence[str]) -> dict[Any, Any]:
+    """`configs/<name>.yaml` with the overrides applied, as plain Python."""
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            return compose(name, list(overrides))
+            plain = OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise LaunchError(_first_line(error)) from error
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _typed(plain: dict[Any, Any], schema: type[T]) -> T:
+    try:
+        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), plain))
+    except MissingMandatoryValue as error:
+        raise LaunchError(f"{error.full_key}: has no value; add {error.full_key}=...") from error
+    except OmegaConfBaseException as error:
+        value = f"{error.full_key}: " if error.full_key else ""
+        raise LaunchError(f"{value}{_first_line(error)}") from error
+    assert isinstance(config, schema)
+    return config
 
 
 def _opened(text: str, override: Override) -> str:

@@ -53,6 +53,8 @@ _REFUSALS: list[tuple[str, str, str]] = [
         "requested resource",
         "no such job in this region: `make sagemaker-status` lists the latest ones",
     ),
+    ("BadDigest", "", "the data was damaged on the way: run the same command again"),
+    ("403", "", "ask for permission to read the object, or use another profile with AWS_PROFILE"),
     ("AccessDenied", "", "ask for this permission, or use another profile with AWS_PROFILE"),
     ("NoSuchBucket", "", "`make setup-aws` creates the bucket"),
     ("NoSuchKey", "", "there is no such object"),

@@ -53,8 +53,9 @@ class Call:
         return parsed
 
 
-Answer = tuple[int, dict[str, Any]] | None
-"""Status and body given in moto's place; None leaves the call to moto, DROPPED to nobody."""
+Answer = tuple[int, dict[str, Any] | str] | None
+"""Status and body (JSON, or S3's XML) given in moto's place; None leaves the call to moto, DROPPED
+to nobody."""
 DROPPED: Answer = (0, {})
 
 
@@ -105,19 +106,20 @@ class Aws:
         moto = DomainDispatcherApplication(create_backend_app)
 
         def record(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-            body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            environ["wsgi.input"] = io.BytesIO(body)
+            sent = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            environ["wsgi.input"] = io.BytesIO(sent)
             target = environ.get("HTTP_X_AMZ_TARGET", "")
             name = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
             if target:
                 name = target.rsplit(".", 1)[-1]
-            self.calls.append(Call(name, body))
+            self.calls.append(Call(name, sent))
             queue = self.answers.get(name, [None])
             if answer := queue.pop(0) if len(queue) > 1 else queue[0]:
                 if answer is DROPPED:
                     raise ConnectionAbortedError
                 start_response(f"{answer[0]} -", [("Content-Type", "application/x-amz-json-1.1")])
-                return [json.dumps(answer[1]).encode()]
+                body = answer[1] if isinstance(answer[1], str) else json.dumps(answer[1])
+                return [body.encode()]
             found: Iterable[bytes] = moto(environ, start_response)
             return found
 
@@ -162,6 +164,15 @@ def aws(server: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Aws:
     # moto has no price list.
     server.refuse("GetProducts", "AccessDeniedException")
     return server
+
+
+@pytest.fixture
+def bucket(aws: Aws) -> Any:
+    """boto3's S3 client, and the bucket of the tests."""
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+    aws.calls.clear()
+    return s3
 
 
 @pytest.fixture

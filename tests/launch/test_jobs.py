@@ -154,13 +154,6 @@ def archive(**files: str) -> bytes:
     return packed.getvalue()
 
 
-@pytest.fixture
-def bucket(aws: Aws) -> Any:
-    s3 = aws.client("s3")
-    s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-    return s3
-
-
 def ended_with_results(aws: Aws, s3: Any) -> None:
     folder = "x/the-job/output"
     s3.put_object(Bucket=BUCKET, Key=f"{folder}/model.tar.gz", Body=archive(model_pt="weights"))

@@ -35,7 +35,7 @@ JOBS = {
         "job.encrypt_traffic=true",
         "job.network_isolation=true",
         "job.retries=3",
-        "data.root='it\\'s \"quoted\", \\${x} ü'",
+        "data.root='it\\'s \"quoted\", $HOME ü'",
     ],
     "warm groups": [
         *COMMON,

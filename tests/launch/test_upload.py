@@ -1,0 +1,234 @@
+"""A folder to S3: all of it, once, verified, and never over something else."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch import upload
+from tests.launch.conftest import BUCKET, DROPPED, ROOT, Aws
+
+PREFIX = f"s3://{BUCKET}/data"
+BAD_DIGEST = "<Error><Code>BadDigest</Code><Message>The CRC32 did not match</Message></Error>"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Small files, a large one, an empty one, a link, names that need care, and hidden ones."""
+    source = tmp_path / "photos"
+    (source / "train" / "a b").mkdir(parents=True)
+    (source / "train" / "a b" / "größe +&.jpg").write_bytes(b"one")
+    (source / "train" / "empty").write_bytes(b"")
+    (source / "val").mkdir()
+    (source / "val" / "large.tar").write_bytes(os.urandom(upload.PART_BYTES + 5_000_000))
+    (source / "val" / "link").symlink_to(source / "train" / "empty")
+    (source / ".DS_Store").write_bytes(b"hidden")
+    (source / ".unfinished").mkdir()
+    (source / ".unfinished" / "x").write_bytes(b"hidden")
+    return source
+
+
+NAMES = ["train/a b/größe +&.jpg", "train/empty", "val/large.tar", "val/link"]
+
+
+def run(source: Path, *more: str) -> int:
+    return upload.main([f"source='{source}'", f"s3={PREFIX}", *more])
+
+
+def sent(aws: Aws) -> list[str]:
+    """The objects that were written, each named once."""
+    calls = {call.operation for call in aws.calls}
+    return sorted(call for call in calls if call.startswith("PUT "))
+
+
+def held(s3: Any) -> dict[str, bytes]:
+    listed = s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
+    keys = [item["Key"] for item in listed]
+    return {key: s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}
+
+
+def test_all_files_arrive_with_their_checksums(
+    bucket: Any, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folder) == 0
+    assert held(bucket) == {f"data/{name}": (folder / name).read_bytes() for name in NAMES}
+    for name in NAMES:
+        found = bucket.head_object(Bucket=BUCKET, Key=f"data/{name}", ChecksumMode="ENABLED")
+        assert found["ChecksumCRC32"] == upload.crc32(folder / name)
+    out = capsys.readouterr().out
+    assert "uploaded 4 files" in out
+    assert f"job.channels.training={PREFIX}/" in out
+
+
+def test_large_file_goes_up_in_parts(aws: Aws, bucket: Any, folder: Path) -> None:
+    assert run(folder) == 0
+    parts = [c for c in aws.calls if c.operation == f"PUT /{BUCKET}/data/val/large.tar"]
+    assert len(parts) == 2
+    assert bucket.head_object(Bucket=BUCKET, Key="data/val/large.tar")["ETag"].endswith('-2"')
+
+
+@pytest.mark.usefixtures("bucket")
+def test_second_run_sends_nothing_and_third_only_what_is_new(
+    aws: Aws, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folder) == 0
+    aws.calls.clear()
+    assert run(folder) == 0
+    assert sent(aws) == []
+    assert "uploaded 0 files, 0.0 MB" in capsys.readouterr().out
+    (folder / "val" / "new").write_bytes(b"new")
+    os.utime(folder / "train" / "empty")
+    assert run(folder) == 0
+    assert sent(aws) == [f"PUT /{BUCKET}/data/val/new"]
+
+
+@pytest.mark.parametrize("content", [b"two", b"longer"])
+def test_other_content_is_never_replaced_unasked(
+    aws: Aws, bucket: Any, folder: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket.put_object(Bucket=BUCKET, Key=f"data/{NAMES[0]}", Body=content)
+    aws.calls.clear()
+    assert run(folder) == 1
+    err = capsys.readouterr().err.splitlines()[-1]
+    assert (
+        f"1 objects hold other content than the files here, the first is {PREFIX}/{NAMES[0]}" in err
+    )
+    assert "overwrite=true" in err
+    assert sent(aws) == []
+    assert run(folder, "overwrite=true") == 0
+    assert held(bucket)[f"data/{NAMES[0]}"] == b"one"
+
+
+def test_object_without_a_checksum_to_compare_counts_as_other_content(
+    bucket: Any, folder: Path
+) -> None:
+    bucket.put_object(
+        Bucket=BUCKET, Key=f"data/{NAMES[0]}", Body=b"one", ChecksumAlgorithm="SHA256"
+    )
+    assert run(folder) == 1
+
+
+def test_objects_beside_and_beyond_the_folder_are_left_alone(bucket: Any, folder: Path) -> None:
+    for key in ("data/other", "database"):
+        bucket.put_object(Bucket=BUCKET, Key=key, Body=b"theirs")
+    assert run(folder) == 0
+    assert held(bucket)["data/other"] == held(bucket)["database"] == b"theirs"
+
+
+def test_dry_run_tells_and_sends_nothing(
+    aws: Aws,
+    bucket: Any,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert run(folder) == 0
+    assert "would upload 4 files" in capsys.readouterr().out
+    assert held(bucket) == {} and sent(aws) == []
+
+
+def test_dropped_connections_are_survived(aws: Aws, bucket: Any, folder: Path) -> None:
+    aws.answers[f"PUT /{BUCKET}/data/val/large.tar"] = [DROPPED, None, DROPPED, None]
+    assert run(folder) == 0
+    assert held(bucket)["data/val/large.tar"] == (folder / "val" / "large.tar").read_bytes()
+
+
+def test_content_damaged_on_the_way_is_refused_by_s3_and_told(
+    aws: Aws, bucket: Any, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws.answers[f"PUT /{BUCKET}/data/train/empty"] = [(400, BAD_DIGEST)]
+    assert run(folder) == 1
+    assert "damaged on the way: run the same command again" in capsys.readouterr().err
+    aws.answers.clear()
+    assert run(folder) == 0
+    assert len(held(bucket)) == len(NAMES)
+
+
+def test_failed_large_file_leaves_no_parts_behind(aws: Aws, bucket: Any, folder: Path) -> None:
+    aws.answers[f"PUT /{BUCKET}/data/val/large.tar"] = [None, (400, BAD_DIGEST)]
+    assert run(folder) == 1
+    assert "Uploads" not in bucket.list_multipart_uploads(Bucket=BUCKET)
+
+
+def test_killed_upload_is_completed_by_the_next(aws: Aws, bucket: Any, tmp_path: Path) -> None:
+    source = tmp_path / "many"
+    source.mkdir()
+    for number in range(60):
+        (source / f"{number:03d}").write_bytes(os.urandom(1000))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "launch.upload", f"source={source}", f"s3={PREFIX}"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], **aws.environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while len(sent(aws)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = held(bucket)
+    aws.calls.clear()
+    assert upload.main([f"source={source}", f"s3={PREFIX}"]) == 0
+    assert held(bucket) == {f"data/{path.name}": path.read_bytes() for path in source.iterdir()}
+    assert len(sent(aws)) == 60 - len(before)
+
+
+@pytest.mark.usefixtures("bucket")
+def test_file_written_during_the_upload_is_named(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    compare = upload._compare
+
+    def write_afterwards(*arguments: Any) -> upload.Plan:
+        plan = compare(*arguments)
+        (folder / "train" / "empty").write_bytes(b"no more")
+        return plan
+
+    monkeypatch.setattr(upload, "_compare", write_afterwards)
+    assert run(folder) == 1
+    assert "train/empty was written while it was uploaded" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["source=nowhere", f"s3={PREFIX}"], "source=nowhere: there is no such folder"),
+        ([f"s3={PREFIX}"], "source: has no value"),
+        (["source=."], "s3: has no value"),
+        (["source=.", "s3=bucket/x"], "s3=bucket/x: expected s3://bucket/prefix"),
+        (["source=.", f"s3={PREFIX}", "verbose=1"], "verbose"),
+        (["source=.", f"s3={PREFIX}", "overwrite=perhaps"], "overwrite"),
+        (["source=empty", f"s3={PREFIX}"], "source=empty: holds no files"),
+        (["source=full", "s3=s3://no-such-bucket/x"], "make setup-aws"),
+        (["source=odd", f"s3={PREFIX}"], "must be UTF-8"),
+        (["source=pipe", f"s3={PREFIX}"], "pipe/fifo: is no regular file"),
+        (["source=broken", f"s3={PREFIX}"], "broken/link: cannot be read"),
+    ],
+)
+@pytest.mark.usefixtures("bucket")
+def test_what_cannot_be_uploaded_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    reason: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "full", "odd", "pipe", "broken"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "full" / "file").write_text("x")
+    Path(os.fsdecode(os.fsencode(tmp_path / "odd") + b"/\xff")).write_text("x")
+    os.mkfifo(tmp_path / "pipe" / "fifo")
+    (tmp_path / "broken" / "link").symlink_to("nothing")
+    assert upload.main(arguments) == 1
+    err = capsys.readouterr().err
+    assert reason in err and err.count("\n") == 1
