@@ -25,6 +25,7 @@ from benchmarks.op_photographs import encode, photographs, tensor
 from custom_op import add_restart_markers, decode_and_crop_jpeg
 
 SIZE, CROPS = 256, 12
+FLOOR = "a JPEG of the crop alone"
 INTERVALS = (1, 2, 5, 10, 25, 50)
 Decode = Callable[[int, tuple[int, int]], object]
 
@@ -82,7 +83,10 @@ def main() -> None:
     indexed = {k: [add_restart_markers(data, k) for data in plain] for k in INTERVALS}
     decoders = peers(files, plain)
     decoders["crop + skip as published"] = lambda i, c: crop_skip(plain[i], *c, SIZE, SIZE)
-    decoders["floor: a JPEG of the crop alone"] = lambda i, c: crop_skip(
+    # The floor is the fastest of these: where a process's memory happens to lie moves each by half.
+    decoders[f"{FLOOR}, crop + skip"] = lambda i, c: crop_skip(crops[i, c], 0, 0, SIZE, SIZE)
+    decoders[f"{FLOOR}, torchvision"] = lambda i, c: decode_jpeg(crops[i, c])
+    decoders[f"{FLOOR}, this operator"] = lambda i, c: decode_and_crop_jpeg(
         crops[i, c], 0, 0, SIZE, SIZE
     )
     decoders["ours, plain file"] = crop_of(plain)
@@ -122,7 +126,7 @@ def size_changes(plain: list[Tensor], indexed: dict[int, list[Tensor]]) -> dict[
 
 def report(times: dict[str, float], changes: dict[int, float]) -> None:
     whole, published = times["torchvision"], times["crop + skip as published"]
-    floor = times["floor: a JPEG of the crop alone"]
+    floor = min(ms for name, ms in times.items() if name.startswith(FLOOR))
     rows = [(name, ms, whole / ms, published / ms, ms / floor) for name, ms in times.items()]
     header = ("decoder", "CPU ms", "x torchvision", "x crop + skip", "times the floor")
     sizes = [

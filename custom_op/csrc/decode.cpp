@@ -38,6 +38,8 @@ bool inside(const Box& box, int64_t height, int64_t width) {
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+int at_once(int64_t rows) { return static_cast<int>(std::min<int64_t>(rows, kRowsAtOnce)); }
+
 }  // namespace
 
 void RegionDecoder::open(Bytes jpeg, int64_t max_pixels) {
@@ -159,10 +161,10 @@ bool RegionDecoder::crop_phase(const Box& box, int64_t* first_column) noexcept {
   return true;
 }
 
-int RegionDecoder::read_phase(int wanted) noexcept {
+int RegionDecoder::read_phase(JSAMPROW* rows, int wanted) noexcept {
   if (setjmp(session_.errors().jump)) return 0;
-  return static_cast<int>(jpeg_read_scanlines(&session_.cinfo(), row_pointers_.data(),
-                                              static_cast<JDIMENSION>(wanted)));
+  return static_cast<int>(
+      jpeg_read_scanlines(&session_.cinfo(), rows, static_cast<JDIMENSION>(wanted)));
 }
 
 bool RegionDecoder::last_row_phase() noexcept {
@@ -181,28 +183,62 @@ bool RegionDecoder::read(const Rows& rows, RowSink& sink) {
   scratch_.resize(stride * kRowsAtOnce);
   row_pointers_.resize(kRowsAtOnce);
   for (int i = 0; i < kRowsAtOnce; ++i) row_pointers_[i] = scratch_.data() + stride * i;
+  for (int64_t left = rows.skip; left > 0;) {
+    const int got = read_phase(row_pointers_.data(), at_once(left));
+    if (got == 0) return false;
+    left -= got;
+  }
   const auto first = static_cast<size_t>(rows.first_column) * cinfo.output_components;
   sink.begin();
-  for (int64_t done = 0, total = rows.skip + rows.count; done < total;) {
-    const int got = read_phase(static_cast<int>(std::min<int64_t>(total - done, kRowsAtOnce)));
+  uint8_t* place = converts() ? nullptr : sink.place();
+  if (place != nullptr) return read_into(place, rows, first, stride);
+  for (int64_t left = rows.count; left > 0;) {
+    const int got = read_phase(row_pointers_.data(), at_once(left));
     if (got == 0) return false;
-    for (int i = 0; i < got; ++i, ++done) {
-      if (done >= rows.skip) sink.row(convert(row_pointers_[i] + first, rows.width));
-    }
+    for (int i = 0; i < got; ++i) sink.row(convert(row_pointers_[i] + first, rows.width));
+    left -= got;
   }
   return true;
 }
 
-const uint8_t* RegionDecoder::convert(const uint8_t* row, int64_t width) {
+// Note [Rows in place]
+// A decoded row is wider than the crop: it begins up to an MCU to the left and ends to the right.
+// Written so that the crop's part of it lies in its place, its left end falls onto the row above,
+// which is kept aside meanwhile, and its right end onto the row below, which is yet to come. Only
+// rows that would stick out of `out` take the way through the scratch rows.
+bool RegionDecoder::read_into(uint8_t* out, const Rows& rows, size_t first, size_t stride) {
+  const size_t width = static_cast<size_t>(rows.width) * 3, behind = stride - first - width;
+  const auto count = static_cast<size_t>(rows.count);
+  above_.resize(first);
+  for (size_t i = 0; i < count; ++i) {
+    uint8_t* const row = out + i * width;
+    if (i * width < first || (count - 1 - i) * width < behind) {
+      if (read_phase(row_pointers_.data(), 1) == 0) return false;
+      std::copy_n(row_pointers_[0] + first, width, row);
+      continue;
+    }
+    JSAMPROW start = row - first;
+    std::copy_n(start, first, above_.data());
+    if (read_phase(&start, 1) == 0) return false;
+    std::copy_n(above_.data(), first, row - first);
+  }
+  return true;
+}
+
+bool RegionDecoder::converts() {
   const J_COLOR_SPACE space = session_.cinfo().out_color_space;
-  const bool wants_ycbcr = color_ == Color::kYcbcr && space != JCS_YCbCr;
-  if (space != JCS_CMYK && !wants_ycbcr) return row;
+  return space == JCS_CMYK || (color_ == Color::kYcbcr && space != JCS_YCbCr);
+}
+
+const uint8_t* RegionDecoder::convert(const uint8_t* row, int64_t width) {
+  if (!converts()) return row;
+  const J_COLOR_SPACE space = session_.cinfo().out_color_space;
   converted_.resize(static_cast<size_t>(width) * 3);
   if (space == JCS_CMYK) {
     cmyk_to_rgb(row, width, converted_.data());
     row = converted_.data();
   }
-  if (wants_ycbcr) rgb_to_ycbcr(row, width, converted_.data());
+  if (color_ == Color::kYcbcr) rgb_to_ycbcr(row, width, converted_.data());
   return converted_.data();
 }
 

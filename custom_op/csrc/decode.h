@@ -24,6 +24,9 @@ class RowSink {
   // Rows follow from the first one. Called again when the decoder has to start over.
   virtual void begin() = 0;
   virtual void row(const uint8_t* pixels) = 0;
+  // Where the crop's rows lie one behind the other, if the decoder may write them there itself;
+  // row() is not called then.
+  virtual uint8_t* place() { return nullptr; }
 };
 
 // Keeps its buffers and tables from image to image. For one thread at a time.
@@ -64,9 +67,11 @@ class RegionDecoder {
   void decode_in_order(const Box& box, const DecodeOptions& options, RowSink& sink);
   bool start_phase(const DecodeOptions& options) noexcept;
   bool crop_phase(const Box& box, int64_t* first_column) noexcept;
-  int read_phase(int wanted) noexcept;
+  int read_phase(JSAMPROW* rows, int wanted) noexcept;
   bool last_row_phase() noexcept;
   bool read(const Rows& rows, RowSink& sink);
+  bool read_into(uint8_t* out, const Rows& rows, size_t first, size_t stride);
+  bool converts();
   const uint8_t* convert(const uint8_t* row, int64_t width);
 
   Session session_;
@@ -76,7 +81,7 @@ class RegionDecoder {
   int64_t height_ = 0, width_ = 0, max_pixels_ = 0;
   Color color_ = Color::kRgb;
   Feed feed_;
-  std::vector<uint8_t> cropped_header_, scratch_, converted_;
+  std::vector<uint8_t> cropped_header_, scratch_, above_, converted_;
   std::vector<JSAMPROW> row_pointers_;
 };
 

@@ -26,6 +26,7 @@ class RowsInto final : public RowSink {
     std::memcpy(next_, pixels, row_bytes_);
     next_ += row_bytes_;
   }
+  uint8_t* place() override { return out_; }
 
  private:
   uint8_t* out_;
