@@ -25,6 +25,7 @@ REQUIREMENTS = {
     "job": ("torch.txt", "job.txt"),
     "dev": ("dev.txt",),
     "bench": ("bench.txt",),
+    "dali": ("dali.txt",),
     "launch": ("launch.txt",),
     "launch-v3": ("launch-v3.txt",),
 }
