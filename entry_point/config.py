@@ -123,6 +123,8 @@ class TrainerConfig:
     headspace: bool = False
     """After the first epoch, repeat its steps on batches kept in memory, and say how much faster
     training would be if input were free. The training is not changed by it."""
+    profile: bool = False
+    """Trace ten steps of the first epoch: output/data/profile/, with a table in the log."""
     overfit_one_batch: bool = False
     """Train on the first batch again and again: a loss that does not fall is a bug."""
 
@@ -137,6 +139,11 @@ class TrainerConfig:
             "keep_checkpoints",
         ):
             check_range(f"trainer.{name}", getattr(self, name), 1)
+        if self.headspace and self.profile:
+            raise ConfigError(
+                "trainer.profile=true: slows the steps that trainer.headspace=true measures; "
+                "use one at a time"
+            )
         check_range("trainer.seed", self.seed, 0, 2**31 - 1)
         for name in ("nproc_per_host", "checkpoint_every_steps"):
             if (value := getattr(self, name)) is not None:

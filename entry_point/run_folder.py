@@ -57,6 +57,10 @@ class RunFolder:
         return self.output / "data"
 
     @property
+    def profile(self) -> Path:
+        return self.output_data / "profile"
+
+    @property
     def tensorboard(self) -> Path:
         return self.output / "tensorboard"
 

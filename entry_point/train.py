@@ -36,6 +36,7 @@ from entry_point.training.interval import Interval
 from entry_point.training.learner import Learner
 from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
 from entry_point.training.metrics_log import MetricsLog
+from entry_point.training.profiling import StepProfiler
 from entry_point.training.results import write_results
 from entry_point.training.resume import load_on_all_ranks
 from entry_point.training.run_lock import run_lock
@@ -82,6 +83,7 @@ class Trainer:
         self.interval = Interval.empty(devices.device)
         self.guard, self.totals = LossGuard(), Totals()
         self.meter, self.headspace = StallMeter(devices), Headspace(config.trainer.headspace)
+        self.profiler = StepProfiler(config.trainer.profile, run.profile, devices)
         earlier = self._resume() if config.trainer.resume else []
         self.last_checkpoint = time.monotonic()
         self.startup.mark("data")
@@ -101,6 +103,7 @@ class Trainer:
             rank=self.devices.rank,
             world_size=self.devices.world_size,
             pin_memory=self.devices.device.type == "cuda",
+            profile=self.config.trainer.profile and split == "train",
         )
 
     # -- the loop
@@ -132,7 +135,8 @@ class Trainer:
         batches = self.train_loader.epoch(self.epoch, self.step)
         if trainer.overfit_one_batch:
             batches = itertools.repeat(next(batches), self.steps_per_epoch - self.step)
-        for batch in self._on_device(self.headspace.keep(batches)):
+        on_device = self._on_device(self.headspace.keep(batches))
+        for batch in self.profiler.watch(on_device, self.steps_per_epoch - self.step):
             self.startup.mark("first_batch")
             self._train_step(batch)
             self.step += 1

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from entry_point.data import Batch
+from entry_point.data.spans import Span
+from entry_point.training.named_range import named_range
 from entry_point.training.stopwatch import Stopwatch
 
 Prepare = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -31,6 +33,8 @@ class DeviceBatch:
     """Seconds the training process stood still until this batch was there."""
     copying: Stopwatch
     """Times the way to the device and the preparation there."""
+    spans: tuple[Span, ...]
+    """What making the batch took, where that is recorded."""
 
 
 def device_batches(
@@ -45,13 +49,16 @@ def device_batches(
     stream = torch.cuda.Stream(device) if device.type == "cuda" else None
     for batch, wait in _timed(batches):
         with torch.cuda.stream(stream), Stopwatch(device) as copying:
-            pixels = batch.images.to(device, non_blocking=True)
-            labels = batch.labels.to(device, non_blocking=True)
-            indices = batch.indices.to(device, non_blocking=True)
-            images = prepare(pixels, indices).contiguous(memory_format=memory_format)
+            with named_range("copy"):
+                pixels = batch.images.to(device, non_blocking=True)
+                labels = batch.labels.to(device, non_blocking=True)
+                indices = batch.indices.to(device, non_blocking=True)
+            with named_range("prepare"):
+                images = prepare(pixels, indices).contiguous(memory_format=memory_format)
         if stream is not None:
             _hand_over(stream, images, labels)
-        yield DeviceBatch(images, labels, batch.indices, len(batch.damage), wait, copying)
+        damaged = len(batch.damage)
+        yield DeviceBatch(images, labels, batch.indices, damaged, wait, copying, batch.spans)
         if stream is not None:
             stream.synchronize()  # the loader may refill the pinned batch from here on
 
@@ -68,7 +75,8 @@ def _timed(batches: Iterable[Batch]) -> Iterator[tuple[Batch, float]]:
     iterator = iter(batches)
     while True:
         start = time.perf_counter()
-        batch = next(iterator, None)
+        with named_range("data_wait"):
+            batch = next(iterator, None)
         if batch is None:
             return
         yield batch, time.perf_counter() - start

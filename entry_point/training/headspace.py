@@ -73,9 +73,12 @@ def verdict(wait: float, speedup: float | None = None) -> str:
     waits = f"{100 * wait:.0f} % of each step waits for data"
     if speedup is None:
         return f"input-bound: {waits}" if wait >= 0.05 else f"not input-bound: {waits}"
-    if speedup < 1.05:
+    if speedup < 1.1:
         return f"not input-bound: {waits}; with input for free no faster ({speedup:.2f}x)"
-    return f"input-bound: {waits}; with input for free {speedup:.1f}x faster"
+    faster = f"with input for free {speedup:.1f}x faster"
+    if wait < 0.05:
+        return f"input takes processor time from training: {waits}, yet {faster}"
+    return f"input-bound: {waits}; {faster}"
 
 
 def _seconds_per_step(epoch: Times) -> float:

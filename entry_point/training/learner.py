@@ -16,6 +16,7 @@ from torchvision.transforms import v2
 from entry_point.config import OptimConfig, TrainConfig
 from entry_point.training.devices import Devices
 from entry_point.training.model import build_model
+from entry_point.training.named_range import named_range
 from entry_point.training.optim import build_optimizer, build_schedule
 
 
@@ -77,22 +78,25 @@ class Learner:
         total = torch.zeros((), device=images.device)
         for number, (some_images, some_labels) in enumerate(pieces, 1):
             with self._synchronising(number == len(pieces)):
-                with self._devices.autocast():
-                    logits = self._forward(some_images)
-                share = len(some_images) / len(images)
-                loss = self._criterion(logits.float(), some_labels) * share
-                loss.backward()
+                with named_range("forward"):
+                    with self._devices.autocast():
+                        logits = self._forward(some_images)
+                    share = len(some_images) / len(images)
+                    loss = self._criterion(logits.float(), some_labels) * share
+                with named_range("backward"):
+                    loss.backward()
             total += loss.detach()
         return total
 
     def update(self) -> None:
         """Let the gradients change the weights."""
-        if self._optim.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self._optim.clip_norm)
-        self.optimizer.step()
-        self.schedule.step()
-        if self.ema is not None:
-            self.ema.update_parameters(self.model)
+        with named_range("optimizer"):
+            if self._optim.clip_norm is not None:
+                nn.utils.clip_grad_norm_(self.model.parameters(), self._optim.clip_norm)
+            self.optimizer.step()
+            self.schedule.step()
+            if self.ema is not None:
+                self.ema.update_parameters(self.model)
 
     def synchronise_buffers(self) -> None:
         """Give every rank the first rank's batch statistics, which are the ones kept."""

@@ -107,6 +107,12 @@ def test_the_share_of_waiting_is_of_all_the_time() -> None:
             "not input-bound: 0 % of each step waits for data; "
             "with input for free no faster (1.01x)",
         ),
+        (
+            0.01,
+            1.3,
+            "input takes processor time from training: 1 % of each step waits for data, "
+            "yet with input for free 1.3x faster",
+        ),
         (0.41, None, "input-bound: 41 % of each step waits for data"),
         (0.01, None, "not input-bound: 1 % of each step waits for data"),
     ],
@@ -163,7 +169,9 @@ def test_a_run_that_measures_its_headspace_ends_like_one_that_does_not(
     rest = [r for r in records if "headspace" not in r]
     assert timeless(rest) == timeless(read_records(tmp_path / "plain"))
     log = (tmp_path / "measured" / "log").read_text()
-    assert re.search(r"^(not )?input-bound: \d+ % of each step waits for data; with", log, re.M)
+    assert re.search(
+        r"^(not )?input.*: \d+ % of each step waits for data.* with input for", log, re.M
+    )
 
 
 def test_every_epoch_logs_the_percentiles_of_its_steps(tmp_path: Path, photo_folder: Path) -> None:

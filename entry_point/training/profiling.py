@@ -1,0 +1,109 @@
+"""`trainer.profile=true`: what some steps were spent on, as a trace and as tables."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from entry_point.data.spans import Span
+from entry_point.training import atomic
+from entry_point.training.device_batches import DeviceBatch
+from entry_point.training.devices import Devices
+from entry_point.training.trace import Trace, add_spans, within, write_trace
+
+logger = logging.getLogger(__name__)
+
+SKIPPED_STEPS, PROFILED_STEPS, TOP = 10, 10, 25
+STEP_RANGES = ("data_wait", "copy", "prepare", "forward", "backward", "optimizer")
+
+
+class StepProfiler:
+    """Profiles ten steps of this process's first epoch, on every rank."""
+
+    def __init__(self, wanted: bool, folder: Path, devices: Devices) -> None:
+        self._wanted, self._folder, self._devices = wanted, folder, devices
+
+    def watch(self, batches: Iterator[DeviceBatch], steps: int) -> Iterator[DeviceBatch]:
+        """The same batches; a step lies between one and the next. `steps` of them will come."""
+        if not self._wanted:
+            return batches
+        self._wanted = False
+        return self._watching(batches, steps)
+
+    def _watching(self, batches: Iterator[DeviceBatch], steps: int) -> Iterator[DeviceBatch]:
+        activities = [ProfilerActivity.CPU]
+        if self._devices.device.type == "cuda":
+            activities.append(ProfilerActivity.CUDA)
+        plan = schedule(
+            skip_first=min(SKIPPED_STEPS, max(0, steps - PROFILED_STEPS - 1)),
+            wait=0,
+            warmup=1,
+            active=PROFILED_STEPS,
+            repeat=1,
+        )
+        spans: list[Span] = []
+        profiles: list[tuple[Trace, str]] = []
+        try:
+            # Batches that are made in these steps come later: their spans are taken to the end.
+            with profile(
+                activities=activities,
+                schedule=plan,
+                on_trace_ready=lambda done: profiles.append((_trace(done), self._operators(done))),
+                acc_events=True,
+            ) as profiler:
+                for batch in batches:
+                    spans.extend(batch.spans)
+                    yield batch
+                    profiler.step()
+        finally:
+            for trace, operators in profiles:
+                self._write(trace, operators, spans)
+
+    def _operators(self, profiler: profile) -> str:
+        kind = "self_cpu_time_total"
+        if self._devices.device.type == "cuda":
+            kind = "self_device_time_total"
+        averages = profiler.key_averages()
+        return str(averages.table(sort_by=kind, row_limit=TOP, max_name_column_width=60))
+
+    def _write(self, trace: Trace, operators: str, spans: Sequence[Span]) -> None:
+        spans = within(trace, spans)
+        add_spans(trace, spans)
+        rank = self._devices.rank
+        name = f"rank{rank}.{time.time_ns() // 1_000_000}.pt.trace.json.gz"
+        write_trace(self._folder / name, trace)
+        ranges = range_table(trace, spans)
+        text = "\n".join([*ranges, "", f"The {TOP} most expensive operators:", operators])
+        atomic.write_text(self._folder / f"rank{rank}.txt", text)
+        for line in [*ranges, f"trace {self._folder / name}: open it in https://ui.perfetto.dev"]:
+            logger.info(line)
+
+
+def range_table(trace: Trace, spans: Sequence[Span]) -> list[str]:
+    """Milliseconds per step of each named range; those of the pipeline add up its workers'."""
+    events = [event for event in trace["traceEvents"] if event.get("cat") == "user_annotation"]
+    steps = sum(event["name"].startswith("ProfilerStep#") for event in events) or 1
+    taken = {name: [e["dur"] / 1e3 for e in events if e["name"] == name] for name in STEP_RANGES}
+    for span in spans:
+        taken.setdefault(span.name, []).append((span.end - span.start) / 1e6)
+    rows = [f"{'profile of ' + str(steps) + ' steps':26}{'calls/step':>11}{'ms/step':>10}"]
+    rows += [
+        f"{name:26}{len(times) / steps:>11.1f}{sum(times) / steps:>10.3f}"
+        for name, times in taken.items()
+        if times
+    ]
+    return rows
+
+
+def _trace(profiler: profile) -> Trace:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(file))
+        trace: Trace = json.loads(file.read_text(encoding="utf-8"))
+        return trace
