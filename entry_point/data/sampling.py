@@ -29,8 +29,11 @@ class Plan(Protocol):
         """Sample indices, int64 (batch,), of every step from `start_step` on."""
         ...
 
-    def read_ahead(self, reader: ThreadPoolExecutor) -> None:
-        """Have what the coming steps need read by `reader`; for engines of this process."""
+    def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
+        """Have what the coming steps need read by `reader`.
+
+        Into this process's memory if images are decoded `here`, else into the page cache.
+        """
         ...
 
 
@@ -83,5 +86,5 @@ class EpochPlan:
             start = first + step * stride
             yield order[start : start + self.batch_size]
 
-    def read_ahead(self, reader: ThreadPoolExecutor) -> None:
+    def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
         """Nothing to do: files and maps are read where they are used."""

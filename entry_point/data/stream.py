@@ -8,9 +8,10 @@ first, and what is in memory is never more than three windows.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from entry_point.data.philox import permutation, philox
 from entry_point.data.shards import ShardIndex, require_shard
 
 _SHARD_STREAM, _WINDOW_STREAM = 31, 32
+_CHUNK = 1 << 22
 
 Ints = NDArray[np.int64]
 
@@ -38,6 +40,7 @@ class StreamSource:
         self._folder = root / split
         self.shards_here = self._shards_here(all_here)
         self._memory: dict[int, Future[Tensor]] = {}
+        self._cached: dict[int, Future[None]] = {}
 
     def __len__(self) -> int:
         return len(self.index)
@@ -69,9 +72,18 @@ class StreamSource:
         for number in set(self._memory) - set(shards):
             self._memory.pop(number).cancel()
 
+    def cache(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
+        """Have these shards in the page cache, where other processes find them."""
+        for number in shards:
+            if number not in self._cached:
+                file = self._folder / self.index.shards[number].file
+                self._cached[number] = reader.submit(_read_through, file)
+        for number in set(self._cached) - set(shards):
+            self._cached.pop(number).cancel()
+
     def __getstate__(self) -> dict[str, Any]:
         """Another process reads for itself."""
-        return vars(self) | {"_memory": {}}
+        return vars(self) | {"_memory": {}, "_cached": {}}
 
     def _shards_here(self, all_here: bool) -> list[int]:
         """Numbers of the shards in the folder; a host with ShardedByS3Key has only some."""
@@ -130,7 +142,7 @@ class StreamPlan:
         self._source, self._share = source, share
         self._batch_size, self._seed, self._train = batch_size, seed, train
         self._window_shards = window_shards
-        self._reader: ThreadPoolExecutor | None = None
+        self._have: Callable[[Sequence[int]], None] | None = None
         by_shard = np.argsort(source.index.shard, kind="stable")
         starts = np.searchsorted(source.index.shard[by_shard], np.arange(len(source.index.shards)))
         rows = np.split(by_shard, starts[1:])
@@ -151,9 +163,9 @@ class StreamPlan:
         steps, rest = divmod(self.samples_per_epoch, self._batch_size)
         return steps if self._train else steps + bool(rest)
 
-    def read_ahead(self, reader: ThreadPoolExecutor) -> None:
-        """Have windows read as their turn comes, for engines of this process."""
-        self._reader = reader
+    def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
+        """Have windows read as their turn comes."""
+        self._have = partial(self._source.hold if here else self._source.cache, reader)
 
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[Ints]:
         """Sample indices, int64 (batch,), of every step from `start_step` on."""
@@ -162,12 +174,12 @@ class StreamPlan:
         for step in range(start_step, self.steps_per_epoch):
             batch = slice(step * self._batch_size, (step + 1) * self._batch_size)
             window = int(windows[batch][-1])
-            if self._reader is not None and window != held:
+            if self._have is not None and window != held:
                 held = window
                 # The window in use, the one before (batches in the making) and the one after.
                 around = slice(*np.searchsorted(windows, [window - 1, window + 2]))
                 shards = dict.fromkeys(self._source.index.shard[order[around]].tolist())
-                self._source.hold(self._reader, list(shards))
+                self._have(list(shards))
             yield order[batch]
 
     def _cut(self) -> tuple[int, int]:
@@ -196,6 +208,13 @@ class StreamPlan:
         """Windows are so many shards that follow one another."""
         shard = self._source.index.shard[order]
         return np.cumsum(np.diff(shard, prepend=shard[:1]) != 0) // self._window_shards
+
+
+def _read_through(file: Path) -> None:
+    buffer = bytearray(_CHUNK)
+    with file.open("rb", buffering=0) as opened:
+        while opened.readinto(buffer):
+            pass
 
 
 def _read(file: Path, start: int, length: int) -> Tensor:

@@ -45,7 +45,7 @@ class BatchThreads:
         self.stop()
         if self._reader is None:
             self._reader = ThreadPoolExecutor(1, "shard-reader")
-            self._plan.read_ahead(self._reader)
+            self._plan.read_ahead(self._reader, here=True)
         requests = ((epoch, indices) for indices in self._plan.batches(epoch, start_step))
         builder: PipelineBuilder[Request, Batch | Exception] = PipelineBuilder()
         self._pipeline = (

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
@@ -83,6 +84,8 @@ class WorkerLoader:
             worker_init_fn=partial(_belong_to_trainer, os.getpid()),
             multiprocessing_context=_context() if workers else None,
         )
+        self._reader = ThreadPoolExecutor(1, "shard-reader")
+        plan.read_ahead(self._reader, here=workers == 0)
         self._running: Iterator[Batch] = iter(())
         self._workers: list[BaseProcess] = []
         # Without it, leaving the program would wait for ever for workers that ignore SIGTERM.
@@ -125,6 +128,7 @@ class WorkerLoader:
         """End the workers: the DataLoader does when its last reference goes."""
         self._batches = None
         self._running = iter(())
+        self._reader.shutdown(cancel_futures=True)
         if not any(worker.is_alive() for worker in self._workers):
             atexit.unregister(self._kill_workers)
 

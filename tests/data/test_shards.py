@@ -1,6 +1,7 @@
 """Training from shards: the same samples with every engine and both ways of access."""
 
 import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from entry_point.data import (
     PipelineConfig,
     build_loader,
     open_source,
+    workers,
 )
 from entry_point.data.stream import Share, StreamPlan, StreamSource
 from entry_point.optimize import main as optimize
@@ -150,6 +152,38 @@ def test_streaming_holds_three_windows_of_shards_at_most(packed: Path) -> None:
         held.append(len(source._memory))
     loader.close()
     assert max(held) <= 3
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs Linux's /proc/self/io")
+def test_for_worker_processes_the_trainer_reads_whole_shards_ahead_into_the_page_cache(
+    packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "ThreadPoolExecutor", _AtOnce)
+    config = DataConfig(
+        format="shards", root=str(packed), image_size=8, resize=8, access="stream", window_shards=1
+    )
+    source = open_source(config, "train", packed)
+    assert isinstance(source, StreamSource) and len(source.shards_here) > 5
+    pipeline = PipelineConfig(engine="pillow", num_workers=1)
+    loader = build_loader(source, config, pipeline, split="train", batch_size=4, seed=0)
+    before, cached = _bytes_read(), 0
+    for _ in loader.epoch(0):
+        cached = max(cached, len(source._cached))
+    loader.close()
+    assert _bytes_read() - before >= sum(shard.bytes for shard in source.index.shards)
+    assert 0 < cached <= 3 and not source._memory
+
+
+class _AtOnce(ThreadPoolExecutor):
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*args, **kwargs))
+        return future
+
+
+def _bytes_read() -> int:
+    """By this process, not its children."""
+    return int(Path("/proc/self/io").read_text().split("rchar: ")[1].split()[0])
 
 
 def test_hosts_with_shards_of_their_own_read_only_those(packed: Path, tmp_path: Path) -> None:
