@@ -9,6 +9,7 @@ from typing import Any
 from launch import checks, compose, job_config, request
 from launch.config import LaunchConfig
 from launch.errors import LaunchError
+from launch.image_rules import ECR_IMAGE
 
 
 def dry_run(arguments: Sequence[str]) -> None:
@@ -57,7 +58,7 @@ def require_image(image: str, session: Any) -> None:
 
     from launch import aws
 
-    match = checks.ECR_IMAGE.fullmatch(image)
+    match = ECR_IMAGE.fullmatch(image)
     assert match, "checked before"
     wanted = {"imageDigest": match["digest"]} if match["digest"] else {"imageTag": match["tag"]}
     if not match["digest"] and not match["tag"]:

@@ -7,7 +7,7 @@ import pytest
 
 from entry_point.hyperparameters import CHUNK_CHARACTERS, encode
 from entry_point.metrics_line import METRIC_REGEXES
-from launch import checks, service_model
+from launch import checks, config_keys, service_model
 from launch.config import LaunchConfig
 from launch.errors import LaunchError
 from tests.launch.conftest import ACCOUNT, BUCKET, REGION
@@ -178,7 +178,7 @@ def test_every_member_that_is_configured_has_a_config_key() -> None:
     for path, spoilt in _spoilt(request):
         (problem,) = service_model.problems(spoilt, "CreateTrainingJob")
         assert problem.path == path
-        key = checks.config_key(path, config)
+        key = config_keys.config_key(path, config)
         assert key[0].islower() or path in FIXED_MEMBERS, path
 
 
