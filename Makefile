@@ -19,7 +19,8 @@ PY := .venv/bin/python
 CODE := custom_op entry_point launch benchmarks tests
 
 .PHONY: help setup local-train predict dataset check-dataset sweep image push docker-train sagemaker-train \
-	bench-op bench-train test test-launch test-container fuzz lint format clean
+	sagemaker-status sagemaker-stop sagemaker-logs sagemaker-download upload \
+	bench-op bench-train deaths test test-launch test-container fuzz lint format clean
 
 help: ## This list
 	@echo 'make TARGET [ARGS="hydra.overrides=..."]'
@@ -66,6 +67,28 @@ sagemaker-train: ## Train on SageMaker: DRY_RUN=1 prints the request and sends n
 	@$(READY) $(LAUNCH)
 	@.venv-$(LAUNCH)/bin/python -m launch.sagemaker train $(ARGS)
 
+# These take names and options of their own, no overrides.
+SAGEMAKER := @.venv-$(LAUNCH)/bin/python -m launch.sagemaker
+sagemaker-status: ## The latest jobs on SageMaker, or one: ARGS=NAME
+	@$(READY) $(LAUNCH)
+	$(SAGEMAKER) status $(ARGS)
+
+sagemaker-stop: ## Stop a job; its checkpoint is kept: ARGS=NAME
+	@$(READY) $(LAUNCH)
+	$(SAGEMAKER) stop $(ARGS)
+
+sagemaker-logs: ## What a job has printed: ARGS="NAME --follow"
+	@$(READY) $(LAUNCH)
+	$(SAGEMAKER) logs $(ARGS)
+
+sagemaker-download: ## A job's model and output into runs/NAME: ARGS="NAME --checkpoints"
+	@$(READY) $(LAUNCH)
+	$(SAGEMAKER) download $(ARGS)
+
+upload: ## Copy a folder to S3, only what changed: source=FOLDER s3=s3://BUCKET/PREFIX
+	@$(READY) $(LAUNCH)
+	@.venv-$(LAUNCH)/bin/python -m launch.upload $(ARGS)
+
 bench-op: ## The operator against its peers; tables and plots into docs/results/
 	@$(READY) job dev bench
 	@$(PY) -m benchmarks.op_crop
@@ -75,6 +98,10 @@ bench-op: ## The operator against its peers; tables and plots into docs/results/
 bench-train: ## What the training loop costs beside a bare one
 	@$(READY) job
 	@$(PY) -m benchmarks.train_overhead
+
+deaths: ## Kill a training fifty times and compare its weights with an undisturbed one's
+	@$(READY) job
+	@$(PY) -m benchmarks.train_interruptions $(ARGS)
 
 test: ## All tests that need neither Docker nor a GPU
 	@$(READY) job dev

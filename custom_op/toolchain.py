@@ -86,6 +86,7 @@ def find_toolchain() -> Toolchain:
             "-fPIC",
             "-fvisibility=hidden",
             *_native(compiler),
+            "-ffp-contract=off",  # the same floats on processors with and without FMA
             "-isystem",
             f"{Path(torch.__file__).parent}/include",
             *include,
