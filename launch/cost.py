@@ -12,13 +12,16 @@ from launch.config import Target
 _PRICES_REGION = "us-east-1"
 
 
-def estimate(target: Target, session: Any) -> str:
-    """One line: what MaxRuntime costs on demand, or why that is not known."""
+def estimate(target: Target, session: Any, component: str = "Training") -> str:
+    """One line: what MaxRuntime costs on demand, or why that is not known.
+
+    `component` is what the price list calls the use: Training or Processing.
+    """
     machines = [(group.instance_type, group.instance_count) for group in target.instance_groups]
     machines = machines or [(target.instance_type or "", target.instance_count)]
     hours = target.max_runtime_s / 3600
     try:
-        hourly = sum(_hourly_price(kind, session) * count for kind, count in machines)
+        hourly = sum(_hourly_price(kind, session, component) * count for kind, count in machines)
     except LookupError as error:
         return f"cost: the price list has no entry for {error.args[0]} in {session.region_name}"
     except (ClientError, BotoCoreError) as error:
@@ -29,7 +32,7 @@ def estimate(target: Target, session: Any) -> str:
     line = (
         f"cost: at most ${hourly * hours:,.2f} on demand for {hours:g} h (${hourly:,.2f} an hour)"
     )
-    return f"{line}; {_about_spot(target)}"
+    return f"{line}; {_about_spot(target)}" if component == "Training" else line
 
 
 def _about_spot(target: Target) -> str:
@@ -38,12 +41,12 @@ def _about_spot(target: Target) -> str:
     return "target.spot=true is billed less, AWS says up to 90 %"
 
 
-def _hourly_price(instance_type: str, session: Any) -> float:
-    """US dollars an hour of training on demand; LookupError naming the type if not listed."""
+def _hourly_price(instance_type: str, session: Any, component: str) -> float:
+    """US dollars an hour on demand; LookupError naming the type if not listed."""
     filters = {
         "regionCode": session.region_name,
         "instanceName": instance_type,
-        "component": "Training",
+        "component": component,
     }
     answer = aws.client(session, "pricing", region_name=_PRICES_REGION).get_products(
         ServiceCode="AmazonSageMaker",

@@ -48,11 +48,6 @@ _REFUSALS: list[tuple[str, str, str]] = [
         "instance type",
         "this region or account lacks that target.instance_type: choose another",
     ),
-    (
-        "ValidationException",
-        "requested resource",
-        "no such job in this region: `make sagemaker-status` lists the latest ones",
-    ),
     ("BadDigest", "", "the data was damaged on the way: run the same command again"),
     ("403", "", "ask for permission to read the object, or use another profile with AWS_PROFILE"),
     ("AccessDenied", "", "ask for this permission, or use another profile with AWS_PROFILE"),

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from entry_point.metrics_line import METRIC_REGEXES
 from launch.errors import explain
-from launch.job_logs import JobLogs
-from launch.job_summary import FINAL, summary
+from launch.job import FINAL, Job
+from launch.job_summary import summary
 
 T = TypeVar("T")
 _LIVE_METRICS = {
@@ -31,42 +31,33 @@ _LONGEST_PAUSE_S = 60.0
 
 
 def follow(
-    sagemaker: Any,
-    logs: Any,
-    name: str,
+    job: Job,
     console: Console,
     *,
     interval_s: float = 5.0,
     sleep: Callable[[float], None] = time.sleep,
-) -> bool:
-    """Show the job's lines and state until it ends; whether it completed.
+) -> str | None:
+    """Show the job's lines and state until it ends; its last state.
 
     Ctrl-C asks whether to stop the job or only the watching; in the latter case, and where there is
-    nobody to ask, the answer is True, as nothing is known to have failed.
+    nobody to ask, the answer is None: the job goes on.
     """
-    watch = _Watch(sagemaker, JobLogs(logs, name), name, console, sleep)
+    watch = _Watch(job, console, sleep)
     while True:
         try:
             description = watch.until_the_end(interval_s)
             break
         except KeyboardInterrupt:
-            if not _goes_on_after_interrupt(sagemaker, name, console):
-                return True
-    for line in summary(description):
+            if not _goes_on_after_interrupt(job, console):
+                return None
+    for line in summary(job, description):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    return bool(description["TrainingJobStatus"] == "Completed")
+    return job.state(description)
 
 
 class _Watch:
-    def __init__(
-        self,
-        sagemaker: Any,
-        lines: JobLogs,
-        name: str,
-        console: Console,
-        sleep: Callable[[float], None],
-    ) -> None:
-        self.sagemaker, self.lines, self.name = sagemaker, lines, name
+    def __init__(self, job: Job, console: Console, sleep: Callable[[float], None]) -> None:
+        self.job, self.lines = job, job.lines()
         self.console, self.sleep = console, sleep
         self.metrics: dict[str, str] = {}
         self.state = ""
@@ -74,12 +65,10 @@ class _Watch:
     def until_the_end(self, interval_s: float) -> dict[str, Any]:
         with self.console.status("asking for the job") as status:
             while True:
-                description: dict[str, Any] = self._patiently(
-                    lambda: self.sagemaker.describe_training_job(TrainingJobName=self.name)
-                )
+                description = self._patiently(self.job.describe)
                 self._show_new_lines()
                 status.update(self._live_line(description))
-                if description["TrainingJobStatus"] in FINAL:
+                if self.job.state(description) in FINAL:
                     # The last lines may reach CloudWatch after the job's end.
                     self.sleep(interval_s)
                     self._show_new_lines()
@@ -94,7 +83,8 @@ class _Watch:
                     self.metrics[metric] = match[1]
 
     def _live_line(self, description: dict[str, Any]) -> str:
-        state = f"{description['TrainingJobStatus']} · {description.get('SecondaryStatus', '')}"
+        detail = description.get("SecondaryStatus")
+        state = self.job.state(description) + (f" · {detail}" if detail else "")
         if state != self.state and not self.console.is_terminal:
             self.console.print(state, markup=False, highlight=False)
         self.state = state
@@ -122,7 +112,7 @@ class _Watch:
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
 
-def _goes_on_after_interrupt(sagemaker: Any, name: str, console: Console) -> bool:
+def _goes_on_after_interrupt(job: Job, console: Console) -> bool:
     """Ask what Ctrl-C meant; whether the watching goes on."""
     answer = ""
     if console.is_terminal:
@@ -134,11 +124,13 @@ def _goes_on_after_interrupt(sagemaker: Any, name: str, console: Console) -> boo
         return True
     if answer.lower().startswith("s"):
         try:
-            sagemaker.stop_training_job(TrainingJobName=name)
-            console.print("stopping: the job has 120 s to write its checkpoint", highlight=False)
+            job.stop()
+            console.print("stopping: the job has 120 s to end in order", highlight=False)
         except exceptions.ClientError as error:
             # It may just have ended; the watching tells.
             console.print(explain(error), markup=False, highlight=False)
         return True
-    console.print(f"{name} goes on; make sagemaker-stop ARGS={name} stops it", highlight=False)
+    console.print(
+        f"{job.name} goes on; make sagemaker-stop ARGS={job.name} stops it", highlight=False
+    )
     return False

@@ -5,14 +5,11 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-TRAINING_GROUP = "/aws/sagemaker/TrainingJobs"
-PROCESSING_GROUP = "/aws/sagemaker/ProcessingJobs"
-
 
 class JobLogs:
     """Reads each line of a job once, in the order of time on each host."""
 
-    def __init__(self, logs: Any, job: str, group: str = TRAINING_GROUP) -> None:
+    def __init__(self, logs: Any, job: str, group: str) -> None:
         self._logs, self._job, self._group = logs, job, group
         self._tokens: dict[str, str] = {}
         # (time, host, line): what was read before a call failed is not read again.

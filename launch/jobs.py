@@ -10,44 +10,50 @@ from botocore.exceptions import ClientError
 
 from launch import aws
 from launch.errors import LaunchError
-from launch.job_logs import JobLogs
-from launch.job_summary import FINAL, summary
+from launch.job import FINAL, KINDS, find
+from launch.job_summary import summary
 from launch.local import RUNS
 
 
 def latest(session: Any, count: int = 10) -> list[str]:
-    """One line for each of the latest training jobs, newest first."""
-    found = aws.client(session, "sagemaker").list_training_jobs(
-        SortBy="CreationTime", SortOrder="Descending", MaxResults=count
-    )
-    jobs = found["TrainingJobSummaries"]
-    if not jobs:
-        return [f"no training jobs in {session.region_name}"]
+    """One line for each of the latest jobs, newest first."""
+    sagemaker = aws.client(session, "sagemaker")
+    found = []
+    for kind in KINDS:
+        answer = getattr(sagemaker, f"list_{kind.lower()}_jobs")(
+            SortBy="CreationTime", SortOrder="Descending", MaxResults=count
+        )
+        found += [
+            (job["CreationTime"], kind, job[f"{kind}JobStatus"], job[f"{kind}JobName"])
+            for job in answer[f"{kind}JobSummaries"]
+        ]
+    found.sort(reverse=True)
+    if not found:
+        return [f"no jobs in {session.region_name}"]
     return [
-        f"{job['CreationTime']:%Y-%m-%d %H:%M}  {job['TrainingJobStatus']:<10}  "
-        f"{job['TrainingJobName']}"
-        for job in jobs
+        f"{created:%Y-%m-%d %H:%M}  {kind:<10}  {state:<10}  {name}"
+        for created, kind, state, name in found[:count]
     ]
 
 
 def status(session: Any, name: str) -> list[str]:
     """What there is to say about the job."""
-    return summary(_describe(session, name))
+    return summary(*find(session, name))
 
 
 def stop(session: Any, name: str) -> str:
     """Ask the job to stop: SIGTERM, and 120 s for its checkpoint."""
-    state = _describe(session, name)["TrainingJobStatus"]
-    if state in FINAL:
-        return f"{name} has ended already: {state}"
-    aws.client(session, "sagemaker").stop_training_job(TrainingJobName=name)
-    return f"{name} is stopping: it has 120 s to write its checkpoint"
+    job, description = find(session, name)
+    if job.state(description) in FINAL:
+        return f"{name} has ended already: {job.state(description)}"
+    job.stop()
+    return f"{name} is stopping: it has 120 s to end in order"
 
 
 def logs(session: Any, name: str) -> None:
     """Print the lines of all hosts so far."""
-    _describe(session, name)
-    for host, text in JobLogs(aws.client(session, "logs"), name).new():
+    job, _ = find(session, name)
+    for host, text in job.lines().new():
         sys.stdout.write(f"{host} {text}\n")
 
 
@@ -57,7 +63,9 @@ def download(session: Any, name: str, *, checkpoints: bool = False) -> Path:
     Each part is complete or absent; parts that are there already are left alone. Raises LaunchError
     if the job has produced nothing yet.
     """
-    description = _describe(session, name)
+    job, description = find(session, name)
+    if job.kind != "Training":
+        raise LaunchError(f"{name}: a {job.kind} job leaves its output in S3; see sagemaker-status")
     s3 = aws.client(session, "s3")
     folder = RUNS / name
     model = description.get("ModelArtifacts", {}).get("S3ModelArtifacts")
@@ -77,12 +85,6 @@ def download(session: Any, name: str, *, checkpoints: bool = False) -> Path:
     for path in fetched:
         sys.stdout.write(f"{path}\n")
     return folder
-
-
-def _describe(session: Any, name: str) -> dict[str, Any]:
-    sagemaker = aws.client(session, "sagemaker")
-    description: dict[str, Any] = sagemaker.describe_training_job(TrainingJobName=name)
-    return description
 
 
 def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:

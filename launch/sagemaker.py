@@ -53,12 +53,13 @@ def is_dry_run() -> bool:
 
 def _train(options: argparse.Namespace) -> int:
     from launch import training_job
+    from launch.job import Job
 
     if is_dry_run():
         training_job.dry_run(options.arguments)
         return 0
     session, name = training_job.launch(options.arguments)
-    return _follow(session, name) if options.wait else 0
+    return _follow(Job(session, name)) if options.wait else 0
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -80,10 +81,11 @@ def _stop(options: argparse.Namespace) -> int:
 
 def _logs(options: argparse.Namespace) -> int:
     from launch import jobs
+    from launch.job import find
 
     session, name = _session_and_job(options.arguments)
     if options.wait:
-        return _follow(session, name)
+        return _follow(find(session, name)[0])
     jobs.logs(session, name)
     return 0
 
@@ -96,15 +98,12 @@ def _download(options: argparse.Namespace) -> int:
     return 0
 
 
-def _follow(session: Any, name: str) -> int:
+def _follow(job: Any) -> int:
     from rich.console import Console
 
-    from launch import aws, follow
+    from launch.follow import follow
 
-    completed = follow.follow(
-        aws.client(session, "sagemaker"), aws.client(session, "logs"), name, Console()
-    )
-    return 0 if completed else 1
+    return 0 if follow(job, Console()) in ("Completed", None) else 1
 
 
 def _session_and_job(arguments: Sequence[str]) -> tuple[Any, str]:

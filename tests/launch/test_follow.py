@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from launch import aws as boto
-from launch import follow
-from launch.job_logs import JobLogs
+from launch.follow import follow
+from launch.job import Job
 from tests.launch.cloudwatch import write_lines
 from tests.launch.conftest import DROPPED, ROOT, Answer, Aws, refusal
 
@@ -40,7 +40,7 @@ class Watched:
         self.console = Console(file=self.shown, force_terminal=terminal, width=200)
         self.session = boto.open_session(None)
 
-    def run(self, *, events: dict[int, Any] | None = None) -> bool:
+    def run(self, *, events: dict[int, Any] | None = None) -> str | None:
         """Follow to the end; `events` happen in the sleeps of those numbers."""
 
         def sleep(seconds: float) -> None:
@@ -48,13 +48,7 @@ class Watched:
             if event := (events or {}).get(len(self.slept)):
                 event()
 
-        return follow.follow(
-            boto.client(self.session, "sagemaker"),
-            boto.client(self.session, "logs"),
-            "the-job",
-            self.console,
-            sleep=sleep,
-        )
+        return follow(Job(self.session, "the-job"), self.console, sleep=sleep)
 
     @property
     def lines(self) -> list[str]:
@@ -73,7 +67,7 @@ def test_lines_come_once_each_and_the_end_tells_the_result(aws: Aws) -> None:
         2: lambda: write_lines(aws, {"algo-2": [(2, "second")]}),
         3: lambda: write_lines(aws, {"algo-1": [(3, "last, after the end")]}),
     }
-    assert watched.run(events=more)
+    assert watched.run(events=more) == "Completed"
     assert [line for line in watched.lines if line.startswith("algo")] == [
         "algo-1 first [line]",
         "algo-2 second",
@@ -83,14 +77,12 @@ def test_lines_come_once_each_and_the_end_tells_the_result(aws: Aws) -> None:
     assert "trained 90 s, billed 90 s" in watched.lines
 
 
-@pytest.mark.parametrize(("status", "completed"), [("Failed", False), ("Stopped", False)])
-def test_job_that_did_not_complete_is_told_with_its_whole_reason(
-    aws: Aws, status: str, completed: bool
-) -> None:
+@pytest.mark.parametrize("status", ["Failed", "Stopped"])
+def test_job_that_did_not_complete_is_told_with_its_whole_reason(aws: Aws, status: str) -> None:
     reason = "AlgorithmError: ExecuteUserScriptError: " + "long " * 200
     aws.answers["DescribeTrainingJob"] = [state(status, FailureReason=reason)]
     watched = Watched(aws)
-    assert watched.run() is completed
+    assert watched.run() == status
     assert f"reason: {reason}" in watched.lines
 
 
@@ -106,7 +98,7 @@ def test_live_line_carries_the_latest_numbers(aws: Aws) -> None:
         },
     )
     watched = Watched(aws, terminal=True)
-    assert watched.run()
+    assert watched.run() == "Completed"
     live = "Completed · Completed · epoch 2 · loss 2.5 · 900 images/s · data wait 0.2 %"
     assert live in watched.shown.getvalue()
 
@@ -124,7 +116,7 @@ def test_throttling_and_dropped_connections_cost_no_line(aws: Aws) -> None:
     aws.answers["GetLogEvents"] = [None, None, *[throttled] * ATTEMPTS, *[DROPPED] * ATTEMPTS, None]
     aws.answers["DescribeLogStreams"] = [*[down] * (ATTEMPTS - 1), None]
     watched = Watched(aws)
-    assert watched.run()
+    assert watched.run() == "Completed"
     assert [line for line in watched.lines if line.startswith("algo")] == [
         "algo-1 one",
         "algo-2 two",
@@ -140,7 +132,7 @@ def test_refusal_that_no_patience_mends_ends_the_watch(aws: Aws) -> None:
 
 
 def test_watch_begins_before_the_first_line_and_before_the_log_group(aws: Aws) -> None:
-    lines = JobLogs(aws.client("logs"), "the-job")
+    lines = Job(boto.open_session(None), "the-job").lines()
     assert lines.new() == []
     write_lines(aws, {"algo-1": [(1, "one")]})
     write_lines(aws, {"algo-1": [(1, "of another job")]}, job="the-job-2")
@@ -221,7 +213,7 @@ def test_ctrl_c_where_nobody_can_be_asked_leaves_the_job_running(aws: Aws) -> No
 
     aws.answers["DescribeTrainingJob"] = [state()]
     watched = Watched(aws)
-    assert watched.run(events={1: interrupt})
+    assert watched.run(events={1: interrupt}) is None
     assert watched.lines[-1].startswith("the-job goes on")
     assert not aws.made("StopTrainingJob")
 
@@ -237,5 +229,5 @@ def test_stopping_a_job_that_has_just_ended_shows_its_end(
     aws.refuse("StopTrainingJob", "ValidationException", "The request was rejected")
     watched = Watched(aws, terminal=True)
     monkeypatch.setattr(watched.console, "input", lambda _: "s")
-    assert watched.run(events={1: interrupt})
+    assert watched.run(events={1: interrupt}) == "Completed"
     assert "the-job: Completed" in watched.shown.getvalue()
