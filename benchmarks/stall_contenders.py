@@ -25,7 +25,7 @@ from entry_point.data.source import Source
 from entry_point.data.stall import SampleBySample
 from entry_point.data.workers import WorkerLoader
 
-IMAGES, BATCH = 768, 32
+IMAGES, BATCH = 512, 32
 PUBLISHED = "crop + skip as published, workers"
 # As published: samples one by one on the CPU, planes of colour; ours: pixels of three channels.
 _CPU = ("data.transform_on=cpu", "trainer.channels_last=false")

@@ -182,7 +182,6 @@ def load_config(name: str, schema: type, overrides: Sequence[str]) -> DictConfig
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             composed = compose(name, list(overrides))
-        OmegaConf.resolve(composed)
         # Hydra's `+key=value` adds what the schema does not know; merging does not.
         config = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.to_container(composed))
         assert isinstance(config, DictConfig)
@@ -201,4 +200,4 @@ def load_train_config(overrides: Sequence[str]) -> tuple[TrainConfig, str]:
     composed = load_config("train", TrainConfig, overrides)
     config = OmegaConf.to_object(composed)
     assert isinstance(config, TrainConfig)
-    return config, OmegaConf.to_yaml(composed)
+    return config, OmegaConf.to_yaml(composed, resolve=True)

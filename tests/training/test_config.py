@@ -66,6 +66,11 @@ def test_a_later_override_wins_so_that_a_tuner_can_vary_a_launched_job() -> None
     assert config.optim.lr == 0.2
 
 
+def test_a_dollar_sign_can_be_escaped() -> None:
+    config, _ = load_train_config(["data=folder", r"data.root=\${x}/photos"])
+    assert config.data.root == "${x}/photos"
+
+
 def test_composing_changes_no_directory_and_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
