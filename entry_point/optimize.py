@@ -20,6 +20,7 @@ from omegaconf import OmegaConf
 from entry_point.config import load_config
 from entry_point.config_errors import ConfigError
 from entry_point.data.errors import DataError
+from entry_point.data.index import read_description
 from entry_point.data.packing.config import OptimizeConfig
 from entry_point.data.packing.merge import merge
 from entry_point.data.packing.pack import pack
@@ -35,7 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         config = OmegaConf.to_object(load_config("optimize", OptimizeConfig, arguments))
         assert isinstance(config, OptimizeConfig)
-        run(config, Path(os.environ.get("PROCESSING_ROOT", PROCESSING)), HOSTS)
+        output = run(config, Path(os.environ.get("PROCESSING_ROOT", PROCESSING)), HOSTS)
+        if HOSTS.is_file() and not config.merge:
+            share_shards(output)
         return 0
     except (ConfigError, DataError) as error:
         log.error("%s", error)
@@ -46,11 +49,14 @@ def main(arguments: Sequence[str]) -> int:
     return 1
 
 
-def run(config: OptimizeConfig, processing: Path, hosts: Path) -> None:
-    """Pack or merge as configured; paths that are not given follow the Processing contract."""
+def run(config: OptimizeConfig, processing: Path, hosts: Path) -> Path:
+    """Pack or merge as configured; paths that are not given follow the Processing contract.
+
+    Returns the folder made.
+    """
     if config.merge:
-        merge([Path(part) for part in config.merge], Path(config.output or ""))
-        return
+        merge([Path(part) for part in config.merge], output := Path(config.output or ""))
+        return output
     if hosts.is_file():
         config = replace(config, part=_host_number(hosts))
     source = Path(config.source) if config.source else processing / "input"
@@ -59,6 +65,21 @@ def run(config: OptimizeConfig, processing: Path, hosts: Path) -> None:
     )
     pack(source, output, config)
     log.info("the data set is in %s", output)
+    return output
+
+
+def share_shards(part: Path) -> None:
+    """Move a part's shards to where the whole has them: part-00/train/X.tar -> train/X.tar.
+
+    In S3 the hosts' outputs become one folder. Shards have names of their own; descriptions and
+    indexes stay apart until the desk unites them.
+    """
+    for split, content in read_description(part).splits.items():
+        folder = part.parent / split
+        folder.mkdir(exist_ok=True)
+        for shard in content.shards:
+            (part / split / shard.file).rename(folder / shard.file)
+    (part.parent / f".{part.name}.lock").unlink(missing_ok=True)
 
 
 def _host_number(file: Path) -> int:

@@ -17,3 +17,15 @@ def check_training(overrides: Sequence[str]) -> None:
         load_train_config(overrides)
     except ConfigError as error:
         raise LaunchError(str(error)) from error
+
+
+def check_packing(overrides: Sequence[str]) -> None:
+    """The same for the job that packs a data set."""
+    from entry_point.config import load_config
+    from entry_point.config_errors import ConfigError
+    from entry_point.data.packing.config import OptimizeConfig
+
+    try:
+        load_config("optimize", OptimizeConfig, overrides)
+    except ConfigError as error:
+        raise LaunchError(str(error)) from error

@@ -51,7 +51,7 @@ def build(config: LaunchConfig, overrides: Sequence[str], name: str) -> dict[str
         "RetryStrategy": {"MaximumRetryAttempts": job.retries},
         "Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
     }
-    pruned = _without_nothing(request)
+    pruned = without_nothing(request)
     assert isinstance(pruned, dict)
     return pruned
 
@@ -121,11 +121,11 @@ def _max_wait(target: Target) -> int | None:
     return target.max_wait_s
 
 
-def _without_nothing(value: Any) -> Any:
+def without_nothing(value: Any) -> Any:
     """The request without null members, and without the lists and structures left empty."""
     if isinstance(value, dict):
-        pruned = {key: _without_nothing(member) for key, member in value.items()}
+        pruned = {key: without_nothing(member) for key, member in value.items()}
         return {key: member for key, member in pruned.items() if member not in (None, {}, [])}
     if isinstance(value, list):
-        return [_without_nothing(member) for member in value]
+        return [without_nothing(member) for member in value]
     return value

@@ -1,0 +1,296 @@
+"""Packing on SageMaker: the request, the hosts' parts, and the one data set they become."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entry_point import check_dataset, container, optimize
+from launch import dataset
+from launch.follow import follow
+from tests.data.photographs import write_photo_folder
+from tests.launch.conftest import BUCKET, REGION, ROLE, Answer, Aws, refusal
+from tests.launch.jobs import IMAGE
+
+HOSTS = 2
+SOURCE, OUTPUT = f"s3://{BUCKET}/photos", f"s3://{BUCKET}/packed"
+LEAST = [f"source={SOURCE}/", f"output={OUTPUT}/", f"job.role={ROLE}"]
+OF_JOB = [*LEAST, f"target.instance_count={HOSTS}", "job.name=pack", "interval=8", "shard_mb=0.2"]
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """The request that a dry run prints."""
+    assert dataset.main(arguments) == 0
+    request = json.loads(capsys.readouterr().out)
+    assert isinstance(request, dict)
+    return request
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert dataset.main(arguments) == 1
+    return capsys.readouterr().err.splitlines()
+
+
+def test_request_gives_each_host_its_share_and_all_the_class_list(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    request = shown(capsys, *OF_JOB, f"target.image={IMAGE}", "job.network_isolation=true")
+    source, classes = (entry["S3Input"] for entry in request["ProcessingInputs"])
+    assert source["S3Uri"] == f"{SOURCE}/"
+    assert source["S3DataDistributionType"] == "ShardedByS3Key"
+    assert source["LocalPath"] == f"{optimize.PROCESSING}/input"
+    assert classes["S3Uri"] == f"{OUTPUT}/classes.txt"
+    assert classes["S3DataDistributionType"] == "FullyReplicated"
+    (output,) = request["ProcessingOutputConfig"]["Outputs"]
+    assert output["S3Output"] == {
+        "S3Uri": OUTPUT,
+        "LocalPath": f"{optimize.PROCESSING}/output",
+        "S3UploadMode": "EndOfJob",
+    }
+    assert request["AppSpecification"]["ContainerArguments"] == [
+        "optimize",
+        "interval=8",
+        "shard_mb=0.2",
+        f"classes={classes['LocalPath']}/classes.txt",
+    ]
+    assert request["ProcessingResources"]["ClusterConfig"]["InstanceCount"] == HOSTS
+    assert request["NetworkConfig"] == {"EnableNetworkIsolation": True}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "reason"),
+    [
+        (["source=photos"], "source=photos", "s3://bucket/prefix"),
+        ([f"output={SOURCE}/packed"], f"output={SOURCE}/packed", "lies within"),
+        ([f"output={SOURCE}"], f"output={SOURCE}", "lies within"),
+        (["target.spot=true"], "target.spot=true", "no spot machines"),
+        (["target.keep_alive_s=60"], "target.keep_alive_s=60", "no warm pool"),
+        (["resume_from=a"], "resume_from=a", "only training jobs"),
+        (
+            ["target.instance_groups=[{name:a,instance_type:x}]"],
+            "target.instance_groups",
+            "one kind",
+        ),
+        (["target.instance_count=101"], "target.instance_count=101", "most allowed, 100"),
+        (["target.instance_type=ml.c7i.3xlarge"], "target.instance_type", "none of"),
+        (["target.max_runtime_s=777601"], "target.max_runtime_s", "most allowed, 777600"),
+        (["target.image=pytorch"], "target.image=pytorch", "make push"),
+        (["job.name=a_b"], "job.name=a_b", "does not match"),
+        (["job.subnets=[subnet-1]"], "job.security_groups", "beside job.subnets"),
+        (["classes=mine.txt"], "classes=mine.txt", "the launcher sets"),
+        (["part=3"], "part=3", "the launcher sets"),
+        (["output_format=folder"], "output_format=folder", "writes shards"),
+        (["quality=101"], "quality=101", "at most 100"),
+        (["intervall=8"], "intervall=8", "no such key"),
+    ],
+)
+def test_wrong_value_is_refused_by_its_key(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    overrides: list[str],
+    key: str,
+    reason: str,
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    lines = told(capsys, *LEAST, f"target.image={IMAGE}", *overrides)
+    assert any(line.startswith(key) and reason in line for line in lines), lines
+
+
+def put(s3: Any, *names: str) -> None:
+    for name in names:
+        s3.put_object(Bucket=BUCKET, Key=name, Body=b"x")
+
+
+@pytest.mark.parametrize(
+    ("objects", "reason"),
+    [
+        (["other/x"], "has no class folders"),
+        (
+            ["photos/train/a/1.jpg", "photos/val/b/1.jpg"],
+            "the classes of train and val differ: a, b",
+        ),
+        (["photos/train/a/1.jpg"], "has only 1 objects to share"),
+        (
+            ["photos/train/a/1.jpg", "photos/train/a/2.jpg", "packed/dataset.json"],
+            f"output={OUTPUT}: holds objects already",
+        ),
+    ],
+)
+def test_source_or_output_that_will_not_do_is_refused_before_anything_is_written(
+    aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str], objects: list[str], reason: str
+) -> None:
+    put(bucket, *objects)
+    (line,) = told(capsys, *OF_JOB, f"target.image={aws.push_image()}")
+    assert reason in line
+    assert not aws.made("CreateProcessingJob")
+    assert len(bucket.list_objects_v2(Bucket=BUCKET)["Contents"]) == len(objects)
+
+
+def test_launch_that_the_service_refuses_can_be_repeated(
+    aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(bucket, "photos/train/a/1.jpg", "photos/train/b/1.jpg", "photos/train/.hidden/x")
+    arguments = [*OF_JOB, f"target.image={aws.push_image()}", "--no-wait"]
+    aws.refuse("CreateProcessingJob", "ResourceLimitExceeded")
+    (line,) = told(capsys, *arguments)
+    assert "Service Quotas" in line
+    aws.answers.clear()
+    assert dataset.main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "job pack created: 2 classes" in out and "--merge pack" in out
+    classes = bucket.get_object(Bucket=BUCKET, Key="packed/classes.txt")["Body"].read()
+    assert classes == b"a\nb\n"
+
+
+@pytest.fixture
+def photos(tmp_path: Path, bucket: Any) -> Path:
+    """Photographs of eight classes, here and in S3."""
+    folder = write_photo_folder(tmp_path / "photos", train=2, val=1)
+    for path in folder.rglob("*.jpg"):
+        bucket.upload_file(str(path), BUCKET, f"photos/{path.relative_to(folder).as_posix()}")
+    return folder
+
+
+def run_host(
+    number: int, request: dict[str, Any], s3: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One host of the Processing job: its share of the input, the container, its upload."""
+    names = [f"algo-{host + 1}" for host in range(HOSTS)]
+    contract = root / "resourceconfig.json"
+    root.mkdir()
+    contract.write_text(json.dumps({"current_host": names[number], "hosts": names}))
+    listed = s3.list_objects_v2(Bucket=BUCKET, Prefix="photos/")["Contents"]
+    for key in [item["Key"] for item in listed][number::HOSTS]:
+        path = root / "input" / key.removeprefix("photos/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        s3.download_file(BUCKET, key, str(path))
+    (root / "classes").mkdir()
+    s3.download_file(BUCKET, "packed/classes.txt", str(root / "classes" / "classes.txt"))
+    monkeypatch.setattr(optimize, "HOSTS", contract)
+    monkeypatch.setenv("PROCESSING_ROOT", str(root))
+    arguments = request["AppSpecification"]["ContainerArguments"]
+    assert container.main([a.replace(str(optimize.PROCESSING), str(root)) for a in arguments]) == 0
+    output = root / "output"
+    for path in (path for path in output.rglob("*") if path.is_file()):
+        s3.upload_file(str(path), BUCKET, f"packed/{path.relative_to(output).as_posix()}")
+
+
+def keys(s3: Any, prefix: str) -> set[str]:
+    listed = s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
+    return {item["Key"].removeprefix(prefix) for item in listed}
+
+
+@pytest.fixture
+def packed(
+    aws: Aws, photos: Path, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> set[str]:
+    """A packing job whose hosts are through; the names of the source's files."""
+    arguments = [*OF_JOB, f"target.image={aws.push_image()}", "--no-wait"]
+    assert dataset.main(arguments) == 0
+    (request,) = aws.made("CreateProcessingJob")
+    for number in range(HOSTS):
+        run_host(number, request, bucket, tmp_path / f"host-{number}", monkeypatch)
+    described = {**request, "ProcessingJobStatus": "Completed"}
+    aws.answers["DescribeProcessingJob"] = [(200, described)]
+    return {path.relative_to(photos).as_posix() for path in photos.rglob("*.jpg")}
+
+
+def test_two_hosts_parts_become_one_sound_data_set_and_no_shard_travels(
+    aws: Aws, bucket: Any, packed: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws.calls.clear()
+    assert dataset.main(["--merge", "pack"]) == 0
+    assert f"the data set is in {OUTPUT}" in capsys.readouterr().out
+    assert not [call for call in aws.calls if call.operation.endswith(".tar")]
+    names = keys(bucket, "packed/")
+    assert {name for name in names if not name.endswith(".tar")} == {
+        "dataset.json",
+        "report-0.json",
+        "report-1.json",
+        "train/index.parquet",
+        "val/index.parquet",
+    }
+    whole = tmp_path / "whole"
+    for name in names:
+        (whole / name).parent.mkdir(parents=True, exist_ok=True)
+        bucket.download_file(BUCKET, f"packed/{name}", str(whole / name))
+    assert check_dataset.main([f"root={whole}"]) == 0
+    description = json.loads((whole / "dataset.json").read_text())
+    samples = sum(
+        shard["samples"] for split in description["splits"].values() for shard in split["shards"]
+    )
+    assert samples == len(packed)
+    aws.calls.clear()
+    assert dataset.main(["--merge", "pack"]) == 0
+    assert keys(bucket, "packed/") == names
+
+
+@pytest.mark.usefixtures("packed")
+def test_missing_part_or_shard_is_named_and_nothing_is_removed(
+    bucket: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    everything = keys(bucket, "packed/")
+    for lost, reason in {
+        "part-01/": "has 1 parts of 2",
+        "train/shard-01": "has no bytes, part-01 says",
+        "part-00/dataset.json": "part-00 has no dataset.json",
+    }.items():
+        gone = {name for name in everything if name.startswith(lost)}
+        for name in gone:
+            source = {"Bucket": BUCKET, "Key": f"packed/{name}"}
+            bucket.copy_object(Bucket=BUCKET, Key=f"kept/{name}", CopySource=source)
+            bucket.delete_object(**source)
+        (line,) = told(capsys, "--merge", "pack")
+        assert reason in line
+        assert keys(bucket, "packed/") == everything - gone
+        for name in gone:
+            source = {"Bucket": BUCKET, "Key": f"kept/{name}"}
+            bucket.copy_object(Bucket=BUCKET, Key=f"packed/{name}", CopySource=source)
+    assert dataset.main(["--merge", "pack"]) == 0
+
+
+def ended(state: str) -> Answer:
+    return 200, {
+        "ProcessingJobName": "pack",
+        "ProcessingJobStatus": state,
+        "FailureReason": "AlgorithmError: no image could be read",
+        "ProcessingResources": {
+            "ClusterConfig": {"InstanceCount": 2, "InstanceType": "ml.c7i.large"}
+        },
+        "ProcessingOutputConfig": {"Outputs": [{"S3Output": {"S3Uri": OUTPUT}}]},
+    }
+
+
+def test_failed_job_is_told_with_its_reason_and_not_merged(
+    aws: Aws,
+    bucket: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put(bucket, "photos/train/a/1.jpg", "photos/train/b/1.jpg")
+    monkeypatch.setattr("launch.follow.follow", partial(follow, interval_s=0.0))
+    aws.answers["DescribeProcessingJob"] = [ended("Failed")]
+    assert dataset.main([*OF_JOB, f"target.image={aws.push_image()}"]) == 1
+    out = capsys.readouterr().out
+    assert "pack: Failed" in out and "no image could be read" in out
+    (line,) = told(capsys, "--merge", "pack")
+    assert line == "pack: is Failed; only a whole job is merged"
+
+
+def test_merge_without_one_job_and_of_no_job_is_one_line(
+    aws: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "name of one job" in told(capsys, "--merge")[0]
+    aws.answers["DescribeProcessingJob"] = [refusal("ValidationException", "Could not find job")]
+    assert "Could not find job" in told(capsys, "--merge", "nothing")[0]
+
+
+def test_cost_of_processing_is_asked_for_as_such(aws: Aws, bucket: Any) -> None:
+    put(bucket, "photos/train/a/1.jpg", "photos/train/b/1.jpg")
+    assert dataset.main([*OF_JOB, f"target.image={aws.push_image()}", "--no-wait"]) == 0
+    (asked,) = aws.made("GetProducts")
+    fields = {f["Field"]: f["Value"] for f in asked["Filters"]}
+    assert fields["component"] == "Processing" and fields["regionCode"] == REGION
