@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from entry_point.data.errors import DataError
+from entry_point.data.file_bytes import read_file
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class FolderSource:
         return len(self._names)
 
     def read(self, index: int) -> Tensor:
-        return torch.from_numpy(np.fromfile(self._folder / self._names[index], dtype=np.uint8))
+        return read_file(f"{self._folder}/{self._names[index]}")
 
     def key(self, index: int) -> str:
         return str(self._folder / self._names[index])

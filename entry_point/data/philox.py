@@ -13,26 +13,29 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
 
-_MULTIPLIERS = (np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157))
+_MULTIPLIERS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], dtype=np.uint64)
 _KEY_STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 _ROUNDS = 10
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
+_MULTIPLIERS_LOW, _MULTIPLIERS_HIGH = _MULTIPLIERS & _LOW, _MULTIPLIERS >> _HALF
 _WORD = 1 << 64
 
 
 def philox(key: tuple[int, int], counter: Sequence[int | Words | NDArray[np.int64]]) -> Words:
-    """Random 64-bit words for each counter: shape (4, N), for four counter words of shape (N,)."""
-    c0, c1, c2, c3 = (
-        np.ascontiguousarray(word)
-        for word in np.broadcast_arrays(*(np.atleast_1d(np.uint64(word)) for word in counter))
-    )
+    """Random 64-bit words for each counter: shape (4, ...), for four words that broadcast."""
+    words = np.broadcast_arrays(*(np.atleast_1d(np.uint64(word)) for word in counter))
+    shape = words[0].shape
+    # The words that a round multiplies, and those that it mixes into the products.
+    factors = np.stack([words[0].ravel(), words[2].ravel()])
+    others = np.stack([words[3].ravel(), words[1].ravel()])
     for i in range(_ROUNDS):
-        k0, k1 = (np.uint64((key[j] + i * _KEY_STEPS[j]) % _WORD) for j in range(2))
-        high0, low0 = _multiply(_MULTIPLIERS[0], c0)
-        high1, low1 = _multiply(_MULTIPLIERS[1], c2)
-        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
-    return np.stack([c0, c1, c2, c3])
+        round_key = np.array(
+            [[(key[j] + i * _KEY_STEPS[j]) % _WORD] for j in (1, 0)], dtype=np.uint64
+        )
+        high, low = _multiply(factors)
+        factors, others = (high ^ others ^ round_key)[::-1], low
+    return np.stack([factors[0], others[1], factors[1], others[0]]).reshape(4, *shape)
 
 
 def unit(words: Words) -> NDArray[np.float64]:
@@ -47,11 +50,10 @@ def permutation(key: tuple[int, int], count: int, stream: int) -> NDArray[np.int
     return np.argsort(words, kind="stable").astype(np.int64, copy=False)
 
 
-def _multiply(a: np.uint64, b: Words) -> tuple[Words, Words]:
-    """High and low words of the 128-bit product."""
-    a_low, a_high = a & _LOW, a >> _HALF
-    b_low, b_high = b & _LOW, b >> _HALF
-    cross, other = a_low * b_high, a_high * b_low
-    middle = ((a_low * b_low) >> _HALF) + (cross & _LOW) + (other & _LOW)
-    high = a_high * b_high + (cross >> _HALF) + (other >> _HALF) + (middle >> _HALF)
-    return high, a * b
+def _multiply(factors: Words) -> tuple[Words, Words]:
+    """High and low words of the 128-bit products with the multipliers, one for each row."""
+    low, high = factors & _LOW, factors >> _HALF
+    cross, other = _MULTIPLIERS_LOW * high, _MULTIPLIERS_HIGH * low
+    middle = ((_MULTIPLIERS_LOW * low) >> _HALF) + (cross & _LOW) + (other & _LOW)
+    upper = _MULTIPLIERS_HIGH * high + (cross >> _HALF) + (other >> _HALF) + (middle >> _HALF)
+    return upper, factors * _MULTIPLIERS

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, distributed
 
 from entry_point.data.errors import DataError
+from entry_point.data.file_bytes import read_part
 from entry_point.data.philox import permutation, philox
 from entry_point.data.shards import ShardIndex, require_shard
 
@@ -60,15 +60,15 @@ class StreamSource:
                 return whole.result()[start : start + length]
         except CancelledError:  # the epoch was left while its shards were being read
             pass
-        return _read(self._folder / self.index.shards[number].file, start, length)
+        return read_part(str(self._folder / self.index.shards[number].file), start, length)
 
     def hold(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
         """Have these shards in memory, read one after the other by `reader`, and no others."""
         for number in shards:
             if number not in self._memory:
                 shard = self.index.shards[number]
-                file = self._folder / shard.file
-                self._memory[number] = reader.submit(_read, file, 0, shard.bytes)
+                file = str(self._folder / shard.file)
+                self._memory[number] = reader.submit(read_part, file, 0, shard.bytes)
         for number in set(self._memory) - set(shards):
             self._memory.pop(number).cancel()
 
@@ -215,15 +215,3 @@ def _read_through(file: Path) -> None:
     with file.open("rb", buffering=0) as opened:
         while opened.readinto(buffer):
             pass
-
-
-def _read(file: Path, start: int, length: int) -> Tensor:
-    data = torch.empty(length, dtype=torch.uint8)
-    with file.open("rb", buffering=0) as opened:
-        view, done = memoryview(data.numpy().data), 0
-        while done < length:
-            count = os.preadv(opened.fileno(), [view[done:]], start + done)
-            if not count:
-                raise DataError(f"{file} ends too early: copy it again or pack the data set again")
-            done += count
-    return data
