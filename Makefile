@@ -19,8 +19,8 @@ PY := .venv/bin/python
 CODE := custom_op entry_point launch benchmarks tests
 
 .PHONY: help setup local-train predict dataset check-dataset sweep image push docker-train sagemaker-train \
-	sagemaker-status sagemaker-stop sagemaker-logs sagemaker-download upload \
-	bench-op bench-train deaths test test-launch test-container fuzz lint format clean
+	sagemaker-status sagemaker-stop sagemaker-logs sagemaker-download upload sagemaker-dataset \
+	bench bench-op bench-train deaths test test-launch test-container fuzz lint format clean
 
 help: ## This list
 	@echo 'make TARGET [ARGS="hydra.overrides=..."]'
@@ -88,6 +88,14 @@ sagemaker-download: ## A job's model and output into runs/NAME: ARGS="NAME --che
 upload: ## Copy a folder to S3, only what changed: source=FOLDER s3=s3://BUCKET/PREFIX
 	@$(READY) $(LAUNCH)
 	@.venv-$(LAUNCH)/bin/python -m launch.upload $(ARGS)
+
+sagemaker-dataset: ## Pack a data set on SageMaker: source=s3://... output=s3://... target.instance_count=4
+	@$(READY) job $(LAUNCH)
+	@.venv-$(LAUNCH)/bin/python -m launch.dataset $(ARGS)
+
+bench: ## Every pipeline engine on your data: data.root=PATH; tables, a page, the setting to use
+	@$(READY) job
+	@$(PY) -m benchmarks.pipelines $(ARGS)
 
 bench-op: ## The operator against its peers; tables and plots into docs/results/
 	@$(READY) job dev bench
