@@ -1,8 +1,9 @@
 """Fifty deaths: training killed again and again ends as if nothing had happened.
 
-`python -m benchmarks.train_interruptions [deaths]`: for every engine, a run is killed (SIGTERM and
-SIGKILL in turn, at random moments) and started again until it has died its share of times and
-finished; then its weights and its metrics are compared with an undisturbed run's, bit for bit.
+`python -m benchmarks.train_interruptions [deaths]`: for every engine and data source, a run is
+killed (SIGTERM and SIGKILL in turn, at random steps) and started again until it has died its share
+of times and finished; then its weights and its metrics are compared with an undisturbed run's, bit
+for bit.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import random
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from entry_point.data.config import ENGINES
 from tests.data.photographs import write_photo_folder
 from tests.training import forked
 from tests.training.job import read_records, timeless
+from tests.training.ways import ENGINES, SOURCES, pack_photos
 
 OVERRIDES = (
     "model.name=tests.training.models.tiny_net_with_state",
@@ -31,11 +33,13 @@ OVERRIDES = (
 )
 
 
-def die_often(engine: str, deaths: int, folder: Path, data: Path, draw: random.Random) -> bool:
+def die_often(
+    overrides: Sequence[str], deaths: int, folder: Path, data: Path, draw: random.Random
+) -> bool:
     """Whether the killed run ended like the undisturbed one."""
     epochs = deaths  # three steps each: enough to die in
-    overrides = [*OVERRIDES, f"pipeline.engine={engine}", f"trainer.epochs={epochs}"]
-    whole, torn = folder / engine / "whole", folder / engine / "torn"
+    overrides = [*OVERRIDES, *overrides, f"trainer.epochs={epochs}"]
+    whole, torn = folder / "whole", folder / "torn"
     if forked.run(whole, data, overrides) != 0:
         raise RuntimeError((whole / "log").read_text())
     steps = sorted(draw.sample(range(1, 3 * epochs - 1), deaths))
@@ -52,17 +56,21 @@ def die_often(engine: str, deaths: int, folder: Path, data: Path, draw: random.R
 
 
 def main(deaths: int) -> int:
-    """Print one line per engine; returns the exit code."""
+    """Print one line per way to the data; returns the exit code."""
     draw = random.Random(0)
-    share = -(-deaths // len(ENGINES))
+    ways = [(engine, source) for engine in ENGINES for source in SOURCES]
+    share = -(-deaths // len(ways))
     failed = 0
     with tempfile.TemporaryDirectory() as name:
-        data = write_photo_folder(Path(name) / "photographs")
-        for engine in ENGINES:
-            same = die_often(engine, share, Path(name), data, draw)
+        photographs = write_photo_folder(Path(name) / "photographs")
+        shards = pack_photos(photographs, Path(name) / "packed")
+        for engine, source in ways:
+            overrides = (f"pipeline.engine={engine}", *SOURCES[source])
+            data = photographs if source == "folder" else shards
+            same = die_often(overrides, share, Path(name) / f"{engine}-{source}", data, draw)
             failed += not same
             verdict = "bit-identical" if same else "DIFFERENT"
-            sys.stdout.write(f"{engine}: {share} deaths, the end is {verdict}\n")
+            sys.stdout.write(f"{engine}, {source}: {share} deaths, the end is {verdict}\n")
             sys.stdout.flush()
     return 1 if failed else 0
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from entry_point import exit_codes
-from entry_point.data.config import ENGINES
 from tests.training import forked
 from tests.training.job import read_records, timeless
+from tests.training.ways import SOURCES, WAYS
 
 OVERRIDES = (
     "model.name=tests.training.models.tiny_net_with_state",
@@ -37,20 +37,21 @@ def assert_same_end(root: Path, undisturbed: Path) -> None:
     assert timeless(read_records(root)) == timeless(read_records(undisturbed))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "source"), WAYS)
 def test_a_run_killed_at_three_random_steps_ends_bit_identical(
-    engine: str, tmp_path: Path, photo_folder: Path
+    engine: str, source: str, tmp_path: Path, photo_folder: Path, packed_photos: Path
 ) -> None:
-    overrides = [*OVERRIDES, f"pipeline.engine={engine}", "pipeline.num_workers=1"]
-    assert forked.run(tmp_path / "undisturbed", photo_folder, overrides) == 0
-    draw = random.Random(engine)
+    way = [f"pipeline.engine={engine}", "pipeline.num_workers=1", *SOURCES[source]]
+    overrides, data = [*OVERRIDES, *way], photo_folder if source == "folder" else packed_photos
+    assert forked.run(tmp_path / "undisturbed", data, overrides) == 0
+    draw = random.Random(f"{engine} {source}")
     root = tmp_path / "disturbed"
     codes = []
     for step in sorted(draw.sample(range(1, STEPS - 2), 3)):
         number = draw.choice([signal.SIGTERM, signal.SIGKILL])
-        codes.append(forked.run_until_step(root, photo_folder, overrides, step, number))
+        codes.append(forked.run_until_step(root, data, overrides, step, number))
     assert set(codes) <= {exit_codes.STOPPED, -signal.SIGKILL}, (root / "log").read_text()
-    assert forked.run(root, photo_folder, overrides) == 0
+    assert forked.run(root, data, overrides) == 0
     assert_same_end(root, tmp_path / "undisturbed")
 
 
