@@ -125,6 +125,7 @@ def _median(results: Sequence[Result]) -> Result:
         each([result.images_per_second for result in results]),
         each([result.cpu_ms_per_image for result in results]),
         statistics.median(result.megabytes for result in results),
+        statistics.median(result.idle_megabytes for result in results),
     )
 
 

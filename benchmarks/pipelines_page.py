@@ -59,7 +59,8 @@ class Page:
             f"{self.batch_size}; medians of {self.rounds} alternating rounds, each run in a "
             "process of its own. Stages add up: images made, handed over as batches, normalised "
             "by the training process, and copied to the GPU first where there is one. CPU and "
-            "memory are those of the process and its children; memory leaves out mapped files. "
+            "memory are those of the process and its children; memory leaves out mapped files, and "
+            "the pipeline's is what came on top of the process as it was before (mostly torch). "
             f"{machine()}; {versions(_PACKAGES)}."
         )
 
@@ -103,8 +104,8 @@ def plot(measured: Sequence[Measurement], file: Path) -> None:
     _by_stage(axes[0, 1], best, names)
     axes[1, 0].barh(names, [one.cpu_ms for one in best], color="tab:gray")
     axes[1, 0].set(title="CPU ms per image")
-    axes[1, 1].barh(names, [one.result.megabytes for one in best], color="tab:gray")
-    axes[1, 1].set(title="Memory in MB")
+    axes[1, 1].barh(names, [one.own_megabytes for one in best], color="tab:gray")
+    axes[1, 1].set(title="Memory of the pipeline in MB")
     for bars in (axes[0, 1], axes[1, 0], axes[1, 1]):
         bars.invert_yaxis()
     figure.tight_layout()

@@ -17,7 +17,9 @@ from entry_point.config_errors import ConfigError
 
 
 def _measured(way: str, workers: int, rate: float, cpu_ms: float = 1.0) -> Measurement:
-    return Measurement(way, workers, Result([2 * rate, rate, rate], [0.5, 0.7, cpu_ms], 400.0))
+    return Measurement(
+        way, workers, Result([2 * rate, rate, rate], [0.5, 0.7, cpu_ms], 400.0, 300.0)
+    )
 
 
 @pytest.mark.parametrize(
