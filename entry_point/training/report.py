@@ -90,10 +90,13 @@ def _stall_meter(records: Sequence[Record], totals: Totals) -> str:
     waits = [float(value) for value in column(training_records(records), "data_wait_pct")]
     if not waits:
         return ""
-    mean = sum(waits) / len(waits)
-    head = "".join(f"<th>{share} %</th>" for share in PERCENTILES)
+    # A finished run that is started again has trained no step itself.
+    share = totals.data_wait_pct if totals.training_seconds else sum(waits) / len(waits)
+    head = "".join(f"<th>{percentile} %</th>" for percentile in PERCENTILES)
     rows = "".join(
-        f"<tr><th>{part}</th>" + "".join(f"<td>{value:.2f}</td>" for value in values) + "</tr>"
+        f"<tr><th>{part.replace('_', ' ')}</th>"
+        + "".join(f"<td>{value:.2f}</td>" for value in values)
+        + "</tr>"
         for part, values in percentiles(totals.steps).items()
     )
     table = (
@@ -102,8 +105,8 @@ def _stall_meter(records: Sequence[Record], totals: Totals) -> str:
     )
     return (
         "<h2>Stall meter</h2><p>Share of training time in which the training process stood still "
-        f"because no batch was there: mean {mean:.1f} %, worst interval {max(waits):.1f} %.</p>"
-        f'<div class="meter"><i style="width:{min(100.0, mean):.2f}%"></i></div>'
+        f"because no batch was there: {share:.1f} %, in the worst interval {max(waits):.1f} %.</p>"
+        f'<div class="meter"><i style="width:{min(100.0, share):.2f}%"></i></div>'
         + (f"<p><b>{html.escape(totals.verdict)}</b></p>{table}" if rows else "")
     )
 
@@ -116,7 +119,8 @@ def _confusion(confusion: torch.Tensor, classes: list[str]) -> str:
     for name, counts in zip(classes, confusion.tolist(), strict=True):
         total = max(1, sum(counts))
         cells = "".join(
-            f'<td style="background:rgba(43,108,176,{count / total:.2f})">{count or ""}</td>'
+            f'<td style="background:rgba(43,108,176,{count / total:.2f});'
+            f'color:{"white" if count > total / 2 else "inherit"}">{count or ""}</td>'
             for count in counts
         )
         rows.append(f"<tr><th>{html.escape(name)}</th>{cells}</tr>")

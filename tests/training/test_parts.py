@@ -15,6 +15,7 @@ from entry_point.config import ModelConfig, OptimConfig, load_train_config
 from entry_point.config_errors import ConfigError
 from entry_point.data import Batch, DataConfig
 from entry_point.data.batch import Damage
+from entry_point.run_folder import RunFolder
 from entry_point.training.device_batches import device_batches
 from entry_point.training.device_transform import DeviceTransform, Normalize
 from entry_point.training.devices import Devices
@@ -24,6 +25,7 @@ from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
 from entry_point.training.model import build_model
 from entry_point.training.optim import build_optimizer, rate_factor
 from entry_point.training.stop import StopRequest
+from entry_point.training.summary import Totals, summary_lines
 
 CPU = Devices(torch.device("cpu"), None)
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -235,3 +237,16 @@ def test_evaluation_counts_every_sample_and_finds_the_worst(stop: StopRequest) -
     assert result.confusion.tolist() == [[1, 0, 1], [0, 2, 0], [0, 0, 0]]
     assert (result.accuracy, result.damaged) == (0.75, 1)
     assert [(m.index, m.label, m.predicted) for m in result.worst] == [(2, 0, 2)]
+
+
+def test_paths_are_shown_relative_only_where_they_lie_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for root, shown in ((tmp_path / "runs" / "a", "runs/a"), (tmp_path.parent / "ml", None)):
+        run = RunFolder(root)
+        run.create()
+        (run.model / "model.pt").touch()
+        lines = summary_lines(Totals(), 0.5, 0.5, run)
+        (line,) = (line for line in lines if line.startswith("  model "))
+        assert line.split()[1] == f"{shown or root}/model/model.pt"
