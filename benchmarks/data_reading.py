@@ -3,22 +3,24 @@
     python -m benchmarks.data_reading [images]
 
 Photographs (crops of what scikit-image and scikit-learn ship) are indexed once and written under
-many names, as files and as shards. Each round reads whole epochs of random resized crops of 224
-pixels with every way, in alternating order; CPU seconds count, since machines are shared.
+many names, as files and as shards. Ways take turns: each time they make random resized crops of 224
+pixels from the next part of a shuffled epoch, and, beside that, only read the bytes of as many
+images. All happens in one process, on one thread.
 """
 
 from __future__ import annotations
 
-import statistics
 import sys
 import tempfile
-import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count, cycle, islice
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from benchmarks import measure
 from benchmarks.data_photographs import indexed_photographs
 from entry_point.data import DataConfig, PipelineConfig, build_loader, open_source
 from entry_point.data.index import (
@@ -32,9 +34,11 @@ from entry_point.data.index import (
 )
 from entry_point.data.packing.tar import TarWriter
 
-ROUNDS = 5
 PER_SHARD = 2000
 BATCH = 64
+STEPS = 60
+"""Batches per turn."""
+ROUNDS = 5
 
 
 def write_files(root: Path, photographs: list[tuple[bytes, int, int]], count: int) -> None:
@@ -64,47 +68,56 @@ def write_shards(root: Path, photographs: list[tuple[bytes, int, int]], count: i
     write_description(root, Description(classes, {"train": split}, "benchmark"))
 
 
-def epoch_reader(root: Path, kind: str, access: str, engine: str) -> Callable[[int], float]:
-    """A function that reads one epoch and returns images per CPU second of this process."""
+def batches(root: Path, kind: str, access: str) -> Callable[[], None]:
+    """A function that makes the next STEPS batches of endless epochs."""
     data = DataConfig(format=kind, root=str(root), access=access)
     source = open_source(data, "train", root)
-    workers = 1 if engine == "threads" else 0  # all work in this process, where it is measured
-    pipeline = PipelineConfig(engine=engine, num_workers=workers)
+    pipeline = PipelineConfig(engine="threads", num_workers=1)
     loader = build_loader(source, data, pipeline, split="train", batch_size=BATCH, seed=0)
-
-    def read(epoch: int) -> float:
-        start = time.process_time()
-        images = sum(len(batch.images) for batch in loader.epoch(epoch))
-        return images / (time.process_time() - start)
-
-    return read
+    coming = (batch for epoch in count() for batch in loader.epoch(epoch))
+    return lambda: _use(islice(coming, STEPS))
 
 
-def main(count: int) -> None:
+def bytes_only(root: Path, kind: str) -> Callable[[], None]:
+    """A function that reads as many images, in random order, and decodes none."""
+    source = open_source(DataConfig(format=kind, root=str(root)), "train", root)
+    order = cycle(np.random.default_rng(0).permutation(len(source)).tolist())
+    # The sum touches what the operator would: of a mapped file, nothing is read before that.
+    return lambda: _use(source.read(i)[::64].sum() for i in islice(order, STEPS * BATCH))
+
+
+def _use(items: Iterator[object]) -> None:
+    for _ in items:
+        pass
+
+
+def main(images: int) -> None:
     torch.set_num_threads(1)  # as in DataLoader workers; more would spin and cost CPU seconds
     with tempfile.TemporaryDirectory() as folder:
         photographs = indexed_photographs()
         files, shards = Path(folder, "files"), Path(folder, "shards")
-        write_files(files, photographs, count)
-        write_shards(shards, photographs, count)
+        write_files(files, photographs, images)
+        write_shards(shards, photographs, images)
         ways = {
-            "files, pillow": epoch_reader(files, "folder", "map", "pillow"),
-            "files, operator per image": epoch_reader(files, "folder", "map", "workers"),
-            "files, batch operator": epoch_reader(files, "folder", "map", "threads"),
-            "shards, mapped": epoch_reader(shards, "shards", "map", "threads"),
-            "shards, streamed": epoch_reader(shards, "shards", "stream", "threads"),
+            "files": batches(files, "folder", "map"),
+            "shards, mapped": batches(shards, "shards", "map"),
+            "shards, streamed": batches(shards, "shards", "stream"),
+            "files, bytes only": bytes_only(files, "folder"),
+            "shards, mapped, bytes only": bytes_only(shards, "shards"),
         }
-        rates: dict[str, list[float]] = {name: [] for name in ways}
-        for epoch in range(ROUNDS):
-            for name, read in ways.items():
-                if name != "files, pillow" or epoch == 0:  # known to be slow: once is enough
-                    rates[name].append(read(epoch))
-    base = statistics.median(rates["files, batch operator"])
+        milliseconds = measure.cpu_milliseconds(ways, works=STEPS * BATCH, rounds=ROUNDS)
     size = sum(len(data) for data, _, _ in photographs) / len(photographs) / 1000
-    sys.stdout.write(f"{count} images of {size:.0f} KB, {ROUNDS} rounds\n")
-    for name, values in rates.items():
-        rate = statistics.median(values)
-        sys.stdout.write(f"{name:28} {rate:7.0f} images per CPU second  {rate / base:5.2f}x\n")
+    title = "Reading shards and files, page cache warm"
+    method = (
+        f"{images} indexed photographs of {size:.0f} KB on average; random resized crops of 224 "
+        f"pixels by the batch operator, one thread; CPU ms per image, medians of {ROUNDS} "
+        f"alternating rounds. {measure.versions(['spdl-core'])}."
+    )
+    base = milliseconds["files"]
+    rows = [[name, value, f"{base / value:.2f}x"] for name, value in milliseconds.items()]
+    measure.bars("data-reading", title, "CPU ms per image", milliseconds, ours="shards")
+    table = measure.table(["way", "CPU ms per image", "throughput of files"], rows)
+    sys.stdout.write(measure.write("data-reading", title, method, [table]))
 
 
 if __name__ == "__main__":

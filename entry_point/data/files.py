@@ -1,0 +1,70 @@
+"""Prediction: a list of image files of any size and format, each centre-cropped once, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from entry_point.config_errors import ConfigError
+from entry_point.data.config import DataConfig, PipelineConfig
+from entry_point.data.crops import CropPlanner
+from entry_point.data.damage import BatchMaker, MakeImages
+from entry_point.data.file_bytes import read_file
+from entry_point.data.loader import Loader, start_loader
+from entry_point.data.sampling import EpochPlan
+
+
+class FileSource:
+    """Files without labels."""
+
+    sizes = None
+    classes: list[str]
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = [str(path) for path in paths]
+        self.classes = []
+        self.labels = torch.full((len(paths),), -1)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def read(self, index: int) -> Tensor:
+        try:
+            return read_file(self._paths[index])
+        except OSError:  # gone, or not ours to read: an empty file is no image either
+            return torch.empty(0, dtype=torch.uint8)
+
+    def key(self, index: int) -> str:
+        return self._paths[index]
+
+
+def build_file_loader(
+    paths: Sequence[Path], image_size: int, resize: int, pipeline: PipelineConfig, batch_size: int
+) -> Loader:
+    """Batches of the files whose shorter side becomes `resize` before a crop of `image_size`.
+
+    `Batch.indices` are places in `paths`; files that are no whole image are left out and listed in
+    `Batch.damage`. JPEGs are decoded by the operator, what it refuses and other formats by Pillow.
+    """
+    data = DataConfig(image_size=image_size, resize=resize, on_error="skip", max_bad_fraction=1.0)
+    maker = BatchMaker(FileSource(paths), CropPlanner(data, False, seed=0), _maker(pipeline))
+    plan = EpochPlan(len(paths), batch_size, seed=0, train=False)
+    return start_loader(maker, plan, data, pipeline)
+
+
+def _maker(pipeline: PipelineConfig) -> MakeImages:
+    if pipeline.engine == "dali":
+        raise ConfigError("pipeline.engine=dali: decodes JPEGs only; use pipeline.engine=threads")
+    if pipeline.engine == "pillow":
+        from entry_point.data.pillow_images import pillow_images
+
+        return pillow_images
+    import custom_op
+
+    custom_op.load()
+    from entry_point.data.any_images import any_images
+
+    return any_images
