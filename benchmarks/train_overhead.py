@@ -64,12 +64,12 @@ def overhead(data: Path) -> tuple[float, float]:
         trainer = Trainer(config, yaml, RunFolder(Path(folder)), Devices(torch.device("cpu"), None))
         pixels = torch.randint(0, 256, (BATCH, 3, SIZE, SIZE), dtype=torch.uint8)
         pixels = pixels.contiguous(memory_format=torch.channels_last)
-        labels = torch.randint(0, len(trainer.classes), (BATCH,))
+        labels = torch.randint(0, len(trainer.data.classes), (BATCH,))
         loader = _OneBatch(Batch(pixels, labels, torch.arange(BATCH)))
-        trainer.train_loader, trainer.steps_per_epoch = loader, STEPS
+        trainer.data.train_loader, trainer.progress.steps_per_epoch = loader, STEPS
 
         def real_epoch() -> None:
-            trainer.step = 0
+            trainer.progress.step = 0
             trainer._train_epoch()
 
         epochs: dict[str, Callable[[], object]] = {

@@ -19,7 +19,7 @@ import custom_op
 from entry_point import exit_codes
 from entry_point.config import TrainConfig, load_train_config
 from entry_point.config_errors import ConfigError
-from entry_point.data import Batch, DataError, Loader, Source, build_loader, open_source
+from entry_point.data import Batch, DataError
 from entry_point.die_with_parent import die_with_parent
 from entry_point.failure import failure_text, write_failure
 from entry_point.run_folder import RunFolder, RunFolderError
@@ -32,25 +32,27 @@ from entry_point.training.devices import Devices, join_devices
 from entry_point.training.evaluation import Evaluation, Stopped, evaluate
 from entry_point.training.headspace import Headspace, verdict
 from entry_point.training.identity import check_identity, identity
-from entry_point.training.interval import Interval
 from entry_point.training.learner import Learner
 from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
-from entry_point.training.metrics_log import MetricsLog
+from entry_point.training.metrics_log import MetricsLog, Record
 from entry_point.training.profiling import StepProfiler
+from entry_point.training.progress import Progress
 from entry_point.training.results import write_results
 from entry_point.training.resume import load_on_all_ranks
 from entry_point.training.run_lock import run_lock
-from entry_point.training.stall_meter import StallMeter, wait_share
+from entry_point.training.stall_meter import wait_share
 from entry_point.training.startup import Startup
+from entry_point.training.step_log import StepLog
 from entry_point.training.stop import StopRequest
 from entry_point.training.stopwatch import Stopwatch
-from entry_point.training.summary import Totals, summary_lines
+from entry_point.training.summary import summary_lines
+from entry_point.training.training_data import TrainingData
 
 logger = logging.getLogger(__name__)
 
 
 class Trainer:
-    """One rank's share of the job. It stands at (epoch, step): the next step to take."""
+    """One rank's share of the job."""
 
     def __init__(self, config: TrainConfig, yaml: str, run: RunFolder, devices: Devices) -> None:
         self.config, self.yaml, self.run, self.devices = config, yaml, run, devices
@@ -61,28 +63,19 @@ class Trainer:
             custom_op.load()
         self.startup.mark("compile")
         self.stop = StopRequest(devices.world_size)
-        self.train = open_source(config.data, "train", run.channels)
-        self.val = open_source(config.data, "val", run.channels)
-        self.classes = list(self.train.classes)
-        if self.classes != list(self.val.classes):
-            raise DataError(f"train has the classes {self.classes}, val {list(self.val.classes)}")
-        self.train_loader = self._loader(self.train, "train")
-        self.val_loader = self._loader(self.val, "val")
-        self.steps_per_epoch = self.train_loader.steps_per_epoch
+        self.data = TrainingData(config, run, devices)
+        self.progress = Progress(self.data.train_loader.steps_per_epoch)
         self.prepare = DeviceTransform(config.data, config.trainer.seed).to(devices.device)
         self.learner = Learner(
             config,
             devices,
-            num_classes=len(self.classes),
-            steps_per_epoch=self.steps_per_epoch,
+            num_classes=len(self.data.classes),
+            steps_per_epoch=self.progress.steps_per_epoch,
             channels=run.channels,
         )
-        self.epoch = self.step = 0
-        self.accuracy = self.best_accuracy = 0.0
         self.evaluation: Evaluation | None = None
-        self.interval = Interval.empty(devices.device)
-        self.guard, self.totals = LossGuard(), Totals()
-        self.meter, self.headspace = StallMeter(devices), Headspace(config.trainer.headspace)
+        self.guard, self.log = LossGuard(), StepLog(devices, config.trainer.batch_size)
+        self.headspace = Headspace(config.trainer.headspace)
         self.profiler = StepProfiler(config.trainer.profile, run.profile, devices)
         earlier = self._resume() if config.trainer.resume else []
         self.last_checkpoint = time.monotonic()
@@ -92,26 +85,12 @@ class Trainer:
             self.checkpoints = CheckpointWriter(run.checkpoints, config.trainer.keep_checkpoints)
             self.metrics = MetricsLog(run.output_data / "metrics.jsonl", run.tensorboard, earlier)
 
-    def _loader(self, source: Source, split: str) -> Loader:
-        return build_loader(
-            source,
-            self.config.data,
-            self.config.pipeline,
-            split=split,
-            batch_size=self.config.trainer.batch_size // self.devices.world_size,
-            seed=self.config.trainer.seed,
-            rank=self.devices.rank,
-            world_size=self.devices.world_size,
-            pin_memory=self.devices.device.type == "cuda",
-            profile=self.config.trainer.profile and split == "train",
-        )
-
     # -- the loop
 
     def fit(self) -> bool:
         """Train to the last epoch. False if the job was asked to stop before."""
         self._announce()
-        while self.epoch < self.config.trainer.epochs:
+        while self.progress.epoch < self.config.trainer.epochs:
             if not self._train_epoch():
                 return False
             if self._evaluation_is_due():
@@ -120,30 +99,26 @@ class Trainer:
                 except Stopped:
                     self._save_checkpoint()
                     return False
-            self.epoch, self.step = self.epoch + 1, 0
-            best = self.accuracy > self.best_accuracy
-            self.best_accuracy = max(self.accuracy, self.best_accuracy)
+            best = self.progress.end_epoch()
             self._save_checkpoint(best)
         return True
 
     def _train_epoch(self) -> bool:
         """The rest of this epoch. False if it ended early with a checkpoint, on request."""
-        trainer = self.config.trainer
-        self.bar.start(f"epoch {self.epoch + 1}/{trainer.epochs}", self.steps_per_epoch, self.step)
-        self.interval.restart()
-        self.meter.begin_epoch()
-        batches = self.train_loader.epoch(self.epoch, self.step)
+        trainer, here = self.config.trainer, self.progress
+        self.bar.start(f"epoch {here.epoch + 1}/{trainer.epochs}", here.steps_per_epoch, here.step)
+        self.log.begin_epoch()
+        batches = self.data.train_loader.epoch(here.epoch, here.step)
         if trainer.overfit_one_batch:
-            batches = itertools.repeat(next(batches), self.steps_per_epoch - self.step)
+            batches = itertools.repeat(next(batches), here.steps_left)
         on_device = self._on_device(self.headspace.keep(batches))
-        for batch in self.profiler.watch(on_device, self.steps_per_epoch - self.step):
+        for batch in self.profiler.watch(on_device, here.steps_left):
             self.startup.mark("first_batch")
             self._train_step(batch)
-            self.step += 1
             self.startup.finish("first_step")
             self.bar.advance()
-            if self.global_step % trainer.log_every_steps == 0 or self.step == self.steps_per_epoch:
-                self._log_interval()
+            if here.global_step % trainer.log_every_steps == 0 or not here.steps_left:
+                self._add_records(self.log.records(here, self.learner.lr))
             stop, checkpoint = self.stop.agreed(self._checkpoint_is_due())
             if stop or checkpoint:
                 self._save_checkpoint()
@@ -156,88 +131,66 @@ class Trainer:
         return True
 
     def _on_device(self, batches: Iterator[Batch]) -> Iterator[DeviceBatch]:
-        prepare = partial(self.prepare, epoch=self.epoch)
+        prepare = partial(self.prepare, epoch=self.progress.epoch)
         return device_batches(
             batches, self.devices.device, prepare, self.config.trainer.channels_last
         )
 
     def _train_step(self, batch: DeviceBatch) -> None:
+        here = self.progress
         with Stopwatch(self.devices.device) as computing:
-            loss = self.learner.loss(batch.images, batch.labels, self.global_step)
-            self.guard.watch(loss, self.epoch, self.step, batch.indices)
+            loss = self.learner.loss(batch.images, batch.labels, here.global_step)
+            self.guard.watch(loss, here.epoch, here.step, batch.indices)
             self.learner.update()
-        self.interval.add(loss, self.config.trainer.batch_size, batch.wait)
-        self.meter.add(batch.wait, batch.copying, computing)
+        self.log.add(loss, batch, computing)
+        here.step += 1
 
     def _measure_headspace(self) -> None:
         def train(batches: Iterator[Batch]) -> None:
             for batch in self._on_device(batches):
-                self.learner.loss(batch.images, batch.labels, self.global_step)
+                self.learner.loss(batch.images, batch.labels, self.progress.global_step)
                 self.learner.update()
 
-        self.headspace.measure(self.meter.epoch, self.learner, self.devices.device, train)
-        speedup = self.headspace.speedup
-        if self.devices.is_first and speedup is not None:
-            step = {"epoch": self.epoch, "step": self.global_step}
-            self.metrics.add({**step, "headspace": round(speedup, 3)})
-            logger.info(verdict(wait_share(self.meter.epoch), speedup))
+        epoch = self.log.meter.epoch
+        speedup = self.headspace.measure(epoch, self.learner, self.devices.device, train)
+        self._add_records([self.progress.stamp({"headspace": round(speedup, 3)})])
+        logger.info(verdict(wait_share(epoch), speedup))
 
     def _evaluate(self) -> Evaluation:
         self.learner.synchronise_buffers()
         return evaluate(
             self.learner.evaluated,
-            self.val_loader,
+            self.data.val_loader,
             self.prepare,
             self.devices,
-            classes=len(self.classes),
-            samples=len(self.val),
+            classes=len(self.data.classes),
+            samples=len(self.data.val),
             channels_last=self.config.trainer.channels_last,
             stop=self.stop,
         )
 
-    def _log_evaluation(self, result: Evaluation) -> None:
-        self.accuracy, self.evaluation = result.accuracy, result
-        if self.devices.is_first:
-            self.metrics.add(
-                {
-                    "epoch": self.epoch,
-                    "step": self.global_step,
-                    "val_loss": round(result.loss, 6),
-                    "val_accuracy": round(result.accuracy, 6),
-                }
-            )
-            if result.damaged:
-                logger.warning("%d damaged validation images left out", result.damaged)
-
-    @property
-    def global_step(self) -> int:
-        """Optimizer steps taken since the start of the run."""
-        return self.epoch * self.steps_per_epoch + self.step
-
     def _evaluation_is_due(self) -> bool:
-        number, trainer = self.epoch + 1, self.config.trainer
+        number, trainer = self.progress.epoch + 1, self.config.trainer
         return number % trainer.evaluate_every_epochs == 0 or number == trainer.epochs
 
-    def _log_interval(self) -> None:
-        record = self.interval.record(self.devices)
-        record = {"epoch": self.epoch, "step": self.global_step, **record, "lr": self.learner.lr}
-        self.totals.add(self.interval)
-        self.interval.reset()
-        self.meter.settle()
-        records = [record]
-        if self.step == self.steps_per_epoch:
-            step = {"epoch": self.epoch, "step": self.global_step}
-            records.append({**step, **self.meter.record()})
+    def _log_evaluation(self, result: Evaluation) -> None:
+        self.progress.accuracy, self.evaluation = result.accuracy, result
+        values = {"val_loss": round(result.loss, 6), "val_accuracy": round(result.accuracy, 6)}
+        self._add_records([self.progress.stamp(values)])
+        if result.damaged and self.devices.is_first:
+            logger.warning("%d damaged validation images left out", result.damaged)
+
+    def _add_records(self, records: Sequence[Record]) -> None:
         if self.devices.is_first:
-            for each in records:
-                self.metrics.add(each)
+            for record in records:
+                self.metrics.add(record)
 
     # -- checkpoints
 
     def _checkpoint_is_due(self) -> bool:
         trainer = self.config.trainer
         steps, minutes = trainer.checkpoint_every_steps, trainer.checkpoint_every_minutes
-        if steps is not None and self.global_step % steps == 0:
+        if steps is not None and self.progress.global_step % steps == 0:
             return True
         waited = time.monotonic() - self.last_checkpoint
         return self.devices.is_first and minutes is not None and waited > 60 * minutes
@@ -245,48 +198,42 @@ class Trainer:
     def _save_checkpoint(self, best: bool = False) -> None:
         """A collective call; the first rank writes."""
         self.guard.flush()
-        loss_sum = self.interval.total_loss(self.devices)
+        interval = self.log.interval
+        loss_sum = interval.total_loss(self.devices)
         if self.devices.is_first:
             state = {
-                "identity": identity(self.config, self.train),
-                "epoch": self.epoch,
-                "step": self.step,
-                "accuracy": self.accuracy,
-                "best_accuracy": self.best_accuracy,
-                "interval": {"loss_sum": loss_sum, "steps": self.interval.steps},
+                "identity": identity(self.config, self.data.train),
+                **self.progress.state(),
+                "interval": {"loss_sum": loss_sum, "steps": interval.steps},
                 "records": list(self.metrics.records),
                 **self.learner.state(),
             }
-            self.checkpoints.save(state, self.global_step, best=best)
+            self.checkpoints.save(state, self.progress.global_step, best=best)
         self.last_checkpoint = time.monotonic()
 
-    def _resume(self) -> list[dict[str, float | int]]:
+    def _resume(self) -> list[Record]:
         """Go to where the newest checkpoint stands; returns the records logged until there."""
         state = load_on_all_ranks(self.run.checkpoints, self.devices)
         if state is None:
             return []
-        check_identity(state["identity"], identity(self.config, self.train))
+        check_identity(state["identity"], identity(self.config, self.data.train))
         self.learner.load_state(state)
-        self.epoch, self.step = state["epoch"], state["step"]
-        self.accuracy, self.best_accuracy = state["accuracy"], state["best_accuracy"]
-        self.interval.steps = state["interval"]["steps"]
+        self.progress.load_state(state)
+        self.log.interval.steps = state["interval"]["steps"]
         if self.devices.is_first:
-            self.interval.loss_sum += state["interval"]["loss_sum"] * self.devices.world_size
-        records: list[dict[str, float | int]] = state["records"]
+            self.log.interval.loss_sum += state["interval"]["loss_sum"] * self.devices.world_size
+        records: list[Record] = state["records"]
         return records
 
     # -- what it says and leaves behind
 
     def _announce(self) -> None:
+        here = self.progress
+        model, data = self.learner.model, self.data
         lines = announcement(
-            self.config,
-            self.devices,
-            self.learner.model,
-            self.train,
-            self.val,
-            self.steps_per_epoch,
+            self.config, self.devices, model, data.train, data.val, here.steps_per_epoch
         )
-        start = f"start    epoch {self.epoch}, step {self.step}; run folder {self.run.root}"
+        start = f"start    epoch {here.epoch}, step {here.step}; run folder {self.run.root}"
         for line in [*lines, start]:
             logger.info(line)
 
@@ -294,28 +241,28 @@ class Trainer:
         """Write the outputs, on the first rank."""
         # A finished run that is started again has its checkpoint, but no evaluation.
         evaluation = self.evaluation or self._evaluate()
-        self.totals.steps, self.totals.headspace = self.meter.all(), self.headspace.speedup
+        totals = self.log.totals(self.headspace.speedup)
         if self.devices.is_first:
             write_results(
                 self.run,
                 self.config,
                 self.yaml,
                 model=self.learner.evaluated,
-                val=self.val,
+                val=self.data.val,
                 evaluation=evaluation,
                 records=self.metrics.records,
-                totals=self.totals,
+                totals=totals,
                 devices=self.devices.describe(),
             )
             self.checkpoints.wait()
-            for line in summary_lines(self.totals, self.accuracy, self.best_accuracy, self.run):
+            accuracy, best = self.progress.accuracy, self.progress.best_accuracy
+            for line in summary_lines(totals, accuracy, best, self.run):
                 logger.info(line)
 
     def close(self) -> None:
         """Let go of the loaders, the checkpoint thread and the log."""
         self.bar.stop()
-        self.train_loader.close()
-        self.val_loader.close()
+        self.data.close()
         if self.devices.is_first:
             self.checkpoints.close()
             self.metrics.close()
@@ -331,7 +278,7 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
     except Stopped:
         finished = False
     except NonFiniteLossError as error:
-        keys = [trainer.train.key(int(index)) for index in error.indices]
+        keys = [trainer.data.train.key(int(index)) for index in error.indices]
         raise RuntimeError(
             f"{error}, on the samples {', '.join(keys)}; the checkpoints in {run.checkpoints} are "
             "from before; lower optim.lr, or look at these images"

@@ -50,8 +50,10 @@ class Headspace:
     def due(self) -> bool:
         return self._wanted and self.speedup is None and bool(self._kept)
 
-    def measure(self, epoch: Times, learner: Learner, device: torch.device, train: TrainOn) -> None:
-        """Set `speedup`; `epoch` are the steps as they were. The learner is left as it was."""
+    def measure(
+        self, epoch: Times, learner: Learner, device: torch.device, train: TrainOn
+    ) -> float:
+        """Returns `speedup`; `epoch` are the steps as they were. The learner is left as it was."""
         saved = tree_map(copied_to_cpu, learner.state())
         train(self._replay(WARM_UP_STEPS))
         _finish(device)
@@ -63,6 +65,7 @@ class Headspace:
         learner.load_state(saved)
         self._kept.clear()
         self.speedup = _seconds_per_step(epoch) / free
+        return self.speedup
 
     def _replay(self, steps: int) -> Iterator[Batch]:
         return islice(cycle(self._kept), steps)
