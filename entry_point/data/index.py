@@ -28,6 +28,7 @@ from entry_point.data.errors import DataError
 DESCRIPTION = "dataset.json"
 INDEX = "index.parquet"
 VERSION = 1
+_BATCH = 65536
 
 # Arrow type and, for numbers, numpy's.
 COLUMNS: dict[str, tuple[DataType, Any]] = {
@@ -146,7 +147,7 @@ def write_index(folder: Path, parts: Iterable[Rows]) -> int:
     """Write a split's index, a part at a time; returns the file's CRC-32."""
     batches = (_record_batch(rows) for rows in parts)
     write_parquet(RecordBatchReader.from_batches(_SCHEMA, batches), folder / INDEX)
-    return zlib.crc32((folder / INDEX).read_bytes())
+    return _checksum(folder / INDEX)
 
 
 def read_index(root: Path, description: Description, name: str) -> Index:
@@ -156,7 +157,7 @@ def read_index(root: Path, description: Description, name: str) -> Index:
     split, file = description.splits[name], root / name / INDEX
     if not file.is_file():
         raise DataError(f"{file} is missing: copy it again or pack the data set again")
-    if zlib.crc32(file.read_bytes()) != split.index_crc32:
+    if _checksum(file) != split.index_crc32:
         raise DataError(f"{file} is damaged, its checksum differs: copy it again or pack again")
     table = read_parquet(file).read_all()
     columns = {
@@ -167,6 +168,28 @@ def read_index(root: Path, description: Description, name: str) -> Index:
     if table.num_rows != split.samples:
         raise DataError(f"{file} has {table.num_rows} rows, {DESCRIPTION} says {split.samples}")
     return Index(columns, table["key"], file)
+
+
+def read_column(folder: Path, column: str) -> NDArray[Any]:
+    """One column of numbers of a split's index, without the others in memory."""
+    kind = COLUMNS[column][1]
+    batches = read_parquet(folder / INDEX, batch_size=_BATCH)
+    parts = (np.asarray(batch[column].to_numpy(), kind) for batch in batches)
+    return np.concatenate([np.empty(0, kind), *parts])
+
+
+def read_keys(folder: Path, column: str) -> Iterator[tuple[str, Any]]:
+    """The key and another column of each row of a split's index, one after the other."""
+    for batch in read_parquet(folder / INDEX, batch_size=_BATCH):
+        yield from zip(batch["key"].to_pylist(), batch[column].to_pylist(), strict=True)
+
+
+def _checksum(file: Path) -> int:
+    checksum = 0
+    with file.open("rb") as opened:
+        while part := opened.read(1 << 20):
+            checksum = zlib.crc32(part, checksum)
+    return checksum
 
 
 def _record_batch(rows: Rows) -> RecordBatch:

@@ -45,9 +45,14 @@ def unit(words: Words) -> NDArray[np.float64]:
 
 def permutation(key: tuple[int, int], count: int, stream: int) -> NDArray[np.int64]:
     """A random order of 0..count-1, the same on every machine and numpy version."""
-    blocks = np.arange((count + 3) // 4, dtype=np.uint64)
-    words = philox(key, (blocks, stream, 0, 0)).T.reshape(-1)[:count]
+    words = stream_words(key, stream, 0, count)
     return np.argsort(words, kind="stable").astype(np.int64, copy=False)
+
+
+def stream_words(key: tuple[int, int], stream: int, first: int, count: int) -> Words:
+    """Words number `first`, a multiple of 4, and on, of a sequence without end: shape (count,)."""
+    blocks = np.arange(first // 4, (first + count + 3) // 4, dtype=np.uint64)
+    return philox(key, (blocks, stream, 0, 0)).T.reshape(-1)[:count]
 
 
 def _multiply(factors: Words) -> tuple[Words, Words]:

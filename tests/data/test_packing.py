@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tarfile
 import time
+import tracemalloc
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from PIL import Image
 from entry_point.check_dataset import main as check_dataset
 from entry_point.data import DataConfig, DataError, open_source
 from entry_point.data.index import read_description
+from entry_point.data.packing import listing
 from entry_point.data.packing.config import OptimizeConfig
 from entry_point.optimize import main as optimize
 from entry_point.optimize import run
@@ -326,3 +329,36 @@ def test_a_label_outside_the_class_list_is_named(packed: Path, tmp_path: Path) -
     (root / "dataset.json").write_text(json.dumps(description))
     with pytest.raises(DataError, match=r"\.jpg has label \d+, but .* has only 3 classes"):
         open_source(DataConfig(format="shards", root=str(root)), "train", root)
+
+
+def test_listing_more_files_takes_no_more_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_AT_ONCE", 64)
+    peaks = []
+    for classes in (8, 32):
+        names = [f"class{number:02d}" for number in range(classes)]
+        for name in names:
+            folder = tmp_path / str(classes) / "train" / name
+            folder.mkdir(parents=True)
+            for number in range(100):
+                (folder / f"{number:04d}.jpg").touch()
+        tracemalloc.start()
+        with closing(listing.Listing(tmp_path / "list", seed=0, shard_bytes=1e9)) as found:
+            found.add(tmp_path / str(classes), "train", names, whole=True)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            assert len(found) == 100 * classes and found.shards("train") == 1
+            keys = {entry.key for entry in found.entries("train", 0)}
+        tracemalloc.stop()
+        assert len(keys) == 100 * classes
+    assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_a_split_of_which_every_file_is_rejected_is_packed_empty(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
+    for file in (root / "val").rglob("*.jpg"):
+        file.write_text("no image")
+    assert optimize([f"source={root}", f"output={tmp_path / 'packed'}"]) == 0
+    assert read_description(tmp_path / "packed").splits["val"].samples == 0

@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,18 +25,11 @@ from entry_point.data.index import (
     Shard,
     Split,
     read_description,
-    read_index,
     write_description,
     write_index,
 )
 from entry_point.data.packing.config import OptimizeConfig
-from entry_point.data.packing.listing import (
-    Entry,
-    list_classes,
-    list_entries,
-    list_splits,
-    shuffled_shards,
-)
+from entry_point.data.packing.listing import Entry, Listing, list_classes, list_splits
 from entry_point.data.packing.report import SplitReport, find_duplicates, write_report
 from entry_point.data.packing.shard import ShardPacker
 from entry_point.data.progress import track
@@ -52,7 +46,7 @@ class Plan:
     """All that decides the output's bytes: known before the first image is read."""
 
     classes: list[str]
-    splits: dict[str, list[list[Entry]]]
+    listing: Listing
     fingerprint: str
 
 
@@ -62,29 +56,30 @@ def pack(source: Path, output: Path, options: OptimizeConfig) -> None:
     All is written beside `output` under a hidden name and renamed when complete. Shards that an
     earlier run with the same source and options has finished are taken over.
     """
-    plan = make_plan(source, options)
     output.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(output.parent / f".{output.name}.lock"):
-        if output.exists():
-            _require_same(output, plan)
-            log.info("%s is complete already", output)
-            return
-        unfinished = output.parent / f".{output.name}.unfinished"
-        _begin(unfinished, plan)
-        _pack_shards(source, unfinished, plan, options)
-        _finish(unfinished, plan, options)
-        unfinished.rename(output)
+        file = output.parent / f".{output.name}.listing"
+        with closing(Listing(file, options.seed, options.shard_mb * 1e6)) as listing:
+            plan = make_plan(source, listing, options)
+            if output.exists():
+                _require_same(output, plan)
+                log.info("%s is complete already", output)
+                return
+            unfinished = output.parent / f".{output.name}.unfinished"
+            _begin(unfinished, plan)
+            _pack_shards(source, unfinished, plan, options)
+            _finish(unfinished, plan, options)
+            unfinished.rename(output)
 
 
-def make_plan(source: Path, options: OptimizeConfig) -> Plan:
+def make_plan(source: Path, listing: Listing, options: OptimizeConfig) -> Plan:
+    """Fills the listing."""
     classes = list_classes(source, options.classes)
-    splits = {}
     for split in list_splits(source):
-        entries = list_entries(source, split, classes, whole=options.classes is None)
-        splits[split] = shuffled_shards(entries, options.seed, options.shard_mb * 1e6)
+        listing.add(source, split, classes, whole=options.classes is None)
     what = asdict(options) | {"source": None, "output": None, "workers": None}
-    content = json.dumps([what, classes, splits], default=asdict)
-    return Plan(classes, splits, hashlib.sha256(content.encode()).hexdigest())
+    content = json.dumps([what, classes, listing.fingerprint])
+    return Plan(classes, listing, hashlib.sha256(content.encode()).hexdigest())
 
 
 def _require_same(output: Path, plan: Plan) -> None:
@@ -103,7 +98,7 @@ def _begin(unfinished: Path, plan: Plan) -> None:
             shutil.rmtree(unfinished)
         unfinished.mkdir()
         note.write_text(plan.fingerprint)
-    for split in plan.splits:
+    for split in plan.listing.splits:
         (unfinished / split).mkdir(exist_ok=True)
     (unfinished / _RECORDS).mkdir(exist_ok=True)
 
@@ -111,7 +106,6 @@ def _begin(unfinished: Path, plan: Plan) -> None:
 def _pack_shards(source: Path, unfinished: Path, plan: Plan, options: OptimizeConfig) -> None:
     custom_op.load()
     workers = options.workers or usable_cores()
-    total = sum(len(shard) for shards in plan.splits.values() for shard in shards)
 
     def files_done() -> Iterator[int]:
         with ThreadPoolExecutor(workers) as pool:
@@ -122,21 +116,20 @@ def _pack_shards(source: Path, unfinished: Path, plan: Plan, options: OptimizeCo
                 packer = ShardPacker(source, unfinished / split, options, pool, workers)
                 yield from packer.pack(_shard_name(options.part, number), entries, record)
 
-    for _ in track(files_done(), total, "packing"):
+    for _ in track(files_done(), len(plan.listing), "packing"):
         pass
 
 
 def _finish(unfinished: Path, plan: Plan, options: OptimizeConfig) -> None:
     """Index, description and report from the records; the records go."""
-    reports = {split: SplitReport() for split in plan.splits}
+    reports = {split: SplitReport() for split in plan.listing.splits}
     splits = {}
-    for split in plan.splits:
+    for split in plan.listing.splits:
         shards: list[Shard] = []
         rows = _split_rows(unfinished, plan, options, split, reports[split], shards)
         splits[split] = Split(shards, write_index(unfinished / split, rows))
     description = Description(plan.classes, splits, plan.fingerprint, options.output_format)
-    indexes = {split: read_index(unfinished, description, split) for split in plan.splits}
-    duplicates = find_duplicates(indexes)
+    duplicates = find_duplicates({split: unfinished / split for split in splits})
     write_report(unfinished / REPORT, reports, duplicates, options.quality)
     write_description(unfinished, description)
     _announce(reports, duplicates["files"])
@@ -154,7 +147,7 @@ def _split_rows(
     shards: list[Shard],
 ) -> Iterator[Rows]:
     """Index rows, a shard at a time; fills `report` and `shards` on the way."""
-    for number in range(len(plan.splits[split])):
+    for number in range(plan.listing.shards(split)):
         name = _shard_name(options.part, number)
         records = json.loads(_record_file(unfinished, split, number).read_text())
         for record in records:
@@ -177,8 +170,9 @@ def _announce(reports: dict[str, SplitReport], duplicates: int) -> None:
 
 def _shards(folder: Path, plan: Plan) -> Iterator[tuple[str, int, list[Entry], Path]]:
     """Split, number, entries and record file of every shard of the plan."""
-    for split, shards in plan.splits.items():
-        for number, entries in enumerate(shards):
+    for split in plan.listing.splits:
+        for number in range(plan.listing.shards(split)):
+            entries = plan.listing.entries(split, number)
             yield split, number, entries, _record_file(folder, split, number)
 
 
