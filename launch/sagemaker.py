@@ -53,13 +53,16 @@ def is_dry_run() -> bool:
 
 def _train(options: argparse.Namespace) -> int:
     from launch import training_job
-    from launch.job import Job
 
     if is_dry_run():
         training_job.dry_run(options.arguments)
         return 0
     session, name = training_job.launch(options.arguments)
-    return _follow(Job(session, name)) if options.wait else 0
+    if not options.wait:
+        return 0
+    from launch.job import Job
+
+    return _follow(Job(session, name))
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -1,5 +1,6 @@
 """AWS as these tests see it: moto behind real HTTP, with every call written down."""
 
+import functools
 import io
 import json
 import os
@@ -12,6 +13,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.loaders import JSONFileLoader
 from botocore.retries.standard import ExponentialBackoff
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
@@ -102,6 +104,11 @@ class Aws:
         digest = pushed["image"]["imageId"]["imageDigest"]
         return f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{REPOSITORY}@{digest}"
 
+    def pretend_image(self) -> str:
+        """The URI of an image that the registry says it has."""
+        self.answers["DescribeImages"] = [(200, {})]
+        return f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{REPOSITORY}:1"
+
     def application(self) -> Callable[..., Iterable[bytes]]:
         moto = DomainDispatcherApplication(create_backend_app)
 
@@ -124,6 +131,16 @@ class Aws:
             return found
 
         return record
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _services_described_once() -> Iterator[None]:
+    """botocore reads its descriptions of the services anew for each session; here, once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            JSONFileLoader, "load_file", staticmethod(functools.cache(JSONFileLoader().load_file))
+        )
+        yield
 
 
 @pytest.fixture(scope="session")

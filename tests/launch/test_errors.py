@@ -73,7 +73,7 @@ def told(capsys: pytest.CaptureFixture[str], *command: str) -> str:
 def test_refusal_of_the_service_is_one_line_with_advice(
     aws: Aws, capsys: pytest.CaptureFixture[str], code: str, message: str, advice: list[str]
 ) -> None:
-    image = aws.push_image()
+    image = aws.pretend_image()
     aws.refuse("CreateTrainingJob", code, message)
     line = told(capsys, *arguments(image))
     assert line.startswith("CreateTrainingJob refused: ") and f"[{code}]" in line
@@ -83,7 +83,7 @@ def test_refusal_of_the_service_is_one_line_with_advice(
 def test_missing_credentials_say_how_to_sign_in(
     aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    image = aws.push_image()
+    image = aws.pretend_image()
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     aws.calls.clear()
@@ -95,7 +95,7 @@ def test_missing_credentials_say_how_to_sign_in(
 def test_missing_region_says_where_to_set_it(
     aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    image = aws.push_image()
+    image = aws.pretend_image()
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     assert "job.region" in told(capsys, *arguments(image))
     assert sagemaker.main(arguments(image, "job.region=eu-west-1")) == 0
@@ -104,7 +104,7 @@ def test_missing_region_says_where_to_set_it(
 def test_unknown_profile_is_named(
     aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    image = aws.push_image()
+    image = aws.pretend_image()
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     line = told(capsys, *arguments(image))
     assert "(nobody)" in line and "aws configure list-profiles" in line
@@ -113,7 +113,7 @@ def test_unknown_profile_is_named(
 def test_unreachable_network_is_told_as_such(
     aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    image = aws.push_image()
+    image = aws.pretend_image()
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     assert told(capsys, *arguments(image)).startswith("AWS cannot be reached")
 
@@ -130,7 +130,7 @@ def test_image_that_the_registry_lacks_stops_the_launch(
 
 
 def test_caller_who_may_not_ask_the_registry_is_not_stopped(aws: Aws) -> None:
-    image = aws.push_image()
+    image = aws.pretend_image()
     aws.refuse("DescribeImages", "AccessDeniedException")
     assert sagemaker.main(arguments(image)) == 0
     assert aws.made("CreateTrainingJob")
@@ -182,7 +182,7 @@ def test_interrupted_command_ends_as_the_shell_expects(monkeypatch: pytest.Monke
 def test_credentials_in_a_file_are_found(
     aws: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    image = aws.push_image()
+    image = aws.pretend_image()
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     file = tmp_path / "credentials"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -48,6 +48,7 @@ def test_any_overrides_come_back_unchanged(overrides: list[str]) -> None:
     assert decode(_as_the_container_reads(encode(overrides))) == overrides
 
 
+@settings(max_examples=30)
 @given(st.lists(st.text(min_size=500, max_size=3000), min_size=1, max_size=40))
 def test_long_overrides_are_cut_into_chunks_that_sagemaker_takes(overrides: list[str]) -> None:
     hyperparameters = encode(overrides)

@@ -23,7 +23,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def launch(aws: Aws, *more: str, name: str = "the-job") -> None:
     arguments = [
-        f"target.image={aws.push_image()}",
+        f"target.image={aws.pretend_image()}",
         f"job.role={ROLE}",
         f"job.output=s3://{BUCKET}/x",
         f"job.name={name}",
@@ -255,7 +255,7 @@ def test_resumed_job_gets_the_checkpoints_of_the_one_before(aws: Aws) -> None:
 def test_job_that_cannot_be_resumed_is_refused(
     aws: Aws, capsys: pytest.CaptureFixture[str], before: dict[str, Any], reason: str
 ) -> None:
-    image = aws.push_image()
+    image = aws.pretend_image()
     aws.answers["DescribeTrainingJob"] = [(200, before)]
     least = [f"target.image={image}", f"job.role={ROLE}", f"job.output=s3://{BUCKET}/x"]
     assert sagemaker.main(["train", *least, "resume_from=the-job"]) == 1

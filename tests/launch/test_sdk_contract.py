@@ -86,6 +86,34 @@ def test_sdk_sends_what_dry_run_prints_and_asks_aws_nothing_else(
     }
 
 
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        ("ResourceLimitExceeded", "Service Quotas"),
+        ("ResourceInUse", "the name is taken"),
+        ("ExpiredTokenException", "aws sso login"),
+    ],
+)
+@pytest.mark.parametrize("sdk", ENVIRONMENTS)
+def test_refusal_comes_through_the_sdk_as_one_line(
+    aws: Aws, tmp_path: Path, sdk: str, code: str, advice: str
+) -> None:
+    arguments = ["train", *COMMON, f"target.image={aws.push_image()}"]
+    aws.refuse("CreateTrainingJob", code)
+    done = subprocess.run(
+        [_python(sdk), "-m", "launch.sagemaker", *arguments],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **aws.environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr + done.stdout
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("CreateTrainingJob refused: ") and advice in line
+
+
 @pytest.mark.parametrize("sdk", ENVIRONMENTS)
 def test_sdk_that_would_send_something_else_sends_nothing(
     aws: Aws, tmp_path: Path, sdk: str
