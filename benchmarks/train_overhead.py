@@ -26,7 +26,7 @@ from entry_point.run_folder import RunFolder
 from entry_point.train import Trainer
 from entry_point.training.devices import Devices
 
-ROUNDS, STEPS, BATCH, SIZE = 9, 10, 32, 64
+ROUNDS, STEPS, BATCH, SIZE = 7, 6, 32, 64
 
 
 class _OneBatch:

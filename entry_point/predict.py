@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,16 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-import torch
 from omegaconf import MISSING, OmegaConf
 from PIL import Image
 from rich.console import Console
 from rich.progress import track
-from torch.utils.data import DataLoader, Dataset
 
 from entry_point import exit_codes, inference
 from entry_point.config import load_config
 from entry_point.config_errors import ConfigError, check_choice, check_range
+from entry_point.data import Damage, PipelineConfig
+from entry_point.data.files import build_file_loader
 from entry_point.training import atomic
 
 
@@ -39,15 +40,17 @@ class PredictConfig:
     format: str = "csv"
     """csv (path, class, probability) or jsonl (all probabilities too)."""
     batch_size: int = 32
-    num_workers: int = 2
-    """Processes that decode; 0 decodes in this one."""
+    engine: str = "threads"
+    """threads, subprocess or workers (the operator, compiled once), or pillow (no compiler)."""
+    num_workers: int | None = None
+    """Threads or processes that decode; null means one per usable core."""
     allow_bad: bool = False
     """Exit with 0 although some files could not be read."""
 
     def __post_init__(self) -> None:
         check_choice("format", self.format, ("csv", "jsonl"))
         check_range("batch_size", self.batch_size, 1)
-        check_range("num_workers", self.num_workers, 0)
+        self.pipeline()
         if not (Path(self.model_dir) / inference.PROGRAM).is_file():
             raise ConfigError(
                 f"model_dir={self.model_dir}: has no {inference.PROGRAM}; name the model folder "
@@ -56,32 +59,11 @@ class PredictConfig:
         if not Path(self.input).exists():
             raise ConfigError(f"input={self.input}: there is no such file or folder")
 
-
-@dataclass(frozen=True)
-class Sample:
-    """One file: its pixels, or why there are none."""
-
-    path: str
-    pixels: torch.Tensor | None
-    reason: str = ""
-
-
-class ImageFiles(Dataset[Sample]):
-    """Files as the model wants them: uint8 `(3, S, S)`."""
-
-    def __init__(self, paths: Sequence[Path], image_size: int, resize: int) -> None:
-        self._paths, self._image_size, self._resize = paths, image_size, resize
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def __getitem__(self, index: int) -> Sample:
-        path = self._paths[index]
-        try:
-            image = inference.read_image(path.read_bytes())
-        except (OSError, ValueError) as error:
-            return Sample(str(path), None, str(error))
-        return Sample(str(path), inference.prepare(image, self._image_size, self._resize))
+    def pipeline(self) -> PipelineConfig:
+        check_choice("engine", self.engine, ("threads", "subprocess", "workers", "pillow"))
+        if self.num_workers is not None:
+            check_range("num_workers", self.num_workers, 0)
+        return PipelineConfig(self.engine, self.num_workers)
 
 
 def find_images(root: Path) -> list[Path]:
@@ -95,29 +77,33 @@ def find_images(root: Path) -> list[Path]:
     return paths
 
 
-def predict(config: PredictConfig, out: TextIO) -> list[Sample]:
+def predict(config: PredictConfig, out: TextIO) -> list[Damage]:
     """Write the predictions; returns the files that could not be read."""
     model = inference.model_fn(config.model_dir)
     paths = find_images(Path(config.input))
-    loader = DataLoader(
-        ImageFiles(paths, model.image_size, model.resize),
-        config.batch_size,
-        num_workers=min(config.num_workers, len(paths)),
-        collate_fn=list,
+    loader = build_file_loader(
+        paths, model.image_size, model.resize, config.pipeline(), config.batch_size
     )
-    bad: list[Sample] = []
+    bad: list[Damage] = []
     write = _csv_writer(out) if config.format == "csv" else _jsonl_writer(out)
     console = Console(stderr=True)
-    for samples in track(
-        loader, "predicting", console=console, disable=not console.is_terminal, transient=True
-    ):
-        good = [sample for sample in samples if sample.pixels is not None]
-        bad.extend(sample for sample in samples if sample.pixels is None)
-        if good:
-            batch = torch.stack([s.pixels for s in good if s.pixels is not None])
-            described = inference.describe(inference.predict_batch(batch, model), model.classes)
-            for sample, prediction in zip(good, described, strict=True):
-                write(sample.path, prediction)
+    try:
+        for batch in track(
+            loader.epoch(0),
+            "predicting",
+            total=loader.steps_per_epoch,
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        ):
+            bad.extend(batch.damage)
+            if len(batch.indices):
+                probabilities = inference.predict_batch(batch.images, model)
+                described = inference.describe(probabilities, model.classes)
+                for index, prediction in zip(batch.indices.tolist(), described, strict=True):
+                    write(str(paths[index]), prediction)
+    finally:
+        loader.close()
     return bad
 
 
@@ -147,18 +133,30 @@ def _opened(output: str | None) -> Iterator[TextIO]:
         yield file
 
 
+@contextmanager
+def _bad_files_unsaid() -> Iterator[None]:
+    """The loader warns of each as it comes; here they are listed at the end."""
+    log = logging.getLogger("entry_point.data.damage")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides of configs/predict.yaml."""
     try:
         config = OmegaConf.to_object(load_config("predict", PredictConfig, arguments))
         assert isinstance(config, PredictConfig)
-        with _opened(config.output) as out:
+        with _opened(config.output) as out, _bad_files_unsaid():
             bad = predict(config, out)
     except ConfigError as error:
         sys.stderr.write(f"predict: {error}\n")
         return exit_codes.USAGE
-    for sample in bad:
-        sys.stderr.write(f"predict: {sample.path}: {sample.reason}\n")
+    for damage in bad:
+        sys.stderr.write(f"predict: {damage.key}: {damage.reason}\n")
     return exit_codes.FAILED if bad and not config.allow_bad else exit_codes.FINISHED
 
 

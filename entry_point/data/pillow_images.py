@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
@@ -52,6 +52,8 @@ def _open(source: Source, index: int, mode: str, damage: dict[int, str], place: 
             image = Image.open(file)
             image.draft(mode, None)  # a colour JPEG holds YCbCr: no need to convert it twice
             return ImageOps.exif_transpose(image).convert(mode)
+    except UnidentifiedImageError:
+        damage[place] = "is no image of a format that Pillow reads"
     except _ERRORS as error:
         damage[place] = str(error)
-        return Image.new(mode, (1, 1))
+    return Image.new(mode, (1, 1))

@@ -56,10 +56,11 @@ def test_the_model_folder_deploys_with_its_four_functions_alone(
     assert ours == "[]"
 
 
+@pytest.mark.parametrize("engine", ["threads", "pillow"])
 def test_predictions_for_the_validation_split_are_the_evaluation(
-    run: Path, photo_folder: Path, capsys: pytest.CaptureFixture[str]
+    engine: str, run: Path, photo_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [f"model_dir={run / 'model'}", f"input={photo_folder / 'val'}", "num_workers=0"]
+    arguments = [f"model_dir={run / 'model'}", f"input={photo_folder / 'val'}", f"engine={engine}"]
     assert predict.main(arguments) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     right = sum(Path(row["path"]).parent.name == row["class"] for row in rows)
@@ -99,6 +100,7 @@ def test_bad_files_are_listed_and_fail_the_exit_code_unless_allowed(
         (["input=/tmp", "model_dir=/no/such"], "model_dir=/no/such"),
         (["model_dir={model}"], "input: has no value"),
         (["input={model}", "model_dir={model}", "format=xml"], "csv, jsonl"),
+        (["input={model}", "model_dir={model}", "engine=dali"], "engine=dali"),
     ],
 )
 def test_a_wrong_request_is_one_line(
