@@ -19,8 +19,8 @@ PY := .venv/bin/python
 CODE := custom_op entry_point launch benchmarks tests
 
 .PHONY: help setup local-train predict dataset check-dataset sweep image push docker-train sagemaker-train \
-	sagemaker-status sagemaker-stop sagemaker-logs sagemaker-download upload sagemaker-dataset \
-	bench bench-op bench-train deaths test test-launch test-container fuzz lint format clean
+	sagemaker-status sagemaker-stop sagemaker-logs sagemaker-download upload sagemaker-dataset setup-aws \
+	bench bench-op bench-stall bench-data bench-train bench-launch bench-job-start deaths test test-launch test-container fuzz lint format clean
 
 help: ## This list
 	@echo 'make TARGET [ARGS="hydra.overrides=..."]'
@@ -93,6 +93,10 @@ sagemaker-dataset: ## Pack a data set on SageMaker: source=s3://... output=s3://
 	@$(READY) job $(LAUNCH)
 	@.venv-$(LAUNCH)/bin/python -m launch.dataset $(ARGS)
 
+setup-aws: ## The role, bucket and repository that jobs need: bucket=NAME; DRY_RUN=1 prints them
+	@$(READY) $(LAUNCH)
+	@.venv-$(LAUNCH)/bin/python -m launch.setup_aws $(ARGS)
+
 bench: ## Every pipeline engine on your data: data.root=PATH; tables, a page, the setting to use
 	@$(READY) job
 	@$(PY) -m benchmarks.pipelines $(ARGS)
@@ -103,11 +107,29 @@ bench-op: ## The operator against its peers; tables and plots into docs/results/
 	@$(PY) -m benchmarks.op_resized
 	@$(PY) -m benchmarks.build_time
 
+bench-stall: ## The published stall workload: Pillow, the published operator, ours
+	@$(READY) job dev bench
+	@$(PY) -m benchmarks.stall
+
+bench-data: ## Packing against jpegtran, shards against files, start of a large index
+	@$(READY) job dev
+	@$(PY) -m benchmarks.data_startup
+	@$(PY) -m benchmarks.data_packing
+	@$(PY) -m benchmarks.data_reading
+
 bench-train: ## What the training loop costs beside a bare one
 	@$(READY) job
 	@$(PY) -m benchmarks.train_overhead
 
-deaths: ## Kill a training fifty times and compare its weights with an undisturbed one's
+bench-launch: ## What a dry run and an import of the launcher take
+	@$(READY) job launch launch-v3
+	@$(PY) -m benchmarks.launch_time
+
+bench-job-start: ## From docker run to the first step, with and without PREBUILD: ARGS=FOLDER
+	@$(READY) job
+	@$(PY) -m benchmarks.job_start $(ARGS)
+
+deaths: ## Kill a training ARGS=50 times and compare its weights with an undisturbed one's
 	@$(READY) job
 	@$(PY) -m benchmarks.train_interruptions $(ARGS)
 

@@ -40,12 +40,13 @@ Tensor decode_and_crop_jpeg(Tensor data, int64_t crop_y, int64_t crop_x, int64_t
   decoder.open(jpeg_bytes(data), max_pixels);
   const Box box{crop_y, crop_x, crop_height, crop_width};
   decoder.check(box);
-  const std::array<int64_t, 3> shape{crop_height, crop_width, 3}, order{2, 0, 1};
+  const std::array<int64_t, 3> shape{crop_height, crop_width, 3};
   Tensor pixels = torch::stable::empty(shape, ScalarType::Byte);
   RowsInto sink(static_cast<uint8_t*>(pixels.mutable_data_ptr()),
                 static_cast<size_t>(crop_width) * 3);
   decoder.decode(box, {}, sink);
-  return torch::stable::permute(pixels, order);
+  // The stable ABI has no permute before torch 2.14.
+  return torch::stable::transpose(torch::stable::transpose(pixels, 0, 2), 1, 2);
 }
 
 std::tuple<int64_t, int64_t> jpeg_size(Tensor data) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import custom_op
+from custom_op.build import SOURCES
 from tests.custom_op.jpegs import encode, picture, tensor
 
 MAX = custom_op.MAX_PIXELS
@@ -53,3 +55,11 @@ def test_a_traced_crop_has_the_shape_and_strides_of_a_real_one() -> None:
     with torch._subclasses.FakeTensorMode() as mode:
         fake = custom_op.decode_and_crop_jpeg(mode.from_tensor(data), 1, 2, 20, 30)
     assert fake.shape == real.shape and fake.stride() == real.stride()
+
+
+def test_only_calls_of_the_oldest_supported_torch_are_used() -> None:
+    """Newer headers offer more, and nothing fails until somebody compiles on torch 2.11."""
+    in_torch_2_11 = {"Tensor", "empty", "new_empty", "narrow", "transpose", "copy_", "from_blob"}
+    sources = "".join(path.read_text() for path in SOURCES.iterdir())
+    used = set(re.findall(r"torch::stable::(\w+)", sources))
+    assert "empty" in used and used <= in_torch_2_11
