@@ -42,7 +42,7 @@ Message = Fields | Exception | None
 
 
 class ChildLoader:
-    """A Loader whose threads are in a process of their own, which lives until `close`.
+    """A Loader whose threads are in a process of their own, from the first epoch until `close`.
 
     If the process dies, that is a RuntimeError that names it and the signal.
     """
@@ -57,50 +57,46 @@ class ChildLoader:
     ) -> None:
         self.steps_per_epoch = plan.steps_per_epoch
         self._data, self._samples, self._pin_memory = data, plan.samples_per_epoch, pin_memory
-        threads = BatchThreads(make_batch, plan, pipeline.worker_count(), pipeline.prefetch)
-        # A fork would copy locks that the trainer's threads hold.
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._child = context.Process(target=_serve, args=(theirs, threads, os.getpid()))
-        _start_deaf(self._child)
-        theirs.close()
-        self._hang_up = Finalize(self, self._connection.close, exitpriority=10)
+        self._threads = BatchThreads(make_batch, plan, pipeline.worker_count(), pipeline.prefetch)
+        self._child: _Child | None = None
         self._receiver = ThreadPoolExecutor(1, "batch-receiver")
         self._running: Iterator[Batch | Exception | None] = iter(())
+        self._closed = False
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
         """The epoch's batches from `start_step` on; the steps before it cost nothing.
 
         It ends whichever epoch was running.
         """
-        if self._connection.closed:
+        if self._closed:
             raise RuntimeError("the loader is closed")
+        if self._child is None:
+            self._child = _Child(self._threads)
         self._leave_epoch()
-        outcomes = self._received(epoch, start_step)
+        outcomes = self._received(self._child, epoch, start_step)
         # The receiving thread alone advances `outcomes`, one epoch's after the other's.
         self._running = map_ahead(self._receiver, lambda _: next(outcomes, None), repeat(None), 2)
         return self._checked(self._running, epoch)
 
     def close(self) -> None:
         """End the child."""
+        self._closed = True
         self._leave_epoch()
         self._receiver.shutdown(cancel_futures=True)
-        self._hang_up()
-        self._child.join(_SECONDS_TO_DIE)
-        self._child.kill()
-        self._child.join()
+        if self._child is not None:
+            self._child.end()
 
-    def _received(self, epoch: int, start_step: int) -> Iterator[Batch | Exception]:
+    def _received(self, child: _Child, epoch: int, start_step: int) -> Iterator[Batch | Exception]:
         try:
-            self._connection.send((epoch, start_step))
+            child.connection.send((epoch, start_step))
             while True:
-                self._connection.send(None)
-                message: Message = self._connection.recv()
+                child.connection.send(None)
+                message: Message = child.connection.recv()
                 if message is None:
                     return
                 yield message if isinstance(message, Exception) else self._batch(*message)
         except (OSError, EOFError) as error:
-            raise self._death() or error from error
+            raise child.death() or error from error
 
     def _batch(
         self,
@@ -112,17 +108,6 @@ class ChildLoader:
     ) -> Batch:
         batch = Batch(images, torch.from_numpy(labels), torch.from_numpy(indices), damage, spans)
         return batch.pin_memory() if self._pin_memory else batch
-
-    def _death(self) -> RuntimeError | None:
-        self._child.join(_SECONDS_TO_DIE)
-        code = self._child.exitcode
-        if code is None:
-            return None
-        name = f"the process that makes batches (pid {self._child.pid})"
-        if code >= 0:
-            return RuntimeError(f"{name} exited with {code}")
-        hint = " (is the machine out of memory?)" if -code == signal.SIGKILL else ""
-        return RuntimeError(f"{name} was killed by {signal.Signals(-code).name}{hint}")
 
     def _checked(self, outcomes: Iterator[Batch | Exception | None], epoch: int) -> Iterator[Batch]:
         count = DamageCount(self._data, epoch, self._samples)
@@ -140,12 +125,43 @@ class ChildLoader:
             running.close()
 
 
-def _start_deaf(child: multiprocessing.process.BaseProcess) -> None:
+class _Child:
+    """The process and the way to it."""
+
+    def __init__(self, threads: BatchThreads) -> None:
+        # A fork would copy locks that the trainer's threads hold.
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, threads, os.getpid()))
+        _start_deaf(self._process)
+        theirs.close()
+        self._hang_up = Finalize(self, self.connection.close, exitpriority=10)
+
+    def end(self) -> None:
+        self._hang_up()
+        self._process.join(_SECONDS_TO_DIE)
+        self._process.kill()
+        self._process.join()
+
+    def death(self) -> RuntimeError | None:
+        """What ended the process, if it has ended."""
+        self._process.join(_SECONDS_TO_DIE)
+        code = self._process.exitcode
+        if code is None:
+            return None
+        name = f"the process that makes batches (pid {self._process.pid})"
+        if code >= 0:
+            return RuntimeError(f"{name} exited with {code}")
+        hint = " (is the machine out of memory?)" if -code == signal.SIGKILL else ""
+        return RuntimeError(f"{name} was killed by {signal.Signals(-code).name}{hint}")
+
+
+def _start_deaf(process: multiprocessing.process.BaseProcess) -> None:
     """Start a process that never gets the signals that ask the trainer to end."""
     resource_tracker.ensure_running()  # starting it would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_TRAINER)
     try:
-        child.start()
+        process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
