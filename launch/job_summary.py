@@ -52,7 +52,10 @@ def _training_time(description: dict[str, Any]) -> list[str]:
     billed = description.get("BillableTimeInSeconds")
     if trained is None or billed is None:
         return []
-    line = f"trained {trained} s, billed {billed} s"
+    # The service counts the time once, and bills it for each machine.
+    machines = description.get("ResourceConfig", {}).get("InstanceCount", 1)
+    each = f" on each of {machines} machines" if machines > 1 else ""
+    line = f"trained {trained} s, billed {billed} s{each}"
     if description.get("EnableManagedSpotTraining") and trained:
         line += f": spot saved {100 * (1 - billed / trained):.0f} %"
     return [line]

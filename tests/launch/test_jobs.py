@@ -82,6 +82,7 @@ def test_status_tells_what_was_billed_saved_reached_and_why_it_failed(
                 TrainingTimeInSeconds=1000,
                 BillableTimeInSeconds=300,
                 EnableManagedSpotTraining=True,
+                ResourceConfig={"InstanceType": "ml.g6.4xlarge", "InstanceCount": 2},
                 FinalMetricDataList=[{"MetricName": "validation:accuracy", "Value": 0.75}],
                 ModelArtifacts={"S3ModelArtifacts": "s3://b/model.tar.gz"},
             ),
@@ -89,7 +90,7 @@ def test_status_tells_what_was_billed_saved_reached_and_why_it_failed(
     ]
     assert sagemaker.main(["status", "the-job"]) == 0
     out = capsys.readouterr().out
-    assert "trained 1000 s, billed 300 s: spot saved 70 %" in out
+    assert "trained 1000 s, billed 300 s on each of 2 machines: spot saved 70 %" in out
     assert "validation:accuracy: 0.75" in out
     assert "model: s3://b/model.tar.gz" in out
     assert f"reason: {reason}\n" in out

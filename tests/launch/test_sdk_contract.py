@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,50 @@ def test_refusal_comes_through_the_sdk_as_one_line(
     assert "Traceback" not in done.stderr + done.stdout
     line = done.stderr.splitlines()[-1]
     assert line.startswith("CreateTrainingJob refused: ") and advice in line
+    assert ("supported until 2027-07-06" in done.stderr) is (sdk == "2")
+
+
+@pytest.mark.parametrize("sdk", ENVIRONMENTS)
+def test_every_command_runs_in_the_environment_that_make_gives_it(
+    aws: Aws, bucket: Any, tmp_path: Path, sdk: str
+) -> None:
+    photos = tmp_path / "photos" / "train" / "a"
+    photos.mkdir(parents=True)
+    (photos / "1.jpg").write_bytes(b"x")
+    image = f"target.image={aws.push_image()}"
+    role = f"job.role={ROLE}"
+
+    def run(module: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [_python(sdk), "-m", f"launch.{module}", *arguments],
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **aws.environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "bucket-of-setup: created" in run("setup_aws", "bucket=bucket-of-setup")
+    source = f"s3://{BUCKET}/photos"
+    assert "uploaded 1 files" in run("upload", f"source={tmp_path / 'photos'}", f"s3={source}")
+    packing = [f"source={source}", f"output=s3://{BUCKET}/packed", "job.name=pack", "--no-wait"]
+    assert "job pack created" in run("dataset", *packing, image, role)
+    assert "pack" in run("sagemaker", "status")
+    assert "pack: Completed" in run("sagemaker", "status", "pack")
+    assert "ended already" in run("sagemaker", "stop", "pack")
+    assert run("sagemaker", "logs", "pack") == ""
+    training = ["job.name=train", image, role, f"job.output=s3://{BUCKET}/runs", "--wait"]
+    assert "train: Completed" in run("sagemaker", "train", *training)
+    archive = tmp_path / "model.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(photos / "1.jpg", "model.pt")
+    described = aws.client("sagemaker").describe_training_job(TrainingJobName="train")
+    key = described["ModelArtifacts"]["S3ModelArtifacts"].removeprefix(f"s3://{BUCKET}/")
+    bucket.upload_file(str(archive), BUCKET, key)
+    run("sagemaker", "download", "train")
+    assert (tmp_path / "runs" / "train" / "model" / "model.pt").read_bytes() == b"x"
 
 
 @pytest.mark.parametrize("sdk", ENVIRONMENTS)
