@@ -20,7 +20,8 @@ CODE := custom_op entry_point launch benchmarks tests
 
 .PHONY: help setup local-train predict dataset check-dataset sweep image push docker-train sagemaker-train \
 	sagemaker-status sagemaker-stop sagemaker-logs sagemaker-download upload sagemaker-dataset setup-aws \
-	bench bench-op bench-stall bench-data bench-train bench-launch bench-job-start deaths test test-launch test-container fuzz lint format clean
+	bench bench-op bench-stall bench-data bench-train bench-launch bench-job-start deaths \
+	test test-launch test-container fuzz lint format clean
 
 help: ## This list
 	@echo 'make TARGET [ARGS="hydra.overrides=..."]'
@@ -125,7 +126,7 @@ bench-launch: ## What a dry run and an import of the launcher take
 	@$(READY) job launch launch-v3
 	@$(PY) -m benchmarks.launch_time
 
-bench-job-start: ## From docker run to the first step, with and without PREBUILD: ARGS=FOLDER
+bench-job-start: ## From docker run to the first step, with and without PREBUILD
 	@$(READY) job
 	@$(PY) -m benchmarks.job_start $(ARGS)
 

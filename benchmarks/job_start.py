@@ -1,10 +1,13 @@
 """How long a job takes from ``docker run`` to its first step, on what, and to stop when asked.
 
-``python -m benchmarks.job_start FOLDER [repeats]`` runs the image of this tree, or the one that
-``IMAGE`` names, on a data set in the folder layout and prints the median of each part. The parts
-are the job's own, from its ``startup:`` line; ``container`` is what comes before them, and
-``stop`` the time from SIGTERM to the end, checkpoint included.
+``python -m benchmarks.job_start [FOLDER [REPEATS]]`` builds the image of this tree without and
+with ``PREBUILD=1``, on ``BASE_IMAGE``, runs both in turn on a data set in the folder layout (the
+demo's, if it is there) and writes docs/results/job-start.md. The parts are the job's own, from its
+``startup:`` line; ``container`` is what comes before them, and ``stop`` the time from SIGTERM to
+the end, checkpoint included.
 """
+
+from __future__ import annotations
 
 import os
 import re
@@ -13,12 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchmarks import measure
+from launch import image
 from launch.contract import write_contract
 from launch.engine import ContainerError, Engine, find_engine
-from launch.image import local_reference
 
 STARTUP = re.compile(r"\bstartup: (.+)")
 PART = re.compile(r"(\w+)=([0-9.]+)s")
@@ -31,7 +35,7 @@ def parts(line: str) -> dict[str, float]:
     return {name: float(seconds) for name, seconds in PART.findall(line)}
 
 
-def measure(engine: Engine, image: str, photos: Path, folder: Path) -> dict[str, float]:
+def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -> dict[str, float]:
     """Start one job, stop it after its first step; returns seconds by part."""
     write_contract(folder, OVERRIDES, hosts=["algo-1"], current="algo-1", channels=["training"])
     name = f"job-start-{os.getpid()}"
@@ -39,7 +43,7 @@ def measure(engine: Engine, image: str, photos: Path, folder: Path) -> dict[str,
     address = ["--network=none", "--hostname=algo-1", "--add-host=algo-1:127.0.0.1"]
     started = time.perf_counter()
     process = subprocess.Popen(
-        [*engine.command, "run", "--rm", f"--name={name}", *address, *mounts, image, "train"],
+        [*engine.command, "run", "--rm", f"--name={name}", *address, *mounts, reference, "train"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -60,22 +64,44 @@ def measure(engine: Engine, image: str, photos: Path, folder: Path) -> dict[str,
     return found
 
 
+def build_images() -> dict[str, str]:
+    """The image of this tree both ways: what the column is called, the image's name."""
+    images = {"compiled at job start": "job-start:plain", "PREBUILD=1": "job-start:prebuilt"}
+    for prebuild, name in enumerate(images.values()):
+        os.environ.update(PREBUILD=str(prebuild), IMAGE=name)
+        image.build()
+    return images
+
+
+def report(names: Sequence[str], repeats: int, runs: Mapping[str, list[dict[str, float]]]) -> str:
+    rows = [
+        (part, *(statistics.median(run[part] for run in runs[name]) for name in names))
+        for part in runs[names[0]][0]
+    ]
+    method = (
+        "Seconds from `docker run` to the first training step, and from SIGTERM to the end, on the "
+        f"CPU; median of {repeats} alternating starts."
+    )
+    table = measure.table(("part", *names), rows)
+    return measure.write("job-start", "The start of a job in the container", method, [table])
+
+
 def main(arguments: Sequence[str]) -> None:
-    """Print a table of medians; exits with one line for an error."""
-    if not arguments or not Path(arguments[0]).is_dir():
-        sys.exit("job_start: name a folder with train/CLASS/*.jpg and val/CLASS/*.jpg")
-    photos, repeats = Path(arguments[0]).resolve(), int((*arguments, "5")[1])
+    """Exits with one line for an error."""
+    photos = Path((*arguments, "data/demo")[0]).resolve()
+    if not (photos / "train").is_dir():
+        sys.exit(f"job_start: {photos} is no folder with train/CLASS/*.jpg and val/CLASS/*.jpg")
+    repeats = int((*arguments[1:], "5")[0])
     try:
-        engine, image = find_engine(), local_reference()
-        runs = []
+        engine, images = find_engine(), build_images()
+        runs: dict[str, list[dict[str, float]]] = {name: [] for name in images}
         for _ in range(repeats):
-            with tempfile.TemporaryDirectory() as folder:
-                runs.append(measure(engine, image, photos, Path(folder)))
+            for name, reference in images.items():
+                with tempfile.TemporaryDirectory() as folder:
+                    runs[name].append(start_and_stop(engine, reference, photos, Path(folder)))
     except ContainerError as error:
         sys.exit(f"job_start: {error}")
-    sys.stdout.write(f"{image}, median of {repeats} starts\n\n| part | seconds |\n|---|---|\n")
-    for name in runs[0]:
-        sys.stdout.write(f"| {name} | {statistics.median(run[name] for run in runs):.2f} |\n")
+    sys.stdout.write(report(list(images), repeats, runs))
 
 
 if __name__ == "__main__":
