@@ -5,14 +5,14 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from launch.errors import LaunchError
+from launch.errors import NO_REGION, LaunchError
 
 
 def open_session(region: str | None) -> Any:
     """A boto3 session; raises LaunchError where neither the config nor boto3 knows a region."""
     session = boto3.Session(region_name=region)
     if not session.region_name:
-        raise LaunchError("no region: set job.region, AWS_REGION, or `region` in the profile")
+        raise LaunchError(NO_REGION)
     return session
 
 

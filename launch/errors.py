@@ -10,6 +10,7 @@ class LaunchError(Exception):
     """A line for the person at the desk; nothing is gained by a traceback."""
 
 
+NO_REGION = "no region: set AWS_DEFAULT_REGION, `region` in the profile, or, for a job, job.region"
 _LOGIN = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
 
 # (error code or its beginning, part of the message or "", what to do)
@@ -65,7 +66,7 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
         return f"no AWS credentials found: {_LOGIN}"
     if isinstance(error, exceptions.NoRegionError):
-        return "no region: set job.region, AWS_REGION, or `region` in the profile"
+        return NO_REGION
     if isinstance(error, exceptions.ProfileNotFound):
         return f"{error}: `aws configure list-profiles` shows those there are"
     sign_in = (

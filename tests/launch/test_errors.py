@@ -97,8 +97,12 @@ def test_missing_region_says_where_to_set_it(
 ) -> None:
     image = aws.pretend_image()
     monkeypatch.delenv("AWS_DEFAULT_REGION")
-    assert "job.region" in told(capsys, *arguments(image))
+    line = told(capsys, *arguments(image))
+    assert "job.region" in line
+    # What the line advises helps.
     assert sagemaker.main(arguments(image, "job.region=eu-west-1")) == 0
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    assert "AWS_DEFAULT_REGION" in line and sagemaker.main(arguments(image)) == 0
 
 
 def test_unknown_profile_is_named(
@@ -147,7 +151,7 @@ def test_environment_without_an_sdk_says_what_installs_one(
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        (exceptions.NoRegionError(), "AWS_REGION"),
+        (exceptions.NoRegionError(), "AWS_DEFAULT_REGION"),
         (exceptions.PartialCredentialsError(provider="env", cred_var="key"), "aws configure"),
         (exceptions.UnauthorizedSSOTokenError(), "aws sso login"),
         (exceptions.TokenRetrievalError(provider="sso", error_msg="expired"), "aws sso login"),
