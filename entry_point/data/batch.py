@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from entry_point.data.errors import DataError
+from entry_point.data.reused_memory import ReusedMemory
 from entry_point.data.spans import Span
 
 _shared = False
+_reused = ReusedMemory()
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,12 @@ def allocate_in_shared_memory() -> None:
 
 def empty_images(count: int, side: int) -> Tensor:
     """Room for `count` images: uint8 (count, 3, side, side), channels_last."""
-    if not _shared:
-        shape = (count, 3, side, side)
-        return torch.empty(shape, dtype=torch.uint8, memory_format=torch.channels_last)
     size = count * side * side * 3
+    flat = _shared_memory(size) if _shared else _reused.take(size)
+    return flat.view(count, side, side, 3).permute(0, 3, 1, 2)
+
+
+def _shared_memory(size: int) -> Tensor:
     try:
         storage = torch.UntypedStorage._new_shared(size)
     except RuntimeError as error:
@@ -63,5 +67,4 @@ def empty_images(count: int, side: int) -> Tensor:
             f"no shared memory for a batch of {size} bytes ({error}): give the container more "
             "(docker run --shm-size), or use pipeline=threads, which needs none"
         ) from error
-    flat = torch.empty(0, dtype=torch.uint8).set_(storage)
-    return flat.view(count, side, side, 3).permute(0, 3, 1, 2)
+    return torch.empty(0, dtype=torch.uint8).set_(storage)
