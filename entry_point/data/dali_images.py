@@ -20,6 +20,7 @@ from custom_op import JpegError, decode_crop_resize_batch
 from entry_point.data.crops import CropPlanner, Ints
 from entry_point.data.jpeg_sizes import upright_sizes
 from entry_point.data.source import Source
+from entry_point.data.spans import span
 
 _END_OF_IMAGE = b"\xff\xd9"
 _TAIL = 4096
@@ -44,12 +45,13 @@ class DaliImages:
         On the GPU if there is one.
         """
         side = planner.data.image_size
-        files = [source.read(int(index)) for index in indices]
+        with span("read"):
+            files = [source.read(int(index)) for index in indices]
         heights, widths = upright_sizes(source, files, indices)
         boxes, flips = planner.plan(epoch, indices, heights, widths)
         damage = _cut_short(files, boxes)
         good = np.array([i for i in range(len(files)) if i not in damage], dtype=np.int64)
-        with self._lock:
+        with self._lock, span("dali"):
             try:
                 pixels = self._run([files[i] for i in good], boxes[good], flips[good], side)
             except RuntimeError:
