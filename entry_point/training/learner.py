@@ -64,7 +64,7 @@ class Learner:
 
     def loss(self, images: torch.Tensor, labels: torch.Tensor, step: int) -> torch.Tensor:
         """Gradients of one batch's mean loss, in `optim.accumulate` pieces; returns that loss."""
-        torch.manual_seed(_step_seed(self._seed, step, self._devices.rank))
+        _seed_step(self._devices, _step_seed(self._seed, step, self._devices.rank))
         if self._mix is not None:
             images, labels = self._mix(images, labels)
         self.optimizer.zero_grad(set_to_none=True)
@@ -149,6 +149,17 @@ def _wrapped(model: nn.Module, compiled: bool, devices: Devices) -> nn.Module:
         return forward
     ids = [devices.device] if devices.device.type == "cuda" else None
     return DistributedDataParallel(forward, device_ids=ids)
+
+
+def _seed_step(devices: Devices, seed: int) -> None:
+    """Seeds the generators a step can use.
+
+    `torch.manual_seed` seeds those of all kinds of devices; for absent ones it keeps the call and its
+    traceback for later, which takes a millisecond.
+    """
+    torch.default_generator.manual_seed(seed)
+    if devices.device.type == "cuda":
+        torch.cuda.manual_seed(seed)
 
 
 def _step_seed(seed: int, step: int, rank: int) -> int:
