@@ -40,19 +40,30 @@ def send(request: dict[str, Any], session: Any) -> None:
     version = installed_version()
     os.environ["SAGEMAKER_ADMIN_CONFIG_OVERRIDE"] = str(DEFAULTS_FILE)
     os.environ["SAGEMAKER_USER_CONFIG_OVERRIDE"] = str(DEFAULTS_FILE)
+    # Said once below.
+    os.environ["SAGEMAKER_SUPPRESS_V2_WARNING"] = "1"
     # SDK v3 asks IAM about the role with calls that a user of the role need not be allowed.
     os.environ["SAGEMAKER_VALIDATE_ROLE"] = "false"
     _refuse_other_requests(session, request, version)
-    sender: Callable[[dict[str, Any], Any], None]
     if version.startswith("2."):
-        from launch.sdk_v2 import send as sender
-
         logger.warning(
             "SageMaker SDK v2 is supported until 2027-07-06; `make sagemaker-train SDK=3` uses v3"
         )
+    # What the SDKs log of a failure, the exception says too.
+    logging.disable(logging.ERROR)
+    try:
+        _sender(version)(request, session)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _sender(version: str) -> Callable[[dict[str, Any], Any], None]:
+    sender: Callable[[dict[str, Any], Any], None]
+    if version.startswith("2."):
+        from launch.sdk_v2 import send as sender
     else:
         from launch.sdk_v3 import send as sender
-    sender(request, session)
+    return sender
 
 
 def differences(sent: Any, meant: Any, path: str = "") -> list[str]:

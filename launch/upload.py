@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.progress import Progress
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from launch import aws, compose
 from launch.errors import LaunchError
@@ -62,7 +69,7 @@ def upload(source: Path, uri: str, *, overwrite: bool, dry_run: bool, session: A
     if not files:
         raise LaunchError(f"source={source}: holds no files")
     s3 = aws.client(session, "s3")
-    with Progress(*Progress.get_default_columns(), "{task.completed:,.0f} MB") as progress:
+    with _progress() as progress:
         plan = _compare(files, s3, bucket, prefix, progress)
         if plan.changed and not overwrite:
             raise LaunchError(
@@ -78,12 +85,12 @@ def upload(source: Path, uri: str, *, overwrite: bool, dry_run: bool, session: A
 def _compare(files: list[LocalFile], s3: Any, bucket: str, prefix: str, progress: Progress) -> Plan:
     sizes = _object_sizes(s3, bucket, prefix)
     known = [file for file in files if sizes.get(file.name) == file.bytes]
-    task = progress.add_task("comparing", total=_megabytes(known))
+    task = progress.add_task("comparing", total=_bytes(known), visible=bool(known))
 
     def is_same(file: LocalFile) -> bool:
         found = s3.head_object(Bucket=bucket, Key=prefix + file.name, ChecksumMode="ENABLED")
         same = bool(found.get("ChecksumCRC32") == crc32(file.path))
-        progress.advance(task, file.bytes / 1e6)
+        progress.advance(task, file.bytes)
         return same
 
     with ThreadPoolExecutor(PARALLEL) as pool:
@@ -112,8 +119,8 @@ def _send(
 ) -> None:
     from boto3.s3.transfer import ProgressCallbackInvoker, TransferConfig, create_transfer_manager
 
-    task = progress.add_task("uploading", total=_megabytes(files))
-    invoker = ProgressCallbackInvoker(lambda sent: progress.advance(task, sent / 1e6))
+    task = progress.add_task("uploading", total=_bytes(files), visible=bool(files))
+    invoker = ProgressCallbackInvoker(lambda sent: progress.advance(task, sent))
     config = TransferConfig(
         max_concurrency=PARALLEL, multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES
     )
@@ -137,14 +144,24 @@ def crc32(path: Path) -> str:
     return base64.b64encode(value.to_bytes(4, "big")).decode()
 
 
-def _megabytes(files: Sequence[LocalFile]) -> float:
-    return sum(file.bytes for file in files) / 1e6
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+
+
+def _bytes(files: Sequence[LocalFile]) -> int:
+    return sum(file.bytes for file in files)
 
 
 def _summary(plan: Plan, uri: str, dry_run: bool) -> Iterator[str]:
     done = "would upload" if dry_run else "uploaded"
     yield (
-        f"{done} {len(plan.to_send)} files, {_megabytes(plan.to_send):,.1f} MB, to {uri}; "
+        f"{done} {len(plan.to_send)} files, {_bytes(plan.to_send) / 1e6:,.1f} MB, to {uri}; "
         f"{plan.unchanged} were there already"
     )
     yield f"a job reads them as job.channels.training={uri.rstrip('/')}/"

@@ -113,6 +113,8 @@ def test_refusal_comes_through_the_sdk_as_one_line(
     assert "Traceback" not in done.stderr + done.stdout
     line = done.stderr.splitlines()[-1]
     assert line.startswith("CreateTrainingJob refused: ") and advice in line
+    # v2 says what becomes of it, once.
+    assert done.stderr.count("\n") == (2 if sdk == "2" else 1)
     assert ("supported until 2027-07-06" in done.stderr) is (sdk == "2")
 
 
