@@ -69,7 +69,9 @@ _CHANNEL_FIELDS = {
 
 def refusals(request: dict[str, Any], operation: str, config: LaunchConfig) -> list[str]:
     """A line for everything that the service's description forbids, naming the config key."""
-    return [_line(problem, config) for problem in service_model.problems(request, operation)]
+    lines = (_line(problem, config) for problem in service_model.problems(request, operation))
+    # Several members may come from one key.
+    return list(dict.fromkeys(lines))
 
 
 def config_key(path: str, config: LaunchConfig) -> str:

@@ -109,6 +109,7 @@ def test_wrong_value_is_refused_by_its_key(overrides: list[str], key: str, reaso
 
 def test_missing_settings_are_named_with_the_way_to_get_them() -> None:
     lines = refusal(least=[])
+    assert len(lines) == 3
     found = dict(line.split(" is missing; ") for line in lines)
     assert set(found) == {"target.image", "job.role", "job.output"}
     assert "make push" in found["target.image"]
