@@ -133,26 +133,32 @@ def _images(case: Case, data: DataConfig, pipeline: PipelineConfig) -> MakeImage
 
 def _consumers() -> list[Callable[[Batch], object]]:
     """What the training process does with a batch, stage by stage."""
+    normalise = Normalise()
 
     def transfer(batch: Batch) -> None:
-        _normalise(batch.images.cuda(non_blocking=True))
+        normalise(batch.images.cuda(non_blocking=True))
         torch.cuda.synchronize()
 
-    def normalise(batch: Batch) -> None:
-        _normalise(batch.images.cpu())
-
-    on_cpu: list[Callable[[Batch], object]] = [id, id, normalise]
+    on_cpu: list[Callable[[Batch], object]] = [id, id, lambda batch: normalise(batch.images.cpu())]
     return [*on_cpu, transfer] if torch.cuda.is_available() else on_cpu
 
 
-def _normalise(images: Tensor) -> Tensor:
-    """(pixels / 255 - mean) / std, as one multiply and one add over rows of interleaved pixels."""
-    count, channels, height, width = images.shape
-    place = images.device
-    mean, std = (torch.tensor(v, device=place).repeat(width) for v in (_DATA.mean, _DATA.std))
-    rows = images.permute(0, 2, 3, 1).reshape(count * height, width * channels).float()
-    rows = torch.addcmul(-mean / std, rows, 1 / (255 * std))
-    return rows.view(count, height, width, channels).permute(0, 3, 1, 2)
+class Normalise:
+    """(pixels / 255 - mean) / std into the same memory each time: fresh pages cost more."""
+
+    def __init__(self) -> None:
+        self._floats = torch.empty(0)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        count, channels, height, width = images.shape
+        place = images.device
+        mean, std = (torch.tensor(v, device=place).repeat(width) for v in (_DATA.mean, _DATA.std))
+        # Whole rows of interleaved pixels, since constants per channel are not vectorised.
+        rows = images.permute(0, 2, 3, 1).reshape(count * height, width * channels)
+        if self._floats.shape != rows.shape or self._floats.device != place:
+            self._floats = torch.empty(rows.shape, device=place)
+        torch.mul(rows, 1 / (255 * std), out=self._floats).sub_(mean / std)
+        return self._floats.view(count, height, width, channels).permute(0, 3, 1, 2)
 
 
 def _measure_stage(

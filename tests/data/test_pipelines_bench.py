@@ -7,13 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
+from torchvision.transforms.v2.functional import normalize
 
 from benchmarks.pipelines import cases, read_config, worker_counts
 from benchmarks.pipelines_data import prepare
 from benchmarks.pipelines_page import Page
-from benchmarks.pipelines_run import Case, Result
+from benchmarks.pipelines_run import Case, Normalise, Result
 from benchmarks.pipelines_table import ON_FILES, Measurement, advice
 from entry_point.config_errors import ConfigError
+from entry_point.data import DataConfig
 
 
 def _measured(way: str, workers: int, rate: float, cpu_ms: float = 1.0) -> Measurement:
@@ -77,6 +80,13 @@ def test_a_folder_is_packed_and_read_as_files_too(photo_folder: Path, tmp_path: 
     result = Result(**json.loads(done.stdout))
     assert len(result.images_per_second) == len(result.cpu_ms_per_image) >= 3
     assert min(result.images_per_second) > 0 and result.megabytes > 10
+
+
+def test_normalising_is_the_usual_one() -> None:
+    images = torch.randint(0, 256, (3, 3, 5, 7), dtype=torch.uint8)
+    images = images.contiguous(memory_format=torch.channels_last)
+    expected = normalize(images / 255, DataConfig().mean, DataConfig().std)
+    torch.testing.assert_close(Normalise()(images), expected)
 
 
 def test_settings_that_do_not_exist_are_named() -> None:
