@@ -154,8 +154,8 @@ def _wrapped(model: nn.Module, compiled: bool, devices: Devices) -> nn.Module:
 def _seed_step(devices: Devices, seed: int) -> None:
     """Seeds the generators a step can use.
 
-    `torch.manual_seed` seeds those of all kinds of devices; for absent ones it keeps the call and its
-    traceback for later, which takes a millisecond.
+    `torch.manual_seed` seeds those of all kinds of devices; for absent ones it keeps the call and
+    its traceback for later, which takes a millisecond.
     """
     torch.default_generator.manual_seed(seed)
     if devices.device.type == "cuda":
