@@ -99,6 +99,7 @@ def plot(measured: Sequence[Measurement], file: Path) -> None:
         workers, rates = [one.workers for one in of_way], [one.rate for one in of_way]
         axes[0, 0].plot(workers, rates, marker="o", label=way)
     axes[0, 0].set(title="All stages", xlabel="workers", ylabel="images/s", ylim=(0, None))
+    axes[0, 0].set_xticks(sorted({one.workers for one in measured}))
     axes[0, 0].legend(fontsize=8)
     names = [f"{one.way} ({one.workers})" for one in best]
     _by_stage(axes[0, 1], best, names)
