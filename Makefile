@@ -136,11 +136,11 @@ deaths: ## Kill a training ARGS=50 times and compare its weights with an undistu
 
 test: ## All tests that need neither Docker nor a GPU
 	@$(READY) job dev
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -n 2 --dist worksteal $(ARGS)
 
 test-launch: ## Both SDKs send the same request, against a server on this machine
 	@$(READY) job dev launch launch-v3
-	@REQUIRE_SDKS=1 $(PY) -m pytest tests/launch $(ARGS)
+	@REQUIRE_SDKS=1 $(PY) -m pytest tests/launch/test_sdk_contract.py $(ARGS)
 
 test-container: ## The image and its launchers on a real engine (Linux, root)
 	@$(READY) job dev

@@ -107,5 +107,5 @@ def _quote(text: str) -> str:
     """
     text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
     text = re.sub(r"(\\*)'", r"\1\1\\'", text)
-    text = re.sub(r"(\\+)$", r"\1\1", text)
+    text = re.sub(r"(\\+)\Z", r"\1\1", text)
     return f"'{text}'"

@@ -55,7 +55,7 @@ def assert_within_a_level(ours: Tensor, theirs: Tensor) -> None:
     assert (ours.int() - theirs.int()).abs().max() <= 1
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.integers(0, 2**32), st.integers(1, 130), st.sampled_from(list(SAMPLINGS)))
 def test_resizing_is_torchs_within_one_level(seed: int, size: int, sampling: str) -> None:
     jpeg = tensor(encode(picture(HEIGHT, WIDTH, seed % 7), sampling, 92))

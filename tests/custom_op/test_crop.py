@@ -88,7 +88,7 @@ def test_twenty_thousand_random_crops_equal_the_whole_decode() -> None:
         done += 50
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=3, max_size=3),
     st.integers(1, 60),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -96,6 +96,7 @@ def _is_json(text: str) -> bool:
         lambda t: not _is_json(t)
     )
 )
+@example("\\\n")
 def test_plain_text_reaches_the_config_literally(text: str) -> None:
     assert _composed_value(decode({"note": text})[0]) == text
 

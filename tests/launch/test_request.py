@@ -158,7 +158,7 @@ _OVERRIDES = st.one_of(
 )
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(_OVERRIDES, min_size=1, max_size=6))
 def test_any_overrides_make_the_same_config_in_the_container_as_here(
     tmp_path_factory: pytest.TempPathFactory, overrides: list[str]
