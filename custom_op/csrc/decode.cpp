@@ -40,6 +40,19 @@ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int at_once(int64_t rows) { return static_cast<int>(std::min<int64_t>(rows, kRowsAtOnce)); }
 
+// Where the scans of a progressive file leave coefficients open, libjpeg guesses them from the
+// blocks around, and next to what is cropped or skipped it guesses otherwise.
+bool is_smoothed(const jpeg_decompress_struct& cinfo) {
+  if (!cinfo.progressive_mode || cinfo.coef_bits == nullptr) return false;
+  for (int i = 0; i < cinfo.num_components; ++i) {
+    const int* open_bits = cinfo.coef_bits[i];
+    if (std::any_of(open_bits, open_bits + DCTSIZE2, [](int bits) { return bits != 0; })) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 void RegionDecoder::open(Bytes jpeg, int64_t max_pixels) {
@@ -112,11 +125,10 @@ void RegionDecoder::decode_in_order(const Box& box, const DecodeOptions& options
   const int64_t s = options.scale;
   const Box scaled{box.top / s, box.left / s, divide_up(box.top + box.height, s) - box.top / s,
                    divide_up(box.left + box.width, s) - box.left / s};
-  int64_t first_column;
-  if (!start_phase(options) || !crop_phase(scaled, &first_column) ||
-      !read({0, scaled.height, first_column, scaled.width}, sink)) {
-    session_.fail();
-  }
+  Rows rows{scaled.top, scaled.height, scaled.left, scaled.width};
+  if (!start_phase(options)) session_.fail();
+  if (!is_smoothed(session_.cinfo()) && !crop_phase(scaled, rows)) session_.fail();
+  if (!read(rows, sink)) session_.fail();
   // Markers that are not where they should be may have moved everything behind them by whole
   // segments, numbers in order: only the end of the image tells.
   const bool suspicious = parsed_ && header_.baseline && header_.restart_interval != 0;
@@ -142,7 +154,7 @@ bool RegionDecoder::start_phase(const DecodeOptions& options) noexcept {
   return true;
 }
 
-bool RegionDecoder::crop_phase(const Box& box, int64_t* first_column) noexcept {
+bool RegionDecoder::crop_phase(const Box& box, Rows& rows) noexcept {
   if (setjmp(session_.errors().jump)) return false;
   auto& cinfo = session_.cinfo();
   // See Note [One pixel more].
@@ -155,7 +167,8 @@ bool RegionDecoder::crop_phase(const Box& box, int64_t* first_column) noexcept {
     auto width = static_cast<JDIMENSION>(right - left);
     jpeg_crop_scanline(&cinfo, &offset, &width);
   }
-  *first_column = box.left - offset;
+  rows.first_column = box.left - offset;
+  rows.skip = 0;
   const auto skip = static_cast<JDIMENSION>(box.top);
   if (skip != 0 && jpeg_skip_scanlines(&cinfo, skip) != skip) return false;
   return true;

@@ -66,7 +66,7 @@ class RegionDecoder {
   bool decode_cover(const Box& box, const DecodeOptions& options, RowSink& sink);
   void decode_in_order(const Box& box, const DecodeOptions& options, RowSink& sink);
   bool start_phase(const DecodeOptions& options) noexcept;
-  bool crop_phase(const Box& box, int64_t* first_column) noexcept;
+  bool crop_phase(const Box& box, Rows& rows) noexcept;
   int read_phase(JSAMPROW* rows, int wanted) noexcept;
   bool last_row_phase() noexcept;
   bool read(const Rows& rows, RowSink& sink);

@@ -36,6 +36,9 @@ def odd_files() -> Iterator[tuple[str, bytes]]:
     for adobe in (0, 1):
         yield f"cmyk {adobe}", encode(cmyk, "4:4:4", 40, adobe=adobe)
     yield from _damaged(encode(small, quality=40, restart_interval=2))
+    progressive = encode(small, quality=40, progressive=True)
+    last_scan = progressive.rindex(b"\xff\xda")
+    yield "progressive, last scan missing", progressive[:last_scan] + b"\xff\xd9"
     yield "orientation little-endian", with_exif_orientation(encode(small, quality=30), 6)
     yield (
         "orientation big-endian",

@@ -74,6 +74,17 @@ def test_every_crop_of_a_small_image_is_exact(kind: str) -> None:
                     assert torch.equal(crop, expected[:, top : top + h, left : left + w])
 
 
+@pytest.mark.parametrize("scans", range(1, 10))
+def test_a_progressive_file_that_lacks_its_last_scans_is_exact(scans: int) -> None:
+    """libjpeg smooths over what such a file leaves open, looking at the blocks around, each version
+    in its own way: the measure is the whole image from the same library."""
+    complete = encode(picture(75, 130), quality=80, progressive=True)
+    starts = [at for at in range(len(complete)) if complete[at : at + 2] == b"\xff\xda"]
+    assert len(starts) == 10
+    data = tensor(complete[: starts[scans]] + b"\xff\xd9")
+    assert_crops_equal(data, whole(data), random.Random(scans), 60)
+
+
 def test_twenty_thousand_random_crops_equal_the_whole_decode() -> None:
     rng = random.Random(20_000)
     done = 0
