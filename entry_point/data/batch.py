@@ -54,9 +54,16 @@ def allocate_in_shared_memory() -> None:
 
 def empty_images(count: int, side: int) -> Tensor:
     """Room for `count` images: uint8 (count, 3, side, side), channels_last."""
-    size = count * side * side * 3
-    flat = _shared_memory(size) if _shared else _reused.take(size)
-    return flat.view(count, side, side, 3).permute(0, 3, 1, 2)
+    return _memory(count * side * side * 3).view(count, side, side, 3).permute(0, 3, 1, 2)
+
+
+def empty_floats(count: int, side: int) -> Tensor:
+    """Room for `count` images as the model takes them: float32 (count, 3, side, side)."""
+    return _memory(4 * count * side * side * 3).view(torch.float32).view(count, 3, side, side)
+
+
+def _memory(size: int) -> Tensor:
+    return _shared_memory(size) if _shared else _reused.take(size)
 
 
 def _shared_memory(size: int) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from entry_point.data.batch import empty_floats
 from entry_point.data.crops import CropPlanner
 from entry_point.data.damage import MakeImages
 from entry_point.data.philox32 import WORD, philox32
@@ -49,17 +50,18 @@ class SampleBySample:
                 side = images.shape[3]
                 kept = kept_pixels(planner.seed, epoch, torch.from_numpy(indices), side)
                 masks = list(kept.squeeze(3))
-            samples = [stall_sample(*pair) for pair in zip(images, masks, strict=True)]
-        with span("collate"):
-            return torch.stack(samples), damage
+            samples = empty_floats(len(images), images.shape[3])
+            for sample, image, mask in zip(samples, images, masks, strict=True):
+                _fill(sample, image, mask)
+        return samples, damage
 
 
-def stall_sample(image: Tensor, kept: Tensor | None) -> Tensor:
-    """One sample: uint8 RGB `(3, S, S)`, masked where `kept` `(S, S)` is 0, to float32 YCbCr."""
+def _fill(sample: Tensor, image: Tensor, kept: Tensor | None) -> None:
+    """Fill float32 `(3, S, S)`: uint8 RGB `image`, masked where `kept` `(S, S)` is 0, as YCbCr."""
     pixels = image.contiguous().float()
     if kept is not None:
         pixels *= kept.float()
-    return rgb_to_ycbcr(pixels).div_(255)
+    torch.div(rgb_to_ycbcr(pixels), 255, out=sample)
 
 
 def rgb_to_ycbcr(image: Tensor) -> Tensor:
