@@ -7,6 +7,7 @@ seconds are counted, not the clock; the median round stands; ratios say more tha
 from __future__ import annotations
 
 import ctypes
+import datetime
 import importlib.metadata
 import os
 import platform
@@ -55,12 +56,14 @@ def _keep_freed_memory() -> None:
 
 
 def machine() -> str:
-    """The machine and the load on it, in one line."""
+    """The machine, the load on it and the day, in one line."""
     model = platform.processor() or platform.machine()
     if (info := Path("/proc/cpuinfo")).exists():
         names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
         model = names[0].split(":")[1].strip() if names else model
-    return f"{model}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f} when it ended"
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    load = f"load {os.getloadavg()[0]:.1f} when it ended"
+    return f"{model}, {os.cpu_count()} CPUs{gpu}, {load} on {datetime.date.today()}"
 
 
 def versions(packages: Sequence[str]) -> str:
