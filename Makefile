@@ -20,8 +20,8 @@ CODE := custom_op entry_point launch benchmarks tests
 
 .PHONY: help setup local-train predict dataset check-dataset sweep image push docker-train sagemaker-train \
 	sagemaker-status sagemaker-stop sagemaker-logs sagemaker-download upload sagemaker-dataset setup-aws \
-	bench bench-op bench-stall bench-data bench-train bench-launch bench-job-start deaths \
-	test test-launch test-container fuzz lint format clean
+	bench bench-op bench-stall bench-data bench-train bench-launch bench-job-start bench-gpu deaths \
+	test test-launch test-dali test-gpu test-container fuzz lint format clean
 
 help: ## This list
 	@echo 'make TARGET [ARGS="hydra.overrides=..."]'
@@ -130,6 +130,10 @@ bench-job-start: ## From docker run to the first step, with and without PREBUILD
 	@$(READY) job
 	@$(PY) -m benchmarks.job_start $(ARGS)
 
+bench-gpu: ## On a GPU: ResNet-50 fed by threads, by DALI, and nvJPEG on trimmed files
+	@$(READY) job dev dali
+	@$(PY) -m benchmarks.gpu_training
+
 deaths: ## Kill a training ARGS=50 times and compare its weights with an undisturbed one's
 	@$(READY) job
 	@$(PY) -m benchmarks.train_interruptions $(ARGS)
@@ -141,6 +145,14 @@ test: ## All tests that need neither Docker nor a GPU
 test-launch: ## Both SDKs send the same request, against a server on this machine
 	@$(READY) job dev launch launch-v3
 	@REQUIRE_SDKS=1 $(PY) -m pytest tests/launch/test_sdk_contract.py $(ARGS)
+
+test-dali: ## The engine dali, on the CPU where there is no GPU; installs it
+	@$(READY) job dev dali
+	@REQUIRE_DALI=1 $(PY) -m pytest tests/data/test_dali.py $(ARGS)
+
+test-gpu: ## What only a GPU can run
+	@$(READY) job dev dali
+	@$(PY) -m pytest -m gpu $(ARGS)
 
 test-container: ## The image and its launchers on a real engine (Linux, root)
 	@$(READY) job dev
