@@ -2,6 +2,7 @@
 
 import base64
 import json
+from typing import Any
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
@@ -28,18 +29,35 @@ LIFECYCLE = {
 
 
 def ensure_repository(name: str) -> None:
-    """Create the repository, with scans on push and expiry, unless it is there already."""
+    """Create the repository with scans on push, and its expiry, where they are missing.
+
+    Who may push but not create needs nothing more once someone has done so.
+    """
     try:
         client = boto3.client("ecr")
         try:
+            client.describe_repositories(repositoryNames=[name])
+        except client.exceptions.RepositoryNotFoundException:
             client.create_repository(
                 repositoryName=name, imageScanningConfiguration={"scanOnPush": True}
             )
-        except client.exceptions.RepositoryAlreadyExistsException:
-            return
-        client.put_lifecycle_policy(repositoryName=name, lifecyclePolicyText=json.dumps(LIFECYCLE))
+        try:
+            ensure_expiry(client, name)
+        except ClientError as error:
+            # Housekeeping, which not everyone who may push may do.
+            if error.response["Error"]["Code"] != "AccessDeniedException":
+                raise
     except (BotoCoreError, ClientError) as error:
         raise ContainerError(explain(error) or str(error)) from error
+
+
+def ensure_expiry(client: Any, name: str) -> None:
+    """Give the repository its lifecycle policy unless it has one."""
+    try:
+        client.get_lifecycle_policy(repositoryName=name)
+    except client.exceptions.LifecyclePolicyNotFoundException:
+        policy = json.dumps(LIFECYCLE)
+        client.put_lifecycle_policy(repositoryName=name, lifecyclePolicyText=policy)
 
 
 def credentials() -> tuple[str, str, str]:

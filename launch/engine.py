@@ -9,6 +9,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 
 class ContainerError(Exception):
@@ -73,25 +75,32 @@ def explain(words: str) -> str:
     telling = [line for line in lines if re.search(r"error|denied|cannot|failed", line, re.I)]
     last = (telling or lines or ["it gave no reason"])[-1]
     for pattern, fix in _FIXES:
-        if re.search(pattern, words, re.I | re.S if "sock" in pattern else re.I):
+        if any(re.search(pattern, line, re.I) for line in lines):
             return f"{fix} (the engine said: {last})"
     return f"the engine said: {last}"
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A command line that speaks Docker's language."""
+    """A command line that speaks Docker's language, and what stands behind it."""
 
     command: tuple[str, ...]
+    is_podman: bool = False
+    is_rootless: bool = False
 
-    @property
-    def is_podman(self) -> bool:
-        return "podman" in self.command[0].rsplit("/", 1)[-1]
+    def call(self, *arguments: str, text_in: str | None = None, holding: Sequence[int] = ()) -> str:
+        """Run ``docker ARGUMENTS`` and return its stdout; raises ContainerError.
 
-    def call(self, *arguments: str, text_in: str | None = None) -> str:
-        """Run ``docker ARGUMENTS`` and return its stdout; raises ContainerError."""
+        Ctrl-C does not reach it, so nothing is left half done. It keeps the file descriptors
+        ``holding`` open for as long as it runs, even beyond this process.
+        """
         done = subprocess.run(
-            [*self.command, *arguments], input=text_in, capture_output=True, text=True
+            [*self.command, *arguments],
+            input=text_in,
+            capture_output=True,
+            text=True,
+            pass_fds=holding,
+            start_new_session=True,
         )
         if done.returncode:
             raise ContainerError(explain(done.stderr or done.stdout))
@@ -99,17 +108,19 @@ class Engine:
 
     def follow(self, *arguments: str) -> None:
         """Run ``docker ARGUMENTS``, showing what it says as it says it; raises ContainerError."""
-        environment = {**os.environ, "DOCKER_BUILDKIT": "1"}
+        sys.stdout.flush()
         process = subprocess.Popen(
             [*self.command, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            # Where stdout is a terminal, the engine draws its progress there itself.
+            stderr=subprocess.PIPE,
             text=True,
-            env=environment,
+            errors="replace",
+            # An index with a build's attestations in it is no image to SageMaker.
+            env={**os.environ, "DOCKER_BUILDKIT": "1", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"},
         )
-        assert process.stdout is not None
+        assert process.stderr is not None
         tail: list[str] = []
-        for line in process.stdout:
+        for line in process.stderr:
             sys.stdout.write(line)
             sys.stdout.flush()
             tail = [*tail[-19:], line]
@@ -126,17 +137,59 @@ class Engine:
             raise
         return found[0]
 
+    def build(self, reference: str, *arguments: str) -> None:
+        """``docker build`` in the one format that every registry and SageMaker take."""
+        form = "--format=docker" if self.is_podman else "--progress=plain"
+        self.follow("build", form, "-t", reference, *arguments)
+
+    def push(self, repository: str, tag: str) -> str:
+        """Push ``repository:tag``; returns the digest that the registry has it under."""
+        reference = f"{repository}:{tag}"
+        if self.is_podman:
+            # Podman's own list of digests names the image as it is here, not yet compressed.
+            with TemporaryDirectory() as folder:
+                file = Path(folder, "digest")
+                self.follow("push", f"--digestfile={file}", *_plain_http(repository), reference)
+                return file.read_text().strip()
+        self.follow("push", reference)
+        digests = (self.image(reference) or {}).get("RepoDigests")
+        for uri in digests if isinstance(digests, list) else []:
+            if str(uri).startswith(f"{repository}@"):
+                return str(uri).removeprefix(f"{repository}@")
+        raise ContainerError(f"the registry gave no digest for {reference}: push again")
+
+
+def _plain_http(repository: str) -> list[str]:
+    """Podman insists on TLS even on this machine's own address, where Docker does not."""
+    host = repository.split("/")[0].rsplit(":", 1)[0]
+    return ["--tls-verify=false"] if host in ("localhost", "127.0.0.1", "[::1]") else []
+
+
+def identify(command: Sequence[str]) -> Engine:
+    """What answers to this command, whatever its name is; raises ContainerError if nothing does."""
+    # `version` fails where no daemon answers, which `info` does not in every release.
+    Engine(tuple(command)).call("version")
+    facts = json.loads(Engine(tuple(command)).call("info", "--format", "{{json .}}"))
+    if "host" in facts:
+        rootless = bool(facts["host"].get("security", {}).get("rootless"))
+        return Engine(tuple(command), is_podman=True, is_rootless=rootless)
+    options = facts.get("SecurityOptions") or []
+    return Engine(tuple(command), is_rootless=any("name=rootless" in o for o in options))
+
 
 def find_engine() -> Engine:
     """``$ENGINE``, else docker, else podman, if it is running; raises ContainerError."""
     chosen = shlex.split(os.environ.get("ENGINE", ""))
     candidates: list[Sequence[str]] = [chosen] if chosen else [["docker"], ["podman"]]
+    refusals = []
     for command in candidates:
         if shutil.which(command[0]):
-            engine = Engine(tuple(command))
-            # `version` asks the daemon, which `--version` does not.
-            engine.call("version")
-            return engine
+            try:
+                return identify(command)
+            except ContainerError as error:
+                refusals.append(error)
+    if refusals:
+        raise refusals[0]
     if chosen:
         raise ContainerError(f"ENGINE={chosen[0]}: no such command; name docker or podman")
     raise ContainerError(

@@ -3,10 +3,11 @@
 ``python -m launch.image build`` and ``... push``; the Makefile's targets of those names. Settings
 come from the environment, where make puts ``make image DEVICE=gpu``:
 
-IMAGE          name of the image, also of its repository; with ``:TAG``, the whole reference
+IMAGE          name of the image, also of its repository, without a registry; ``:TAG`` may follow
 DEVICE         ``cpu`` or ``gpu``: which of AWS's images to build on, and part of the tag
 BASE_IMAGE     any other base
 PREBUILD       1 compiles the operator into the image
+EXTRAS         more of requirements/*.in to install: ``dali``
 BUILD_OPTIONS  more options for ``docker build``, as for a proxy
 REGISTRY       where to push: ``localhost:5000``, ``ghcr.io/me``; without it, this account's ECR
 ENGINE         the command to use instead of docker or podman
@@ -25,11 +26,16 @@ from launch.engine import ContainerError, Engine, find_engine
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "managed-training-template"
 DEVICES = ("cpu", "gpu")
+# The Dockerfile writes it.
+REVISION_LABEL = "org.opencontainers.image.revision"
 
 
 def git(*arguments: str) -> str:
-    """Stdout of a git command in the repository; empty where it is no repository."""
-    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+    """Stdout of a git command in the repository; empty where there is no repository, or no git."""
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+    except FileNotFoundError:
+        return ""
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
@@ -65,13 +71,13 @@ def version() -> str:
 def build_arguments() -> list[str]:
     """``docker build``'s arguments; raises ContainerError for a setting it cannot take."""
     values = {"DEVICE": device(), "VERSION": version(), "REVISION": revision()}
-    if base := os.environ.get("BASE_IMAGE"):
-        values["BASE_IMAGE"] = base
+    for name in ("BASE_IMAGE", "EXTRAS"):
+        if value := os.environ.get(name):
+            values[name] = value
     prebuild = os.environ.get("PREBUILD") or "0"
     if prebuild not in ("0", "1"):
         raise ContainerError(f"PREBUILD={prebuild}: 1 compiles the operator into the image, 0 not")
-    if prebuild == "1":
-        values["PREBUILD"] = "1"
+    values["PREBUILD"] = prebuild
     settings = [f"--build-arg={name}={value}" for name, value in values.items()]
     return [*settings, *shlex.split(os.environ.get("BUILD_OPTIONS", ""))]
 
@@ -85,8 +91,7 @@ def build() -> None:
     """Build the image of the tree as it is and say what came out."""
     engine = find_engine()
     reference = local_reference()
-    progress = [] if engine.is_podman else ["--progress=plain"]
-    engine.follow("build", *progress, "-t", reference, *build_arguments(), str(ROOT))
+    engine.build(reference, *build_arguments(), str(ROOT))
     image = engine.image(reference)
     if image is None:
         raise ContainerError(f"{reference} was built, but {engine.command[0]} does not list it")
@@ -106,15 +111,40 @@ def push() -> str:
             f"the tree is {revision().rsplit('-', 1)[-1]}, so no revision names this image: "
             "commit, run `make image`, then push"
         )
-    engine = find_engine()
     reference = local_reference()
-    if engine.image(reference) is None:
-        raise ContainerError(f"there is no image {reference}: run `make image` first")
-    name, tag = reference.rsplit(":", 1)
+    name, tag = name_and_tag(reference)
+    engine = find_engine()
+    check_revision(engine, reference)
     repository = f"{os.environ.get('REGISTRY') or log_in(engine, name)}/{name}"
     engine.call("tag", reference, f"{repository}:{tag}")
-    engine.follow("push", f"{repository}:{tag}")
-    return digest_uri(engine, repository, tag)
+    return f"{repository}@{engine.push(repository, tag)}"
+
+
+def name_and_tag(reference: str) -> tuple[str, str]:
+    """Parts of a reference that can be pushed; raises ContainerError for one with a registry."""
+    name, _, tag = reference.rpartition(":")
+    host, slash, _ = name.partition("/")
+    if "@" in reference or (slash and (re.search("[.:]", host) or host == "localhost")):
+        raise ContainerError(
+            f"IMAGE={os.environ.get('IMAGE')}: IMAGE is the image's own name, as mine or team/mine "
+            "or mine:1; where it is pushed to is REGISTRY=HOST:PORT, or ECR without it"
+        )
+    return name, tag
+
+
+def check_revision(engine: Engine, reference: str) -> None:
+    """Raises ContainerError unless the image is there and was built from this commit."""
+    image = engine.image(reference)
+    if image is None:
+        raise ContainerError(f"there is no image {reference}: run `make image` first")
+    config = image.get("Config")
+    labels = config.get("Labels") if isinstance(config, dict) else None
+    built = (labels or {}).get(REVISION_LABEL, "another project")
+    if built != revision():
+        raise ContainerError(
+            f"{reference} was built from {built}, but the tree is at {revision()}: "
+            "run `make image` again, then push"
+        )
 
 
 def log_in(engine: Engine, name: str) -> str:
@@ -126,16 +156,6 @@ def log_in(engine: Engine, name: str) -> str:
     user, password, registry = ecr.credentials()
     engine.call("login", "--username", user, "--password-stdin", registry, text_in=password)
     return registry
-
-
-def digest_uri(engine: Engine, repository: str, tag: str) -> str:
-    """``REPOSITORY@sha256:...`` as the registry knows what was pushed; raises ContainerError."""
-    image = engine.image(f"{repository}:{tag}") or {}
-    digests = image.get("RepoDigests")
-    for uri in digests if isinstance(digests, list) else []:
-        if str(uri).startswith(f"{repository}@"):
-            return str(uri)
-    raise ContainerError(f"the registry gave no digest for {repository}:{tag}: push again")
 
 
 def say(text: str) -> None:

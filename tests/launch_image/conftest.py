@@ -14,22 +14,26 @@ FakeEngine = Callable[..., Path]
 def settings_are_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests say what they need; what make exported stays out."""
     for name in (
-        *("IMAGE", "DEVICE", "BASE_IMAGE", "PREBUILD", "BUILD_OPTIONS", "REGISTRY", "ENGINE"),
-        *("HOSTS", "NETWORK", "GPUS", "SHM_SIZE"),
+        *("IMAGE", "DEVICE", "BASE_IMAGE", "PREBUILD", "EXTRAS", "BUILD_OPTIONS", "REGISTRY"),
+        *("ENGINE", "HOSTS", "NETWORK", "GPUS", "NPROC", "SHM_SIZE"),
     ):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
 def fake_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
-    """Make ``docker`` on the PATH a shell script; what it was called with is in ``calls``."""
+    """Make ``docker`` on the PATH a shell script; what it was called with is in ``calls``.
+
+    Docker with root behind it, unless the script answers ``info`` itself.
+    """
 
     def make(script: str, name: str = "docker") -> Path:
         folder = tmp_path / "bin"
         folder.mkdir(exist_ok=True)
         calls = tmp_path / "calls"
         program = folder / name
-        program.write_text(f'#!/bin/sh\necho "$*" >>{calls}\n{script}\n')
+        answer = "" if "info)" in script else "[ $1 = info ] && { echo '{}'; exit; }"
+        program.write_text(f'#!/bin/sh\necho "$*" >>{calls}\n{answer}\n{script}\n')
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         monkeypatch.setenv("ENGINE", str(program))

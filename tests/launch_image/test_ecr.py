@@ -41,6 +41,22 @@ def test_the_repository_is_created_once_with_scans_and_expiry() -> None:
 
 
 @pytest.mark.usefixtures("aws")
+def test_a_repository_that_is_there_is_not_created_again_and_gets_the_expiry_it_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = boto3.client("ecr")
+    client.create_repository(repositoryName="mine")
+
+    def forbidden(**_: object) -> None:
+        raise AssertionError("asked for a right that pushing does not need")
+
+    monkeypatch.setattr(client, "create_repository", forbidden)
+    monkeypatch.setattr(ecr.boto3, "client", lambda _: client)
+    ecr.ensure_repository("mine")
+    assert "untagged" in client.get_lifecycle_policy(repositoryName="mine")["lifecyclePolicyText"]
+
+
+@pytest.mark.usefixtures("aws")
 def test_the_password_goes_through_stdin_and_never_into_the_arguments(
     fake_engine: FakeEngine, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from launch.engine import ContainerError, Engine, explain, find_engine
 from tests.launch_image.conftest import FakeEngine
 
+PODMAN = """case $1 in info) echo '{{"host": {{"security": {{"rootless": {}}}}}}}';; esac"""
 # What engines really say, and a word of the fix that a person needs.
 WORDS = [
     (
@@ -97,12 +98,44 @@ def test_a_misspelt_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_podman_serves_where_there_is_no_docker(
     fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = fake_engine("exit 0", name="podman")
+    calls = fake_engine(PODMAN.format("false"), name="podman")
     monkeypatch.delenv("ENGINE")
     monkeypatch.setenv("PATH", f"{calls.parent / 'bin'}")
     engine = find_engine()
     assert engine.command == ("podman",)
     assert engine.is_podman
+
+
+def test_a_docker_that_does_not_run_is_no_hindrance_to_podman(
+    fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_engine("echo Cannot connect to the Docker daemon >&2; exit 1")
+    calls = fake_engine(PODMAN.format("false"), name="podman")
+    monkeypatch.delenv("ENGINE")
+    monkeypatch.setenv("PATH", f"{calls.parent / 'bin'}")
+    assert find_engine().command == ("podman",)
+
+
+@pytest.mark.parametrize(
+    ("script", "is_podman", "is_rootless"),
+    [
+        ('case $1 in info) echo \'{"SecurityOptions": ["name=seccomp"]}\';; esac', False, False),
+        ('case $1 in info) echo \'{"SecurityOptions": ["name=rootless"]}\';; esac', False, True),
+        (PODMAN.format("false"), True, False),
+        (PODMAN.format("true"), True, True),
+    ],
+)
+def test_what_an_engine_is_comes_from_what_it_says_and_not_from_its_name(
+    fake_engine: FakeEngine, script: str, is_podman: bool, is_rootless: bool
+) -> None:
+    fake_engine(script)
+    engine = find_engine()
+    assert (engine.is_podman, engine.is_rootless) == (is_podman, is_rootless)
+
+
+def test_words_of_one_line_are_not_mistaken_for_those_of_another() -> None:
+    said = "#5 connecting to the mirror\nERROR: open /cache/x: permission denied\n"
+    assert explain(said) == "the engine said: ERROR: open /cache/x: permission denied"
 
 
 def test_an_engine_that_does_not_run_is_an_error_before_any_work(fake_engine: FakeEngine) -> None:
@@ -119,6 +152,30 @@ def test_an_image_that_is_not_there_is_none_and_no_error(fake_engine: FakeEngine
 def find_engine_quietly() -> Engine:
     """The fake, which fails whatever it is asked, ``version`` included."""
     return Engine((os.environ["ENGINE"],))
+
+
+def test_a_build_leaves_attestations_out(
+    fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake_engine("echo attestations $BUILDX_NO_DEFAULT_ATTESTATIONS")
+    find_engine_quietly().build("x:y", ".")
+    assert "attestations 1" in capfd.readouterr().out
+
+
+def test_podman_is_asked_for_dockers_format_and_for_the_digest_that_it_pushed(
+    fake_engine: FakeEngine,
+) -> None:
+    calls = fake_engine(
+        """case $1 in push) for a; do case $a in --digestfile=*) printf sha256:7 >${a#*=};; esac
+        done;; esac"""
+    )
+    engine = Engine((os.environ["ENGINE"],), is_podman=True)
+    engine.build("x:y", ".")
+    assert "build --format=docker -t x:y ." in calls.read_text()
+    assert engine.push("localhost:5000/x", "y") == "sha256:7"
+    assert "--tls-verify=false" in calls.read_text()
+    assert engine.push("example.com/x", "y") == "sha256:7"
+    assert calls.read_text().count("--tls-verify=false") == 1
 
 
 def test_a_failed_build_is_explained_by_its_last_words(

@@ -41,6 +41,11 @@ def test_a_tree_without_git_can_be_built(tmp_path: Path, monkeypatch: pytest.Mon
     assert image.local_reference() == f"{image.NAME}:cpu-untracked"
 
 
+def test_a_machine_without_git_can_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert image.local_reference() == f"{image.NAME}:cpu-untracked"
+
+
 @pytest.mark.parametrize("reference", ["mine:7", "host:5000/mine:7", "host/mine@sha256:abc"])
 def test_a_whole_reference_is_taken_as_it_is(
     monkeypatch: pytest.MonkeyPatch, reference: str
@@ -61,10 +66,12 @@ def test_settings_become_build_arguments(repository: Path, monkeypatch: pytest.M
     assert repository
     monkeypatch.setenv("BASE_IMAGE", "mine:1")
     monkeypatch.setenv("PREBUILD", "1")
+    monkeypatch.setenv("EXTRAS", "dali")
     monkeypatch.setenv("BUILD_OPTIONS", "--network=host --build-arg='A=b c'")
     arguments = image.build_arguments()
     assert "--build-arg=BASE_IMAGE=mine:1" in arguments
     assert "--build-arg=PREBUILD=1" in arguments
+    assert "--build-arg=EXTRAS=dali" in arguments
     assert "--build-arg=VERSION=1.2.3" in arguments
     assert arguments[-2:] == ["--network=host", "--build-arg=A=b c"]
 
@@ -108,16 +115,49 @@ def test_an_image_that_was_not_built_is_not_pushed(
         image.push()
 
 
+def described(revision: str, repository: str = image.NAME) -> str:
+    """A script of an engine that has an image of this revision, also under two digests."""
+    facts = {
+        "Config": {"Labels": {image.REVISION_LABEL: revision}},
+        "RepoDigests": [f"other/{repository}@sha256:1", f"localhost:5000/{repository}@sha256:2"],
+    }
+    return f"case $1 in image) echo '{json.dumps([facts])}';; esac"
+
+
 def test_push_returns_the_digest_of_the_registry_it_went_to(
     repository: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert repository
-    uris = [f"other/{image.NAME}@sha256:1", f"localhost:5000/{image.NAME}@sha256:2"]
-    calls = fake_engine(f"case $1 in image) echo '{json.dumps([{'RepoDigests': uris}])}';; esac")
+    calls = fake_engine(described(image.revision()))
     monkeypatch.setenv("REGISTRY", "localhost:5000")
-    assert image.push() == uris[1]
+    assert image.push() == f"localhost:5000/{image.NAME}@sha256:2"
     target = f"localhost:5000/{image.local_reference()}"
     assert f"tag {image.local_reference()} {target}\npush {target}" in calls.read_text()
+
+
+def test_a_tag_of_ones_own_is_pushed_only_if_the_image_is_of_this_commit(
+    repository: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert repository
+    monkeypatch.setenv("IMAGE", "team/mine:7")
+    monkeypatch.setenv("REGISTRY", "localhost:5000")
+    fake_engine(described(image.revision(), "team/mine"))
+    assert image.push() == "localhost:5000/team/mine@sha256:2"
+    calls = fake_engine(described("0123456789ab", "team/mine"))
+    calls.unlink()
+    with pytest.raises(ContainerError, match=r"mine:7 was built from 0123456789ab.*make image"):
+        image.push()
+    assert "push" not in calls.read_text()
+
+
+@pytest.mark.parametrize("reference", ["host:5000/mine", "ghcr.io/me/mine:1", "mine@sha256:abc"])
+def test_a_registry_inside_the_images_name_is_not_pushed_to(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, reference: str
+) -> None:
+    assert repository
+    monkeypatch.setenv("IMAGE", reference)
+    with pytest.raises(ContainerError, match=f"IMAGE={reference}: .*REGISTRY=HOST:PORT"):
+        image.push()
 
 
 def test_the_commands_are_named_to_who_misspells_them() -> None:
