@@ -80,6 +80,9 @@ class EndlessPlan:
     def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
         self.plan.read_ahead(reader, here=here)
 
+    def release(self) -> None:
+        self.plan.release()
+
 
 @dataclass(frozen=True)
 class LetGo:
@@ -117,15 +120,18 @@ def _start(case: Case, let_go: bool) -> Loader:
     source = open_source(data, "train", Path())
     engine = "threads" if case.way == "spdl.io" else case.way
     pipeline = PipelineConfig(engine=engine, num_workers=case.workers)
-    images = _images(case, data, pipeline)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    images = _images(case, data, pipeline, device)
     maker = BatchMaker(source, CropPlanner(data, True, seed=0), LetGo(images) if let_go else images)
     plan = EndlessPlan(EpochPlan(len(source), case.batch_size, seed=0, train=True))
-    return start_loader(maker, plan, data, pipeline, torch.cuda.is_available() and not let_go)
+    return start_loader(maker, plan, data, pipeline, device)
 
 
-def _images(case: Case, data: DataConfig, pipeline: PipelineConfig) -> MakeImages:
+def _images(
+    case: Case, data: DataConfig, pipeline: PipelineConfig, device: torch.device
+) -> MakeImages:
     if case.way != "spdl.io":
-        return image_maker(data, pipeline)
+        return image_maker(data, pipeline, device)
     from benchmarks.pipelines_spdl import spdl_images
 
     return spdl_images

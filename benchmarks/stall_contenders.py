@@ -72,13 +72,13 @@ def training_loader(name: str, config: TrainConfig) -> Loader:
     """The contender's pipeline over the train split."""
     data, pipeline, seed = config.data, config.pipeline, config.trainer.seed
     source = open_source(data, "train", Path())
-    pin = config.trainer.device == "cuda"
+    device = torch.device(config.trainer.device)
     if name == PUBLISHED:
         maker = BatchMaker(source, CropPlanner(data, True, seed), SampleBySample(crop_skip_images))
         plan = EpochPlan(len(source), BATCH, seed, train=True)
-        return WorkerLoader(maker, plan, data, pipeline, pin)
+        return WorkerLoader(maker, plan, data, pipeline, device)
     return build_loader(
-        source, data, pipeline, split="train", batch_size=BATCH, seed=seed, pin_memory=pin
+        source, data, pipeline, split="train", batch_size=BATCH, seed=seed, device=device
     )
 
 

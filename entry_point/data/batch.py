@@ -12,6 +12,7 @@ from entry_point.data.reused_memory import ReusedMemory
 from entry_point.data.spans import Span
 
 _shared = False
+_pinned = False
 _reused = ReusedMemory()
 
 
@@ -52,6 +53,12 @@ def allocate_in_shared_memory() -> None:
     _shared = True
 
 
+def allocate_in_pinned_memory() -> None:
+    """Have this process make its images where a GPU fetches them itself: no copy to pin them."""
+    global _pinned
+    _pinned = True
+
+
 def empty_images(count: int, side: int) -> Tensor:
     """Room for `count` images: uint8 (count, 3, side, side), channels_last."""
     return _memory(count * side * side * 3).view(count, side, side, 3).permute(0, 3, 1, 2)
@@ -63,7 +70,11 @@ def empty_floats(count: int, side: int) -> Tensor:
 
 
 def _memory(size: int) -> Tensor:
-    return _shared_memory(size) if _shared else _reused.take(size)
+    if _shared:
+        return _shared_memory(size)
+    if _pinned:  # torch keeps and reuses it, not before copies to the GPU have ended
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    return _reused.take(size)
 
 
 def _shared_memory(size: int) -> Tensor:

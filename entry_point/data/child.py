@@ -53,10 +53,10 @@ class ChildLoader:
         plan: Plan,
         data: DataConfig,
         pipeline: PipelineConfig,
-        pin_memory: bool,
+        device: torch.device,
     ) -> None:
         self.steps_per_epoch = plan.steps_per_epoch
-        self._data, self._samples, self._pin_memory = data, plan.samples_per_epoch, pin_memory
+        self._data, self._samples, self._device = data, plan.samples_per_epoch, device
         self._threads = BatchThreads(make_batch, plan, pipeline.worker_count(), pipeline.prefetch)
         self._child: _Child | None = None
         self._receiver = ThreadPoolExecutor(1, "batch-receiver")
@@ -82,9 +82,9 @@ class ChildLoader:
         """End the child."""
         self._closed = True
         self._leave_epoch()
-        self._receiver.shutdown(cancel_futures=True)
         if self._child is not None:
-            self._child.end()
+            self._child.end()  # before the receiver, who may be waiting for it
+        self._receiver.shutdown(cancel_futures=True)
 
     def _received(self, child: _Child, epoch: int, start_step: int) -> Iterator[Batch | Exception]:
         try:
@@ -107,7 +107,10 @@ class ChildLoader:
         spans: tuple[Span, ...],
     ) -> Batch:
         batch = Batch(images, torch.from_numpy(labels), torch.from_numpy(indices), damage, spans)
-        return batch.pin_memory() if self._pin_memory else batch
+        if self._device.type != "cuda":
+            return batch
+        with torch.cuda.device(self._device):  # each thread begins on GPU 0
+            return batch.pin_memory()
 
     def _checked(self, outcomes: Iterator[Batch | Exception | None], epoch: int) -> Iterator[Batch]:
         count = DamageCount(self._data, epoch, self._samples)
@@ -138,10 +141,10 @@ class _Child:
         self._hang_up = Finalize(self, self.connection.close, exitpriority=10)
 
     def end(self) -> None:
-        self._hang_up()
-        self._process.join(_SECONDS_TO_DIE)
+        """At once, whatever it waits for: it has nothing to lose, and what it shared is freed."""
         self._process.kill()
         self._process.join()
+        self._hang_up()
 
     def death(self) -> RuntimeError | None:
         """What ended the process, if it has ended."""

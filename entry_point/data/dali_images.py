@@ -1,7 +1,7 @@
 """Samples from NVIDIA DALI: it decodes, crops, resizes and flips what our plan says.
 
-It decodes on the GPU where there is one. Its resize rounds its filter otherwise than torch does: of
-255 levels 0.15 differ on average, few more than 1.
+For a GPU it decodes on that GPU. Its resize rounds its filter otherwise than torch does: of 255
+levels 0.15 differ on average, few more than 1; the GPU's inverse transform adds its own rounding.
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ _TAIL = 4096
 class DaliImages:
     """One DALI pipeline; threads that call it read their files while it works for another."""
 
-    def __init__(self, threads: int) -> None:
-        self._on_gpu = torch.cuda.is_available()
-        self._threads = threads
-        self._device = torch.cuda.current_device() if self._on_gpu else None
+    def __init__(self, threads: int, device: torch.device) -> None:
+        self._threads, self._device = threads, device
         self._pipeline: Pipeline | None = None
         self._lock = threading.Lock()
 
@@ -42,7 +40,7 @@ class DaliImages:
     ) -> tuple[Tensor, dict[int, str]]:
         """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing.
 
-        On the GPU if there is one.
+        On the device, made on the stream that is current in this thread.
         """
         side = planner.data.image_size
         with span("read"):
@@ -54,8 +52,11 @@ class DaliImages:
         with self._lock, span("dali"):
             try:
                 pixels = self._run([files[i] for i in good], boxes[good], flips[good], side)
-            except RuntimeError:
-                damage |= self._find_damage(files, boxes, side)
+            except RuntimeError:  # DALI does not say which file it was, nor whether it was one
+                refused = {int(i): why for i in good if (why := _reason(files[i], boxes[i]))}
+                if not refused:
+                    raise
+                damage |= refused
                 good = np.array([i for i in good if i not in damage], dtype=np.int64)
                 pixels = self._run([files[i] for i in good], boxes[good], flips[good], side)
         if not damage:
@@ -68,9 +69,9 @@ class DaliImages:
     def _run(self, files: list[Tensor], boxes: Ints, flips: NDArray[np.bool_], side: int) -> Tensor:
         """uint8 (N, 3, side, side), channels_last. Raises RuntimeError if a file is damaged."""
         if not files:
-            return torch.empty((0, 3, side, side), dtype=torch.uint8)
+            return torch.empty((0, 3, side, side), dtype=torch.uint8, device=self._device)
         if self._pipeline is None or len(files) > self._pipeline.max_batch_size:
-            self._pipeline = _pipeline(len(files), self._threads, self._device, side)
+            self._pipeline = _pipeline(len(files), self._threads, self._gpu(), side)
         pipeline = self._pipeline
         pipeline.feed_input("files", [file.numpy() for file in files])
         pipeline.feed_input("starts", boxes[:, :2].astype(np.int32))
@@ -82,24 +83,19 @@ class DaliImages:
             self._pipeline = None  # DALI calls it no longer valid
             raise
         images = from_dlpack(output.as_tensor()).clone()  # DALI uses its memory again
-        if self._on_gpu:
-            torch.cuda.current_stream().synchronize()
+        if images.is_cuda:
+            torch.cuda.current_stream(images.device).synchronize()
         return images.permute(0, 3, 1, 2)
 
-    def _find_damage(self, files: list[Tensor], boxes: Ints, side: int) -> dict[int, str]:
-        """One after the other: DALI does not say which file it was."""
-        damage = {}
-        for i, file in enumerate(files):
-            try:
-                self._run([file], boxes[i : i + 1], np.zeros(1, dtype=np.bool_), side)
-            except RuntimeError as error:
-                damage[i] = _reason(file, boxes[i : i + 1]) or f"DALI: {error}"
-        return damage
+    def _gpu(self) -> int | None:
+        if self._device.type != "cuda":
+            return None
+        return torch.cuda.current_device() if self._device.index is None else self._device.index
 
 
-def _pipeline(batch_size: int, threads: int, device: int | None, side: int) -> Pipeline:
+def _pipeline(batch_size: int, threads: int, gpu: int | None, side: int) -> Pipeline:
     pipeline = Pipeline(
-        batch_size, threads, device, exec_pipelined=False, exec_async=False, prefetch_queue_depth=1
+        batch_size, threads, gpu, exec_pipelined=False, exec_async=False, prefetch_queue_depth=1
     )
     with pipeline:
         images = fn.decoders.image_slice(
@@ -107,7 +103,7 @@ def _pipeline(batch_size: int, threads: int, device: int | None, side: int) -> P
             fn.external_source(name="starts"),
             fn.external_source(name="shapes"),
             axis_names="HW",
-            device="cpu" if device is None else "mixed",
+            device="cpu" if gpu is None else "mixed",
             output_type=types.RGB,
             jpeg_fancy_upsampling=True,  # as libjpeg does
         )
@@ -123,7 +119,7 @@ def _cut_short(files: list[Tensor], boxes: Ints) -> dict[int, str]:
     for i, file in enumerate(files):
         if _END_OF_IMAGE in file[-_TAIL:].numpy().tobytes():
             continue
-        if reason := _reason(file, boxes[i : i + 1]):
+        if reason := _reason(file, boxes[i]):
             damage[i] = reason
     return damage
 
@@ -131,7 +127,7 @@ def _cut_short(files: list[Tensor], boxes: Ints) -> dict[int, str]:
 def _reason(file: Tensor, box: Ints) -> str:
     """Why the operator cannot decode the box; nothing if it can."""
     try:
-        decode_crop_resize_batch([file], torch.from_numpy(box), 1, num_threads=1)
+        decode_crop_resize_batch([file], torch.from_numpy(box[None]), 1, num_threads=1)
     except JpegError as error:
         return str(error).removeprefix("image 0 of the batch: ")
     return ""

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+import torch
+
 from entry_point.config_errors import ConfigError
 from entry_point.data.batch import Batch
 from entry_point.data.config import DataConfig, PipelineConfig
@@ -18,6 +20,7 @@ from entry_point.data.source import Source
 from entry_point.data.workers import WorkerLoader
 
 CHANNEL = "training"
+CPU = torch.device("cpu")
 
 
 class Loader(Protocol):
@@ -59,11 +62,12 @@ def build_loader(
     seed: int,
     rank: int = 0,
     world_size: int = 1,
-    pin_memory: bool = False,
+    device: torch.device = CPU,
     profile: bool = False,
 ) -> Loader:
     """Random crops in random order for `train`; every sample once, centre-cropped, for `val`.
 
+    Batches for a CUDA `device` are in pinned memory or, as DALI's, on it.
     The same settings and seed give the same samples with any engine and any number of workers.
     With `profile` batches say what their making took.
     """
@@ -73,9 +77,9 @@ def build_loader(
         plan = _stream_plan(source, data, train, batch_size, seed, rank, world_size)
     else:
         plan = EpochPlan(len(source), batch_size, seed, train, rank, world_size)
-    images = image_maker(data, pipeline)
+    images = image_maker(data, pipeline, device)
     make_batch = BatchMaker(source, CropPlanner(data, train, seed), images, profile)
-    return start_loader(make_batch, plan, data, pipeline, pin_memory)
+    return start_loader(make_batch, plan, data, pipeline, device)
 
 
 def start_loader(
@@ -83,18 +87,18 @@ def start_loader(
     plan: Plan,
     data: DataConfig,
     pipeline: PipelineConfig,
-    pin_memory: bool = False,
+    device: torch.device = CPU,
 ) -> Loader:
     """The engine that has `plan`'s batches made, in threads or processes."""
     if pipeline.engine in ("threads", "dali"):
         from entry_point.data.threads import ThreadLoader
 
-        return ThreadLoader(make_batch, plan, data, pipeline, pin_memory)
+        return ThreadLoader(make_batch, plan, data, pipeline, device)
     if pipeline.engine == "subprocess":
         from entry_point.data.child import ChildLoader
 
-        return ChildLoader(make_batch, plan, data, pipeline, pin_memory)
-    return WorkerLoader(make_batch, plan, data, pipeline, pin_memory)
+        return ChildLoader(make_batch, plan, data, pipeline, device)
+    return WorkerLoader(make_batch, plan, data, pipeline, device)
 
 
 def _stream_plan(
@@ -111,7 +115,7 @@ def _stream_plan(
     assert isinstance(source, StreamSource)
     share = Share(rank, world_size)
     if data.sharded_by_host:
-        share = share_of_host(source.samples_here())
+        share = share_of_host(source)
     return StreamPlan(
         source,
         share,
@@ -122,10 +126,12 @@ def _stream_plan(
     )
 
 
-def image_maker(data: DataConfig, pipeline: PipelineConfig) -> MakeImages:
+def image_maker(
+    data: DataConfig, pipeline: PipelineConfig, device: torch.device = CPU
+) -> MakeImages:
     """The engine's way from bytes to images."""
     if pipeline.engine == "dali":
-        return _dali(data, pipeline)
+        return _dali(data, pipeline, device)
     if data.transform_on == "cpu":
         from entry_point.data.stall import SampleBySample
 
@@ -133,7 +139,7 @@ def image_maker(data: DataConfig, pipeline: PipelineConfig) -> MakeImages:
     return _pixel_maker(pipeline.engine, data)
 
 
-def _dali(data: DataConfig, pipeline: PipelineConfig) -> MakeImages:
+def _dali(data: DataConfig, pipeline: PipelineConfig, device: torch.device) -> MakeImages:
     if data.transform != "imagenet":
         raise ConfigError(
             f"data.transform={data.transform}: pipeline=dali cannot make it, pipeline=threads can"
@@ -148,7 +154,7 @@ def _dali(data: DataConfig, pipeline: PipelineConfig) -> MakeImages:
             f"pipeline.engine=dali: NVIDIA DALI cannot be loaded ({error}); "
             "`python3 launch/environment.py job dali` installs it"
         ) from error
-    return DaliImages(max(1, pipeline.worker_count()))
+    return DaliImages(max(1, pipeline.worker_count()), device)
 
 
 def _pixel_maker(engine: str, data: DataConfig) -> MakeImages:

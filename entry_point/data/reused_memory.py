@@ -10,8 +10,8 @@ import threading
 import torch
 from torch import Tensor
 
-_MOST = 16
-"""Pieces of memory kept; what is needed beyond is fresh and goes when it is let go."""
+_MOST_FREE = 16
+"""Pieces kept that nobody uses: as many as there are threads may be in use at a time."""
 
 
 class ReusedMemory:
@@ -27,11 +27,10 @@ class ReusedMemory:
             free = [storage for storage in self._kept if _is_free(storage)]
             fitting = next((storage for storage in free if storage.nbytes() == size), None)
             if fitting is None:
-                if len(self._kept) == _MOST and free:
-                    self._kept.remove(free[0])
                 fitting = torch.UntypedStorage(size)
-                if len(self._kept) < _MOST:
-                    self._kept.append(fitting)
+                self._kept.append(fitting)
+                for storage in free[: max(0, len(free) + 1 - _MOST_FREE)]:
+                    self._kept.remove(storage)
             return torch.empty(0, dtype=torch.uint8).set_(fitting)
 
 

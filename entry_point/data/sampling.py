@@ -36,6 +36,10 @@ class Plan(Protocol):
         """
         ...
 
+    def release(self) -> None:
+        """Let go of what was read ahead; nobody needs it until the next epoch."""
+        ...
+
 
 @dataclass(frozen=True)
 class EpochPlan:
@@ -88,3 +92,6 @@ class EpochPlan:
 
     def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
         """Nothing to do: files and maps are read where they are used."""
+
+    def release(self) -> None:
+        """Nothing was read ahead."""

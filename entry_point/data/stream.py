@@ -8,10 +8,11 @@ first, and what is in memory is never more than three windows.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ class StreamSource:
         self.index = ShardIndex(index_root, split)
         self.classes, self.labels = self.index.classes, self.index.labels
         self.sizes = self.index.sizes
-        self._folder = root / split
+        self.folder = root / split
         self.shards_here = self._shards_here(all_here)
         self._memory: dict[int, Future[Tensor]] = {}
         self._cached: dict[int, Future[None]] = {}
@@ -45,8 +46,10 @@ class StreamSource:
     def __len__(self) -> int:
         return len(self.index)
 
-    def samples_here(self) -> int:
-        return sum(self.index.shards[number].samples for number in self.shards_here)
+    @cached_property
+    def rows_here(self) -> Ints:
+        """The samples of the shards that are here."""
+        return np.flatnonzero(np.isin(self.index.shard, self.shards_here))
 
     def key(self, index: int) -> str:
         return self.index.key(index)
@@ -60,14 +63,19 @@ class StreamSource:
                 return whole.result()[start : start + length]
         except CancelledError:  # the epoch was left while its shards were being read
             pass
-        return read_part(str(self._folder / self.index.shards[number].file), start, length)
+        return read_part(str(self.folder / self.index.shards[number].file), start, length)
+
+    def following(self, indices: Ints) -> Ints:
+        """The next of the shards that are here."""
+        place = np.searchsorted(self.rows_here, indices, side="right")
+        return self.rows_here[place % len(self.rows_here)]
 
     def hold(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
         """Have these shards in memory, read one after the other by `reader`, and no others."""
         for number in shards:
-            if number not in self._memory:
+            if number not in self._memory or self._memory[number].cancelled():
                 shard = self.index.shards[number]
-                file = str(self._folder / shard.file)
+                file = str(self.folder / shard.file)
                 self._memory[number] = reader.submit(read_part, file, 0, shard.bytes)
         for number in set(self._memory) - set(shards):
             self._memory.pop(number).cancel()
@@ -75,11 +83,17 @@ class StreamSource:
     def cache(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
         """Have these shards in the page cache, where other processes find them."""
         for number in shards:
-            if number not in self._cached:
-                file = self._folder / self.index.shards[number].file
+            if number not in self._cached or self._cached[number].cancelled():
+                file = self.folder / self.index.shards[number].file
                 self._cached[number] = reader.submit(_read_through, file)
         for number in set(self._cached) - set(shards):
             self._cached.pop(number).cancel()
+
+    def release(self) -> None:
+        """Let go of all shards."""
+        for kept in (self._memory, self._cached):
+            while kept:
+                kept.popitem()[1].cancel()
 
     def __getstate__(self) -> dict[str, Any]:
         """Another process reads for itself."""
@@ -90,12 +104,10 @@ class StreamSource:
         here = [
             number
             for number, shard in enumerate(self.index.shards)
-            if all_here or (self._folder / shard.file).exists()
+            if all_here or (self.folder / shard.file).exists()
         ]
         for number in here:
-            require_shard(self._folder, self.index.shards[number])
-        if not here:
-            raise DataError(f"{self._folder} holds none of the {len(self.index.shards)} shards")
+            require_shard(self.folder, self.index.shards[number])
         return here
 
 
@@ -110,20 +122,38 @@ class Share:
     """Training samples that every rank has; None: an equal part of those here."""
 
 
-def share_of_host(samples_here: int) -> Share:
+def share_of_host(source: StreamSource) -> Share:
     """The share of a rank whose host has shards of its own: cut among the host's ranks.
 
     Hosts may have different numbers of samples; in training all ranks take as many as the one
-    with the fewest.
+    with the fewest. A collective call.
+
+    Raises:
+        DataError: on all ranks, for a shard that is on no host or on more than one.
     """
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    each = samples_here // ranks
+    mine = (rank, source.shards_here, len(source.rows_here) // ranks)
+    everyone = [mine]
     if distributed.is_available() and distributed.is_initialized():
-        all_ranks: list[int] = [0] * distributed.get_world_size()
-        distributed.all_gather_object(all_ranks, each)
-        each = min(all_ranks)
-    return Share(rank, ranks, each)
+        everyone = [mine] * distributed.get_world_size()
+        distributed.all_gather_object(everyone, mine)
+    hosts = [shards for local, shards, _ in everyone if local == 0]
+    _require_each_once(source, hosts)
+    return Share(rank, ranks, min(each for *_, each in everyone))
+
+
+def _require_each_once(source: StreamSource, hosts: list[list[int]]) -> None:
+    """Else validation would miss samples, or take some twice."""
+    copies = Counter(number for shards in hosts for number in shards)
+    for number, shard in enumerate(source.index.shards):
+        if copies[number] == 1:
+            continue
+        where = f"on {copies[number]} of {len(hosts)} hosts" if copies[number] else "on no host"
+        raise DataError(
+            f"{source.folder / shard.file} is {where}: data.sharded_by_host=true needs each "
+            "shard on one of them (a channel with S3DataDistributionType=ShardedByS3Key)"
+        )
 
 
 class StreamPlan:
@@ -150,7 +180,8 @@ class StreamPlan:
         if train and not self.steps_per_epoch:
             raise DataError(
                 f"a rank's share of the train split is {self.samples_per_epoch} images, fewer "
-                f"than one batch of {batch_size}: lower the batch size"
+                f"than one batch of {batch_size}: lower the batch size, or pack smaller shards "
+                "(shard_mb) so that every host gets some"
             )
 
     @property
@@ -170,17 +201,22 @@ class StreamPlan:
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[Ints]:
         """Sample indices, int64 (batch,), of every step from `start_step` on."""
         order, windows = self._order(epoch)
-        held = -1
+        held = None
         for step in range(start_step, self.steps_per_epoch):
             batch = slice(step * self._batch_size, (step + 1) * self._batch_size)
-            window = int(windows[batch][-1])
+            first, window = windows[batch][[0, -1]].tolist()
             if self._have is not None and window != held:
-                held = window
-                # The window in use, the one before (batches in the making) and the one after.
-                around = slice(*np.searchsorted(windows, [window - 1, window + 2]))
+                # The window in use, the one after, and the one before for batches in the making.
+                since = first if held is None else min(first, held)
+                around = slice(*np.searchsorted(windows, [since, window + 2]))
                 shards = dict.fromkeys(self._source.index.shard[order[around]].tolist())
                 self._have(list(shards))
+                held = window
             yield order[batch]
+
+    def release(self) -> None:
+        """Let go of what was read ahead."""
+        self._source.release()
 
     def _cut(self) -> tuple[int, int]:
         """First and end of this rank's samples in the epoch's sequence."""
@@ -188,14 +224,16 @@ class StreamPlan:
         if not self._train:
             first = count * self._share.rank // self._share.ranks
             return first, count * (self._share.rank + 1) // self._share.ranks
-        each = self._share.samples or count // self._share.ranks
+        each = self._share.samples
+        if each is None:
+            each = count // self._share.ranks
         return self._share.rank * each, (self._share.rank + 1) * each
 
     def _order(self, epoch: int) -> tuple[Ints, Ints]:
         """This rank's samples and the window that each belongs to."""
         first, end = self._cut()
         if not self._train:
-            order = np.concatenate(self._rows)[first:end]
+            order = self._source.rows_here[first:end]
             return order, self._windows(order)
         shuffled = permutation((self._seed, _SHARD_STREAM), len(self._rows), epoch)
         order = np.concatenate([self._rows[number] for number in shuffled])[first:end]

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from spdl.pipeline import Pipeline, PipelineBuilder
 
-from entry_point.data.batch import Batch
+from entry_point.data.batch import Batch, allocate_in_pinned_memory
 from entry_point.data.config import DataConfig, PipelineConfig
 from entry_point.data.damage import BatchMaker, DamageCount
 from entry_point.data.sampling import Plan
 
 _DALI_CALLERS = 2
+MakeBatch = Callable[[int, NDArray[np.int64]], Batch]
 Request = tuple[int, NDArray[np.int64]]
 """Epoch and sample indices of one batch."""
 
@@ -25,13 +27,7 @@ class BatchThreads:
     Until the first epoch there is no thread, and it can be handed to another process.
     """
 
-    def __init__(
-        self,
-        make_batch: Callable[[int, NDArray[np.int64]], Batch],
-        plan: Plan,
-        threads: int,
-        ahead: int,
-    ) -> None:
+    def __init__(self, make_batch: MakeBatch, plan: Plan, threads: int, ahead: int) -> None:
         self._make_batch, self._plan = make_batch, plan
         self._threads, self._ahead = max(1, threads), ahead
         self._pipeline: Pipeline[Batch | Exception] | None = None
@@ -46,21 +42,30 @@ class BatchThreads:
         if self._reader is None:
             self._reader = ThreadPoolExecutor(1, "shard-reader")
             self._plan.read_ahead(self._reader, here=True)
-        requests = ((epoch, indices) for indices in self._plan.batches(epoch, start_step))
-        builder: PipelineBuilder[Request, Batch | Exception] = PipelineBuilder()
+        builder: PipelineBuilder[Request | Exception, Batch | Exception] = PipelineBuilder()
         self._pipeline = (
-            builder.add_source(requests)
+            builder.add_source(self._requests(epoch, start_step))
             .pipe(self._make, concurrency=self._threads, output_order="input")
             .add_sink(self._ahead)
             .build(num_threads=self._threads)
         )
         self._pipeline.start()
-        return iter(self._pipeline.get_iterator())
+        return self._outcomes(self._pipeline)
+
+    def _outcomes(self, pipeline: Pipeline[Batch | Exception]) -> Iterator[Batch | Exception]:
+        yield from pipeline.get_iterator()
+        if pipeline is self._pipeline:
+            self.stop()
 
     def stop(self) -> None:
-        if self._pipeline is not None:
-            self._pipeline.stop()
+        """End the epoch; returns when the batches that are being made are done."""
+        while self._pipeline is not None:
+            try:
+                self._pipeline.stop()
+            except TimeoutError:  # SPDL waits for some seconds; a batch may take longer
+                continue
             self._pipeline = None
+            self._plan.release()
 
     def close(self) -> None:
         """End the threads."""
@@ -68,10 +73,22 @@ class BatchThreads:
         if self._reader is not None:
             self._reader.shutdown(cancel_futures=True)
 
-    def _make(self, request: Request) -> Batch | Exception:
+    # An exception travels like a batch: SPDL would wrap the plan's in a group of its own, and log
+    # that of a batch and leave the batch out.
+
+    def _requests(self, epoch: int, start_step: int) -> Iterator[Request | Exception]:
+        try:
+            for indices in self._plan.batches(epoch, start_step):
+                yield epoch, indices
+        except Exception as error:
+            yield error
+
+    def _make(self, request: Request | Exception) -> Batch | Exception:
+        if isinstance(request, Exception):
+            return request
         try:
             return self._make_batch(*request)
-        except Exception as error:  # SPDL would log it and leave the batch out
+        except Exception as error:
             return error
 
 
@@ -84,11 +101,11 @@ class ThreadLoader:
         plan: Plan,
         data: DataConfig,
         pipeline: PipelineConfig,
-        pin_memory: bool,
+        device: torch.device,
     ) -> None:
         self.steps_per_epoch = plan.steps_per_epoch
         self._data, self._samples = data, plan.samples_per_epoch
-        make = _pinned(make_batch) if pin_memory else make_batch
+        make = _for_gpu(make_batch, device) if device.type == "cuda" else make_batch
         # DALI has threads of its own: one of ours reads while they work for the other.
         threads = _DALI_CALLERS if pipeline.engine == "dali" else pipeline.worker_count()
         self._threads = BatchThreads(make, plan, threads, pipeline.prefetch)
@@ -118,9 +135,20 @@ class ThreadLoader:
             yield outcome
 
 
-def _pinned(make_batch: BatchMaker) -> Callable[[int, NDArray[np.int64]], Batch]:
+def _for_gpu(make_batch: MakeBatch, device: torch.device) -> MakeBatch:
+    """Batches in pinned memory or on the GPU, finished and readable from any stream.
+
+    A thread begins on GPU 0 and on the stream that training computes on, so it is told its own.
+    """
+    allocate_in_pinned_memory()
+    stream = torch.cuda.Stream(device)
+
     def make(epoch: int, indices: NDArray[np.int64]) -> Batch:
-        batch = make_batch(epoch, indices)
-        return batch if batch.images.is_cuda else batch.pin_memory()
+        with torch.cuda.stream(stream):
+            batch = make_batch(epoch, indices)
+            if not batch.images.is_cuda:
+                return batch.pin_memory()
+            stream.synchronize()
+            return batch
 
     return make

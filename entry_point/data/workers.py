@@ -18,6 +18,7 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import RawValue
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
@@ -66,11 +67,11 @@ class WorkerLoader:
         plan: Plan,
         data: DataConfig,
         pipeline: PipelineConfig,
-        pin_memory: bool,
+        device: torch.device,
     ) -> None:
         self.steps_per_epoch = plan.steps_per_epoch
         self._data, self._samples = data, plan.samples_per_epoch
-        self._requests = _Requests(plan)
+        self._plan, self._requests = plan, _Requests(plan)
         workers = min(pipeline.worker_count(), plan.steps_per_epoch)
         # The trainer answers signals: it ends the step, keeps a checkpoint and closes the loader.
         self._batches: DataLoader[Batch] | None = DataLoader(
@@ -80,7 +81,7 @@ class WorkerLoader:
             num_workers=workers,
             prefetch_factor=pipeline.prefetch if workers else None,
             persistent_workers=workers > 0,
-            pin_memory=pin_memory,
+            pin_memory=device.type == "cuda",
             worker_init_fn=partial(_belong_to_trainer, os.getpid()),
             multiprocessing_context=_context() if workers else None,
         )
@@ -110,6 +111,7 @@ class WorkerLoader:
         while (batch := self._next()) is not None:
             count.add(batch)
             yield batch
+        self._plan.release()
 
     def _next(self) -> Batch | None:
         try:

@@ -179,3 +179,23 @@ def test_a_child_outlives_signals_meant_for_the_trainer_and_ends_when_closed(
     assert _has_ended(child.pid)
     with pytest.raises(RuntimeError, match="closed"):
         loader.epoch(1)
+
+
+@pytest.mark.timeout(120)
+def test_closing_ends_a_child_that_waits_for_a_file_that_never_comes(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
+    source = open_source(DataConfig(root=str(root)), "train", root)
+    threads, loader = _loader(root, "threads"), _loader(root, "subprocess")
+    order = torch.cat([batch.indices for batch in threads.epoch(0)]).tolist()
+    threads.close()
+    stuck = Path(source.key(order[40]))
+    stuck.unlink()
+    os.mkfifo(stuck)  # opening it waits for somebody who writes
+    batches = loader.epoch(0)
+    for _ in range(4):
+        next(batches)
+    (child,) = multiprocessing.active_children()
+    loader.close()
+    assert child.pid is not None and _has_ended(child.pid)
