@@ -2,10 +2,12 @@
 
 ``python -m launch.docker [name=NAME] [channel.NAME=FOLDER] [Hydra overrides]``, which is
 ``make docker-train``. ``data.root=FOLDER`` becomes the channel ``training``. Settings come from
-the environment: HOSTS (default 1), NETWORK=none (no way out, as under network isolation),
-GPUS=0 (use none), SHM_SIZE (default 1g), and what ``launch.image`` reads to name the image.
+the environment: HOSTS (default 1), NETWORK=none (no way out, as under network isolation), GPUS
+(how many to use; default all), NPROC (processes per host), SHM_SIZE (default 1g), and what
+``launch.image`` reads to name the image.
 """
 
+import fcntl
 import os
 import re
 import shutil
@@ -16,9 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from launch.contract import write_contract
+from launch.docker_options import (
+    environment_options,
+    gpu_options,
+    mounts,
+    network_options,
+    owner_options,
+)
 from launch.docker_run import Containers, say
-from launch.engine import ContainerError, Engine, find_engine
-from launch.image import ROOT, local_reference
+from launch.engine import ContainerError, find_engine
+from launch.image import local_reference
 from launch.local import point_latest_at, run_folder, split_name
 
 CHANNEL = re.compile(r"channel\.([A-Za-z0-9._-]{1,64})=(.+)")
@@ -43,8 +52,7 @@ class Settings:
         if network not in ("", "none"):
             raise ContainerError(f"NETWORK={network}: use none, or leave it out")
         shm_size = os.environ.get("SHM_SIZE") or "1g"
-        gpus = [] if os.environ.get("GPUS") == "0" else gpus_present()
-        return cls(int(hosts), network == "none", shm_size, gpus)
+        return cls(int(hosts), network == "none", shm_size, gpus_to_use(int(hosts)))
 
     @property
     def names(self) -> list[str]:
@@ -52,8 +60,24 @@ class Settings:
         return sorted(f"algo-{number}" for number in range(1, self.hosts + 1))
 
     def gpus_of(self, host: str) -> list[str]:
-        """This host's share of the GPUs: no two hosts may use the same one."""
-        return self.gpus[self.names.index(host) :: self.hosts]
+        """This host's share of the GPUs: each has as many, and no two the same one."""
+        share = len(self.gpus) // self.hosts
+        first = self.names.index(host) * share
+        return self.gpus[first : first + share]
+
+
+def gpus_to_use(hosts: int) -> list[str]:
+    """Indices of the GPUs to share out; raises ContainerError where some hosts would get none."""
+    present, wanted = gpus_present(), os.environ.get("GPUS") or "all"
+    if wanted != "all" and not (wanted.isdecimal() and int(wanted) <= len(present)):
+        raise ContainerError(f"GPUS={wanted}: use a number from 0 to {len(present)}, or leave it")
+    gpus = present if wanted == "all" else present[: int(wanted)]
+    if 0 < len(gpus) < hosts:
+        # Hosts with and without a GPU cannot train together.
+        raise ContainerError(
+            f"HOSTS={hosts} needs {hosts} GPUs, {len(gpus)} here: GPUS=0 trains on the CPU"
+        )
+    return gpus
 
 
 def gpus_present() -> list[str]:
@@ -92,53 +116,17 @@ def host_folder(run: Path, host: str, first: str) -> Path:
     return run if host == first else run / "hosts" / host
 
 
-def mounts(folder: Path, run: Path, channels: dict[str, Path]) -> list[str]:
-    """Volume options of one host. ``/opt/ml`` itself stays the container's own."""
-    volumes = [
-        f"{folder}/input:/opt/ml/input:ro",
-        f"{folder}/model:/opt/ml/model",
-        f"{folder}/output:/opt/ml/output",
-        # One prefix in S3 for all hosts: what one writes, all find again at the next start.
-        f"{run}/checkpoints:/opt/ml/checkpoints",
-    ]
-    volumes += [f"{path}:/opt/ml/input/data/{name}:ro" for name, path in channels.items()]
-    if not channels:
-        # The generated demo is no channel; this lets the desk and the container share it.
-        demo = ROOT / "data"
-        demo.mkdir(exist_ok=True)
-        volumes.append(f"{demo}:/tmp/data")
-    return [f"--volume={volume}" for volume in volumes]
-
-
-def network_options(network: str | None, host: str) -> list[str]:
-    """How a host is reached, and what it reaches."""
-    if network is None:
-        # Its own name must resolve: code that waits for the hosts' names would wait for ever.
-        return ["--network=none", f"--add-host={host}:127.0.0.1"]
-    return [f"--network={network}", f"--network-alias={host}"]
-
-
-def owner_options(engine: Engine) -> list[str]:
-    """Let what the job writes belong to the person who started it."""
-    user = f"{os.getuid()}:{os.getgid()}"
-    if engine.is_podman:
-        # SELinux labels would otherwise keep the container out of the mounted folders.
-        return ["--userns=keep-id", f"--user={user}", "--security-opt=label=disable"]
-    return [f"--user={user}"]
-
-
-def gpu_options(engine: Engine, indices: Sequence[str]) -> list[str]:
-    if not indices:
-        return []
-    if engine.is_podman:
-        return [f"--device=nvidia.com/gpu={index}" for index in indices]
-    return [f'--gpus="device={",".join(indices)}"']
-
-
-def environment_options(run: Path) -> list[str]:
-    """The variables that SageMaker itself sets."""
-    arn = f"arn:aws:sagemaker:local:000000000000:training-job/{run.name}"
-    return [f"--env=TRAINING_JOB_NAME={run.name}", f"--env=TRAINING_JOB_ARN={arn}"]
+def refuse_company(run: Path) -> None:
+    """Raises ContainerError while a job, here or in a container, holds the run folder's lock."""
+    try:
+        with (run / "output/lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return
+    except BlockingIOError as error:
+        raise ContainerError(
+            f"another job is training in {run}: wait for it, stop it, or use another name"
+        ) from error
 
 
 def train(arguments: Sequence[str]) -> int:
@@ -152,24 +140,28 @@ def train(arguments: Sequence[str]) -> int:
     except ValueError as error:
         raise ContainerError(str(error)) from error
     channels, overrides = split_channels(rest)
+    if processes := os.environ.get("NPROC"):
+        overrides.append(f"trainer.nproc_per_host={processes}")
     run = run_folder(name)
+    refuse_company(run)
     point_latest_at(run)
     hosts = settings.names
-    say(f"{image} on {len(hosts)} host(s); /opt/ml is {run}")
+    for host in hosts:
+        folder = host_folder(run, host, hosts[0])
+        write_contract(folder, overrides, hosts=hosts, current=host, channels=sorted(channels))
     with Containers(engine, f"{run.name}-{os.getpid()}", STOP_SECONDS) as containers:
+        say(f"{image} on {len(hosts)} host(s); /opt/ml is {run}")
         alone = settings.isolated and len(hosts) == 1
         network = None if alone else containers.create_network(settings.isolated)
         for host in hosts:
-            folder = host_folder(run, host, hosts[0])
-            write_contract(folder, overrides, hosts=hosts, current=host, channels=sorted(channels))
             containers.create(
                 host,
                 f"--hostname={host}",
                 f"--shm-size={settings.shm_size}",
                 *network_options(network, host),
-                *owner_options(engine),
-                *mounts(folder, run, channels),
+                *mounts(host_folder(run, host, hosts[0]), run, channels),
                 *gpu_options(engine, settings.gpus_of(host)),
+                *owner_options(engine),
                 *environment_options(run),
                 image,
                 "train",

@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from launch import local
+
 FakeEngine = Callable[..., Path]
+IMAGE = "job:1"
+# An engine that has the image, and whose containers say nothing and end well.
+IDLE = """
+    case $1 in
+        image) echo '[{"Id": "x"}]';;
+        wait) echo 0;;
+        inspect) echo false;;
+    esac
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -40,3 +51,12 @@ def fake_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
         return calls
 
     return make
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to launch from, without GPUs."""
+    monkeypatch.setattr(local, "RUNS", tmp_path / "runs")
+    monkeypatch.setenv("IMAGE", IMAGE)
+    monkeypatch.setenv("GPUS", "0")
+    return tmp_path

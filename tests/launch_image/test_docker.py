@@ -1,51 +1,23 @@
-"""How a job's hosts are set up and ended, on an engine that is a shell script."""
+"""How a job's hosts are set up, on an engine that is a shell script."""
 
+import fcntl
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from launch import docker, local
+from launch import docker
 from launch.docker import Settings
-from launch.engine import ContainerError
-from tests.launch_image.conftest import FakeEngine
-
-ROOT = Path(__file__).resolve().parents[2]
-IMAGE = "job:1"
-
-
-@pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to launch from, without GPUs."""
-    monkeypatch.setattr(local, "RUNS", tmp_path / "runs")
-    monkeypatch.setenv("IMAGE", IMAGE)
-    monkeypatch.setenv("GPUS", "0")
-    return tmp_path
-
-
-def engine_script(codes: dict[str, int]) -> str:
-    """An engine whose containers say a line and end with the code of their host."""
-    cases = "".join(f"*{host}) code={code};;\n" for host, code in codes.items())
-    return f"""
-        for last; do :; done
-        case $last in {cases} *) code=0;; esac
-        case $1 in
-            image) echo '[{{"Id": "x"}}]';;
-            start) echo "hello from $last"; exit $code;;
-            inspect) echo "$code false";;
-        esac
-    """
+from launch.docker_options import bind, owner_options
+from launch.engine import ContainerError, Engine
+from tests.launch_image.conftest import IDLE, IMAGE, FakeEngine
 
 
 def test_one_host_gets_the_whole_contract(
     desk: Path, fake_engine: FakeEngine, tmp_path: Path
 ) -> None:
-    calls = fake_engine(engine_script({}))
+    calls = fake_engine(IDLE)
     photos = tmp_path / "my photos"
     photos.mkdir()
     assert docker.train([f"data.root={photos}", "name=first", "trainer.epochs=1"]) == 0
@@ -57,11 +29,11 @@ def test_one_host_gets_the_whole_contract(
         "--shm-size=1g",
         "--stop-timeout=120",
         f"--user={os.getuid()}:{os.getgid()}",
-        f"--volume={run}/input:/opt/ml/input:ro",
-        f"--volume={photos}:/opt/ml/input/data/training:ro",
-        f"--volume={run}/model:/opt/ml/model",
-        f"--volume={run}/output:/opt/ml/output",
-        f"--volume={run}/checkpoints:/opt/ml/checkpoints",
+        f"--mount=type=bind,source={run}/input,target=/opt/ml/input,readonly",
+        f"--mount=type=bind,source={photos},target=/opt/ml/input/data/training,readonly",
+        f"--mount=type=bind,source={run}/model,target=/opt/ml/model",
+        f"--mount=type=bind,source={run}/output,target=/opt/ml/output",
+        f"--mount=type=bind,source={run}/checkpoints,target=/opt/ml/checkpoints",
         "--env=TRAINING_JOB_NAME=first",
     ):
         assert option in create
@@ -76,7 +48,7 @@ def test_one_host_gets_the_whole_contract(
 def test_each_host_is_told_its_own_name_and_the_same_order(
     desk: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_engine(engine_script({}))
+    fake_engine(IDLE)
     monkeypatch.setenv("HOSTS", "11")
     assert docker.train(["name=many"]) == 0
     run = desk / "runs" / "many"
@@ -91,7 +63,7 @@ def test_isolation_leads_nowhere_but_to_the_other_hosts(
     desk: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert desk
-    calls = fake_engine(engine_script({}))
+    calls = fake_engine(IDLE)
     monkeypatch.setenv("NETWORK", "none")
     docker.train(["name=alone"])
     assert "--network=none --add-host=algo-1:127.0.0.1" in calls.read_text()
@@ -101,77 +73,56 @@ def test_isolation_leads_nowhere_but_to_the_other_hosts(
     assert "network create --internal" in calls.read_text()
 
 
-def test_logs_are_merged_under_their_hosts_names_and_the_first_failure_is_the_jobs(
-    desk: Path,
-    fake_engine: FakeEngine,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+def test_a_folder_in_which_a_job_trains_is_left_alone(desk: Path, fake_engine: FakeEngine) -> None:
+    calls = fake_engine(IDLE)
+    lock = desk / "runs/busy/output/lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(ContainerError, match=r"another job is training in .*busy"):
+            docker.train(["name=busy"])
+    assert not (desk / "runs/busy/input").exists()
+    assert "create" not in calls.read_text()
+    assert docker.train(["name=busy"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("engine", "expected"),
+    [
+        (Engine(("docker",)), ["--user={user}"]),
+        (Engine(("docker",), is_rootless=True), ["--user=0:0"]),
+        (
+            Engine(("sudo", "podman"), is_podman=True),
+            ["--user={user}", "--security-opt=label=disable"],
+        ),
+        (
+            Engine(("docker",), is_podman=True, is_rootless=True),
+            ["--userns=keep-id", "--user={user}", "--security-opt=label=disable"],
+        ),
+    ],
+)
+def test_what_a_job_writes_belongs_to_who_started_it_under_every_engine(
+    engine: Engine, expected: list[str]
 ) -> None:
-    assert desk
-    fake_engine(engine_script({"algo-2": 7}))
-    monkeypatch.setenv("HOSTS", "2")
-    assert docker.train(["name=two"]) == 7
-    told = capfd.readouterr().out
-    assert "algo-1 | hello from" in told
-    assert "algo-2 | hello from" in told
-    assert "algo-2 ended with code 7" in told
+    user = f"{os.getuid()}:{os.getgid()}"
+    assert owner_options(engine) == [option.format(user=user) for option in expected]
 
 
-def test_what_was_created_is_removed_even_if_another_cannot_be(
+def test_a_folder_of_any_name_can_be_mounted() -> None:
+    assert bind(Path("/a:b"), "/c") == "--mount=type=bind,source=/a:b,target=/c"
+    assert bind(Path('/a,"b'), "/c", "readonly") == (
+        '--mount=type=bind,"source=/a,""b",target=/c,readonly'
+    )
+
+
+def test_processes_per_host_reach_the_job(
     desk: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert desk
-    calls = fake_engine(
-        """
-        case "$1 $*" in
-            image*) echo '[{"Id": "x"}]';;
-            ps*) echo 0123;;
-            network*ls*) echo 4567;;
-            create*algo-2*) echo 'Error: no space left on device' >&2; exit 1;;
-        esac
-        """
-    )
-    monkeypatch.setenv("HOSTS", "2")
-    with pytest.raises(ContainerError, match="disk is full"):
-        docker.train(["name=half"])
-    assert "rm --force --volumes 0123" in calls.read_text()
-    assert "network rm 4567" in calls.read_text()
-
-
-def test_ctrl_c_asks_once_and_then_insists(desk: Path, fake_engine: FakeEngine) -> None:
-    ready = desk / "ready"
-    calls = fake_engine(
-        f"""
-        case $1 in
-            image) echo '[{{"Id": "x"}}]';;
-            start) touch {ready}; while [ ! -e {desk}/killed ]; do sleep 0.1; done; exit 137;;
-            kill) touch {desk}/killed;;
-            inspect) echo '137 false';;
-        esac
-        """
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-m", "launch.docker", "name=stubborn"],
-        cwd=desk,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    wait_until(ready.exists)
-    process.send_signal(signal.SIGINT)
-    wait_until(lambda: "stop -t 120 stubborn-" in calls.read_text())
-    assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 137
-    assert "kill stubborn-" in calls.read_text()
-
-
-def wait_until(condition: object, seconds: float = 30) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    fake_engine(IDLE)
+    monkeypatch.setenv("NPROC", "3")
+    assert docker.train(["name=three"]) == 0
+    told = (desk / "runs/three/input/config/hyperparameters.json").read_text()
+    assert "trainer.nproc_per_host=3" in told
 
 
 @pytest.mark.parametrize(
@@ -185,10 +136,33 @@ def test_a_setting_that_cannot_be_is_named(
         Settings.from_environment()
 
 
-def test_no_gpu_belongs_to_two_hosts() -> None:
-    settings = Settings(hosts=2, gpus=["0", "1", "2"])
-    assert settings.gpus_of("algo-1") == ["0", "2"]
-    assert settings.gpus_of("algo-2") == ["1"]
+def gpus(monkeypatch: pytest.MonkeyPatch, count: int, wanted: str, hosts: int) -> Settings:
+    monkeypatch.setattr(docker, "gpus_present", lambda: [str(index) for index in range(count)])
+    monkeypatch.setenv("GPUS", wanted)
+    monkeypatch.setenv("HOSTS", str(hosts))
+    return Settings.from_environment()
+
+
+def test_every_host_gets_as_many_gpus_and_none_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = gpus(monkeypatch, 5, "", hosts=2)
+    assert settings.gpus_of("algo-1") == ["0", "1"]
+    assert settings.gpus_of("algo-2") == ["2", "3"]
+
+
+def test_gpus_is_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gpus(monkeypatch, 4, "2", hosts=1).gpus == ["0", "1"]
+    assert gpus(monkeypatch, 4, "0", hosts=2).gpus == []
+    assert gpus(monkeypatch, 0, "", hosts=2).gpus == []
+    for wrong in ("none", "5", "-1"):
+        with pytest.raises(ContainerError, match=f"GPUS={wrong}: use a number from 0 to 4"):
+            gpus(monkeypatch, 4, wrong, hosts=1)
+
+
+def test_hosts_without_a_gpu_beside_one_that_has_it_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ContainerError, match="HOSTS=2 needs 2 GPUs, 1 here: GPUS=0"):
+        gpus(monkeypatch, 1, "", hosts=2)
 
 
 def test_folders_become_channels(tmp_path: Path) -> None:

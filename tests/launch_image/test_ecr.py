@@ -51,7 +51,7 @@ def test_a_repository_that_is_there_is_not_created_again_and_gets_the_expiry_it_
         raise AssertionError("asked for a right that pushing does not need")
 
     monkeypatch.setattr(client, "create_repository", forbidden)
-    monkeypatch.setattr(ecr.boto3, "client", lambda _: client)
+    monkeypatch.setattr(boto3, "client", lambda _: client)
     ecr.ensure_repository("mine")
     assert "untagged" in client.get_lifecycle_policy(repositoryName="mine")["lifecyclePolicyText"]
 
