@@ -1,7 +1,8 @@
 # The training image: one of AWS's Deep Learning Containers, or any base with Python and torch,
 # plus what the operator compiles with, the job's Python packages, and this project's code.
 #
-# docker build [--build-arg DEVICE=gpu] [--build-arg BASE_IMAGE=...] [--build-arg PREBUILD=1] .
+# docker build [--build-arg DEVICE=gpu] [--build-arg BASE_IMAGE=...] [--build-arg PREBUILD=1]
+#     [--build-arg EXTRAS=dali] .
 ARG DEVICE=cpu
 ARG BASE_IMAGE=${DEVICE}
 
@@ -12,9 +13,11 @@ FROM ${BASE_IMAGE}
 RUN --mount=type=bind,source=launch/image_build,target=/build \
     sh /build/system_packages.sh
 
+# Names of requirements/*.in to install beside the job's: dali, for pipeline=dali on a GPU.
+ARG EXTRAS=
 RUN --mount=type=bind,source=launch/image_build,target=/build \
     --mount=type=bind,source=requirements,target=/requirements \
-    python /build/python_packages.py /requirements/job.in /requirements/job.txt
+    python /build/python_packages.py /requirements job ${EXTRAS}
 
 # /opt/ml belongs to SageMaker, so the code lives elsewhere. HOME and USER make a uid that
 # /etc/passwd does not know an ordinary one; /tmp is writable even when the root is not.
@@ -34,18 +37,23 @@ WORKDIR /opt/program
 # The operator is compiled where it runs, at job start. PREBUILD=1 does it here as well, together
 # with Python's bytecode: a job on the same kind of processor then starts faster, and on any other
 # it compiles its own.
-ARG PREBUILD=
+ARG PREBUILD=0
 ENV CUSTOM_OP_CACHE=/opt/custom_op_cache
 RUN python -m compileall -q /opt/program \
     && mkdir -m 1777 "${CUSTOM_OP_CACHE}" \
-    && if [ -n "${PREBUILD}" ]; then \
-         PYTHONDONTWRITEBYTECODE='' python -c \
+    && if [ "${PREBUILD}" = 1 ]; then \
+         HOME="$(mktemp -d)" && export HOME \
+         && PYTHONDONTWRITEBYTECODE='' python -c \
            'import entry_point.train, torch.distributed.run, custom_op; custom_op.load()' \
+         && rm -rf "${HOME}" \
          && chmod -R a+rX "${CUSTOM_OP_CACHE}"; \
        fi
 
+# Last, since they change with every commit. `env` tells them.
 ARG VERSION=unknown
 ARG REVISION=unknown
+ENV IMAGE_VERSION=${VERSION} \
+    IMAGE_REVISION=${REVISION}
 LABEL org.opencontainers.image.title="managed-training-template" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.version="${VERSION}" \

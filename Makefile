@@ -14,7 +14,8 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
 	&& { echo $$p; break; }; done)
 endif
-READY = $(if $(PYTHON),$(PYTHON),$(error no Python 3.10 to 3.13 found; install one or name it: make PYTHON=/path/to/python3)) launch/environment.py
+HERE = $(or $(PYTHON),$(error no Python 3.10 to 3.13 found; install one or name it: make PYTHON=/path/to/python3))
+READY = $(HERE) launch/environment.py
 PY := .venv/bin/python
 CODE := custom_op entry_point launch benchmarks tests
 
@@ -51,15 +52,15 @@ sweep: ## Train all combinations of values: ARGS="name=rates optim.lr=0.01,0.1"
 	@$(READY) job
 	@$(PY) -m entry_point.sweep $(ARGS)
 
-image: ## Build the training image: DEVICE=gpu, BASE_IMAGE=..., PREBUILD=1
-	@$(PYTHON) -m launch.image build
+image: ## Build the training image: DEVICE=gpu, BASE_IMAGE=..., PREBUILD=1, EXTRAS=dali
+	@$(HERE) -m launch.image build
 
 push: ## Push the image, to ECR or to REGISTRY=localhost:5000
 	@$(READY) launch
 	@.venv-launch/bin/python -m launch.image push
 
 docker-train: ## Train in the image as SageMaker runs it: HOSTS=2, NETWORK=none
-	@$(PYTHON) -m launch.docker $(ARGS)
+	@$(HERE) -m launch.docker $(ARGS)
 
 # The SDK is chosen by SDK=2 (the default) or SDK=3.
 SDK ?= 2

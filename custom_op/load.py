@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from custom_op.build import build
+from custom_op.toolchain import BuildError
 
 _lock = threading.Lock()
 
@@ -36,8 +38,20 @@ def _load() -> dict[str, Any]:
 def _load_once() -> dict[str, Any]:
     started = time.perf_counter()
     library, record = build()
-    torch.ops.load_library(library)
+    _load_library(library)
     import custom_op.fakes  # noqa: F401 - registers shapes for operators that exist from here on
 
     seconds = round(time.perf_counter() - started, 3)
     return {"library": str(library), **record, "load_seconds": seconds}
+
+
+def _load_library(library: Path) -> None:
+    """Raises BuildError, which says what to do, where the system refuses to run the library."""
+    try:
+        torch.ops.load_library(library)
+    except OSError as error:
+        raise BuildError(
+            f"the compiled operator in {library.parent} cannot be loaded: {error}. A file system "
+            "mounted noexec, as /tmp often is beside a read-only root, runs no code: set "
+            "CUSTOM_OP_CACHE to a folder on another; or remove the folder if it is damaged"
+        ) from error

@@ -20,8 +20,9 @@ _ADVICE = (
     "  Amazon Linux:  dnf install gcc-c++ libjpeg-turbo-devel\n"
     "  macOS:         xcode-select --install && brew install jpeg-turbo"
 )
-# The stable ABI of torch 2.11, as its headers write versions.
-_OLDEST_TORCH = 2 << 56 | 11 << 48
+# The first torch with the stable ABI that the sources use, and how its headers write that.
+_OLDEST_TORCH = (2, 11)
+_TARGET = _OLDEST_TORCH[0] << 56 | _OLDEST_TORCH[1] << 48
 _NO_COMPILER = "no C++ compiler: neither $CXX nor c++, g++ or clang++ is on the PATH. "
 _NO_HEADER = "libjpeg-turbo's jpeglib.h cannot be used: "
 
@@ -71,7 +72,8 @@ class Toolchain:
 
 
 def find_toolchain() -> Toolchain:
-    """Raises BuildError when the compiler or the headers are missing."""
+    """Raises BuildError when torch is too old, or the compiler or the headers are missing."""
+    _check_torch(torch.__version__)
     compiler = _find_compiler()
     include = [f"-I{path}" for path in _jpeg_folders("include")]
     return Toolchain(
@@ -82,7 +84,7 @@ def find_toolchain() -> Toolchain:
             "-std=c++17",
             "-O3",
             "-DNDEBUG",
-            f"-DTORCH_TARGET_VERSION={_OLDEST_TORCH:#x}",
+            f"-DTORCH_TARGET_VERSION={_TARGET:#x}",
             "-fPIC",
             "-fvisibility=hidden",
             *_native(compiler),
@@ -93,6 +95,12 @@ def find_toolchain() -> Toolchain:
         ),
         link_flags=_link_flags(),
     )
+
+
+def _check_torch(version: str) -> None:
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_TORCH:
+        oldest = ".".join(map(str, _OLDEST_TORCH))
+        raise BuildError(f"torch {version} is too old for the operator: install {oldest} or newer")
 
 
 def _find_compiler() -> str:

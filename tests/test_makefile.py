@@ -4,6 +4,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -28,7 +30,8 @@ def test_every_make_target_in_the_documents_exists() -> None:
     assert named <= targets()
 
 
-def test_without_a_usable_python_make_says_which_are() -> None:
-    done = subprocess.run(["make", "setup", "PYTHON="], cwd=ROOT, capture_output=True, text=True)
+@pytest.mark.parametrize("target", ["setup", "image", "docker-train"])
+def test_without_a_usable_python_make_says_which_are(target: str) -> None:
+    done = subprocess.run(["make", target, "PYTHON="], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode != 0
     assert "no Python 3.10 to 3.13 found" in done.stderr

@@ -1,23 +1,27 @@
 """Install the job's Python packages into a base image that brings torch and much else.
 
-``python python_packages.py job.in job.txt`` runs inside the image build. What the base has and
-``job.in`` accepts stays at the base's version, torch and torchvision before all; the rest comes
-at the versions that ``job.txt`` pins. A build that would leave a package of the base with a
-broken dependency fails. What only TensorBoard's viewer needs is left out.
+``python python_packages.py FOLDER job [dali]`` runs inside the image build. What the base has and
+``FOLDER/job.in`` accepts stays at the base's version, torch and torchvision before all; the rest
+comes at the versions that ``job.txt`` pins; likewise for every other name. A build that would
+leave a package of the base with a broken dependency fails. What only TensorBoard's viewer needs
+is left out.
 """
 
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 
 # The base may lack `packaging` itself; pip, which installs for us anyway, carries it.
 from pip._vendor.packaging.requirements import Requirement
-from pip._vendor.packaging.utils import canonicalize_name
+from pip._vendor.packaging.utils import NormalizedName, canonicalize_name
+from pip._vendor.packaging.version import Version
 
 BASE_BRINGS = ("torch", "torchvision")
+# The first release that has the stable ABI that the operator is written for.
+OLDEST_TORCH = "2.11"
 # The job writes TensorBoard's events and never shows them: its viewer's parts, 40 MB, stay out.
 VIEWER_ONLY = ("grpcio", "tensorboard-data-server")
 
@@ -37,11 +41,13 @@ def installed() -> dict[str, str]:
 def constraints(
     wanted: Iterable[Requirement], locked: Iterable[Requirement], present: Mapping[str, str]
 ) -> list[str]:
-    """One line per package: the base's own version if it will do, else the pinned one."""
+    """One line per package: the base's own version if it will do, else the one pinned first."""
     accepted = {canonicalize_name(r.name): r.specifier for r in wanted}
     lines = [f"{name}=={present[name]}" for name in BASE_BRINGS if name in present]
+    pins: dict[NormalizedName, Requirement] = {}
     for pin in locked:
-        name = canonicalize_name(pin.name)
+        pins.setdefault(canonicalize_name(pin.name), pin)
+    for name, pin in pins.items():
         version = present.get(name)
         keeps = version is not None and (
             name not in accepted or accepted[name].contains(version, prereleases=True)
@@ -56,17 +62,15 @@ def complaints() -> set[str]:
     return set(done.stdout.splitlines()) if done.returncode else set()
 
 
-def install(wanted: Path, lines: Iterable[str]) -> None:
+def install(wanted: Iterable[Requirement], lines: Iterable[str]) -> None:
     """Run pip under the constraints, leaving no cache behind; raises CalledProcessError."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(lines) + "\n")
         file.flush()
         options = ["--no-cache-dir", "--use-pep517", "--disable-pip-version-check"]
-        options += ["--root-user-action=ignore"]
-        subprocess.run(
-            [sys.executable, "-m", "pip", "install", *options, "-c", file.name, "-r", str(wanted)],
-            check=True,
-        )
+        options += ["--root-user-action=ignore", "-c", file.name]
+        names = [str(requirement) for requirement in wanted]
+        subprocess.run([sys.executable, "-m", "pip", "install", *options, *names], check=True)
 
 
 def remove(names: Iterable[str]) -> None:
@@ -75,21 +79,45 @@ def remove(names: Iterable[str]) -> None:
     subprocess.run([*command, *names], check=True)
 
 
-def main(wanted: Path, locked: Path) -> None:
+def check_base(present: Mapping[str, str]) -> None:
+    """Exits with one line where torch is missing or too old."""
+    advice = "set BASE_IMAGE to one with torchvision and torch"
+    missing = [name for name in BASE_BRINGS if name not in present]
+    if missing:
+        sys.exit(f"the base image lacks {' and '.join(missing)}: {advice} {OLDEST_TORCH} or newer")
+    if Version(present["torch"]) < Version(OLDEST_TORCH):
+        sys.exit(
+            f"the base image has torch {present['torch']}, too old for the operator: {advice} "
+            f"{OLDEST_TORCH} or newer"
+        )
+
+
+def requirements(folder: Path, names: Iterable[str], suffix: str) -> list[Requirement]:
+    """All that the files of these names ask for; exits with one line for an unknown name."""
+    found = []
+    for name in names:
+        path = folder / f"{name}{suffix}"
+        if not path.is_file():
+            known = ", ".join(sorted(path.stem for path in folder.glob("*.in")))
+            sys.exit(f"EXTRAS={name}: there is no requirements/{path.name}; there are {known}")
+        found += parse(path.read_text())
+    return found
+
+
+def main(folder: Path, names: Sequence[str]) -> None:
     """Install, then say what changed; exits with one line when the base does not fit."""
     before = installed()
-    missing = [name for name in BASE_BRINGS if name not in before]
-    if missing:
-        sys.exit(
-            f"the base image lacks {' and '.join(missing)}: set BASE_IMAGE to one that has them"
-        )
+    check_base(before)
+    wanted, locked = (requirements(folder, names, suffix) for suffix in (".in", ".txt"))
     grumbles = complaints()
     try:
-        install(wanted, constraints(parse(wanted.read_text()), parse(locked.read_text()), before))
+        install(wanted, constraints(wanted, locked, before))
     except subprocess.CalledProcessError:
         sys.exit(
-            "the job's packages do not fit into the base image, for the reason that pip gives "
-            "above: choose another base, or other ranges in requirements/job.in"
+            "pip could not install the job's packages, for the reason that it gives above: if they "
+            "do not fit, choose another base, or other ranges in requirements/*.in; if nothing "
+            "answered, give the build a network or a proxy: "
+            "BUILD_OPTIONS='--build-arg HTTPS_PROXY=...'"
         )
     new = complaints() - grumbles
     if new:
@@ -103,4 +131,4 @@ def main(wanted: Path, locked: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -17,7 +19,8 @@ import pytest
 
 import custom_op
 from custom_op.build import SOURCES
-from custom_op.toolchain import find_toolchain
+from custom_op.load import _load_library
+from custom_op.toolchain import _check_torch, find_toolchain
 
 PACKAGE = Path(custom_op.__file__).parent
 BUILD = "from custom_op.build import build; print(build()[0])"
@@ -238,3 +241,17 @@ def test_sources_compile_without_a_warning() -> None:
             text=True,
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_a_library_that_the_system_will_not_load_is_named_with_the_way_out(tmp_path: Path) -> None:
+    library = tmp_path / "custom_op.so"
+    library.write_bytes(b"no library")
+    with pytest.raises(custom_op.BuildError, match=rf"{tmp_path}.*noexec.*CUSTOM_OP_CACHE"):
+        _load_library(library)
+
+
+@pytest.mark.parametrize(("version", "refused"), [("2.10.0+cpu", True), ("2.11.0a0+git1", False)])
+def test_a_torch_without_the_stable_abi_is_one_line(version: str, refused: bool) -> None:
+    expected = pytest.raises(custom_op.BuildError, match=rf"torch {re.escape(version)} is too old")
+    with expected if refused else contextlib.nullcontext():
+        _check_torch(version)

@@ -1,6 +1,7 @@
 """The two steps of the Dockerfile that are programs of their own."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,9 +44,36 @@ def test_the_projects_own_requirements_can_be_read() -> None:
 
 
 def test_a_base_without_torch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python_packages, "installed", lambda: {"torch": "2"})
+    monkeypatch.setattr(python_packages, "installed", lambda: {"torch": "2.13"})
     with pytest.raises(SystemExit, match="lacks torchvision: set BASE_IMAGE"):
-        python_packages.main(REQUIREMENTS / "job.in", REQUIREMENTS / "job.txt")
+        python_packages.main(REQUIREMENTS, ["job"])
+
+
+@pytest.mark.parametrize("old", ["2.10.0+cpu", "1.13.1"])
+def test_a_base_whose_torch_is_too_old_for_the_operator_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, old: str
+) -> None:
+    monkeypatch.setattr(
+        python_packages, "installed", lambda: {"torch": old, "torchvision": "0.25.0"}
+    )
+    with pytest.raises(SystemExit, match=rf"has torch {re.escape(old)}, too old .*2\.11 or newer"):
+        python_packages.main(REQUIREMENTS, ["job"])
+
+
+@pytest.mark.parametrize("new", ["2.11.0", "2.15.0+cu133"])
+def test_newer_bases_will_do(new: str) -> None:
+    python_packages.check_base({"torch": new, "torchvision": "0.26.0"})
+
+
+def test_extras_come_beside_the_jobs_own_at_the_jobs_pins() -> None:
+    wanted = python_packages.requirements(REQUIREMENTS, ["job", "dali"], ".in")
+    locked = python_packages.requirements(REQUIREMENTS, ["job", "dali"], ".txt")
+    assert {"hydra-core", "nvidia-dali-cuda120"} <= {r.name for r in wanted}
+    lines = constraints(wanted, locked, {"torch": "2.13.0"})
+    names = [line.split("==")[0] for line in lines]
+    assert len(names) == len(set(names))
+    with pytest.raises(SystemExit, match=r"EXTRAS=dail: there is no requirements/dail\.in"):
+        python_packages.requirements(REQUIREMENTS, ["dail"], ".in")
 
 
 def run_script(tmp_path: Path, installers: list[str], compiler: bool) -> tuple[int, str, str]:
