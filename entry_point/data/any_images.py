@@ -2,64 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
+from entry_point.data import batch_images, pillow_images
 from entry_point.data.batch import empty_images
-from entry_point.data.batch_images import batch_images
-from entry_point.data.crops import CropPlanner
-from entry_point.data.pillow_images import pillow_images
+from entry_point.data.crops import CropPlanner, Ints
+from entry_point.data.jpeg_sizes import upright_sizes
+from entry_point.data.reading import read_files
 from entry_point.data.source import Source
 
 _JPEG = b"\xff\xd8\xff"
 
 
 def any_images(
-    source: Source, planner: CropPlanner, epoch: int, indices: NDArray[np.int64]
+    source: Source, planner: CropPlanner, epoch: int, indices: Ints
 ) -> tuple[Tensor, dict[int, str]]:
     """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
-    files = _Read(source, {int(index): source.read(int(index)) for index in indices})
-    jpegs = [i for i, index in enumerate(indices) if _is_jpeg(files.read(int(index)))]
+    files, unreadable = read_files(source, indices)
     images = empty_images(len(indices), planner.data.image_size)
+    jpegs = [place for place, file in enumerate(files) if _is_jpeg(file)]
     refused: dict[int, str] = {}
     if jpegs:
-        images[jpegs], refused = batch_images(files, planner, epoch, indices[jpegs])
+        heights, widths = upright_sizes(source, [files[i] for i in jpegs], indices[jpegs])
+        images[jpegs], refused = batch_images.decoded(
+            [files[i] for i in jpegs], planner, epoch, indices[jpegs], heights, widths
+        )
     done = {place for i, place in enumerate(jpegs) if i not in refused}
     others = [place for place in range(len(indices)) if place not in done]
     damage: dict[int, str] = {}
     if others:
-        images[others], failed = pillow_images(files, planner, epoch, indices[others])
+        images[others], failed = pillow_images.decoded(
+            [files[i] for i in others], planner, epoch, indices[others]
+        )
         damage = {others[i]: reason for i, reason in failed.items()}
-    return images, damage
-
-
-@dataclass(frozen=True)
-class _Read:
-    """Some images of a source, already read."""
-
-    source: Source
-    files: dict[int, Tensor]
-    sizes = None
-
-    @property
-    def classes(self) -> list[str]:
-        return self.source.classes
-
-    @property
-    def labels(self) -> Tensor:
-        return self.source.labels
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def read(self, index: int) -> Tensor:
-        return self.files[index]
-
-    def key(self, index: int) -> str:
-        return self.source.key(index)
+    return images, damage | unreadable
 
 
 def _is_jpeg(file: Tensor) -> bool:

@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_op import JpegError, decode_crop_resize_batch
+from custom_op.batch import Packed
 from entry_point.data.batch import empty_images
-from entry_point.data.crops import CropPlanner
+from entry_point.data.crops import CropPlanner, Ints
 from entry_point.data.jpeg_sizes import upright_sizes
+from entry_point.data.reading import is_packed, read_files
 from entry_point.data.source import Source
 from entry_point.data.spans import span
 
 
 def batch_images(
-    source: Source, planner: CropPlanner, epoch: int, indices: NDArray[np.int64]
+    source: Source, planner: CropPlanner, epoch: int, indices: Ints
 ) -> tuple[Tensor, dict[int, str]]:
     """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
-    side = planner.data.image_size
-    with span("read"):
-        files = [source.read(int(index)) for index in indices]
+    if is_packed(source):
+        heights, widths = upright_sizes(source, (), indices)
+        return decoded(source.packed(indices), planner, epoch, indices, heights, widths)
+    files, unreadable = read_files(source, indices)
     heights, widths = upright_sizes(source, files, indices)
-    boxes, flips = planner.plan(epoch, indices, heights, widths)
-    images = empty_images(len(files), side)
+    images, damage = decoded(files, planner, epoch, indices, heights, widths)
+    return images, damage | unreadable
+
+
+def decoded(
+    files: list[Tensor] | Packed,
+    planner: CropPlanner,
+    epoch: int,
+    indices: Ints,
+    heights: Ints,
+    widths: Ints,
+) -> tuple[Tensor, dict[int, str]]:
+    """As `batch_images`, of encoded images whose upright sizes are known."""
+    side = planner.data.image_size
+    with span("plan"):
+        boxes, flips = planner.plan(epoch, indices, heights, widths)
+    images = empty_images(len(indices), side)
     where, flip = torch.from_numpy(boxes), torch.from_numpy(flips)
     with span("decode_crop_resize_batch"):
         _, failed = decode_crop_resize_batch(
@@ -37,13 +53,20 @@ def batch_images(
             num_threads=1,
             color=planner.data.color,
         )
-    damage = {int(i): _reason(files[i], where[i : i + 1], side) for i in failed.nonzero().flatten()}
-    return images, damage
+    places = failed.nonzero().flatten().tolist()
+    return images, {i: _reason(_one(files, i), where[i : i + 1], side) for i in places}
 
 
-def _reason(file: Tensor, box: Tensor, side: int) -> str:
+def _one(files: list[Tensor] | Packed, place: int) -> list[Tensor] | Packed:
+    if isinstance(files, list):
+        return [files[place]]
+    buffer, offsets, lengths = files
+    return buffer, offsets[place : place + 1], lengths[place : place + 1]
+
+
+def _reason(file: list[Tensor] | Packed, box: Tensor, side: int) -> str:
     try:
-        decode_crop_resize_batch([file], box, side, num_threads=1)
+        decode_crop_resize_batch(file, box, side, num_threads=1)
     except JpegError as error:
         return str(error).removeprefix("image 0 of the batch: ")
     return "could not be decoded"

@@ -18,8 +18,9 @@ from entry_point.data.batch import Damage
 from entry_point.data.errors import DataError
 from entry_point.data.folder import SPLITS, FolderSource
 from entry_point.data.index import DESCRIPTION, read_description
+from entry_point.data.mapping import map_file
 from entry_point.data.progress import track
-from entry_point.data.shards import ShardIndex, map_file, require_shard
+from entry_point.data.shards import ShardIndex, require_shard
 
 _AHEAD_PER_WORKER = 4
 

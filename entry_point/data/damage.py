@@ -31,7 +31,10 @@ class BatchMaker:
     """Makes a batch of any engine's images and applies `data.on_error` to it.
 
     A damaged training sample is replaced by the sample that follows it in the source, a damaged
-    validation sample is left out: the same whichever engine, and after a resume.
+    validation sample is left out. A file that cannot be read, has no JPEG header or ends before the
+    crop does is damaged for every engine. Wrong bits between restart markers are found where an
+    engine decodes them: `pillow` decodes whole files but forgives much, the others see the crop
+    alone. One engine finds the same with any number of workers and after a resume.
     """
 
     source: Source
@@ -69,7 +72,7 @@ class BatchMaker:
     ) -> Batch:
         for _ in range(_LONGEST_RUN):
             places = np.array(sorted(reasons))
-            indices[places] = (indices[places] + 1) % len(self.source)
+            indices[places] = self.source.following(indices[places])
             others, failed = self.make_images(self.source, self.planner, epoch, indices[places])
             images[places] = others
             reasons = {int(places[i]): reason for i, reason in failed.items()}
@@ -85,11 +88,17 @@ class BatchMaker:
         self, images: Tensor, indices: NDArray[np.int64], damage: tuple[Damage, ...]
     ) -> Batch:
         with span("collate"):
-            return Batch(images, self.source.labels[indices], torch.from_numpy(indices), damage)
+            return Batch(
+                images, self.source.labels[indices].long(), torch.from_numpy(indices), damage
+            )
 
 
 class DamageCount:
-    """Lists an epoch's damaged images in the log and ends the job when there are too many."""
+    """Lists an epoch's damaged images in the log and ends the job when there are too many.
+
+    It counts one rank's since the epoch, or a resumed rest of it, began, against the share of the
+    rank's whole epoch. `Batch.damage` tells the training loop the same.
+    """
 
     def __init__(self, data: DataConfig, epoch: int, samples: int) -> None:
         self._epoch, self._samples = epoch, samples

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from entry_point.config_errors import ConfigError
@@ -32,10 +34,10 @@ class FileSource:
         return len(self._paths)
 
     def read(self, index: int) -> Tensor:
-        try:
-            return read_file(self._paths[index])
-        except OSError:  # gone, or not ours to read: an empty file is no image either
-            return torch.empty(0, dtype=torch.uint8)
+        return read_file(self._paths[index])
+
+    def following(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (indices + 1) % len(self)
 
     def key(self, index: int) -> str:
         return self._paths[index]

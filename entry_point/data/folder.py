@@ -7,7 +7,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from entry_point.data.errors import DataError
@@ -53,6 +55,9 @@ class FolderSource:
 
     def read(self, index: int) -> Tensor:
         return read_file(f"{self._folder}/{self._names[index]}")
+
+    def following(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (indices + 1) % len(self)
 
     def key(self, index: int) -> str:
         return str(self._folder / self._names[index])

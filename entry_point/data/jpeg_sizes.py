@@ -16,7 +16,8 @@ from entry_point.data.source import Source
 def upright_sizes(source: Source, files: Sequence[Tensor], indices: Ints) -> tuple[Ints, Ints]:
     """Heights and widths in pixels, int64 (N,), with the orientation applied."""
     if source.sizes is not None:
-        return source.sizes.heights[indices], source.sizes.widths[indices]
+        heights, widths = source.sizes.heights[indices], source.sizes.widths[indices]
+        return heights.astype(np.int64), widths.astype(np.int64)
     heights, widths = np.array([_upright_size(file) for file in files]).T
     return heights, widths
 

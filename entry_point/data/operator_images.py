@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 
 from custom_op import JpegError, decode_and_crop_jpeg, jpeg_orientation, jpeg_size
 from entry_point.data.batch import empty_images
-from entry_point.data.crops import CropPlanner
+from entry_point.data.crops import CropPlanner, Ints
 from entry_point.data.orientation import stored_box, upright, upright_size
+from entry_point.data.reading import read_files
 from entry_point.data.source import Source
 from entry_point.data.spans import span
 
 
 def operator_images(
-    source: Source, planner: CropPlanner, epoch: int, indices: NDArray[np.int64]
+    source: Source, planner: CropPlanner, epoch: int, indices: Ints
 ) -> tuple[Tensor, dict[int, str]]:
     """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
     side = planner.data.image_size
+    files, unreadable = read_files(source, indices)
     damage: dict[int, str] = {}
-    with span("read"):
-        files = [source.read(int(index)) for index in indices]
     headers = [_header(file, damage, i) for i, file in enumerate(files)]
     heights, widths = np.array([header[:2] for header in headers]).T
     boxes, flips = planner.plan(epoch, indices, heights, widths)
@@ -41,7 +40,7 @@ def operator_images(
             sample = functional.resize(upright(crop, turn), [side, side], antialias=True)
         with span("collate"):
             images[i] = functional.hflip(sample) if flips[i] else sample
-    return images, damage
+    return images, damage | unreadable
 
 
 def _header(file: Tensor, damage: dict[int, str], place: int) -> tuple[int, int, int]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
 from entry_point.data.batch import empty_images
-from entry_point.data.crops import CropPlanner
+from entry_point.data.crops import CropPlanner, Ints
+from entry_point.data.reading import read_files
 from entry_point.data.source import Source
 from entry_point.data.spans import span
 
@@ -21,13 +21,22 @@ _ERRORS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 
 
 def pillow_images(
-    source: Source, planner: CropPlanner, epoch: int, indices: NDArray[np.int64]
+    source: Source, planner: CropPlanner, epoch: int, indices: Ints
 ) -> tuple[Tensor, dict[int, str]]:
     """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
+    files, unreadable = read_files(source, indices)
+    images, damage = decoded(files, planner, epoch, indices)
+    return images, damage | unreadable
+
+
+def decoded(
+    files: list[Tensor], planner: CropPlanner, epoch: int, indices: Ints
+) -> tuple[Tensor, dict[int, str]]:
+    """As `pillow_images`, of encoded images."""
     side = planner.data.image_size
     damage: dict[int, str] = {}
     mode = {"rgb": "RGB", "ycbcr": "YCbCr"}[planner.data.color]
-    photos = [_open(source, int(index), mode, damage, i) for i, index in enumerate(indices)]
+    photos = [_open(file, mode, damage, i) for i, file in enumerate(files)]
     widths, heights = np.array([photo.size for photo in photos]).T
     boxes, flips = planner.plan(epoch, indices, heights, widths)
     images = empty_images(len(photos), side)
@@ -43,13 +52,11 @@ def pillow_images(
     return images, damage
 
 
-def _open(source: Source, index: int, mode: str, damage: dict[int, str], place: int) -> Image.Image:
+def _open(file: Tensor, mode: str, damage: dict[int, str], place: int) -> Image.Image:
     """The whole upright image; a black pixel for one that cannot be decoded."""
     try:
-        with span("read"):
-            file = io.BytesIO(source.read(index).numpy().data)
         with span("decode with Pillow"):
-            image = Image.open(file)
+            image = Image.open(io.BytesIO(file.numpy().data))
             image.draft(mode, None)  # a colour JPEG holds YCbCr: no need to convert it twice
             return ImageOps.exif_transpose(image).convert(mode)
     except UnidentifiedImageError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from custom_op.batch import Packed
+from entry_point.data.crops import Ints
 from entry_point.data.errors import DataError
 from entry_point.data.index import Index, Shard, read_description, read_index
+from entry_point.data.mapping import map_files
 from entry_point.data.orientation import TRANSPOSED
 from entry_point.data.source import UprightSizes
 
@@ -31,7 +32,7 @@ class ShardIndex:
         self.shard, self.offsets, self.lengths, self.checksums = (
             self._index[name] for name in ("shard", "offset", "length", "crc32")
         )
-        self.labels = torch.from_numpy(self._index["label"].astype(np.int64))
+        self.labels = torch.from_numpy(self._index["label"])
         self.sizes = _upright_sizes(self._index)
         self._check(root)
 
@@ -73,29 +74,39 @@ class ShardSource:
         self.sizes = self._index.sizes
         for shard in self._index.shards:
             require_shard(self._index.folder, shard)
-        self._maps = self._mapped()
+        self._map()
 
     def __len__(self) -> int:
         return len(self._index)
 
     def read(self, index: int) -> Tensor:
-        start = int(self._index.offsets[index])
-        end = start + int(self._index.lengths[index])
-        return self._maps[self._index.shard[index]][start:end]
+        start = int(self._starts[self._index.shard[index]] + self._index.offsets[index])
+        return self._bytes[start : start + int(self._index.lengths[index])]
+
+    def packed(self, indices: Ints) -> Packed:
+        """All shards' bytes, and where in them these images are: nothing is done one by one."""
+        offsets = self._starts[self._index.shard[indices]] + self._index.offsets[indices]
+        lengths = self._index.lengths[indices]
+        return self._bytes, torch.from_numpy(offsets), torch.from_numpy(lengths)
+
+    def following(self, indices: Ints) -> Ints:
+        return (indices + 1) % len(self)
 
     def key(self, index: int) -> str:
         return self._index.key(index)
 
-    def _mapped(self) -> list[Tensor]:
-        return [map_file(self._index.folder / shard.file) for shard in self._index.shards]
+    def _map(self) -> None:
+        files = [self._index.folder / shard.file for shard in self._index.shards]
+        self._bytes, starts = map_files(files)
+        self._starts = np.array(starts, dtype=np.int64)
 
     def __getstate__(self) -> dict[str, Any]:
         """Another process maps the files itself."""
-        return {name: value for name, value in vars(self).items() if name != "_maps"}
+        return {name: value for name, value in vars(self).items() if name != "_bytes"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._maps = self._mapped()
+        self._map()
 
 
 def require_shard(folder: Path, shard: Shard) -> None:
@@ -109,19 +120,7 @@ def require_shard(folder: Path, shard: Shard) -> None:
         )
 
 
-def map_file(file: Path) -> Tensor:
-    """The file's bytes, uint8, read when they are touched. Not to be written to."""
-    with file.open("rb") as opened:
-        mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given buffer is not writable")
-        return torch.frombuffer(mapped, dtype=torch.uint8)
-
-
 def _upright_sizes(index: Index) -> UprightSizes:
     heights, widths = index["height"], index["width"]
     turned = np.isin(index["orientation"], TRANSPOSED)
-    return UprightSizes(
-        np.where(turned, widths, heights).astype(np.int64),
-        np.where(turned, heights, widths).astype(np.int64),
-    )
+    return UprightSizes(np.where(turned, widths, heights), np.where(turned, heights, widths))

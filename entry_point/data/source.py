@@ -14,8 +14,8 @@ from torch import Tensor
 class UprightSizes:
     """Sizes in pixels of all of a source's images after their orientation is applied."""
 
-    heights: NDArray[np.int64]
-    widths: NDArray[np.int64]
+    heights: NDArray[np.int32]
+    widths: NDArray[np.int32]
 
 
 class Source(Protocol):
@@ -28,7 +28,7 @@ class Source(Protocol):
 
     @property
     def labels(self) -> Tensor:
-        """int64 (number of images,)."""
+        """int32 or int64 (number of images,)."""
         ...
 
     @property
@@ -39,7 +39,11 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, index: int) -> Tensor:
-        """The encoded image, uint8 (bytes,)."""
+        """The encoded image, uint8 (bytes,). Raises OSError or DataError."""
+        ...
+
+    def following(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which images stand in for these if they are damaged: the next that can be read here."""
         ...
 
     def key(self, index: int) -> str:

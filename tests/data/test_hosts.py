@@ -5,74 +5,147 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
 
 from entry_point.data import DataConfig, open_source
+from entry_point.data.shards import ShardIndex
+from entry_point.data.stream import StreamSource
 from entry_point.optimize import main as optimize
 
 RANK = """
-import json, os, sys
+import json, sys
 from pathlib import Path
-import torch
 from torch import distributed
-from entry_point.data import DataConfig, PipelineConfig, build_loader, open_source
+from entry_point.data import DataConfig, DataError, PipelineConfig, build_loader, open_source
 
-rank, root, index, meeting = int(sys.argv[1]), *sys.argv[2:]
-distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=4)
+rank, ranks, (root, index, meeting) = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=ranks)
 data = DataConfig(
     format="shards", access="stream", sharded_by_host=True, root=root, index_root=index,
-    image_size=8, resize=8,
+    image_size=8, resize=8, on_error="skip", max_bad_fraction=0.5,
 )
 seen = {}
-for split, epoch, step in (("train", 0, 0), ("train", 0, 1), ("val", 0, 0)):
-    loader = build_loader(
-        open_source(data, split, Path()), data, PipelineConfig("threads", 1),
-        split=split, batch_size=2, seed=5, rank=rank, world_size=4,
-    )
-    seen[f"{split} {step}"] = [batch.indices.tolist() for batch in loader.epoch(epoch, step)]
-    loader.close()
+try:
+    for split, step in (("train", 0), ("train", 1), ("val", 0)):
+        loader = build_loader(
+            open_source(data, split, Path()), data, PipelineConfig("threads", 1),
+            split=split, batch_size=2, seed=5, rank=rank, world_size=ranks,
+        )
+        batches = list(loader.epoch(0, step))
+        seen[f"{split} {step}"] = [batch.indices.tolist() for batch in batches]
+        seen[f"{split} {step} damaged"] = [bad.key for batch in batches for bad in batch.damage]
+        loader.close()
+except DataError as error:
+    seen["error"] = str(error)
 distributed.destroy_process_group()
 print(json.dumps(seen))
 """
 
 
+@pytest.fixture(scope="module")
+def packed(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("packed") / "data"
+    assert optimize([f"source={photo_folder}", f"output={output}", "shard_mb=0.3"]) == 0
+    return output
+
+
+def _shards(packed: Path, split: str) -> list[Path]:
+    return sorted((packed / split).glob("*.tar"))
+
+
+def _host(root: Path, train: list[Path], val: list[Path]) -> Path:
+    for file in train + val:
+        (root / file.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, root / file.parent.name / file.name)
+    return root
+
+
 def test_four_ranks_on_two_hosts_take_equally_many_steps_of_disjoint_samples(
-    photo_folder: Path, tmp_path: Path
+    packed: Path, tmp_path: Path
 ) -> None:
-    packed = tmp_path / "packed"
-    assert optimize([f"source={photo_folder}", f"output={packed}", "shard_mb=0.3"]) == 0
-    hosts = [tmp_path / f"host-{host}" for host in range(2)]
-    for split in ("train", "val"):
-        files = sorted((packed / split).glob("*.tar"))
-        cut = len(files) // 3  # the second host has about twice as many
-        for host, own in zip(hosts, (files[:cut], files[cut:]), strict=True):
-            (host / split).mkdir(parents=True)
-            for file in own:
-                shutil.copyfile(file, host / split / file.name)
-    seen = _run_ranks(hosts, packed, tmp_path / "meeting")
+    """The second host has twice as much for training and all there is for validation.
+
+    On the first, the last sample of each shard is damaged; the next one of the data set is on the
+    second.
+    """
+    train = _shards(packed, "train")
+    hosts = [
+        _host(tmp_path / "host-0", train[::3], []),
+        _host(tmp_path / "host-1", [file for file in train if file not in train[::3]], []),
+    ]
+    _host(hosts[1], [], _shards(packed, "val"))
+    index = StreamSource(packed, packed, "train", all_here=True).index
+    own = range(0, len(train), 3)
+    damaged = _damage_last_samples(hosts[0], index, own)
+    seen = _run_ranks(hosts, 2, packed, tmp_path / "meeting")
     steps = {len(ranks["train 0"]) for ranks in seen}
     assert len(steps) == 1 and steps.pop() >= 2
-    train = [index for rank in seen for batch in rank["train 0"] for index in batch]
-    assert len(train) == len(set(train))
+    first, second = (
+        [i for rank in ranks for batch in rank["train 0"] for i in batch]
+        for ranks in (seen[:2], seen[2:])
+    )
+    assert set(index.shard[first]) <= set(own) and not set(first) & set(damaged)
+    assert not set(index.shard[second]) & set(own) and len(second) == len(set(second))
+    found = {key for rank in seen for key in rank["train 0 damaged"]}
+    assert found and found <= {index.key(i) for i in damaged}
+    assert len(set(first)) >= len(first) - len(found)
     assert all(rank["train 1"] == rank["train 0"][1:] for rank in seen)
-    val = sorted(index for rank in seen for batch in rank["val 0"] for index in batch)
+    val = sorted(i for rank in seen for batch in rank["val 0"] for i in batch)
     config = DataConfig(format="shards", root=str(packed))
     assert val == list(range(len(open_source(config, "val", packed))))
+    assert [rank["val 0"] for rank in seen[:2]] == [[], []]
 
 
-def _run_ranks(hosts: list[Path], index: Path, meeting: Path) -> list[dict[str, list[list[int]]]]:
+def _damage_last_samples(host: Path, index: ShardIndex, shards: Iterable[int]) -> list[int]:
+    rows = [int(np.flatnonzero(index.shard == shard)[-1]) for shard in shards]
+    for shard, row in zip(shards, rows, strict=True):
+        with (host / "train" / index.shards[shard].file).open("r+b") as opened:
+            opened.seek(int(index.offsets[row]))
+            opened.write(bytes(100))
+    return rows
+
+
+def test_shards_that_are_on_every_host_are_an_error_on_all_ranks(
+    packed: Path, tmp_path: Path
+) -> None:
+    seen = _run_ranks([packed, packed], 1, packed, tmp_path / "meeting")
+    first = _shards(packed, "train")[0].name
+    for rank in seen:
+        assert f"{first} is on 2 of 2 hosts: data.sharded_by_host=true needs" in rank["error"]
+
+
+def test_too_few_samples_on_one_host_are_an_error_on_all_ranks(
+    packed: Path, tmp_path: Path
+) -> None:
+    hosts = [
+        _host(tmp_path / "host-0", [], _shards(packed, "val")),
+        _host(tmp_path / "host-1", _shards(packed, "train"), []),
+    ]
+    for rank in _run_ranks(hosts, 1, packed, tmp_path / "meeting"):
+        assert "share of the train split is 0 images, fewer than one batch" in rank["error"]
+
+
+def _run_ranks(
+    hosts: list[Path], ranks_per_host: int, index: Path, meeting: Path
+) -> list[dict[str, Any]]:
     ranks = []
-    for rank in range(4):
-        local = {"LOCAL_RANK": str(rank % 2), "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-        arguments = [str(rank), str(hosts[rank // 2]), str(index), str(meeting)]
+    for rank in range(len(hosts) * ranks_per_host):
+        local = {"LOCAL_RANK": str(rank % ranks_per_host), "LOCAL_WORLD_SIZE": str(ranks_per_host)}
+        numbers = [str(rank), str(len(hosts) * ranks_per_host)]
+        arguments = [*numbers, str(hosts[rank // ranks_per_host]), str(index), str(meeting)]
         ranks.append(
             subprocess.Popen(
                 [sys.executable, "-c", RANK, *arguments],
-                env={**os.environ, **local},
+                env={**os.environ, **local, "OMP_NUM_THREADS": "1"},
                 stdout=subprocess.PIPE,
                 text=True,
             )
         )
     outputs = [process.communicate(timeout=180)[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [0] * 4
+    assert [process.returncode for process in ranks] == [0] * len(ranks)
     return [json.loads(output.splitlines()[-1]) for output in outputs]

@@ -1,0 +1,71 @@
+"""Files memory-mapped one behind the other, so that one tensor holds them all.
+
+Python's mmap keeps a file descriptor for every map and does not let the address be chosen.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from entry_point.data.errors import DataError
+
+_PROT_NONE, _MAP_FIXED = 0, 0x10
+_FAILED = ctypes.c_void_p(-1).value
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+
+
+def map_file(file: Path) -> Tensor:
+    """The file's bytes, uint8, read when they are touched. Not to be written to."""
+    return map_files([file])[0]
+
+
+def map_files(files: Sequence[Path]) -> tuple[Tensor, list[int]]:
+    """All files' bytes, uint8, not to be written to; and where in them each file begins.
+
+    Files begin at pages; what lies between them must not be touched.
+    """
+    sizes = [file.stat().st_size for file in files]
+    starts, end = [], 0
+    for size in sizes:
+        starts.append(end)
+        end += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    base = _map(None, end, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, files[0])
+    memory = (ctypes.c_ubyte * (starts[-1] + sizes[-1])).from_address(base)
+    weakref.finalize(memory, _libc.munmap, base, end)
+    for file, start, size in zip(files, starts, sizes, strict=True):
+        opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            flags = mmap.MAP_PRIVATE | _MAP_FIXED
+            _map(base + start, size, mmap.PROT_READ, flags, opened, file)
+        finally:
+            os.close(opened)
+    return torch.frombuffer(memory, dtype=torch.uint8), starts
+
+
+def _map(
+    address: int | None, size: int, protection: int, flags: int, opened: int, file: Path
+) -> int:
+    found: int = _libc.mmap(address, size, protection, flags, opened, 0)
+    if found == _FAILED:
+        reason = os.strerror(ctypes.get_errno())
+        raise DataError(f"{file} cannot be memory-mapped ({reason}): use data.access=stream")
+    return found
