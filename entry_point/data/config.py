@@ -120,10 +120,10 @@ class DataConfig:
 class PipelineConfig:
     """How bytes become batches: the same samples whichever engine."""
 
-    engine: str = "workers"
+    engine: str = "threads"
     """pillow (Pillow in DataLoader workers), workers (the operator in DataLoader workers), threads
     (the batch operator in threads of the training process), subprocess (the same threads in one
-    child process) or dali (NVIDIA DALI, on the GPU where there is one)."""
+    child process) or dali (NVIDIA DALI, on the GPU that trains if one does)."""
     num_workers: int | None = None
     """Worker processes or threads; null means one per usable core. DataLoader engines decode in
     the training process with 0."""

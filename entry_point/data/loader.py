@@ -152,7 +152,8 @@ def _dali(data: DataConfig, pipeline: PipelineConfig, device: torch.device) -> M
     except ImportError as error:
         raise ConfigError(
             f"pipeline.engine=dali: NVIDIA DALI cannot be loaded ({error}); "
-            "`python3 launch/environment.py job dali` installs it"
+            "`python3 launch/environment.py job dali` installs it (Python 3.11 or newer), in an "
+            "image `make image EXTRAS=dali`"
         ) from error
     return DaliImages(max(1, pipeline.worker_count()), device)
 

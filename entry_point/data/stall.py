@@ -74,7 +74,7 @@ def rgb_to_ycbcr(image: Tensor) -> Tensor:
 def mask_ycbcr(images: Tensor, seed: int, epoch: int, indices: Tensor) -> Tensor:
     """Black where the mask is: uint8 `(N, 3, S, S)` YCbCr, channels_last; int64 `(N,)`."""
     pixels = images.permute(0, 2, 3, 1)
-    black = torch.tensor(BLACK, device=images.device, dtype=torch.uint8).repeat(images.shape[3], 1)
+    black = _black_row(images.shape[3], images.device)
     kept = kept_pixels(seed, epoch, indices, images.shape[3], channels=3).neg_()  # 0 or 255
     masked = pixels.bitwise_xor(black).bitwise_and_(kept).bitwise_xor_(black)
     return masked.permute(0, 3, 1, 2)
@@ -115,6 +115,11 @@ def _dilated(bits: Tensor) -> Tensor:
     wide[:, 1:] |= bits[:, :-1]
     wide[:, :-1] |= bits[:, 1:]
     return wide
+
+
+@cache  # a constant that is made for a GPU in each step would wait for it each time
+def _black_row(side: int, device: torch.device) -> Tensor:
+    return torch.tensor(BLACK, device=device, dtype=torch.uint8).repeat(side, 1)
 
 
 @cache

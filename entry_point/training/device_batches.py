@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -46,21 +47,29 @@ def device_batches(
     then, since its kernels were only launched.
     """
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
-    stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+    stream = _copy_stream(device) if device.type == "cuda" else None
     for batch, wait in _timed(batches):
         with torch.cuda.stream(stream), Stopwatch(device) as copying:
             with named_range("copy"):
-                pixels = batch.images.to(device, non_blocking=True)
-                labels = batch.labels.to(device, non_blocking=True)
-                indices = batch.indices.to(device, non_blocking=True)
+                pixels, labels, indices = (
+                    # From a GPU to the CPU it would return before the pixels are there.
+                    tensor.to(device, non_blocking=stream is not None)
+                    for tensor in (batch.images, batch.labels, batch.indices)
+                )
             with named_range("prepare"):
                 images = prepare(pixels, indices).contiguous(memory_format=memory_format)
         if stream is not None:
+            if batch.images.is_cuda:
+                batch.images.record_stream(stream)
             _hand_over(stream, images, labels)
         damaged = len(batch.damage)
         yield DeviceBatch(images, labels, batch.indices, damaged, wait, copying, batch.spans)
-        if stream is not None:
-            stream.synchronize()  # the loader may refill the pinned batch from here on
+
+
+@cache
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all epochs: torch keeps freed memory apart for each stream."""
+    return torch.cuda.Stream(device)
 
 
 def _hand_over(stream: torch.cuda.Stream, *tensors: torch.Tensor) -> None:

@@ -113,7 +113,7 @@ def test_all_engines_give_the_same_samples_in_either_form(photo_folder: Path, sp
     for transform_on, levels in (("cpu", 1.0 / 255), ("device", 1)):
         reference, *others = (
             batches(photo_folder, engine, transform_on, split)
-            for engine in ("pillow", "workers", "threads")
+            for engine in ("pillow", "workers", "threads", "subprocess")
         )
         for other in others:
             for a, b in zip(reference, other, strict=True):
