@@ -88,6 +88,8 @@ class OptimConfig:
             check_range("optim.ema_decay", self.ema_decay, 0.0, 1.0)
         if len(self.betas) != 2:
             raise ConfigError(f"optim.betas={self.betas}: must be two numbers, as in [0.9,0.999]")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"optim.betas={self.betas}: must be at least 0 and below 1")
         if self.nesterov and not self.momentum and self.name == "sgd":
             raise ConfigError("optim.nesterov=true: needs optim.momentum above 0")
 
@@ -152,6 +154,15 @@ class TrainerConfig:
             check_range(
                 "trainer.checkpoint_every_minutes", self.checkpoint_every_minutes, above=0.0
             )
+
+
+def check_ranks(trainer: TrainerConfig, ranks: int) -> None:
+    """Raise ConfigError unless so many ranks can share a batch."""
+    if trainer.batch_size % ranks:
+        raise ConfigError(
+            f"trainer.batch_size={trainer.batch_size}: must be a multiple of the {ranks} ranks "
+            "that share it"
+        )
 
 
 @dataclass

@@ -1,212 +1,64 @@
 """What a SageMaker training container runs: `python -m entry_point.container train [overrides]`.
 
-Reads the platform's JSON files, turns hyperparameters into Hydra overrides, starts the trainer
-(one process, or one `torchrun` per host), passes a request to stop on to it, and leaves the
-reason of a failure where the platform looks for it. The same program runs on the desk: `ML_ROOT`
-names another root than /opt/ml. For `train` it imports no torch, so that it is there at once and
-stays small; its other words hand over to the other programs.
+Its first act is to hear SIGTERM, which the kernel drops for a container's first process that does
+not; only then it imports the program that the word means. The same program runs on the desk:
+`ML_ROOT` names another root than /opt/ml.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
-from entry_point import exit_codes
-from entry_point.config import TrainConfig, load_train_config
-from entry_point.config_errors import ConfigError
-from entry_point.contract import (
-    ContractError,
-    Hosts,
-    check_channels,
-    read_hosts,
-    read_overrides,
-    wait_for_names,
-)
-from entry_point.die_with_parent import die_with_parent
-from entry_point.failure import failure_text, write_failure
-from entry_point.job_environment import STARTED, STOP_FILE, STOPPED
-from entry_point.run_folder import RunFolder, RunFolderError
+from entry_point import exit_codes, hand_over
 
-_STARTED = time.time()
-
-MASTER_PORT = 29400
-OTHER_PROGRAMS = {
+PROGRAMS = {
+    "train": "entry_point.job",
     "optimize": "entry_point.optimize",
     "predict": "entry_point.predict",
     "check-dataset": "entry_point.check_dataset",
+    "env": "entry_point.environment_report",
 }
-# The platform kills 120 s after it asked to stop; the ranks get most of that.
-STOP_PATIENCE_S = 110.0
-
-
-def ranks_on_this_host(config: TrainConfig) -> int:
-    """`trainer.nproc_per_host`, else one rank per GPU this process may use, else one."""
-    if config.trainer.nproc_per_host is not None:
-        return config.trainer.nproc_per_host
-    if config.trainer.device == "cpu":
-        return 1
-    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return max(1, len([name for name in visible.split(",") if name.strip()]))
-    devices = [p for p in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", p.name)]
-    return max(1, len(devices))
-
-
-def training_command(config: TrainConfig, hosts: Hosts, overrides: Sequence[str]) -> list[str]:
-    """The trainer alone, or under torchrun where there is more than one rank."""
-    ranks = ranks_on_this_host(config)
-    module = ["entry_point.train", *overrides]
-    if ranks * len(hosts.names) == 1:
-        return [sys.executable, "-m", *module]
-    rendezvous = (
-        ["--standalone"]
-        if len(hosts.names) == 1
-        else [
-            f"--nnodes={len(hosts.names)}",
-            f"--node-rank={hosts.rank}",
-            f"--master-addr={hosts.names[0]}",
-            f"--master-port={MASTER_PORT}",
-        ]
-    )
-    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
-    return [*torchrun, *rendezvous, "--max-restarts=0", "-m", *module]
-
-
-def child_environment(hosts: Hosts, run: RunFolder, stop_file: Path) -> dict[str, str]:
-    """The trainer's environment: the run folder, the way to stop it, the network to use."""
-    environment = {
-        **os.environ,
-        "ML_ROOT": str(run.root),
-        STOP_FILE: str(stop_file),
-        STARTED: repr(_STARTED),
-    }
-    # OpenMP's idle threads spin by default, and take the cores from those that decode: on two
-    # busy cores a training step then needs four times the processor time.
-    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    interfaces = {name for _, name in socket.if_nameindex()}
-    if len(hosts.names) > 1 and hosts.interface in interfaces:
-        environment.setdefault("NCCL_SOCKET_IFNAME", hosts.interface or "")
-        environment.setdefault("GLOO_SOCKET_IFNAME", hosts.interface or "")
-    return environment
-
-
-class Job:
-    """The trainer's process tree, and the signals that reach this process meanwhile."""
-
-    def __init__(self, command: list[str], environment: dict[str, str], stop_file: Path) -> None:
-        self._stop_file = stop_file
-        self._stopping_since: float | None = None
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
-        # In a session of its own, so that Ctrl-C comes here alone and is passed on once.
-        self._process = subprocess.Popen(
-            command,
-            env=environment,
-            start_new_session=True,
-            preexec_fn=partial(die_with_parent, os.getpid()),
-        )
-
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        if self._stopping_since is None:
-            self._stopping_since = time.monotonic()
-            self._stop_file.touch()
-        else:
-            self._kill()  # asked twice: at once
-
-    def _kill(self) -> None:
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-    def wait(self) -> int:
-        """The trainer's return code. One that does not stop in time is killed."""
-        while True:
-            try:
-                return self._process.wait(timeout=1)
-            except subprocess.TimeoutExpired:
-                since = self._stopping_since
-                if since is not None and time.monotonic() - since > STOP_PATIENCE_S:
-                    self._kill()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the trainer said that it stopped as asked, its checkpoint safe."""
-        return self._stopping_since is not None and self._stop_file.read_text() == STOPPED
-
-
-def train(run: RunFolder, extra: Sequence[str]) -> int:
-    """Run the job; returns the exit code."""
-    overrides = [*read_overrides(run.contract), *extra]
-    hosts = read_hosts(run.contract)
-    check_channels(run)
-    config, _ = load_train_config(overrides)
-    command = training_command(config, hosts, overrides)
-    with tempfile.TemporaryDirectory(prefix="train-") as folder:
-        stop_file = Path(folder) / "stop"
-        wait_for_names(hosts)
-        job = Job(command, child_environment(hosts, run, stop_file), stop_file)
-        code = job.wait()
-        if code == exit_codes.STOPPED or (code == 0 and job.stopped):
-            return exit_codes.STOPPED
-    if code == 0:
-        return exit_codes.FINISHED
-    write_failure(run.failure, _death(code))
-    return code if code == exit_codes.USAGE else exit_codes.FAILED
-
-
-def _death(code: int) -> str:
-    """What to say of a trainer that could not say it itself."""
-    if code >= 0:
-        return f"the trainer ended with exit code {code} and left no reason; see the log"
-    name = signal.Signals(-code).name
-    hint = "; the host may have run out of memory" if -code == signal.SIGKILL else ""
-    return f"the trainer was killed by {name}{hint}"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Command line: a word, then Hydra overrides."""
-    word = arguments[0] if arguments else ""
-    if word == "train":
-        return train_or_explain(arguments[1:])
-    if word.startswith("--"):
-        # SageMaker's toolkit runs this file as a script, with the hyperparameters once more as
-        # options; the file that they come from is read anyway.
-        return train_or_explain([])
-    if word == "env":
-        return int(import_module("entry_point.environment_report").main())
-    if word in OTHER_PROGRAMS:
-        return int(import_module(OTHER_PROGRAMS[word]).main(arguments[1:]))
-    words = "|".join(["train", *OTHER_PROGRAMS, "env"])
-    sys.stderr.write(f"usage: python -m entry_point.container {words} [Hydra overrides]\n")
-    return exit_codes.USAGE
+    """Command line: a word, then Hydra overrides.
 
-
-def train_or_explain(overrides: Sequence[str]) -> int:
-    """Run the job; leave the reason of a failure where the platform looks for it."""
-    run = None
-    try:
-        run = RunFolder.from_environment()
-        run.failure.unlink(missing_ok=True)
-        return train(run, overrides)
-    except (ConfigError, ContractError, RunFolderError) as error:
-        sys.stderr.write(f"train: {error}\n")
-        if run is not None:
-            write_failure(run.failure, str(error))
+    SageMaker's toolkit runs this file as a script, with the hyperparameters once more as options,
+    if there are any; the file that they come from is read anyway.
+    """
+    as_script = arguments[0].startswith("--") if arguments else _in_a_job()
+    word, *overrides = ["train"] if as_script else [*arguments] or [""]
+    if word not in PROGRAMS:
+        sys.stderr.write(
+            f"usage: python -m entry_point.container {'|'.join(PROGRAMS)} [Hydra overrides]\n"
+        )
         return exit_codes.USAGE
-    except Exception as error:
-        if run is not None:
-            write_failure(run.failure, failure_text(error))
-        raise
+    _hear_stop(exit_codes.STOPPED if word == "train" else exit_codes.TERMINATED)
+    os.environ[hand_over.STARTED] = repr(time.time())
+    return int(import_module(PROGRAMS[word]).main(overrides))
+
+
+def _in_a_job() -> bool:
+    return Path(os.environ.get("ML_ROOT", "/opt/ml"), "input/config/resourceconfig.json").exists()
+
+
+def _hear_stop(code: int) -> None:
+    """End with `code` on SIGTERM, the open files and temporary folders let go of in order; a job
+    that has its trainer running listens for itself."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        sys.exit(code)
+
+    signal.signal(signal.SIGTERM, stop)
+    if code == exit_codes.STOPPED:
+        signal.signal(signal.SIGINT, stop)
 
 
 if __name__ == "__main__":

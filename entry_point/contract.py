@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +83,11 @@ def wait_for_names(hosts: Hosts, patience: float = DNS_PATIENCE_S) -> None:
     """Until every peer's name resolves: it may lag behind the hosts. Raises ContractError."""
     deadline = time.monotonic() + patience
     for name in hosts.names if len(hosts.names) > 1 else ():
+        told = False
         while not _resolves(name):
+            if not told:
+                sys.stderr.write(f"train: waiting for the address of host {name}\n")
+                told = True
             if time.monotonic() > deadline:
                 raise ContractError(f"host {name} has no address after {patience:.0f} s of asking")
             time.sleep(1)

@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def _content(path: Path) -> str:
         return f"unreadable: {error}"
 
 
-def main() -> int:
+def main(_arguments: Sequence[str] = ()) -> int:
     """Print the report; what is missing is said and no error. Returns the exit code."""
     parts = {
         "versions": version_lines(),

@@ -9,3 +9,5 @@ USAGE = 2
 STOPPED = 75
 """Stopped on request with a checkpoint written; the same command goes on from there.
 sysexits.h calls it EX_TEMPFAIL: try again later."""
+TERMINATED = 143
+"""Ended by SIGTERM where there is nothing to save, as a shell counts it: 128 + 15."""

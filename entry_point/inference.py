@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
+from torch.export.passes import move_to_device_pass
 
 PROGRAM = "model.pt2"
 SETTINGS = "inference.json"
@@ -32,18 +33,45 @@ class Classifier:
     device: torch.device
 
 
-def model_fn(model_dir: str, _context: Any = None) -> Classifier:
-    """Load a model folder as training leaves it."""
+def model_fn(model_dir: str, context: Any = None) -> Classifier:
+    """Load a model folder as training leaves it, on the GPU that `context` names, if any.
+
+    Raises:
+        RuntimeError: this torch cannot load the program; names both versions.
+    """
     folder = Path(model_dir)
     settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = _device(context)
     return Classifier(
-        torch.export.load(folder / PROGRAM).module().to(device),
+        load_program(folder / PROGRAM, device, settings["torch"]),
         json.loads((folder / "classes.json").read_text(encoding="utf-8")),
         settings["image_size"],
         settings["resize"],
         device,
     )
+
+
+def _device(context: Any) -> torch.device:
+    """The toolkit starts one worker per GPU and gives each a number."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    number = None if context is None else context.system_properties.get("gpu_id")
+    return torch.device("cuda", int(number or 0))
+
+
+def load_program(path: Path, device: torch.device, made_with: str) -> torch.nn.Module:
+    """The exported program. It was traced on a CPU, which its constants and checks remember:
+    moving the module that it makes would not change them."""
+    try:
+        program = torch.export.load(path)
+    except Exception as error:
+        raise RuntimeError(
+            f"{path} was made with torch {made_with} and cannot be loaded by torch "
+            f"{torch.__version__}: use a container with that torch or a newer one"
+        ) from error
+    if device.type != "cpu":
+        program = move_to_device_pass(program, str(device))
+    return program.module()
 
 
 def read_image(content: bytes) -> Image.Image:

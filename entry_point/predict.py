@@ -70,7 +70,7 @@ def find_images(root: Path) -> list[Path]:
     """The file itself, or a folder's files of any format that Pillow reads, sorted."""
     if root.is_file():
         return [root]
-    known = Image.registered_extensions()
+    known = {end for end, kind in Image.registered_extensions().items() if kind in Image.OPEN}
     paths = sorted(p for p in root.rglob("*") if p.suffix.lower() in known and p.is_file())
     if not paths:
         raise ConfigError(f"input={root}: holds no image files")

@@ -62,7 +62,7 @@ class RunFolder:
 
     @property
     def tensorboard(self) -> Path:
-        return self.output / "tensorboard"
+        return self.output_data / "tensorboard"
 
     @property
     def checkpoints(self) -> Path:

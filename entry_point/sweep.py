@@ -10,10 +10,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -43,12 +45,39 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
     return runs
 
 
-def run_one(folder: Path, overrides: Sequence[str]) -> int:
-    """One run in a process of its own; returns its exit code."""
-    folder.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "ML_ROOT": str(folder.absolute())}
-    command = [sys.executable, "-m", "entry_point.container", "train", *overrides]
-    return subprocess.run(command, env=environment, check=False).returncode
+class Runs:
+    """One run after another, each in a process of its own, until a signal ends them.
+
+    Ctrl-C on a terminal reaches the run by itself; SIGTERM is passed on. Either way the run is
+    waited for, since it writes a checkpoint.
+    """
+
+    def __init__(self) -> None:
+        self.stopping = False
+        self._terminated = False
+        self._process: subprocess.Popen[bytes] | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.stopping = True
+        self._terminated |= number == signal.SIGTERM
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Once: a second request means at once."""
+        if self._terminated and self._process is not None:
+            process, self._process = self._process, None
+            process.terminate()
+
+    def run(self, folder: Path, overrides: Sequence[str]) -> int:
+        """Returns the exit code."""
+        folder.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, "ML_ROOT": str(folder.absolute())}
+        command = [sys.executable, "-m", "entry_point.container", "train", *overrides]
+        process = self._process = subprocess.Popen(command, env=environment)
+        self._pass_on()  # what came before there was a process to pass it on to
+        return process.wait()
 
 
 def reached(folder: Path) -> str:
@@ -73,14 +102,14 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"sweep: {error}\n")
         return exit_codes.USAGE
     folders = [RUNS / names[0] / str(number) for number in range(len(runs))]
-    codes = []
+    codes, one_by_one = [], Runs()
     for folder, run in zip(folders, runs, strict=True):
-        codes.append(run_one(folder, run))
-        if codes[-1] == exit_codes.STOPPED:
+        codes.append(one_by_one.run(folder, run))
+        if one_by_one.stopping or codes[-1] == exit_codes.STOPPED:
             return exit_codes.STOPPED
     for folder, run, code in zip(folders, runs, codes, strict=True):
         sys.stdout.write(f"{folder}  {reached(folder):>8}  exit {code}  {' '.join(run)}\n")
-    return max(codes)
+    return exit_codes.FAILED if any(codes) else exit_codes.FINISHED
 
 
 if __name__ == "__main__":

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 import custom_op
-from entry_point import exit_codes
+from entry_point import exit_codes, hand_over
 from entry_point.config import TrainConfig, load_train_config
 from entry_point.config_errors import ConfigError
 from entry_point.data import Batch, DataError
@@ -24,14 +26,14 @@ from entry_point.die_with_parent import die_with_parent
 from entry_point.failure import failure_text, write_failure
 from entry_point.run_folder import RunFolder, RunFolderError
 from entry_point.training.announcement import announcement
-from entry_point.training.checkpoint import CheckpointWriter
+from entry_point.training.checkpoint import CheckpointWriter, set_aside
 from entry_point.training.console import EpochBar, make_console
 from entry_point.training.device_batches import DeviceBatch, device_batches
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices, join_devices
 from entry_point.training.evaluation import Evaluation, Stopped, evaluate
-from entry_point.training.headspace import Headspace, verdict
-from entry_point.training.identity import check_identity, identity
+from entry_point.training.headspace import MOST_SECONDS, Headspace, verdict
+from entry_point.training.identity import Settings, check_same, identity, order
 from entry_point.training.learner import Learner
 from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
 from entry_point.training.metrics_log import MetricsLog, Record
@@ -40,7 +42,6 @@ from entry_point.training.progress import Progress
 from entry_point.training.results import write_results
 from entry_point.training.resume import load_on_all_ranks
 from entry_point.training.run_lock import run_lock
-from entry_point.training.stall_meter import wait_share
 from entry_point.training.startup import Startup
 from entry_point.training.step_log import StepLog
 from entry_point.training.stop import StopRequest
@@ -62,8 +63,10 @@ class Trainer:
         if config.pipeline.engine != "pillow":
             custom_op.load()
         self.startup.mark("compile")
-        self.stop = StopRequest(devices.world_size)
+        self.stop = StopRequest(devices.cpu_group)
+        self.open = ExitStack()
         self.data = TrainingData(config, run, devices)
+        self.open.callback(self.data.close)
         self.progress = Progress(self.data.train_loader.steps_per_epoch)
         self.prepare = DeviceTransform(config.data, config.trainer.seed).to(devices.device)
         self.learner = Learner(
@@ -78,12 +81,16 @@ class Trainer:
         self.headspace = Headspace(config.trainer.headspace)
         self.profiler = StepProfiler(config.trainer.profile, run.profile, devices)
         earlier = self._resume() if config.trainer.resume else []
-        self.last_checkpoint = time.monotonic()
+        self.saved_at, self.saved_when = self.progress.global_step, time.monotonic()
         self.startup.mark("data")
         if devices.is_first:
             run.create()
+            set_aside(run.checkpoints, after=self.progress.global_step)
             self.checkpoints = CheckpointWriter(run.checkpoints, config.trainer.keep_checkpoints)
+            self.open.callback(self.checkpoints.close)
             self.metrics = MetricsLog(run.output_data / "metrics.jsonl", run.tensorboard, earlier)
+            self.open.callback(self.metrics.close)
+        self.open.callback(self.bar.stop)
 
     # -- the loop
 
@@ -101,6 +108,8 @@ class Trainer:
                     return False
             best = self.progress.end_epoch()
             self._save_checkpoint(best)
+            if self.headspace.due and not self._measure_headspace():
+                return False
         return True
 
     def _train_epoch(self) -> bool:
@@ -108,27 +117,31 @@ class Trainer:
         trainer, here = self.config.trainer, self.progress
         self.bar.start(f"epoch {here.epoch + 1}/{trainer.epochs}", here.steps_per_epoch, here.step)
         self.log.begin_epoch()
-        batches = self.data.train_loader.epoch(here.epoch, here.step)
-        if trainer.overfit_one_batch:
-            batches = itertools.repeat(next(batches), here.steps_left)
-        on_device = self._on_device(self.headspace.keep(batches))
+        on_device = self._on_device(self.headspace.keep(self._batches()))
         for batch in self.profiler.watch(on_device, here.steps_left):
             self.startup.mark("first_batch")
             self._train_step(batch)
             self.startup.finish("first_step")
             self.bar.advance()
             if here.global_step % trainer.log_every_steps == 0 or not here.steps_left:
-                self._add_records(self.log.records(here, self.learner.lr))
-            stop, checkpoint = self.stop.agreed(self._checkpoint_is_due())
-            if stop or checkpoint:
-                self._save_checkpoint()
+                with self.log.meter.pause():
+                    self._add_records(self.log.records(here, self.learner.lr))
+            stop, time_is_up = self.stop.agreed(self._time_is_up())
+            if stop or self._checkpoint_is_due(time_is_up):
+                with self.log.meter.pause():
+                    self._save_checkpoint()
             if stop:
                 self.bar.stop()
                 return False
         self.bar.stop()
-        if self.headspace.due:
-            self._measure_headspace()
         return True
+
+    def _batches(self) -> Iterator[Batch]:
+        """What is left of this epoch."""
+        here, loader = self.progress, self.data.train_loader
+        if self.config.trainer.overfit_one_batch:
+            return itertools.repeat(next(iter(loader.epoch(0, 0))), here.steps_left)
+        return loader.epoch(here.epoch, here.step)
 
     def _on_device(self, batches: Iterator[Batch]) -> Iterator[DeviceBatch]:
         prepare = partial(self.prepare, epoch=self.progress.epoch)
@@ -145,16 +158,28 @@ class Trainer:
         self.log.add(loss, batch, computing)
         here.step += 1
 
-    def _measure_headspace(self) -> None:
-        def train(batches: Iterator[Batch]) -> None:
+    def _measure_headspace(self) -> bool:
+        """False if a stop was asked for meanwhile."""
+        deadline, stopped = time.monotonic() + MOST_SECONDS, False
+
+        def train(batches: Iterator[Batch]) -> int:
+            nonlocal stopped
+            steps = 0
             for batch in self._on_device(batches):
+                steps += 1
                 self.learner.loss(batch.images, batch.labels, self.progress.global_step)
                 self.learner.update()
+                stopped, over = self.stop.agreed(time.monotonic() > deadline)
+                if stopped or over:
+                    break
+            return steps
 
         epoch = self.log.meter.epoch
-        speedup = self.headspace.measure(epoch, self.learner, self.devices.device, train)
-        self._add_records([self.progress.stamp({"headspace": round(speedup, 3)})])
-        logger.info(verdict(wait_share(epoch), speedup))
+        measured = self.headspace.measure(epoch, self.learner, self.devices.device, train)
+        if not stopped:
+            self._add_records([self.progress.stamp({"headspace": round(measured.speedup, 3)})])
+            logger.info(verdict(*measured))
+        return not stopped
 
     def _evaluate(self) -> Evaluation:
         self.learner.synchronise_buffers()
@@ -163,7 +188,6 @@ class Trainer:
             self.data.val_loader,
             self.prepare,
             self.devices,
-            classes=len(self.data.classes),
             samples=len(self.data.val),
             channels_last=self.config.trainer.channels_last,
             stop=self.stop,
@@ -174,11 +198,16 @@ class Trainer:
         return number % trainer.evaluate_every_epochs == 0 or number == trainer.epochs
 
     def _log_evaluation(self, result: Evaluation) -> None:
+        if not math.isfinite(result.loss):
+            raise RuntimeError(
+                f"val_loss={result.loss} after epoch {self.progress.epoch}; the checkpoints in "
+                f"{self.run.checkpoints} are from before; lower optim.lr"
+            )
         self.progress.accuracy, self.evaluation = result.accuracy, result
         values = {"val_loss": round(result.loss, 6), "val_accuracy": round(result.accuracy, 6)}
+        if result.damaged:
+            values["val_damaged"] = result.damaged
         self._add_records([self.progress.stamp(values)])
-        if result.damaged and self.devices.is_first:
-            logger.warning("%d damaged validation images left out", result.damaged)
 
     def _add_records(self, records: Sequence[Record]) -> None:
         if self.devices.is_first:
@@ -187,43 +216,50 @@ class Trainer:
 
     # -- checkpoints
 
-    def _checkpoint_is_due(self) -> bool:
-        trainer = self.config.trainer
-        steps, minutes = trainer.checkpoint_every_steps, trainer.checkpoint_every_minutes
-        if steps is not None and self.progress.global_step % steps == 0:
-            return True
-        waited = time.monotonic() - self.last_checkpoint
+    def _time_is_up(self) -> bool:
+        """By the first rank's clock."""
+        minutes, waited = self.config.trainer.checkpoint_every_minutes, time.monotonic()
+        waited -= self.saved_when
         return self.devices.is_first and minutes is not None and waited > 60 * minutes
+
+    def _checkpoint_is_due(self, time_is_up: bool) -> bool:
+        """The same on every rank, as `time_is_up` is."""
+        steps, now = self.config.trainer.checkpoint_every_steps, self.progress.global_step
+        # The ranks agree one step late: time was up before what was saved in the last step.
+        return (time_is_up and self.saved_at < now - 1) or (steps is not None and now % steps == 0)
 
     def _save_checkpoint(self, best: bool = False) -> None:
         """A collective call; the first rank writes."""
         self.guard.flush()
-        interval = self.log.interval
-        loss_sum = interval.total_loss(self.devices)
+        here, interval = self.progress, self.log.interval.state(self.devices)
         if self.devices.is_first:
             state = {
-                "identity": identity(self.config, self.data.train),
-                **self.progress.state(),
-                "interval": {"loss_sum": loss_sum, "steps": interval.steps},
+                "identity": self._identity(),
+                "order": order(self.config, self.devices.world_size),
+                **here.state(),
+                "interval": interval,
                 "records": list(self.metrics.records),
                 **self.learner.state(),
             }
-            self.checkpoints.save(state, self.progress.global_step, best=best)
-        self.last_checkpoint = time.monotonic()
+            self.checkpoints.save(state, here.global_step, best=best)
+        self.saved_at, self.saved_when = here.global_step, time.monotonic()
 
     def _resume(self) -> list[Record]:
         """Go to where the newest checkpoint stands; returns the records logged until there."""
         state = load_on_all_ranks(self.run.checkpoints, self.devices)
         if state is None:
             return []
-        check_identity(state["identity"], identity(self.config, self.data.train))
+        check_same(state["identity"], self._identity())
+        if state["step"]:
+            check_same(state["order"], order(self.config, self.devices.world_size))
         self.learner.load_state(state)
         self.progress.load_state(state)
-        self.log.interval.steps = state["interval"]["steps"]
-        if self.devices.is_first:
-            self.log.interval.loss_sum += state["interval"]["loss_sum"] * self.devices.world_size
+        self.log.interval.load_state(state["interval"], self.devices)
         records: list[Record] = state["records"]
         return records
+
+    def _identity(self) -> Settings:
+        return identity(self.config, self.data.train, self.progress.steps_per_epoch)
 
     # -- what it says and leaves behind
 
@@ -241,8 +277,9 @@ class Trainer:
         """Write the outputs, on the first rank."""
         # A finished run that is started again has its checkpoint, but no evaluation.
         evaluation = self.evaluation or self._evaluate()
-        totals = self.log.totals(self.headspace.speedup)
+        totals = self.log.totals(self.headspace.measured)
         if self.devices.is_first:
+            self.checkpoints.wait()
             write_results(
                 self.run,
                 self.config,
@@ -254,18 +291,13 @@ class Trainer:
                 totals=totals,
                 devices=self.devices.describe(),
             )
-            self.checkpoints.wait()
             accuracy, best = self.progress.accuracy, self.progress.best_accuracy
             for line in summary_lines(totals, accuracy, best, self.run):
                 logger.info(line)
 
     def close(self) -> None:
         """Let go of the loaders, the checkpoint thread and the log."""
-        self.bar.stop()
-        self.data.close()
-        if self.devices.is_first:
-            self.checkpoints.close()
-            self.metrics.close()
+        self.open.close()
 
 
 def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Devices) -> int:
@@ -286,30 +318,40 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
     finally:
         trainer.close()
     if not finished:
-        trainer.stop.confirm()
-        logger.info("stopped on request; the same command goes on from here")
+        resumes = config.trainer.resume
+        way = "the same command goes" if resumes else "with trainer.resume=true the job goes"
+        logger.info("stopped on request; %s on from here", way)
     return exit_codes.FINISHED if finished else exit_codes.STOPPED
 
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+    if under_torchrun:
         die_with_parent(os.getppid())
+    code = train_or_explain(arguments)
+    hand_over.end_with(code)
+    # torchrun takes anything but 0 for a failure; the container asks what was handed over.
+    well = under_torchrun and code == exit_codes.STOPPED
+    return exit_codes.FINISHED if well else code
+
+
+def train_or_explain(arguments: Sequence[str]) -> int:
+    """Run this rank; leave the reason of a failure where the platform looks for it."""
     try:
-        config, yaml = load_train_config(arguments)
         run = RunFolder.from_environment()
-    except (ConfigError, RunFolderError) as error:
+    except RunFolderError as error:
         sys.stderr.write(f"train: {error}\n")
         return exit_codes.USAGE
+    if hand_over.FOLDER not in os.environ:
+        run.failure.unlink(missing_ok=True)  # an earlier run's; else the container's duty
     try:
-        with join_devices(config.trainer) as devices, run_lock(run.root, devices.is_first):
-            code = run_training(config, yaml, run, devices)
-        # torchrun takes anything but 0 for a failure; the container asks the stop file.
-        under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
-        return exit_codes.FINISHED if under_torchrun else code
+        config, yaml = load_train_config(arguments)
+        with join_devices(config.trainer) as devices, run_lock(run, devices.is_first):
+            return run_training(config, yaml, run, devices)
     except (ConfigError, DataError, RunFolderError) as error:
-        sys.stderr.write(f"train: {error}\n")
-        write_failure(run.failure, str(error))
+        if write_failure(run.failure, str(error)):  # the ranks of a host say it once
+            sys.stderr.write(f"train: {error}\n")
         return exit_codes.USAGE
     except Exception as error:
         write_failure(run.failure, failure_text(error))

@@ -16,6 +16,7 @@ from launch.contract import write_contract
 
 RUNS = Path("runs")
 HOST = "algo-1"
+LATEST = "latest"
 # What SageMaker accepts as a training job's name, so that a run's name can become a job's.
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 
@@ -29,6 +30,8 @@ def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
             name = argument.removeprefix("name=")
         else:
             overrides.append(argument)
+    if name == LATEST:
+        raise ValueError(f"name={name}: leads to the newest run; use that run's own name")
     if name is not None and not NAME.fullmatch(name):
         raise ValueError(
             f"name={name}: use 1 to 63 letters, digits and inner hyphens, as in name=first-try"
@@ -53,7 +56,7 @@ def run_folder(name: str | None) -> Path:
 
 def point_latest_at(folder: Path) -> None:
     """Let ``runs/latest`` lead to this run, replacing the old link in one step."""
-    link = RUNS / "latest"
+    link = RUNS / LATEST
     fresh = RUNS / f".latest-{os.getpid()}"
     fresh.symlink_to(folder.name)
     fresh.replace(link)

@@ -21,18 +21,25 @@ State = dict[str, Any]
 
 _NAME = re.compile(r"step-(\d+)\.pt")
 BEST = "best.pt"
+ASIDE = "aside-"
+
+
+class CheckpointError(RuntimeError):
+    """There are checkpoints, but none to go on from; or one that nobody should go on from."""
 
 
 class CheckpointWriter:
     """Writes `step-<step>.pt`, keeps the newest few and the best; on the first rank only.
 
     `save` returns once the state is copied to the CPU; a thread makes the file. A failed write
-    is raised by the next call.
+    is raised by the next call, and so is a state with weights that are NaN or infinite.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
         self._folder = folder
         self._keep = keep
+        for left in (*folder.glob(".step-*.pt.*"), *folder.glob(f".{BEST}.*")):
+            left.unlink()  # of a process that was killed while it wrote
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
 
@@ -56,13 +63,15 @@ class CheckpointWriter:
             self._thread.shutdown()
 
     def _write(self, state: State, step: int, best: bool) -> None:
+        _check_finite(state, step, self._folder)
         path = self._folder / f"step-{step:09d}.pt"
         with atomic.replacing(path) as temporary:
             torch.save(state, temporary)
         if best:
             with atomic.replacing(self._folder / BEST) as temporary:
                 os.link(path, temporary)
-        for old in _newest_first(self._folder)[self._keep :]:
+        others = [old for old in _newest_first(self._folder) if old != path]
+        for old in others[self._keep - 1 :]:
             old.unlink(missing_ok=True)
 
 
@@ -71,16 +80,52 @@ def copied_to_cpu(leaf: Any) -> Any:
     return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf
 
 
+def _check_finite(state: State, step: int, folder: Path) -> None:
+    for part in ("model", "ema"):
+        for name, value in (state.get(part) or {}).items():
+            if not torch.isfinite(value).all():
+                raise CheckpointError(
+                    f"after step {step} the {part}'s {name} holds NaN or infinity; the "
+                    f"checkpoints in {folder} are from before; lower optim.lr, or clip gradients "
+                    "with optim.clip_norm"
+                )
+
+
+def set_aside(folder: Path, after: int) -> None:
+    """Rename the checkpoints of steps after `after`, the one gone on from: they are damaged, or
+    another run's, and would pass for newer ones. 0 means that the run begins anew.
+    """
+    aside = [p for p in _newest_first(folder) if int(p.stem.removeprefix("step-")) > after]
+    if not after and (folder / BEST).exists():
+        aside.append(folder / BEST)
+    for path in aside:
+        path.replace(path.with_name(ASIDE + path.name))
+        logger.warning("%s is not gone on from: renamed to %s", path, ASIDE + path.name)
+
+
 def load_newest(folder: Path) -> State | None:
-    """The newest checkpoint that can be read whole; a damaged one is reported and passed over."""
-    for path in _newest_first(folder):
+    """The newest checkpoint that can be read whole; a damaged one is reported and passed over.
+
+    Raises:
+        CheckpointError: all of them are damaged.
+        OSError: one cannot be read, which does not say that it is damaged.
+    """
+    paths = [*_newest_first(folder), *folder.glob(BEST)]
+    for path in paths:
         try:
             state = load_checkpoint(path)
+        except OSError:
+            raise
         except Exception as error:
             logger.warning("checkpoint %s is damaged (%s): trying the one before", path, error)
             continue
         logger.info("going on from %s", path)
         return state
+    if paths:
+        raise CheckpointError(
+            f"all {len(paths)} checkpoints in {folder} are damaged; put a good one there, or set "
+            "trainer.resume=false to begin anew"
+        )
     return None
 
 

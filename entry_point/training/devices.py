@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from entry_point.config import TrainerConfig
+from entry_point.config import TrainerConfig, check_ranks
 from entry_point.config_errors import ConfigError
 
 # A peer that went away without closing its connections is noticed within this time.
@@ -27,6 +28,8 @@ class Devices:
     rank: int = 0
     local_rank: int = 0
     world_size: int = 1
+    cpu_group: dist.ProcessGroup | None = None
+    """All ranks, by way of the CPU: for objects, and for asking without waiting for the device."""
 
     @property
     def is_first(self) -> bool:
@@ -50,6 +53,22 @@ class Devices:
             dist.all_reduce(values)
         return values
 
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value, in the order of the ranks, on every rank."""
+        if self.cpu_group is None:
+            return [value]
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value, group=self.cpu_group)
+        return values
+
+    def from_first(self, value: Any) -> Any:
+        """The first rank's value, on every rank."""
+        if self.cpu_group is None:
+            return value
+        shared = [value]
+        dist.broadcast_object_list(shared, src=0, group=self.cpu_group)
+        return shared[0]
+
     def describe(self) -> str:
         name = (
             torch.cuda.get_device_name(self.device)
@@ -68,30 +87,32 @@ def join_devices(config: TrainerConfig) -> Iterator[Devices]:
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    if config.batch_size % world_size:
-        raise ConfigError(
-            f"trainer.batch_size={config.batch_size}: must be a multiple of the "
-            f"{world_size} ranks that share it"
-        )
+    check_ranks(config, world_size)
     device = _choose_device(config.device, local_rank)
-    devices = Devices(
-        device,
-        _autocast_dtype(config.precision, device),
-        int(os.environ.get("RANK", "0")),
-        local_rank,
-        world_size,
-    )
     if device.type == "cuda":
         torch.cuda.set_device(device)
     _set_determinism(config.deterministic)
     if world_size > 1:
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=PEER_TIMEOUT)
-    yield devices
+    yield Devices(
+        device,
+        _autocast_dtype(config.precision, device),
+        int(os.environ.get("RANK", "0")),
+        local_rank,
+        world_size,
+        _cpu_group() if world_size > 1 else None,
+    )
     if world_size > 1:
         # Whoever leaves first would take the others' connections down.
         dist.barrier()
         dist.destroy_process_group()
+
+
+def _cpu_group() -> dist.ProcessGroup:
+    group = dist.new_group(backend="gloo", timeout=PEER_TIMEOUT)
+    assert isinstance(group, dist.ProcessGroup)
+    return group
 
 
 def _choose_device(wanted: str, local_rank: int) -> torch.device:
@@ -107,7 +128,8 @@ def _choose_device(wanted: str, local_rank: int) -> torch.device:
 
 def _autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
     if precision == "auto":
-        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        # Cards before Ampere emulate it, slower than fp32.
+        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bf16" if has_bf16 else "fp32"
     return torch.bfloat16 if precision == "bf16" else None
 

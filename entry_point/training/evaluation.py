@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from entry_point.data import Loader
@@ -32,8 +31,9 @@ class Evaluation:
 
     loss: float
     accuracy: float
-    confusion: torch.Tensor
-    """int64 `(classes, classes)`, row the true class, column the predicted one."""
+    pairs: torch.Tensor
+    """int64 `(K, 3)`: true class, predicted class, how many samples; every pair that occurred.
+    A matrix of many classes would not fit."""
     worst: list[Mistake]
     damaged: int
     """Images of the split that could not be decoded and are left out."""
@@ -50,7 +50,6 @@ def evaluate(
     prepare: Prepare,
     devices: Devices,
     *,
-    classes: int,
     samples: int,
     channels_last: bool,
     stop: StopRequest,
@@ -61,9 +60,6 @@ def evaluate(
         Stopped: on every rank, if any rank was asked to stop on the way.
     """
     model.eval()
-    # float64 on the CPU: sums that do not depend on how the ranks cut the split.
-    loss_sum = torch.zeros((), dtype=torch.float64)
-    confusion = torch.zeros(classes * classes, dtype=torch.int64)
     seen: list[torch.Tensor] = []
     damaged = 0
     for batch in device_batches(loader.epoch(0), devices.device, prepare, channels_last):
@@ -75,48 +71,31 @@ def evaluate(
         with devices.autocast():
             logits = model(batch.images)
         losses = nn.functional.cross_entropy(logits.float(), batch.labels, reduction="none")
-        predicted = logits.argmax(1)
-        loss_sum += losses.double().sum().cpu()
-        pairs = (batch.labels * classes + predicted).cpu()
-        confusion += torch.bincount(pairs, minlength=classes * classes)
-        wrong = (predicted != batch.labels).cpu()
-        rows = [batch.indices, batch.labels.cpu(), predicted.cpu(), losses.double().cpu()]
-        seen.append(_worst(torch.stack([row.double() for row in rows], 1)[wrong]))
+        columns = [batch.indices, batch.labels, logits.argmax(1), losses]
+        seen.append(torch.stack([column.double().cpu() for column in columns], 1))
     model.train()
     if stop.agree_now():
         raise Stopped
-    own = torch.cat([loss_sum.view(1), torch.tensor([damaged]).double(), confusion.double()])
-    totals = devices.sum(own.to(_reduction_device(devices))).cpu()
-    counts = totals[2:].round().to(torch.int64).view(classes, classes)
-    damaged, evaluated = int(totals[1]), int(counts.sum())
-    if evaluated + damaged != samples:
-        raise RuntimeError(f"evaluated {evaluated} + {damaged} damaged samples of {samples}")
+    own = torch.cat(seen) if seen else torch.empty(0, 4, dtype=torch.float64)
+    shares = devices.gather((own, damaged))
+    rows = torch.cat([rows for rows, _ in shares])
+    damaged = sum(damaged for _, damaged in shares)
+    if len(rows) + damaged != samples:
+        raise RuntimeError(f"evaluated {len(rows)} + {damaged} damaged samples of {samples}")
+    # In the order of the samples, so that no sum depends on how the ranks cut the split.
+    return _totals(rows[rows[:, 0].argsort()], damaged)
+
+
+def _totals(rows: torch.Tensor, damaged: int) -> Evaluation:
+    """Of rows `(index, label, predicted, loss)`, float64."""
+    _, label, predicted, loss = rows.T
+    pairs, counts = torch.stack([label, predicted], 1).long().unique(dim=0, return_counts=True)
+    wrong = rows[label != predicted]
+    worst = wrong[wrong[:, 3].argsort(descending=True, stable=True)[:WORST]]
     return Evaluation(
-        loss=float(totals[0]) / max(1, evaluated),
-        accuracy=float(counts.trace()) / max(1, evaluated),
+        loss=float(loss.sum()) / max(1, len(rows)),
+        accuracy=float((label == predicted).sum()) / max(1, len(rows)),
+        pairs=torch.cat([pairs, counts[:, None]], 1),
+        worst=[Mistake(int(i), int(t), int(p), x) for i, t, p, x in worst.tolist()],
         damaged=damaged,
-        confusion=counts,
-        worst=_gather_worst(torch.cat(seen) if seen else torch.empty(0, 4), devices),
     )
-
-
-def _worst(rows: torch.Tensor) -> torch.Tensor:
-    """The WORST rows `(index, label, predicted, loss)` of highest loss."""
-    return rows[rows[:, 3].argsort(descending=True, stable=True)[:WORST]]
-
-
-def _gather_worst(rows: torch.Tensor, devices: Devices) -> list[Mistake]:
-    gathered: list[torch.Tensor] = [rows]
-    if devices.world_size > 1:
-        shares: list[torch.Tensor | None] = [None] * devices.world_size
-        dist.all_gather_object(shares, _worst(rows))
-        gathered = [share for share in shares if share is not None]
-    return [
-        Mistake(int(index), int(label), int(predicted), loss)
-        for index, label, predicted, loss in _worst(torch.cat(gathered)).tolist()
-    ]
-
-
-def _reduction_device(devices: Devices) -> torch.device:
-    """nccl reduces on the GPU, gloo on the CPU."""
-    return devices.device if devices.world_size > 1 else torch.device("cpu")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -14,6 +16,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torchvision.transforms import v2
 
 from entry_point.config import OptimConfig, TrainConfig
+from entry_point.config_errors import ConfigError
 from entry_point.training.devices import Devices
 from entry_point.training.model import build_model
 from entry_point.training.named_range import named_range
@@ -38,8 +41,10 @@ class Learner:
     ) -> None:
         self._seed, self._optim, self._devices = config.trainer.seed, config.optim, devices
         torch.manual_seed(config.trainer.seed)
-        model = build_model(config.model, num_classes, channels)
+        model = build_model(config.model, num_classes, channels, config.data.image_size)
         if config.model.sync_batchnorm and devices.world_size > 1:
+            if devices.device.type == "cpu":
+                raise ConfigError("model.sync_batchnorm=true: torch has it for GPUs only")
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         if config.trainer.channels_last:
             model = model.to(memory_format=torch.channels_last)
@@ -51,7 +56,10 @@ class Learner:
         )
         self._criterion = nn.CrossEntropyLoss(label_smoothing=config.optim.label_smoothing)
         self._mix = _mixing(config.optim, num_classes)
-        self._forward = _wrapped(self.model, config.trainer.compile, devices)
+        self._shared = _shared(self.model, devices)
+        # Around DDP, so that the compiler sees where gradients are exchanged.
+        compiles = config.trainer.compile
+        self._forward: Any = torch.compile(self._shared) if compiles else self._shared
 
     @property
     def evaluated(self) -> nn.Module:
@@ -123,8 +131,8 @@ class Learner:
 
     def _synchronising(self, last: bool) -> Any:
         """Ranks exchange gradients once a batch, in its last piece."""
-        if isinstance(self._forward, DistributedDataParallel) and not last:
-            return self._forward.no_sync()
+        if isinstance(self._shared, DistributedDataParallel) and not last:
+            return self._shared.no_sync()
         return nullcontext()
 
 
@@ -143,20 +151,22 @@ def _mixing(optim: OptimConfig, num_classes: int) -> v2.Transform | None:
     return v2.RandomChoice(mixes) if mixes else None
 
 
-def _wrapped(model: nn.Module, compiled: bool, devices: Devices) -> nn.Module:
-    forward: nn.Module = torch.compile(model) if compiled else model  # type: ignore[assignment]
+def _shared(model: nn.Module, devices: Devices) -> nn.Module:
+    """The same weights on every rank."""
     if devices.world_size == 1:
-        return forward
+        return model
     ids = [devices.device] if devices.device.type == "cuda" else None
-    return DistributedDataParallel(forward, device_ids=ids)
+    return DistributedDataParallel(model, device_ids=ids)
 
 
 def _seed_step(devices: Devices, seed: int) -> None:
-    """Seeds the generators a step can use.
+    """Seeds the generators a step can use; a model of one's own may use Python's and NumPy's.
 
     `torch.manual_seed` seeds those of all kinds of devices; for absent ones it keeps the call and
     its traceback for later, which takes a millisecond.
     """
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)
     if devices.device.type == "cuda":
         torch.cuda.manual_seed(seed)

@@ -42,7 +42,12 @@ def save_model(run: RunFolder, model: nn.Module, classes: list[str], config_yaml
 
 def save_program(run: RunFolder, model: nn.Module, data: DataConfig) -> None:
     """Write model/model.pt2 and code/inference.py, with which model.tar.gz deploys as it is."""
-    settings = {"image_size": data.image_size, "resize": data.resize}
+    # A program is loaded by the torch that made it, and by newer ones.
+    settings = {
+        "image_size": data.image_size,
+        "resize": data.resize,
+        "torch": torch.__version__,
+    }
     with warnings.catch_warnings(), atomic.replacing(run.model / inference.PROGRAM) as temporary:
         warnings.simplefilter("ignore")  # about torch's own internals
         torch.export.save(export(model, data), temporary)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import base64
 import html
 import io
+import logging
 import platform
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
 import torchvision
+from PIL import Image
 
 from entry_point import inference
-from entry_point.data import Source
+from entry_point.data import DataError, Source
 from entry_point.metrics_line import PERCENTILES
 from entry_point.training import atomic
 from entry_point.training.evaluation import Evaluation
@@ -22,8 +24,11 @@ from entry_point.training.plot import draw
 from entry_point.training.stall_meter import percentiles
 from entry_point.training.summary import Totals
 
+logger = logging.getLogger(__name__)
+
 THUMBNAIL = 120
 LARGEST_MATRIX = 40
+MOST_CONFUSED = 20
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2em auto; padding: 0 1em;
@@ -56,7 +61,7 @@ def write_report(
         _numbers(evaluation, totals),
         f'<h2>Curves</h2><img class="plot" alt="curves" src="{_figure(records, title)}">',
         _stall_meter(records, totals),
-        _confusion(evaluation.confusion, classes),
+        _confusion(evaluation.pairs, classes),
         _mistakes(evaluation, source, classes),
         _environment(devices),
         f"<h2>Configuration</h2><pre>{html.escape(config_yaml)}</pre>",
@@ -111,9 +116,12 @@ def _stall_meter(records: Sequence[Record], totals: Totals) -> str:
     )
 
 
-def _confusion(confusion: torch.Tensor, classes: list[str]) -> str:
+def _confusion(pairs: torch.Tensor, classes: list[str]) -> str:
+    """`pairs` as in Evaluation."""
     if len(classes) > LARGEST_MATRIX:
-        return _most_confused(confusion, classes)
+        return _most_confused(pairs, classes)
+    confusion = torch.zeros(len(classes), len(classes), dtype=torch.int64)
+    confusion[pairs[:, 0], pairs[:, 1]] = pairs[:, 2]
     head = "".join(f"<th>{html.escape(name)}</th>" for name in classes)
     rows = []
     for name, counts in zip(classes, confusion.tolist(), strict=True):
@@ -130,16 +138,14 @@ def _confusion(confusion: torch.Tensor, classes: list[str]) -> str:
     )
 
 
-def _most_confused(confusion: torch.Tensor, classes: list[str]) -> str:
+def _most_confused(pairs: torch.Tensor, classes: list[str]) -> str:
     """For many classes, the pairs that are taken for each other most often."""
-    off = confusion.clone()
-    off.fill_diagonal_(0)
-    counts, places = off.flatten().topk(min(20, off.numel()))
+    wrong = pairs[pairs[:, 0] != pairs[:, 1]]
+    most = wrong[wrong[:, 2].argsort(descending=True, stable=True)[:MOST_CONFUSED]]
     rows = "".join(
-        f"<tr><td>{html.escape(classes[place // len(classes)])}</td>"
-        f"<td>{html.escape(classes[place % len(classes)])}</td><td>{count}</td></tr>"
-        for count, place in zip(counts.tolist(), places.tolist(), strict=True)
-        if count
+        f"<tr><td>{html.escape(classes[true])}</td><td>{html.escape(classes[predicted])}</td>"
+        f"<td>{count}</td></tr>"
+        for true, predicted, count in most.tolist()
     )
     return (
         "<h2>Most confused</h2>"
@@ -160,7 +166,12 @@ def _mistakes(evaluation: Evaluation, source: Source, classes: list[str]) -> str
 
 
 def _thumbnail(source: Source, index: int) -> str:
-    image = inference.read_image(source.read(index).numpy().tobytes())
+    """A gray one for an image that was evaluated, yet cannot be read now or by Pillow."""
+    try:
+        image = inference.read_image(source.read(index).numpy().tobytes())
+    except (DataError, OSError, ValueError) as error:
+        logger.warning("no thumbnail of %s: %s", source.key(index), error)
+        image = Image.new("RGB", (THUMBNAIL, THUMBNAIL), "#cbd5e0")
     image.thumbnail((THUMBNAIL, THUMBNAIL))
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=80)

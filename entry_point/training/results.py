@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from torch import nn
 
@@ -15,6 +17,8 @@ from entry_point.training.outputs import save_model, save_program
 from entry_point.training.plot import save_plot
 from entry_point.training.report import write_report
 from entry_point.training.summary import Totals
+
+logger = logging.getLogger(__name__)
 
 
 def write_results(
@@ -32,17 +36,29 @@ def write_results(
     """Write model/ and output/data/; `evaluation` is the model's, over `val`."""
     save_model(run, model, list(val.classes), yaml)
     title = f"{config.model.name}, validation accuracy {100 * evaluation.accuracy:.2f} %"
-    save_plot(records, title, run.output_data / "summary.png")
+    with _doing_without("summary.png"):
+        save_plot(records, title, run.output_data / "summary.png")
     if not config.trainer.report:
         return
-    save_program(run, model, config.data)
-    write_report(
-        run.output_data / "report.html",
-        title=title,
-        records=records,
-        evaluation=evaluation,
-        source=val,
-        totals=totals,
-        devices=devices,
-        config_yaml=yaml,
-    )
+    with _doing_without("model.pt2"):
+        save_program(run, model, config.data)
+    with _doing_without("report.html"):
+        write_report(
+            run.output_data / "report.html",
+            title=title,
+            records=records,
+            evaluation=evaluation,
+            source=val,
+            totals=totals,
+            devices=devices,
+            config_yaml=yaml,
+        )
+
+
+@contextmanager
+def _doing_without(name: str) -> Iterator[None]:
+    """The weights are safe by now: what cannot be added to them is no reason to lose the job."""
+    try:
+        yield
+    except Exception as error:
+        logger.warning("no %s: %s", name, str(error).partition("\n")[0] or repr(error))

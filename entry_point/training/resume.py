@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch.distributed as dist
-
 from entry_point.training.checkpoint import State, load_newest
 from entry_point.training.devices import Devices
 
 
 def load_on_all_ranks(folder: Path, devices: Devices) -> State | None:
     """The first rank's newest checkpoint; hosts may have been given different ones."""
-    state = load_newest(folder) if devices.is_first else None
-    if devices.world_size > 1:
-        shared: list[State | None] = [state]
-        dist.broadcast_object_list(shared, src=0)
-        state = shared[0]
+    state: State | None = devices.from_first(load_newest(folder) if devices.is_first else None)
     return state

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from entry_point.run_folder import RunFolderError
+from entry_point.run_folder import RunFolder, RunFolderError
 
 
 @contextmanager
-def run_lock(root: Path, first_rank: bool) -> Iterator[None]:
+def run_lock(run: RunFolder, first_rank: bool) -> Iterator[None]:
     """The first rank holds the run folder; the system lets go of it however that process ends.
 
-    The lock lies in the system's temporary folder, since a platform mirrors the run folder.
+    The lock is a file in `output`, which containers share where they share a run, and which no
+    platform mirrors but for its folder `data`.
 
     Raises:
-        RunFolderError: another process on this machine trains there.
+        RunFolderError: another process trains there, on the desk or in a container.
     """
     if not first_rank:
         yield
         return
-    name = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]
-    lock = FileLock(Path(tempfile.gettempdir()) / f"train-{os.getuid()}-{name}.lock")
+    run.output.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(run.output / "lock")
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
         raise RunFolderError(
-            f"another process is training in {root}; wait for it, stop it, or use another name"
+            f"another process is training in {run.root}; wait for it, stop it, or use another name"
         ) from error
     try:
         yield

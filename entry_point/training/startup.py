@@ -6,7 +6,7 @@ import logging
 import os
 import time
 
-from entry_point.job_environment import STARTED
+from entry_point.hand_over import STARTED
 
 logger = logging.getLogger(__name__)
 

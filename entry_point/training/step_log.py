@@ -6,6 +6,7 @@ import torch
 
 from entry_point.training.device_batches import DeviceBatch
 from entry_point.training.devices import Devices
+from entry_point.training.headspace import Measured
 from entry_point.training.interval import Interval
 from entry_point.training.metrics_log import Record
 from entry_point.training.progress import Progress
@@ -30,7 +31,7 @@ class StepLog:
 
     def add(self, loss: torch.Tensor, batch: DeviceBatch, computing: Stopwatch) -> None:
         """Count one step, which ends now."""
-        self.interval.add(loss, self._images, batch.wait)
+        self.interval.add(loss, self._images, batch.damaged, batch.wait)
         self.meter.add(batch.wait, batch.copying, computing)
 
     def records(self, progress: Progress, lr: float) -> list[Record]:
@@ -43,7 +44,7 @@ class StepLog:
             records.append(progress.stamp(self.meter.record()))
         return records
 
-    def totals(self, headspace: float | None) -> Totals:
+    def totals(self, headspace: Measured | None) -> Totals:
         """Over the whole process. A collective call."""
         self._totals.steps, self._totals.headspace = self.meter.all(), headspace
         return self._totals

@@ -6,30 +6,21 @@ file that `entry_point.container` creates when the signal reaches it instead.
 
 from __future__ import annotations
 
-import os
 import signal
-from pathlib import Path
 from types import FrameType
 
 import torch
 import torch.distributed as dist
 
-from entry_point.job_environment import STOP_FILE, STOPPED
+from entry_point.hand_over import stop_asked
 
 
 class StopRequest:
     """Whether this job has been asked to stop. Signals are caught from construction on."""
 
-    def __init__(self, world_size: int = 1) -> None:
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
         self._signalled = False
-        name = os.environ.get(STOP_FILE)
-        self._file = Path(name) if name else None
-        # A group of its own on the CPU: asking must not wait for the device.
-        self._group: dist.ProcessGroup | None = None
-        if world_size > 1:
-            group = dist.new_group(backend="gloo")
-            assert isinstance(group, dist.ProcessGroup)
-            self._group = group
+        self._group = group
         self._vote: torch.Tensor | None = None
         self._pending: dist.Work | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -40,15 +31,10 @@ class StopRequest:
             raise KeyboardInterrupt  # a second Ctrl-C means: at once
         self._signalled = True
 
-    def confirm(self) -> None:
-        """Tell whoever asked by file that the job has stopped."""
-        if self._file is not None and self._file.exists():
-            self._file.write_text(STOPPED)
-
     @property
     def here(self) -> bool:
         """Whether this process knows of a request; other ranks may not know yet."""
-        return self._signalled or (self._file is not None and self._file.exists())
+        return self._signalled or stop_asked()
 
     def agreed(self, checkpoint: bool) -> tuple[bool, bool]:
         """Whether all ranks stop now, and whether any wants a checkpoint: the same answers on

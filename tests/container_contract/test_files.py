@@ -7,7 +7,6 @@ import pytest
 
 from entry_point import hyperparameters
 from entry_point.config import load_train_config
-from entry_point.container import child_environment, training_command
 from entry_point.contract import (
     ContractError,
     Hosts,
@@ -17,6 +16,7 @@ from entry_point.contract import (
     wait_for_names,
 )
 from entry_point.failure import LIMIT, failure_text, write_failure
+from entry_point.job import child_environment, training_command
 from entry_point.run_folder import RunFolder
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from tests.training.job import TINY
 
+STARTED = "\nstart    epoch"
+
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(["entry_point.train"])
 
@@ -51,15 +53,26 @@ def run(root: Path, data: Path, overrides: Sequence[str]) -> int:
 def run_until_step(
     root: Path, data: Path, overrides: Sequence[str], step: int, number: signal.Signals
 ) -> int:
-    """A trainer that gets the signal once it has logged `step` steps; returns its exit code."""
+    """A trainer that gets the signal once it trains, and has logged `step` steps; returns its exit
+    code. (Before it trains it does not listen to signals yet.)"""
+    starts = _log(root).count(STARTED)
     process = start(root, data, overrides)
-    while process.is_alive() and _steps_logged(root) < step:
+    while process.is_alive() and (
+        _log(root).count(STARTED) == starts or _steps_logged(root) < step
+    ):
         time.sleep(0.002)
     if process.is_alive() and process.pid is not None:
         os.kill(process.pid, number)
     process.join(timeout=120)
     assert process.exitcode is not None, (root / "log").read_text()
     return process.exitcode
+
+
+def _log(root: Path) -> str:
+    try:
+        return (root / "log").read_text()
+    except FileNotFoundError:
+        return ""
 
 
 def _steps_logged(root: Path) -> int:

@@ -229,12 +229,11 @@ def test_evaluation_counts_every_sample_and_finds_the_worst(stop: StopRequest) -
         _FewBatches(),
         identity,
         CPU,
-        classes=3,
         samples=5,
         channels_last=False,
         stop=stop,
     )
-    assert result.confusion.tolist() == [[1, 0, 1], [0, 2, 0], [0, 0, 0]]
+    assert result.pairs.tolist() == [[0, 0, 1], [0, 2, 1], [1, 1, 2]]
     assert (result.accuracy, result.damaged) == (0.75, 1)
     assert [(m.index, m.label, m.predicted) for m in result.worst] == [(2, 0, 2)]
 

@@ -46,7 +46,7 @@ def test_metrics_plot_and_events_are_there(finished: tuple[Path, str]) -> None:
     assert [r["step"] for r in records if "val_loss" in r] == [3, 6]
     assert all(0 <= r["data_wait_pct"] <= 100 for r in records if "loss" in r)
     assert (root / "output" / "data" / "summary.png").read_bytes().startswith(b"\x89PNG")
-    assert list((root / "output" / "tensorboard").glob("events.out.tfevents.*"))
+    assert list((root / "output" / "data" / "tensorboard").glob("events.out.tfevents.*"))
 
 
 def test_the_log_carries_every_record_and_no_terminal_codes(finished: tuple[Path, str]) -> None:
