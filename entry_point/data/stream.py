@@ -22,11 +22,12 @@ from torch import Tensor, distributed
 
 from entry_point.data.errors import DataError
 from entry_point.data.file_bytes import read_part
-from entry_point.data.philox import permutation, philox
+from entry_point.data.philox import permutation, stream_words
 from entry_point.data.shards import ShardIndex, require_shard
 
 _SHARD_STREAM, _WINDOW_STREAM = 31, 32
 _CHUNK = 1 << 22
+_WINDOW_BITS, _CHANCE_BITS = np.uint64(24), np.uint64(40)
 
 Ints = NDArray[np.int64]
 
@@ -238,8 +239,9 @@ class StreamPlan:
         shuffled = permutation((self._seed, _SHARD_STREAM), len(self._rows), epoch)
         order = np.concatenate([self._rows[number] for number in shuffled])[first:end]
         windows = self._windows(order)
-        chance = philox((self._seed, _WINDOW_STREAM), (order, epoch, 0, 0))[0]
-        within = np.lexsort((chance, windows))
+        chance = stream_words((self._seed, _WINDOW_STREAM), epoch, 0, len(self._source))[order]
+        place = windows.astype(np.uint64) << _CHANCE_BITS | chance >> _WINDOW_BITS
+        within = np.argsort(place, kind="stable")
         return order[within], windows[within]
 
     def _windows(self, order: Ints) -> Ints:
