@@ -26,7 +26,7 @@ from launch.docker_options import (
     owner_options,
 )
 from launch.docker_run import Containers, say
-from launch.engine import ContainerError, find_engine
+from launch.engine import ContainerError, Engine, find_engine
 from launch.image import local_reference
 from launch.local import point_latest_at, run_folder, split_name
 
@@ -129,6 +129,16 @@ def refuse_company(run: Path) -> None:
         ) from error
 
 
+def check_names(engine: Engine, network: str) -> None:
+    """Raises ContainerError where hosts on the network could not find each other."""
+    form = ("network", "inspect", "--format", "{{.DNSEnabled}}", network)
+    if engine.is_podman and engine.call(*form) == "false":
+        raise ContainerError(
+            "podman's networks resolve no names here, so that hosts would look for each other for "
+            "ever: install netavark and aardvark-dns, or use docker"
+        )
+
+
 def train(arguments: Sequence[str]) -> int:
     """Run the job to its end; returns its exit code. Raises ContainerError before it starts."""
     settings = Settings.from_environment()
@@ -153,6 +163,8 @@ def train(arguments: Sequence[str]) -> int:
         say(f"{image} on {len(hosts)} host(s); /opt/ml is {run}")
         alone = settings.isolated and len(hosts) == 1
         network = None if alone else containers.create_network(settings.isolated)
+        if network and len(hosts) > 1:
+            check_names(engine, network)
         for host in hosts:
             containers.create(
                 host,

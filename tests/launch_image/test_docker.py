@@ -165,6 +165,24 @@ def test_hosts_without_a_gpu_beside_one_that_has_it_are_refused(
         gpus(monkeypatch, 1, "", hosts=2)
 
 
+def test_a_podman_whose_hosts_could_not_find_each_other_is_refused(
+    desk: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert desk
+    calls = fake_engine(
+        f"""
+        case $1 in
+            info) echo '{{"host": {{}}}}'; exit;;
+            network) [ $2 = inspect ] && {{ echo false; exit; }};;
+        esac
+        {IDLE}"""
+    )
+    monkeypatch.setenv("HOSTS", "2")
+    with pytest.raises(ContainerError, match="install netavark"):
+        docker.train(["name=nameless"])
+    assert "\ncreate " not in calls.read_text()
+
+
 def test_folders_become_channels(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     arguments = [f"data.root={tmp_path}/a", f"channel.weights={tmp_path}", "x.y=[1,2]"]
