@@ -25,15 +25,17 @@ from omegaconf.errors import OmegaConfBaseException
 from benchmarks.measure import RESULTS
 from benchmarks.pipelines_data import Images, prepare
 from benchmarks.pipelines_page import Page
-from benchmarks.pipelines_run import Case, Result
+from benchmarks.pipelines_run import STAGES, Case, Result
 from benchmarks.pipelines_table import ON_FILES, Measurement
-from entry_point.config_errors import ConfigError, check_range, explain
+from entry_point.config_errors import ConfigError, check_choice, check_range, explain
 from entry_point.data.config import usable_cores
 from entry_point.data.errors import DataError
 
 ENGINES = ("pillow", "workers", "threads", "subprocess")
 PEERS = {"dali": "nvidia.dali", "spdl.io": "spdl.io"}
 PATIENCE_S = 300.0
+START_S = 4.0
+"""What a process needs before it can measure, roughly."""
 
 
 @dataclass
@@ -67,6 +69,10 @@ class BenchConfig:
         check_range("images", self.images, self.batch_size)
         check_range("seconds", self.seconds, above=0.0)
         check_range("rounds", self.rounds, 1)
+        for way in self.ways or ():
+            check_choice("ways", way, (*ENGINES, *PEERS))
+        for count in self.workers or ():
+            check_range("workers", count, 1)
 
 
 def worker_counts(cores: int) -> list[int]:
@@ -75,6 +81,10 @@ def worker_counts(cores: int) -> list[int]:
 
 
 def cases(config: BenchConfig, images: Images) -> list[Case]:
+    if images.count < config.batch_size:
+        raise ConfigError(
+            f"batch_size={config.batch_size}: there are only {images.count} images to train on"
+        )
     found = [way for way, module in PEERS.items() if _installed(module)]
     ways = config.ways or [*ENGINES, *found]
     counts = config.workers or worker_counts(usable_cores())
@@ -129,6 +139,15 @@ def _median(results: Sequence[Result]) -> Result:
     )
 
 
+def _announcement(cases: int, config: BenchConfig) -> str:
+    runs = cases * config.rounds
+    minutes = runs * (START_S + 1.5 * config.seconds * len(STAGES)) / 60
+    return (
+        f"{runs} runs of {len(STAGES)} stages, about {minutes:.0f} minutes; fewer with "
+        "ways=[threads,pillow], workers=[4,8] or rounds=1\n"
+    )
+
+
 def _name(case: Case) -> str:
     return ON_FILES if case.format == "folder" else case.way
 
@@ -146,7 +165,9 @@ def main(arguments: Sequence[str]) -> int:
         root = Path(config.data.root) if config.data.root else None
         with tempfile.TemporaryDirectory(prefix="bench-pipelines-") as work:
             images = prepare(root, config.images, Path(work))
-            measured = measure_all(cases(config, images), config.rounds)
+            todo = cases(config, images)
+            sys.stderr.write(_announcement(len(todo), config))
+            measured = measure_all(todo, config.rounds)
     except (ConfigError, DataError) as error:
         sys.stderr.write(f"bench: {error}\n")
         return 2

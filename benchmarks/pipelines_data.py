@@ -29,7 +29,7 @@ class Images:
 
 def prepare(root: Path | None, most: int, work: Path) -> Images:
     """Packed shards are used as they are; of a folder, `most` images are packed in `work`."""
-    if root is not None and (root / DESCRIPTION).is_file():
+    if root is not None and _is_packed(root):
         count = read_description(root).splits["train"].samples
         return Images(f"{root} ({count} packed images)", root, None, count)
     if root is None:
@@ -39,6 +39,10 @@ def prepare(root: Path | None, most: int, work: Path) -> Images:
     count = _link(root, files, most)
     pack(files, work / "shards", OptimizeConfig())
     return Images(f"{count} images of {root}, packed", work / "shards", files, count)
+
+
+def _is_packed(root: Path) -> bool:
+    return (root / DESCRIPTION).is_file() and read_description(root).format == "shards"
 
 
 def _link(root: Path, target: Path, most: int) -> int:

@@ -57,8 +57,9 @@ class Page:
         return (
             f"{self.images}. Random resized crops of {self.image_size} pixels in batches of "
             f"{self.batch_size}; medians of {self.rounds} alternating rounds, each run in a "
-            "process of its own. Stages add up: images made, handed over as batches, normalised "
-            "by the training process, and copied to the GPU first where there is one. CPU and "
+            "process of its own. Stages build on one another: images made, handed over as "
+            "batches, normalised by the training process on the CPU; or, the last, copied to the "
+            "GPU where there is one and normalised there instead. CPU and "
             "memory are those of the process and its children; memory leaves out mapped files, and "
             "the pipeline's is what came on top of the process as it was before (mostly torch). "
             f"{machine()}; {versions(_PACKAGES)}."

@@ -1,12 +1,12 @@
 """One way of making batches, measured in a process of its own: `... pipelines_run CASE_AS_JSON`.
 
-Prints its result as one line of JSON. Stages build on one another, and each is a stretch of time in
-which batches arrive without end:
+Prints its result as one line of JSON. The first three stages build on one another, the last on the
+second; each is a stretch of time in which batches arrive without end:
 
     decode+resize  images are made and let go where they were made
     + batch        batches arrive in the training process
     + normalise    and become floats there, on the CPU
-    + transfer     and go to the GPU as bytes and become floats there, where there is a GPU
+    + transfer     or go to the GPU as bytes and become floats there, where there is a GPU
 """
 
 from __future__ import annotations

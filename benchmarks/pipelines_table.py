@@ -96,8 +96,9 @@ def advice(measured: Sequence[Measurement]) -> str:
         key=lambda one: (round(one.cpu_ms, 2), one.workers),
     )
     text = (
-        f"Use `pipeline={chosen.way} pipeline.num_workers={chosen.workers}`: "
-        f"{chosen.rate:.0f} images/s, {chosen.cpu_ms:.2f} ms of CPU per image. "
+        f"Use `data=shards data.root=... pipeline={chosen.way} "
+        f"pipeline.num_workers={chosen.workers}`: {chosen.rate:.0f} images/s, "
+        f"{chosen.cpu_ms:.2f} ms of CPU per image. "
     )
     base = next((one for one in best if one.way == BASELINE), None)
     if base is not None and chosen.way != BASELINE:
@@ -123,6 +124,7 @@ def _packing(best: Sequence[Measurement]) -> str:
     if packed is None or files is None:
         return ""
     return (
-        f"Packed images (`make dataset`, then `data=shards data.root=...`) gave "
-        f"{packed.rate / files.rate:.2f} times the images/s of the files as they are. "
+        f"`make dataset` makes these shards: with them `threads` gave "
+        f"{packed.rate / files.rate:.2f} times the {files.rate:.0f} images/s of the files as they "
+        "are. "
     )

@@ -17,6 +17,7 @@ from benchmarks.pipelines_run import Case, Normalise, Result
 from benchmarks.pipelines_table import ON_FILES, Measurement, advice
 from entry_point.config_errors import ConfigError
 from entry_point.data import DataConfig
+from entry_point.optimize import main as optimize
 
 
 def _measured(way: str, workers: int, rate: float, cpu_ms: float = 1.0) -> Measurement:
@@ -41,10 +42,9 @@ def test_of_equally_fast_engines_the_one_with_least_cpu_is_advised() -> None:
         _measured(ON_FILES, 2, 1000, 0.9),
     ]
     text = advice(measured)
-    assert "`pipeline=threads pipeline.num_workers=1`" in text
-    assert (
-        "3.9 times the best of `pillow`" in text and "1.20 times the images/s of the files" in text
-    )
+    assert "`data=shards data.root=... pipeline=threads pipeline.num_workers=1`: 1160" in text
+    assert "3.9 times the best of `pillow`" in text
+    assert "1.20 times the 1000 images/s of the files as they are" in text
 
 
 def test_the_page_holds_its_plot_and_all_that_was_measured(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_folder_is_packed_and_read_as_files_too(photo_folder: Path, tmp_path: 
     images = prepare(photo_folder, 20, tmp_path)
     assert images.count == 20 and images.files is not None
     assert len({file.parent.name for file in images.files.rglob("*.jpg")}) == 8
-    config = read_config(["ways=[threads,pillow]", "workers=[1,2]"])
+    config = read_config(["ways=[threads,pillow]", "workers=[1,2]", "batch_size=4"])
     todo = cases(config, images)
     assert [(case.way, case.workers, case.format) for case in todo] == [
         ("threads", 1, "shards"),
@@ -94,3 +94,25 @@ def test_settings_that_do_not_exist_are_named() -> None:
         read_config(["secnds=2"])
     with pytest.raises(ConfigError, match="rounds=0"):
         read_config(["rounds=0"])
+    with pytest.raises(ConfigError, match=r"ways=thread: must be one of pillow, .*threads"):
+        read_config(["ways=[pillow,thread]"])
+    with pytest.raises(ConfigError, match="workers=0"):
+        read_config(["workers=[1,0]"])
+
+
+def test_a_folder_that_make_dataset_wrote_is_packed_like_any(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    arguments = [f"source={photo_folder}", f"output={tmp_path / 'out'}", "output_format=folder"]
+    assert optimize(arguments) == 0
+    images = prepare(tmp_path / "out", 20, tmp_path)
+    assert images.count == 20 and images.files is not None
+
+
+def test_fewer_images_than_a_batch_are_refused_before_anything_runs(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    config = read_config(["batch_size=64"])
+    images = prepare(photo_folder, config.images, tmp_path)
+    with pytest.raises(ConfigError, match=r"batch_size=64: .*48 images"):
+        cases(config, images)
