@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import cycle, islice
+from typing import NamedTuple
 
 import torch
 from torch.utils._pytree import tree_map
@@ -17,13 +18,25 @@ from entry_point.data import Batch
 from entry_point.metrics_line import STEP_PARTS
 from entry_point.training.checkpoint import copied_to_cpu
 from entry_point.training.learner import Learner
-from entry_point.training.stall_meter import Times
+from entry_point.training.stall_meter import Times, wait_share
+from entry_point.training.stopwatch import finish
 
 KEPT_BATCHES = 8
 WARM_UP_STEPS, MOST_STEPS = 3, 50
+MOST_SECONDS = 20.0
 STARTING_STEPS = 10
 
-TrainOn = Callable[[Iterator[Batch]], object]
+TrainOn = Callable[[Iterator[Batch]], int]
+"""Trains on these batches, or on the first of them if it has to end; returns how many."""
+
+
+class Measured(NamedTuple):
+    """Two views of the same steps."""
+
+    wait: float
+    """The share of a step as it is that waits for data."""
+    speedup: float
+    """Seconds of a step as it is / seconds of a step whose input is free."""
 
 
 class Headspace:
@@ -32,12 +45,11 @@ class Headspace:
     def __init__(self, wanted: bool) -> None:
         self._wanted = wanted
         self._kept: list[Batch] = []
-        self.speedup: float | None = None
-        """Seconds of a step as it is / seconds of a step whose input is free."""
+        self.measured: Measured | None = None
 
     def keep(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The same batches, of which the first few are copied as they pass."""
-        return self._keeping(batches) if self._wanted and self.speedup is None else batches
+        return self._keeping(batches) if self._wanted and self.measured is None else batches
 
     def _keeping(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:
@@ -48,24 +60,25 @@ class Headspace:
 
     @property
     def due(self) -> bool:
-        return self._wanted and self.speedup is None and bool(self._kept)
+        return self._wanted and self.measured is None and bool(self._kept)
 
     def measure(
         self, epoch: Times, learner: Learner, device: torch.device, train: TrainOn
-    ) -> float:
-        """Returns `speedup`; `epoch` are the steps as they were. The learner is left as it was."""
+    ) -> Measured:
+        """`epoch` are the steps as they were. The learner is left as it was."""
         saved = tree_map(copied_to_cpu, learner.state())
         train(self._replay(WARM_UP_STEPS))
-        _finish(device)
-        steps = min(MOST_STEPS, max(len(epoch), KEPT_BATCHES))
+        finish(device)
         began = time.perf_counter()
-        train(self._replay(steps))
-        _finish(device)
+        steps = train(self._replay(MOST_STEPS))
+        finish(device)
         free = (time.perf_counter() - began) / steps
         learner.load_state(saved)
         self._kept.clear()
-        self.speedup = _seconds_per_step(epoch) / free
-        return self.speedup
+        settled = _settled(epoch)
+        seconds = float(settled[:, STEP_PARTS.index("step")].mean())
+        self.measured = Measured(wait_share(settled), seconds / free)
+        return self.measured
 
     def _replay(self, steps: int) -> Iterator[Batch]:
         return islice(cycle(self._kept), steps)
@@ -84,12 +97,6 @@ def verdict(wait: float, speedup: float | None = None) -> str:
     return f"input-bound: {waits}; {faster}"
 
 
-def _seconds_per_step(epoch: Times) -> float:
-    """The mean, without the first steps: their batches were made ahead, their kernels chosen."""
-    steps = epoch[min(STARTING_STEPS, len(epoch) // 3) :, STEP_PARTS.index("step")]
-    return float(steps.mean())
-
-
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def _settled(epoch: Times) -> Times:
+    """Without the first steps: their batches were made ahead, their kernels chosen."""
+    return epoch[min(STARTING_STEPS, len(epoch) // 3) :]

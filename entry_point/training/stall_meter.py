@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
-import torch.distributed as dist
 from numpy.typing import NDArray
 
 from entry_point.metrics_line import PERCENTILES, STEP_PARTS
 from entry_point.training.devices import Devices
 from entry_point.training.metrics_log import Record
-from entry_point.training.stopwatch import Stopwatch
+from entry_point.training.stopwatch import Stopwatch, finish
 
 Times = NDArray[np.float32]
 """Seconds, `(steps, len(STEP_PARTS))`. `step` is all of a step by the clock, what lies between its
-parts included; on a GPU copies run beside the computing of the step before, so the parts may sum
-to more."""
+parts included, logging and checkpoints left out; on a GPU copies run beside the computing of the
+step before, so the parts may sum to more."""
 
 
 class StallMeter:
@@ -41,6 +42,14 @@ class StallMeter:
         now = time.perf_counter()
         self._waiting.append((wait, copying, computing, now - self._last))
         self._last = now
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """For what is done between two steps and is part of none, when the last one is finished."""
+        finish(self._devices.device)
+        began = time.perf_counter()
+        yield
+        self._last += time.perf_counter() - began
 
     def settle(self) -> None:
         """Read the watches; on a GPU this waits for the last step."""
@@ -68,11 +77,7 @@ class StallMeter:
         }
 
     def _of_all_ranks(self, times: Times) -> Times:
-        if self._devices.world_size == 1:
-            return times
-        shares: list[Times | None] = [None] * self._devices.world_size
-        dist.all_gather_object(shares, times)
-        return np.concatenate([share for share in shares if share is not None])
+        return np.concatenate(self._devices.gather(times))
 
 
 def percentiles(times: Times) -> dict[str, list[float]]:

@@ -8,6 +8,12 @@ from types import TracebackType
 import torch
 
 
+def finish(device: torch.device) -> None:
+    """Wait until the device has done all it was asked to."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 class Stopwatch:
     """`with Stopwatch(device) as watch: ...`: seconds of a block.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from entry_point.metrics_line import PERCENTILES, STEP_PARTS
 from entry_point.run_folder import RunFolder
-from entry_point.training.headspace import verdict
+from entry_point.training.headspace import Measured, verdict
 from entry_point.training.interval import Interval
 from entry_point.training.stall_meter import Times, percentiles, wait_share
 
@@ -25,8 +25,8 @@ class Totals:
     started: float = field(default_factory=time.monotonic)
     steps: Times = field(default_factory=lambda: np.empty((0, len(STEP_PARTS)), np.float32))
     """All ranks' steps, known at the end."""
-    headspace: float | None = None
-    """How many times faster steps would be if input were free, where that was measured."""
+    headspace: Measured | None = None
+    """What free input would change, where that was measured."""
 
     def add(self, interval: Interval) -> None:
         """Count what an interval measured."""
@@ -45,7 +45,7 @@ class Totals:
 
     @property
     def verdict(self) -> str:
-        return verdict(wait_share(self.steps), self.headspace)
+        return verdict(*(self.headspace or (wait_share(self.steps),)))
 
 
 def summary_lines(totals: Totals, accuracy: float, best: float, run: RunFolder) -> list[str]:

@@ -1,5 +1,8 @@
 """A model of one's own, as a person would bring it: small, and without batch statistics."""
 
+import os
+import signal
+
 import torch
 from torch import nn
 
@@ -51,3 +54,26 @@ class _Poisoned(nn.Module):
 def poisoned_net(num_classes: int) -> nn.Module:
     """NaN in the third training step."""
     return _Poisoned(num_classes)
+
+
+class _Stopping(nn.Module):
+    """A classifier that asks its job to stop in its fourth training step, and dies in its eighth
+    as if killed after too long a wait."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.net, self.calls = tiny_net(num_classes), 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.calls += self.training
+        if self.training and self.calls == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if self.calls >= 8:
+            os._exit(9)
+        logits: torch.Tensor = self.net(images)
+        return logits
+
+
+def stopping_net(num_classes: int) -> nn.Module:
+    """A stop in the fourth training step."""
+    return _Stopping(num_classes)

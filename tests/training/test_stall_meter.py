@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from entry_point import exit_codes
 from entry_point.config import load_train_config
 from entry_point.data import Batch
 from entry_point.metrics_line import METRICS, STEP_PARTS, STEP_TIMES
@@ -82,6 +83,16 @@ def test_percentiles_are_of_this_epochs_steps_and_all_of_the_process() -> None:
     assert percentiles(meter.all())["data_wait"] == [1500, 2000, 2000]
 
 
+def test_what_is_done_between_steps_is_part_of_none() -> None:
+    meter = StallMeter(CPU)
+    meter.begin_epoch()
+    meter.add(0.0, Watch(), Watch())
+    with meter.pause():
+        time.sleep(1)
+    meter.add(0.0, Watch(), Watch())
+    assert meter.epoch[:, STEP_PARTS.index("step")].max() < 1
+
+
 def test_percentiles_say_what_so_many_steps_stay_below() -> None:
     steps = times(*((0.0, 0.0, 0.0, n / 1000) for n in range(101)))
     assert percentiles(steps)["step"] == [50, 90, 99]
@@ -130,19 +141,23 @@ def test_headspace_compares_steps_as_they_were_with_steps_on_kept_batches(second
     prepare = DeviceTransform(config.data, 0)
     trained: list[int] = []
 
-    def train(some: object) -> None:
+    def train(some: object) -> int:
+        before = len(trained)
         for batch in device_batches(some, CPU.device, prepare, False):  # type: ignore[arg-type]
             trained.append(int(batch.images.shape[0]))
             learner.loss(batch.images, batch.labels, len(trained))
             learner.update()
+        return len(trained) - before
 
     headspace = Headspace(wanted=True)
     train(headspace.keep(iter(batches(9))))
     before = {key: value.clone() for key, value in learner.model.state_dict().items()}
     rate, count = learner.lr, len(trained)
     assert headspace.due
-    headspace.measure(times(*[(0, 0, 0, seconds)] * 9), learner, CPU.device, train)
-    assert headspace.speedup is not None and (headspace.speedup > 1) == (seconds > 1)
+    start, rest = [(1e3, 0, 0, 1e3)] * 3, [(seconds / 4, 0, 0, seconds)] * 6
+    measured = headspace.measure(times(*start, *rest), learner, CPU.device, train)
+    assert headspace.measured == measured and (measured.speedup > 1) == (seconds > 1)
+    assert measured.wait == pytest.approx(0.25)  # of the same steps: without the first ones
     assert len(trained) > count + KEPT_BATCHES and not headspace.due
     assert all(torch.equal(before[k], v) for k, v in learner.model.state_dict().items())
     assert learner.lr == rate
@@ -172,6 +187,18 @@ def test_a_run_that_measures_its_headspace_ends_like_one_that_does_not(
     assert re.search(
         r"^(not )?input.*: \d+ % of each step waits for data.* with input for", log, re.M
     )
+
+
+def test_a_stop_ends_the_measuring_of_headspace_after_the_epochs_checkpoint(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """An epoch has three steps, so that the fourth is one of the measurement's."""
+    net = "model.name=tests.training.models.stopping_net"
+    overrides = [*OVERRIDES, net, "optim.ema_decay=null", "trainer.headspace=true"]
+    assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.STOPPED
+    (newest,) = sorted((tmp_path / "checkpoints").glob("*3*"))[-1:]
+    state = torch.load(newest, weights_only=False)
+    assert (state["epoch"], state["step"]) == (1, 0)
 
 
 def test_every_epoch_logs_the_percentiles_of_its_steps(tmp_path: Path, photo_folder: Path) -> None:
