@@ -15,9 +15,10 @@ from entry_point.data.config import DataConfig
 from entry_point.data.philox import philox, unit
 
 Ints = NDArray[np.int64]
+Uniform = NDArray[np.float64]
 
 _ATTEMPTS = 10
-_CROP_STREAM, _FLIP_STREAM = 1, 2
+_STREAM = 1
 
 
 @dataclass(frozen=True)
@@ -39,35 +40,36 @@ class CropPlanner:
         """Boxes, int64 (N, 4), and whether to flip left-right, bool (N,)."""
         if not self.train:
             return self._centre_boxes(heights, widths), np.zeros(len(indices), dtype=np.bool_)
-        words = philox((self.seed, _FLIP_STREAM), (indices, epoch, 0, 0))
-        draw = self._plain_boxes if self.data.transform == "stall" else self._random_boxes
-        return draw(epoch, indices, heights, widths), unit(words[0]) < self.data.hflip
+        plain = self.data.transform == "stall"
+        # One call, whatever is drawn: its cost hardly depends on how much it draws. Row 0 is for
+        # the flip and plain boxes, the others are for attempts at random boxes.
+        rows = np.arange(1 if plain else 1 + _ATTEMPTS)[:, None]
+        u = unit(philox((self.seed, _STREAM), (indices, epoch, rows, 0)))
+        flips = u[0, 0] < self.data.hflip
+        if plain:
+            return self._plain_boxes(u[1:3, 0], heights, widths), flips
+        return self._random_boxes(u[:, 1:], heights, widths), flips
 
     def _centre_boxes(self, heights: Ints, widths: Ints) -> Ints:
         share = self.data.image_size / self.data.resize
         side = np.maximum(1, np.rint(np.minimum(heights, widths) * share)).astype(np.int64)
         return np.stack([(heights - side) // 2, (widths - side) // 2, side, side], axis=1)
 
-    def _plain_boxes(self, epoch: int, indices: Ints, heights: Ints, widths: Ints) -> Ints:
+    def _plain_boxes(self, u: Uniform, heights: Ints, widths: Ints) -> Ints:
         """Squares of image_size, or the largest that fit into smaller images."""
         side = np.minimum(self.data.image_size, np.minimum(heights, widths))
-        u = unit(philox((self.seed, _CROP_STREAM), (indices, epoch, 0, 0)))
         top = np.floor(u[0] * (heights - side + 1)).astype(np.int64)
         left = np.floor(u[1] * (widths - side + 1)).astype(np.int64)
         return np.stack([top, left, side, side], axis=1)
 
-    def _random_boxes(self, epoch: int, indices: Ints, heights: Ints, widths: Ints) -> Ints:
-        """The first attempt that fits. All are drawn: one call costs less than two."""
-        attempts = np.arange(_ATTEMPTS)[:, None]
-        words = philox((self.seed, _CROP_STREAM), (indices, epoch, attempts, 0))
-        drawn, fits = self._draw(unit(words), heights, widths)
-        chosen = drawn[fits.argmax(axis=0), np.arange(len(indices))]
+    def _random_boxes(self, u: Uniform, heights: Ints, widths: Ints) -> Ints:
+        """The first attempt that fits."""
+        drawn, fits = self._draw(u, heights, widths)
+        chosen = drawn[fits.argmax(axis=0), np.arange(len(heights))]
         fallback = _fallback_boxes(heights, widths, self.data.ratio)
         return np.where(np.any(fits, axis=0, keepdims=True).T, chosen, fallback)
 
-    def _draw(
-        self, u: NDArray[np.float64], heights: Ints, widths: Ints
-    ) -> tuple[Ints, NDArray[np.bool_]]:
+    def _draw(self, u: Uniform, heights: Ints, widths: Ints) -> tuple[Ints, NDArray[np.bool_]]:
         low, high = self.data.scale
         area = heights * widths * (low + u[0] * (high - low))
         log_low, log_high = np.log(self.data.ratio)
