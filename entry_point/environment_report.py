@@ -22,7 +22,9 @@ VARIABLES = ("TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "CUSTOM_OP_CACHE", "CUDA_V
 
 
 def version_lines() -> Iterator[str]:
-    """Python and the packages that decide what a job does."""
+    """The code, Python and the packages that decide what a job does."""
+    if revision := os.environ.get("IMAGE_REVISION"):
+        yield f"image {os.environ.get('IMAGE_VERSION', 'unknown')} of revision {revision}"
     yield f"python {platform.python_version()} on {platform.platform()}"
     for name in PACKAGES:
         try:

@@ -16,10 +16,13 @@ def test_the_report_names_versions_operator_and_contract(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ML_ROOT", str(tmp_path))
+    monkeypatch.setenv("IMAGE_VERSION", "1.2.3")
+    monkeypatch.setenv("IMAGE_REVISION", "0123456789ab")
     hosts = ["algo-1", "algo-2"]
     write_contract(tmp_path, ["a=1"], hosts=hosts, current="algo-2", channels=["training"])
     assert main() == 0
     told = capsys.readouterr().out
+    assert "image 1.2.3 of revision 0123456789ab" in told
     assert f"torch {torch.__version__.partition('+')[0]}" in told
     assert "build_seconds: " in told
     assert '"current_host": "algo-2"' in told
