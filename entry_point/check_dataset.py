@@ -40,12 +40,12 @@ def main(arguments: Sequence[str]) -> int:
         config = OmegaConf.to_object(load_config("check_dataset", CheckConfig, arguments))
         assert isinstance(config, CheckConfig)
         count, damage = check_dataset(Path(config.root), config.workers or usable_cores())
-    except (ConfigError, DataError) as error:
+    except (ConfigError, DataError, OSError) as error:
         log.error("%s", error)
         return 1
     for damaged in damage:
         log.error("%s: %s", damaged.key, damaged.reason)
-    log.info("%d images checked, %d damaged", count, len(damage))
+    log.info("%d images checked, %d things wrong", count, len(damage))
     return 1 if damage else 0
 
 

@@ -2,12 +2,12 @@
 
 On the desk `source=` and `output=` say where. In a SageMaker Processing job they default to the
 contract's folders; the host's number names its part, and a last run with `merge=` unites them.
+`ML_ROOT` names another root of the contract than /opt/ml.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import sys
@@ -19,72 +19,100 @@ from omegaconf import OmegaConf
 
 from entry_point.config import load_config
 from entry_point.config_errors import ConfigError
+from entry_point.contract import ContractError, Hosts, read_hosts
 from entry_point.data.errors import DataError
-from entry_point.data.index import read_description
+from entry_point.data.index import DESCRIPTION, read_description
 from entry_point.data.packing.config import OptimizeConfig
 from entry_point.data.packing.merge import merge
 from entry_point.data.packing.pack import pack
+from entry_point.failure import failure_text, write_failure
 
 log = logging.getLogger("optimize")
 
-PROCESSING = Path("/opt/ml/processing")
-HOSTS = Path("/opt/ml/config/resourceconfig.json")
+ROOT = Path("/opt/ml")
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    root = Path(os.environ.get("ML_ROOT", ROOT))
     try:
         config = OmegaConf.to_object(load_config("optimize", OptimizeConfig, arguments))
         assert isinstance(config, OptimizeConfig)
-        output = run(config, Path(os.environ.get("PROCESSING_ROOT", PROCESSING)), HOSTS)
-        if HOSTS.is_file() and not config.merge:
-            share_shards(output)
+        run(config, root)
         return 0
-    except (ConfigError, DataError) as error:
-        log.error("%s", error)
+    except (ConfigError, ContractError, DataError) as error:
+        reason = str(error)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        log.error("no space left (%s): make room and run again, it goes on from there", error)
+        reason = str(error)
+        if error.errno in _NO_SPACE:
+            reason = f"no space left: {error}: make room and run again, it goes on from there"
+    except Exception as error:
+        _leave_reason(root, failure_text(error))
+        raise
+    log.error("%s", reason)
+    _leave_reason(root, reason)
     return 1
 
 
-def run(config: OptimizeConfig, processing: Path, hosts: Path) -> Path:
-    """Pack or merge as configured; paths that are not given follow the Processing contract.
-
-    Returns the folder made.
-    """
+def run(config: OptimizeConfig, root: Path) -> None:
+    """Pack or merge as configured; what is not given follows the contract below `root`."""
     if config.merge:
-        merge([Path(part) for part in config.merge], output := Path(config.output or ""))
-        return output
-    if hosts.is_file():
-        config = replace(config, part=_host_number(hosts))
-    source = Path(config.source) if config.source else processing / "input"
-    output = (
-        Path(config.output) if config.output else processing / "output" / f"part-{config.part:02d}"
-    )
-    pack(source, output, config)
+        output = Path(config.output or "")
+        merge([Path(part) for part in config.merge], output)
+    elif _is_job(root):
+        output = _pack_in_job(config, root / "processing", read_hosts(root / "config"))
+    else:
+        if config.source is None or config.output is None:
+            raise ConfigError("source=PHOTOS output=FOLDER: both are needed outside a job")
+        output = Path(config.output)
+        pack(Path(config.source), output, config)
     log.info("the data set is in %s", output)
-    return output
+
+
+def _is_job(root: Path) -> bool:
+    return (root / "config" / "resourceconfig.json").is_file()
+
+
+def _pack_in_job(config: OptimizeConfig, processing: Path, hosts: Hosts) -> Path:
+    if len(hosts.names) > 1 and config.output_format == "folder":
+        raise ConfigError("output_format=folder: parts of several hosts are united as shards only")
+    config = replace(config, part=hosts.rank)
+    source = Path(config.source or processing / "input")
+    whole = Path(config.output or processing / "output")
+    part = whole / f"part-{config.part:02d}"
+    pack(source, part, config)
+    if len(hosts.names) > 1:
+        share_shards(part)
+        return part
+    _move_up(part)
+    return whole
 
 
 def share_shards(part: Path) -> None:
     """Move a part's shards to where the whole has them: part-00/train/X.tar -> train/X.tar.
 
     In S3 the hosts' outputs become one folder. Shards have names of their own; descriptions and
-    indexes stay apart until the desk unites them.
+    indexes stay apart until they are united.
     """
     for split, content in read_description(part).splits.items():
         folder = part.parent / split
         folder.mkdir(exist_ok=True)
         for shard in content.shards:
             (part / split / shard.file).rename(folder / shard.file)
-    (part.parent / f".{part.name}.lock").unlink(missing_ok=True)
 
 
-def _host_number(file: Path) -> int:
-    content = json.loads(file.read_text("utf-8"))
-    return sorted(content["hosts"]).index(content["current_host"])
+def _move_up(part: Path) -> None:
+    """The only part is the whole; its description, which says so, comes last."""
+    for entry in sorted(part.iterdir(), key=lambda entry: entry.name == DESCRIPTION):
+        entry.rename(part.parent / entry.name)
+    part.rmdir()
+
+
+def _leave_reason(root: Path, reason: str) -> None:
+    """Where the platform looks for it."""
+    if _is_job(root):
+        write_failure(root / "output" / "message", reason)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """One index for the parts that a packing job's hosts have left in S3.
 
 The shards stay where they are; only the parts' descriptions, reports and indexes travel, and the
-program that unites parts on one machine unites these too, over empty files in the shards' place.
+program that unites parts on one machine unites these too, over files without content, but of the
+shards' sizes, in their place.
 """
 
 import json
@@ -80,7 +81,7 @@ class _Merge:
         self._s3.download_file(self._bucket, self._prefix + name, str(path))
 
     def _place_shards(self, part: str, sizes: dict[str, int]) -> None:
-        """An empty file for each of the part's shards, if S3 has the whole of it."""
+        """A hole of its size for each of the part's shards, if S3 has the whole of it."""
         for name, size in _shards(self._folder / part / DESCRIPTION):
             if sizes.get(name) != size:
                 raise LaunchError(
@@ -89,7 +90,8 @@ class _Merge:
                 )
             path = self._folder / part / name
             path.parent.mkdir(exist_ok=True)
-            path.touch()
+            with path.open("wb") as file:
+                file.truncate(size)
 
     def _unite(self, parts: list[str]) -> Path:
         if not PYTHON.is_file():

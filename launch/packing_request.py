@@ -128,5 +128,5 @@ def _rules(
         key, _, value = override.lstrip("+").partition("=")
         if key in RESERVED:
             yield f"{override}: the launcher sets {key} itself"
-        if (key, value) == ("output_format", "folder"):
+        if (key, value.strip("'\"")) == ("output_format", "folder"):
             yield f"{override}: a job of several hosts writes shards"

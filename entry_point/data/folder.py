@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ class FolderSource:
         self._names: list[str] = []
         others: list[str] = []
         labels: list[int] = []
+        others += (file for file in loose_files(self._folder) if not file.startswith("."))
         for label, name in enumerate(self.classes):
             files = list(files_below(self._folder / name))
             jpegs = [file for file in files if _is_jpeg(file)]
@@ -63,26 +65,47 @@ class FolderSource:
         return str(self._folder / self._names[index])
 
 
-def class_names(root: Path, split: str) -> list[str]:
-    """The class folders of a split, sorted."""
+def class_names(root: Path, split: str, least: int = 1) -> list[str]:
+    """The class folders of a split, sorted. Raises DataError where there are fewer than `least`."""
     if not root.is_dir():
         raise DataError(f"data.root={root}: there is no such folder")
     folder = root / split
     if not folder.is_dir():
         raise DataError(f"{folder} is missing: data.root must hold train/<class> and val/<class>")
-    names = sorted(entry.name for entry in folder.iterdir() if _is_class(entry))
-    if not names:
+    names = sorted(entry.name for entry in _entries(folder) if _is_class(entry))
+    if len(names) < least:
         raise DataError(f"{folder} has no class folders: images belong in {folder}/<class>/")
     return names
 
 
+def loose_files(folder: Path) -> list[str]:
+    """What lies beside the class folders of a split, hidden files and folders among it."""
+    return sorted(entry.name for entry in _entries(folder) if not _is_class(entry))
+
+
 def files_below(folder: Path) -> Iterator[str]:
-    """Paths below `folder`, relative to it, in name order; hidden files are left out."""
-    for parent, folders, files in os.walk(folder, followlinks=True):
-        folders.sort()
-        for name in sorted(files):
-            if not name.startswith("."):
-                yield (Path(parent) / name).relative_to(folder).as_posix()
+    """Paths below `folder`, relative to it, in name order; nothing hidden."""
+    return (file for file in everything_below(folder) if not PurePath(file).name.startswith("."))
+
+
+def everything_below(folder: Path) -> Iterator[str]:
+    """The same with what is hidden; a hidden folder is one path, and not entered."""
+    for parent, folders, files in os.walk(folder, onerror=_unreadable, followlinks=True):
+        hidden = [name for name in folders if name.startswith(".")]
+        folders[:] = sorted(set(folders).difference(hidden))
+        for name in sorted(files + hidden):
+            yield (Path(parent) / name).relative_to(folder).as_posix()
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError as error:
+        _unreadable(error)
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise DataError(f"{error.filename} cannot be listed: {error.strerror}") from error
 
 
 def _is_jpeg(file: str) -> bool:

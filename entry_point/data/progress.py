@@ -21,12 +21,16 @@ Item = TypeVar("Item")
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-def track(items: Iterable[Item], total: int, title: str) -> Iterator[Item]:
-    """The items themselves, while showing how many of `total` have passed."""
-    return _bar(items, total, title) if sys.stderr.isatty() else _lines(items, total, title)
+def track(items: Iterable[Item], total: int, title: str, done: int = 0) -> Iterator[Item]:
+    """The items themselves, while showing how many of `total` have passed.
+
+    `done` passed in an earlier run: they count, but not for the speed.
+    """
+    show = _bar if sys.stderr.isatty() else _lines
+    return show(items, total, title, done)
 
 
-def _bar(items: Iterable[Item], total: int, title: str) -> Iterator[Item]:
+def _bar(items: Iterable[Item], total: int, title: str, before: int) -> Iterator[Item]:
     columns = (
         TextColumn(title),
         BarColumn(),
@@ -35,22 +39,22 @@ def _bar(items: Iterable[Item], total: int, title: str) -> Iterator[Item]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(title, total=total, rate="")
+        task = progress.add_task(title, total=total, completed=before, rate="")
         started = time.monotonic()
-        for done, item in enumerate(items, 1):
+        for done, item in enumerate(items, before + 1):
             yield item
-            rate = done / (time.monotonic() - started + 1e-9)
+            rate = (done - before) / (time.monotonic() - started + 1e-9)
             progress.update(task, completed=done, rate=f"{rate:.0f} images/s")
 
 
-def _lines(items: Iterable[Item], total: int, title: str) -> Iterator[Item]:
+def _lines(items: Iterable[Item], total: int, title: str, before: int) -> Iterator[Item]:
     started = spoke = time.monotonic()
-    for done, item in enumerate(items, 1):
+    for done, item in enumerate(items, before + 1):
         yield item
         now = time.monotonic()
         if done == total or now - spoke >= _SECONDS_BETWEEN_LINES:
             spoke = now
-            rate = done / (now - started + 1e-9)
+            rate = (done - before) / (now - started + 1e-9)
             left = (total - done) / rate
             sys.stderr.write(
                 f"{title}: {done} of {total}, {rate:.0f} images/s, {left:.0f} s left\n"

@@ -15,6 +15,7 @@ from tests.launch.conftest import BUCKET, REGION, ROLE, Answer, Aws, refusal
 from tests.launch.jobs import IMAGE
 
 HOSTS = 2
+PROCESSING = optimize.ROOT / "processing"
 SOURCE, OUTPUT = f"s3://{BUCKET}/photos", f"s3://{BUCKET}/packed"
 LEAST = [f"source={SOURCE}/", f"output={OUTPUT}/", f"job.role={ROLE}"]
 OF_JOB = [*LEAST, f"target.instance_count={HOSTS}", "job.name=pack", "interval=8", "shard_mb=0.2"]
@@ -41,13 +42,13 @@ def test_request_gives_each_host_its_share_and_all_the_class_list(
     source, classes = (entry["S3Input"] for entry in request["ProcessingInputs"])
     assert source["S3Uri"] == f"{SOURCE}/"
     assert source["S3DataDistributionType"] == "ShardedByS3Key"
-    assert source["LocalPath"] == f"{optimize.PROCESSING}/input"
+    assert source["LocalPath"] == f"{PROCESSING}/input"
     assert classes["S3Uri"] == f"{OUTPUT}/classes.txt"
     assert classes["S3DataDistributionType"] == "FullyReplicated"
     (output,) = request["ProcessingOutputConfig"]["Outputs"]
     assert output["S3Output"] == {
         "S3Uri": OUTPUT,
-        "LocalPath": f"{optimize.PROCESSING}/output",
+        "LocalPath": f"{PROCESSING}/output",
         "S3UploadMode": "EndOfJob",
     }
     assert request["AppSpecification"]["ContainerArguments"] == [
@@ -83,6 +84,7 @@ def test_request_gives_each_host_its_share_and_all_the_class_list(
         (["classes=mine.txt"], "classes=mine.txt", "the launcher sets"),
         (["part=3"], "part=3", "the launcher sets"),
         (["output_format=folder"], "output_format=folder", "writes shards"),
+        (["output_format='folder'"], "output_format='folder'", "writes shards"),
         (["quality=101"], "quality=101", "at most 100"),
         (["intervall=8"], "intervall=8", "no such key"),
     ],
@@ -159,21 +161,21 @@ def run_host(
 ) -> None:
     """One host of the Processing job: its share of the input, the container, its upload."""
     names = [f"algo-{host + 1}" for host in range(HOSTS)]
-    contract = root / "resourceconfig.json"
-    root.mkdir()
+    contract = root / "config" / "resourceconfig.json"
+    contract.parent.mkdir(parents=True)
     contract.write_text(json.dumps({"current_host": names[number], "hosts": names}))
     listed = s3.list_objects_v2(Bucket=BUCKET, Prefix="photos/")["Contents"]
     for key in [item["Key"] for item in listed][number::HOSTS]:
-        path = root / "input" / key.removeprefix("photos/")
+        path = root / "processing/input" / key.removeprefix("photos/")
         path.parent.mkdir(parents=True, exist_ok=True)
         s3.download_file(BUCKET, key, str(path))
-    (root / "classes").mkdir()
-    s3.download_file(BUCKET, "packed/classes.txt", str(root / "classes" / "classes.txt"))
-    monkeypatch.setattr(optimize, "HOSTS", contract)
-    monkeypatch.setenv("PROCESSING_ROOT", str(root))
+    classes = root / "processing/classes/classes.txt"
+    classes.parent.mkdir()
+    s3.download_file(BUCKET, "packed/classes.txt", str(classes))
+    monkeypatch.setenv("ML_ROOT", str(root))
     arguments = request["AppSpecification"]["ContainerArguments"]
-    assert container.main([a.replace(str(optimize.PROCESSING), str(root)) for a in arguments]) == 0
-    output = root / "output"
+    assert container.main([a.replace(str(optimize.ROOT), str(root)) for a in arguments]) == 0
+    output = root / "processing/output"
     for path in (path for path in output.rglob("*") if path.is_file()):
         s3.upload_file(str(path), BUCKET, f"packed/{path.relative_to(output).as_posix()}")
 
@@ -208,8 +210,7 @@ def test_two_hosts_parts_become_one_sound_data_set_and_no_shard_travels(
     names = keys(bucket, "packed/")
     assert {name for name in names if not name.endswith(".tar")} == {
         "dataset.json",
-        "report-0.json",
-        "report-1.json",
+        "report.json",
         "train/index.parquet",
         "val/index.parquet",
     }

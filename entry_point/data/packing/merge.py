@@ -6,57 +6,68 @@ import errno
 import logging
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterator
-from hashlib import sha256
+from hashlib import blake2b, sha256
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
 from entry_point.data.errors import DataError
 from entry_point.data.index import (
     Description,
-    Index,
     Rows,
     Shard,
     Split,
     read_description,
-    read_index,
+    read_keys,
+    read_rows,
     write_description,
     write_index,
 )
+from entry_point.data.packing.output import beside, is_complete, locked, publish
+from entry_point.data.packing.report import Report, find_duplicates
+from entry_point.data.shards import require_shard
 
 log = logging.getLogger(__name__)
 
 
 def merge(parts: list[Path], output: Path) -> None:
-    """Make `output` of the parts' shards (hard links where possible) and one index per split.
+    """Make `output` of the parts' shards (hard links where possible), indexes and reports.
+
+    A shard is looked for in its part, and beside it, where a host of a Processing job leaves it.
 
     Raises:
-        DataError: parts with different classes, the same key or the same shard name twice.
+        DataError: parts with different classes, the same key or the same shard name twice; a
+            missing or incomplete shard, index or report.
     """
     descriptions = [read_description(part) for part in parts]
     _require_alike(parts, descriptions)
     fingerprint = sha256("".join(d.made_from for d in descriptions).encode()).hexdigest()
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(output.parent / f".{output.name}.lock"):
-        if output.exists():
-            if read_description(output).made_from == fingerprint:
-                log.info("%s is complete already", output)
-                return
-            raise DataError(f"output={output} exists and is not of these parts: remove it")
-        unfinished = output.parent / f".{output.name}.unfinished"
+    with locked(output):
+        unfinished = beside(output, "unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
-        splits = {}
-        for split in sorted({split for d in descriptions for split in d.splits}):
-            (unfinished / split).mkdir(parents=True)
-            splits[split] = _merge_split(split, parts, descriptions, unfinished / split)
-        write_description(unfinished, Description(descriptions[0].classes, splits, fingerprint))
-        for number, part in enumerate(parts):
-            shutil.copyfile(part / "report.json", unfinished / f"report-{number}.json")
-        os.sync()
-        unfinished.rename(output)
+        if is_complete(output, fingerprint):
+            return
+        _unite(parts, descriptions, unfinished / "data", fingerprint)
+        publish(unfinished / "data", output)
+
+
+def _unite(parts: list[Path], descriptions: list[Description], data: Path, made_from: str) -> None:
+    classes = descriptions[0].classes
+    report = Report(classes)
+    for part in parts:
+        report.unite(part)
+    splits = {}
+    for split in sorted({split for d in descriptions for split in d.splits}):
+        (data / split).mkdir(parents=True)
+        splits[split] = _unite_split(split, parts, descriptions, data / split)
+    report.duplicates = find_duplicates({split: data / split for split in splits})
+    report.write(data)
+    for line in report.lines():
+        log.info("%s", line)
+    report.require_readable("shards")
+    write_description(data, Description(classes, splits, made_from))
 
 
 def _require_alike(parts: list[Path], descriptions: list[Description]) -> None:
@@ -71,37 +82,54 @@ def _require_alike(parts: list[Path], descriptions: list[Description]) -> None:
             )
 
 
-def _merge_split(
+def _unite_split(
     name: str, parts: list[Path], descriptions: list[Description], folder: Path
 ) -> Split:
     shards: list[Shard] = []
-    indexes: list[tuple[int, Index]] = []
+    rows: list[Iterator[Rows]] = []
     for part, description in zip(parts, descriptions, strict=True):
         if name not in description.splits:
             continue
-        indexes.append((len(shards), read_index(part, description, name)))
+        rows.append(_renumbered(read_rows(part, description, name), len(shards)))
         for shard in description.splits[name].shards:
-            _link(part / name / shard.file, folder / shard.file)
+            _link(_find(part, name, shard), folder / shard.file)
             shards.append(shard)
-    _require_distinct_keys(name, [index for _, index in indexes])
-    return Split(shards, write_index(folder, _renumbered(indexes)))
+    checksum = write_index(folder, chain.from_iterable(rows))
+    _require_distinct_keys(folder)
+    return Split(shards, checksum)
 
 
-def _renumbered(indexes: list[tuple[int, Index]]) -> Iterator[Rows]:
-    """All rows, shards numbered on from the first of each part."""
-    for first_shard, index in indexes:
-        for rows in index.rows():
-            yield rows | {"shard": np.asarray(rows["shard"]) + first_shard}
+def _renumbered(parts: Iterator[Rows], first_shard: int) -> Iterator[Rows]:
+    for rows in parts:
+        yield rows | {"shard": np.asarray(rows["shard"]) + first_shard}
 
 
-def _require_distinct_keys(split: str, indexes: list[Index]) -> None:
-    counts = Counter(key for index in indexes for key in index.keys())
-    repeated = sorted(key for key, count in counts.items() if count > 1)
+def _require_distinct_keys(folder: Path) -> None:
+    """Takes 10 bytes of memory per sample: hashes tell where to look, the keys decide."""
+    hashes = np.fromiter((_hash(key) for key, _ in read_keys(folder, "label")), np.uint64)
+    hashes.sort()
+    suspects = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
+    if not suspects:
+        return
+    keys = sorted(key for key, _ in read_keys(folder, "label") if _hash(key) in suspects)
+    repeated = [key for key, again in pairwise(keys) if key == again]
     if repeated:
         raise DataError(
-            f"{len(repeated)} keys of {split} are in more than one part, "
+            f"{len(repeated)} keys of {folder.name} are in more than one part, "
             f"the first is {repeated[0]}: the parts must hold different files"
         )
+
+
+def _hash(key: str) -> int:
+    return int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "little")
+
+
+def _find(part: Path, split: str, shard: Shard) -> Path:
+    """The shard's file, which is there whole."""
+    beside_the_part = part.parent / split
+    folder = part / split if (part / split / shard.file).exists() else beside_the_part
+    require_shard(folder, shard)
+    return folder / shard.file
 
 
 def _link(source: Path, target: Path) -> None:

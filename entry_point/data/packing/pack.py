@@ -5,40 +5,38 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 import custom_op
 from entry_point.data.config import usable_cores
+from entry_point.data.durable import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.index import (
     COLUMNS,
+    VERSION,
     Description,
     Rows,
     Shard,
     Split,
-    read_description,
     write_description,
     write_index,
 )
 from entry_point.data.packing.config import OptimizeConfig
-from entry_point.data.packing.listing import Entry, Listing, list_classes, list_splits
-from entry_point.data.packing.report import SplitReport, find_duplicates, write_report
+from entry_point.data.packing.listing import Listing
+from entry_point.data.packing.output import beside, is_complete, locked, publish
+from entry_point.data.packing.record import Record
+from entry_point.data.packing.report import Report, SplitReport, find_duplicates
 from entry_point.data.packing.shard import ShardPacker
+from entry_point.data.packing.source import left_out, list_classes, list_splits
 from entry_point.data.progress import track
 
 log = logging.getLogger(__name__)
-
-REPORT = "report.json"
-_RECORDS = ".records"
-_PLAN = ".plan"
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,50 @@ class Plan:
     classes: list[str]
     listing: Listing
     fingerprint: str
+    left_out: list[str]
+    part: int
+
+    def shards(self) -> Iterator[tuple[str, int]]:
+        """Split and number of each."""
+        for split in self.listing.splits:
+            yield from ((split, number) for number in range(self.listing.shards(split)))
+
+    def shard_name(self, number: int) -> str:
+        return f"shard-{self.part:02d}-{number:06d}.tar"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What stands beside the output until it is complete, to go on from."""
+
+    folder: Path
+
+    @property
+    def data(self) -> Path:
+        """What becomes the output."""
+        return self.folder / "data"
+
+    @property
+    def plan(self) -> Path:
+        return self.folder / "plan"
+
+    def record(self, split: str, number: int) -> Path:
+        return self.folder / "records" / f"{split}-{number:06d}.json"
+
+    def is_done(self, split: str, number: int) -> bool:
+        record = self.record(split, number)
+        return record.is_file() and Record.read(record).holds(self.data / split)
+
+    def begin(self, plan: Plan) -> None:
+        if not self.plan.is_file() or self.plan.read_text("utf-8") != plan.fingerprint:
+            if self.folder.exists():
+                log.info("removing %s, begun with other files or options", self.folder)
+                shutil.rmtree(self.folder)
+            self.folder.mkdir()
+            write_text(self.plan, plan.fingerprint)
+        for split in plan.listing.splits:
+            (self.data / split).mkdir(parents=True, exist_ok=True)
+        (self.folder / "records").mkdir(exist_ok=True)
 
 
 def pack(source: Path, output: Path, options: OptimizeConfig) -> None:
@@ -56,20 +98,15 @@ def pack(source: Path, output: Path, options: OptimizeConfig) -> None:
     All is written beside `output` under a hidden name and renamed when complete. Shards that an
     earlier run with the same source and options has finished are taken over.
     """
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(output.parent / f".{output.name}.lock"):
-        file = output.parent / f".{output.name}.listing"
-        with closing(Listing(file, options.seed, options.shard_mb * 1e6)) as listing:
-            plan = make_plan(source, listing, options)
-            if output.exists():
-                _require_same(output, plan)
-                log.info("%s is complete already", output)
-                return
-            unfinished = output.parent / f".{output.name}.unfinished"
-            _begin(unfinished, plan)
-            _pack_shards(source, unfinished, plan, options)
-            _finish(unfinished, plan, options)
-            unfinished.rename(output)
+    with locked(output):
+        file = beside(output, "listing")
+        try:
+            with closing(Listing(file, options.seed, options.shard_mb * 1e6)) as listing:
+                _pack(make_plan(source, listing, options), source, output, options)
+        except sqlite3.Error as error:
+            raise DataError(
+                f"{file}, the list of all files: {error}: make room and run again"
+            ) from error
 
 
 def make_plan(source: Path, listing: Listing, options: OptimizeConfig) -> Plan:
@@ -78,107 +115,71 @@ def make_plan(source: Path, listing: Listing, options: OptimizeConfig) -> Plan:
     for split in list_splits(source):
         listing.add(source, split, classes, whole=options.classes is None)
     what = asdict(options) | {"source": None, "output": None, "workers": None}
-    content = json.dumps([what, classes, listing.fingerprint])
-    return Plan(classes, listing, hashlib.sha256(content.encode()).hexdigest())
+    content = json.dumps([VERSION, what, classes, listing.fingerprint])
+    fingerprint = hashlib.sha256(content.encode()).hexdigest()
+    return Plan(classes, listing, fingerprint, left_out(source), options.part)
 
 
-def _require_same(output: Path, plan: Plan) -> None:
-    if read_description(output).made_from != plan.fingerprint:
-        raise DataError(
-            f"output={output} holds a data set made from other files or with other options: "
-            "remove it or choose another folder"
-        )
+def _pack(plan: Plan, source: Path, output: Path, options: OptimizeConfig) -> None:
+    work = Work(beside(output, "unfinished"))
+    if is_complete(output, plan.fingerprint):
+        shutil.rmtree(work.folder, ignore_errors=True)  # of a run killed as it ended
+        return
+    if plan.left_out:
+        log.warning("%s holds more, which is not packed: %s", source, ", ".join(plan.left_out[:5]))
+    work.begin(plan)
+    _pack_shards(source, work, plan, options)
+    _finish(work, plan, options)
+    publish(work.data, output)
 
 
-def _begin(unfinished: Path, plan: Plan) -> None:
-    note = unfinished / _PLAN
-    if not note.is_file() or note.read_text() != plan.fingerprint:
-        if unfinished.exists():
-            log.info("removing %s, begun with other files or options", unfinished)
-            shutil.rmtree(unfinished)
-        unfinished.mkdir()
-        note.write_text(plan.fingerprint)
-    for split in plan.listing.splits:
-        (unfinished / split).mkdir(exist_ok=True)
-    (unfinished / _RECORDS).mkdir(exist_ok=True)
-
-
-def _pack_shards(source: Path, unfinished: Path, plan: Plan, options: OptimizeConfig) -> None:
+def _pack_shards(source: Path, work: Work, plan: Plan, options: OptimizeConfig) -> None:
     custom_op.load()
     workers = options.workers or usable_cores()
+    left = [shard for shard in plan.shards() if not work.is_done(*shard)]
+    files_left = sum(len(plan.listing.entries(*shard)) for shard in left)
 
     def files_done() -> Iterator[int]:
         with ThreadPoolExecutor(workers) as pool:
-            for split, number, entries, record in _shards(unfinished, plan):
-                if record.is_file():
-                    yield from (1 for _ in entries)
-                    continue
-                packer = ShardPacker(source, unfinished / split, options, pool, workers)
-                yield from packer.pack(_shard_name(options.part, number), entries, record)
+            for split, number in left:
+                packer = ShardPacker(source, work.data / split, options, pool, workers)
+                entries = plan.listing.entries(split, number)
+                yield from packer.pack(plan.shard_name(number), entries, work.record(split, number))
 
-    for _ in track(files_done(), len(plan.listing), "packing"):
+    total = len(plan.listing)
+    for _ in track(files_done(), total, "packing", done=total - files_left):
         pass
 
 
-def _finish(unfinished: Path, plan: Plan, options: OptimizeConfig) -> None:
-    """Index, description and report from the records; the records go."""
-    reports = {split: SplitReport() for split in plan.listing.splits}
+def _finish(work: Work, plan: Plan, options: OptimizeConfig) -> None:
+    """Index, description and report from the records."""
+    report = Report(plan.classes, left_out=plan.left_out, quality_of_converted=[options.quality])
     splits = {}
     for split in plan.listing.splits:
         shards: list[Shard] = []
-        rows = _split_rows(unfinished, plan, options, split, reports[split], shards)
-        splits[split] = Split(shards, write_index(unfinished / split, rows))
+        rows = _split_rows(work, plan, split, report.split(split), shards)
+        splits[split] = Split(shards, write_index(work.data / split, rows))
+    report.duplicates = find_duplicates({split: work.data / split for split in splits})
+    report.write(work.data)
+    for line in report.lines():
+        log.info("%s", line)
+    if options.classes is None:  # a part need not see all
+        report.require_readable(options.output_format)
     description = Description(plan.classes, splits, plan.fingerprint, options.output_format)
-    duplicates = find_duplicates({split: unfinished / split for split in splits})
-    write_report(unfinished / REPORT, reports, duplicates, options.quality)
-    write_description(unfinished, description)
-    _announce(reports, duplicates["files"])
-    shutil.rmtree(unfinished / _RECORDS)
-    (unfinished / _PLAN).unlink()
-    os.sync()
+    write_description(work.data, description)
 
 
 def _split_rows(
-    unfinished: Path,
-    plan: Plan,
-    options: OptimizeConfig,
-    split: str,
-    report: SplitReport,
-    shards: list[Shard],
+    work: Work, plan: Plan, split: str, report: SplitReport, shards: list[Shard]
 ) -> Iterator[Rows]:
     """Index rows, a shard at a time; fills `report` and `shards` on the way."""
     for number in range(plan.listing.shards(split)):
-        name = _shard_name(options.part, number)
-        records = json.loads(_record_file(unfinished, split, number).read_text())
-        for record in records:
-            report.add(record, plan.classes)
-        samples = [record for record in records if "rejected" not in record]
-        file = unfinished / split / name
-        size = file.stat().st_size if options.output_format == "shards" else 0
-        shards.append(Shard(name, size, len(samples)))
+        record = Record.read(work.record(split, number))
+        for row in record.rows:
+            report.add(row, plan.classes)
+        samples = [row for row in record.rows if "rejected" not in row]
+        name = plan.shard_name(number)
+        shards.append(Shard(name, record.made.get(name, 0), len(samples)))
         for sample in samples:
             sample["shard"] = number
         yield {column: [sample[column] for sample in samples] for column in COLUMNS}
-
-
-def _announce(reports: dict[str, SplitReport], duplicates: int) -> None:
-    for split, report in reports.items():
-        for line in report.lines(split):
-            log.info("%s", line)
-    log.info("%d files repeat the bytes of another; all of it in %s", duplicates, REPORT)
-
-
-def _shards(folder: Path, plan: Plan) -> Iterator[tuple[str, int, list[Entry], Path]]:
-    """Split, number, entries and record file of every shard of the plan."""
-    for split in plan.listing.splits:
-        for number in range(plan.listing.shards(split)):
-            entries = plan.listing.entries(split, number)
-            yield split, number, entries, _record_file(folder, split, number)
-
-
-def _record_file(folder: Path, split: str, number: int) -> Path:
-    return folder / _RECORDS / f"{split}-{number:06d}.json"
-
-
-def _shard_name(part: int, number: int) -> str:
-    return f"shard-{part:02d}-{number:06d}.tar"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import Executor
@@ -12,9 +12,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from entry_point.data.ahead import map_ahead
+from entry_point.data.durable import naming, whole_file
 from entry_point.data.packing.config import OptimizeConfig
-from entry_point.data.packing.encode import Encoded, RejectedError, encode
-from entry_point.data.packing.listing import Entry
+from entry_point.data.packing.encode import Encoded, encode
+from entry_point.data.packing.errors import RejectedError
+from entry_point.data.packing.record import Record
+from entry_point.data.packing.source import Entry
 from entry_point.data.packing.tar import TarWriter
 
 _AHEAD_PER_WORKER = 4
@@ -43,19 +46,19 @@ class ShardPacker:
 
     def pack(self, name: str, entries: list[Entry], record: Path) -> Iterator[int]:
         """Write one shard, yielding 1 for each file done; `record` appears when all is written."""
+        made: dict[str, int] = {}
         rows: list[dict[str, Any]] = []
         outcomes = map_ahead(self.pool, self._encode, entries, self.workers * _AHEAD_PER_WORKER)
         write = self._to_shard if self.options.output_format == "shards" else self._to_files
-        for row in write(name, outcomes):
+        for row in write(name, outcomes, made):
             rows.append(row)
             yield 1
-        unfinished = record.with_suffix(".part")
-        unfinished.write_text(json.dumps(rows))
-        unfinished.rename(record)
+        Record(made, rows).write(record)
 
-    def _to_shard(self, name: str, outcomes: Iterator[Outcome]) -> Iterator[dict[str, Any]]:
-        unfinished = self.folder / f"{name}.part"
-        with unfinished.open("wb") as file:
+    def _to_shard(
+        self, name: str, outcomes: Iterator[Outcome], made: dict[str, int]
+    ) -> Iterator[dict[str, Any]]:
+        with whole_file(self.folder / name) as file:
             tar = TarWriter(file)
             for outcome in outcomes:
                 offset = -1
@@ -64,17 +67,25 @@ class ShardPacker:
                     tar.add(f"{outcome.entry.key}.cls", str(outcome.entry.label).encode())
                 yield _row(outcome, offset)
             tar.finish()
-        unfinished.rename(self.folder / name)
+            made[name] = file.tell()
 
-    def _to_files(self, _name: str, outcomes: Iterator[Outcome]) -> Iterator[dict[str, Any]]:
+    def _to_files(
+        self, _name: str, outcomes: Iterator[Outcome], made: dict[str, int]
+    ) -> Iterator[dict[str, Any]]:
         for outcome in outcomes:
             if outcome.encoded is not None:
-                file = self.folder / PurePosixPath(outcome.entry.key + ".jpg")
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(outcome.encoded.data)
+                name = f"{outcome.entry.key}.jpg"
+                file = self.folder / PurePosixPath(name)
+                with naming(file):
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(outcome.encoded.data)
+                made[name] = len(outcome.encoded.data)
             yield _row(outcome, 0)
+        os.sync()  # once for all of them: their record must not outlive them
 
     def _encode(self, entry: Entry) -> Outcome:
+        if entry.rejected:
+            return Outcome(entry, None, 0, 0, entry.rejected)
         try:
             original, encoded = encode(self.source / entry.path, self.options)
         except RejectedError as error:
@@ -102,5 +113,5 @@ def _row(outcome: Outcome, offset: int) -> dict[str, Any]:
         "digest": outcome.digest,
         "source_bytes": outcome.source_bytes,
         "how": encoded.how,
-        "reason": encoded.reason,
+        "note": encoded.note,
     }

@@ -1,0 +1,55 @@
+"""Packing as a person does it, for the tests of what it makes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from entry_point.data import DataConfig, open_source
+from entry_point.optimize import main as optimize
+
+
+def pack(source: Path, output: Path, *options: str) -> int:
+    return optimize(arguments(source, output, *options))
+
+
+def arguments(source: Path, output: Path, *options: str) -> list[str]:
+    return [f"source={source}", f"output={output}", "shard_mb=0.5", *options]
+
+
+def command(source: Path, output: Path) -> list[str]:
+    return [sys.executable, "-m", "entry_point.optimize", *arguments(source, output)]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+def report(packed: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((packed / "report.json").read_text())
+    return content
+
+
+def rejected(packed: Path, split: str = "train") -> dict[str, str]:
+    """The reasons, by path."""
+    return {file["path"]: file["reason"] for file in report(packed)["splits"][split]["rejected"]}
+
+
+def samples(root: Path, split: str) -> dict[str, tuple[int, bytes]]:
+    """Label and bytes of each sample, by key."""
+    source = open_source(DataConfig(format="shards", root=str(root)), split, root)
+    return {
+        source.key(i).split(": ")[1]: (int(source.labels[i]), bytes(source.read(i).numpy()))
+        for i in range(len(source))
+    }
+
+
+def copy(folder: Path, target: Path) -> Path:
+    return Path(shutil.copytree(folder, target))
