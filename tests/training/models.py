@@ -6,6 +6,8 @@ import signal
 import torch
 from torch import nn
 
+from entry_point.run_folder import RunFolder
+
 
 def tiny_net(num_classes: int) -> nn.Module:
     """Two strided convolutions and a classifier."""
@@ -77,3 +79,78 @@ class _Stopping(nn.Module):
 def stopping_net(num_classes: int) -> nn.Module:
     """A stop in the fourth training step."""
     return _Stopping(num_classes)
+
+
+class _Exploding(torch.autograd.Function):
+    """Nothing forward, infinity backward."""
+
+    @staticmethod
+    def forward(_context: object, values: torch.Tensor) -> torch.Tensor:
+        return values.clone()
+
+    @staticmethod
+    def backward(_context: object, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * float("inf")
+
+
+class _Hooked(nn.Module):
+    """A classifier that does something in its third training step, or in evaluation."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.net, self.calls = tiny_net(num_classes), 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.net(images)
+        if not self.training:
+            return self.evaluating(logits)
+        self.calls += 1
+        return self.third_step(logits) if self.calls == 3 else logits
+
+    def third_step(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits
+
+    def evaluating(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits
+
+
+class exploding_net(_Hooked):
+    """Infinite gradients of a finite loss in the third training step."""
+
+    def third_step(self, logits: torch.Tensor) -> torch.Tensor:
+        exploded: torch.Tensor = _Exploding.apply(logits)
+        return exploded
+
+
+class failing_net(_Hooked):
+    """The second rank raises in the third training step."""
+
+    def third_step(self, logits: torch.Tensor) -> torch.Tensor:
+        if os.environ.get("RANK") == "1":
+            raise ArithmeticError("the second rank cannot go on")
+        return logits
+
+
+class blind_net(_Hooked):
+    """NaN in evaluation alone."""
+
+    def evaluating(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits * float("nan")
+
+
+class stopping_in_evaluation_net(_Hooked):
+    """Asks its job to stop in its run's first evaluation."""
+
+    def evaluating(self, logits: torch.Tensor) -> torch.Tensor:
+        asked = RunFolder.from_environment().root / "asked"
+        if not asked.exists():
+            asked.touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+        return logits
+
+
+class untraceable_net(_Hooked):
+    """What torch.export cannot follow: control flow by values."""
+
+    def evaluating(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits if float(logits.sum()) < 1e9 else -logits
