@@ -85,7 +85,7 @@ def cases(config: BenchConfig, images: Images) -> list[Case]:
         raise ConfigError(
             f"batch_size={config.batch_size}: there are only {images.count} images to train on"
         )
-    found = [way for way, module in PEERS.items() if _installed(module)]
+    found = [way for way, module in PEERS.items() if installed(module)]
     ways = config.ways or [*ENGINES, *found]
     counts = config.workers or worker_counts(usable_cores())
     size = (config.image_size, config.batch_size, config.seconds)
@@ -152,7 +152,7 @@ def _name(case: Case) -> str:
     return ON_FILES if case.format == "folder" else case.way
 
 
-def _installed(module: str) -> bool:
+def installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:

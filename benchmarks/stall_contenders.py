@@ -38,13 +38,13 @@ CONTENDERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def write_data(root: Path) -> None:
+def write_data(root: Path, images: int = IMAGES) -> None:
     """root/folder/train: photographs of 533x800 pixels; root/shards: the same, packed.
 
     As many files as there are images, of six photographs; reading them is reading from memory.
     """
     files = photographs()
-    for number in range(IMAGES):
+    for number in range(images):
         folder = root / "folder" / "train" / str(number % len(files))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.jpg").write_bytes(files[number % len(files)])

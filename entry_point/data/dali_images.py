@@ -19,6 +19,7 @@ from torch.utils.dlpack import from_dlpack
 from custom_op import JpegError, decode_crop_resize_batch
 from entry_point.data.crops import CropPlanner, Ints
 from entry_point.data.jpeg_sizes import upright_sizes
+from entry_point.data.reading import read_files
 from entry_point.data.source import Source
 from entry_point.data.spans import span
 
@@ -43,8 +44,7 @@ class DaliImages:
         On the device, made on the stream that is current in this thread.
         """
         side = planner.data.image_size
-        with span("read"):
-            files = [source.read(int(index)) for index in indices]
+        files, unreadable = read_files(source, indices)
         heights, widths = upright_sizes(source, files, indices)
         boxes, flips = planner.plan(epoch, indices, heights, widths)
         damage = _cut_short(files, boxes)
@@ -64,7 +64,7 @@ class DaliImages:
         images = torch.zeros((len(files), side, side, 3), dtype=torch.uint8, device=pixels.device)
         images = images.permute(0, 3, 1, 2)
         images[torch.from_numpy(good)] = pixels
-        return images, damage
+        return images, damage | unreadable
 
     def _run(self, files: list[Tensor], boxes: Ints, flips: NDArray[np.bool_], side: int) -> Tensor:
         """uint8 (N, 3, side, side), channels_last. Raises RuntimeError if a file is damaged."""
