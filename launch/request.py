@@ -9,7 +9,7 @@ from entry_point.metrics_line import METRIC_REGEXES
 from launch.config import Channel, Job, LaunchConfig, Target
 
 CHECKPOINTS = "/opt/ml/checkpoints"
-TENSORBOARD = "/opt/ml/output/tensorboard"
+TENSORBOARD = "/opt/ml/output/data/tensorboard"
 SPOT_WAIT_S = 86400
 
 

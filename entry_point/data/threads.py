@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from spdl.pipeline import Pipeline, PipelineBuilder
 
 from entry_point.data.batch import Batch, allocate_in_pinned_memory
 from entry_point.data.config import DataConfig, PipelineConfig
 from entry_point.data.damage import BatchMaker, DamageCount
 from entry_point.data.sampling import Plan
+from entry_point.data.spdl_pipeline import Pipeline, PipelineBuilder
 
 _DALI_CALLERS = 2
 MakeBatch = Callable[[int, NDArray[np.int64]], Batch]

@@ -42,7 +42,7 @@ def test_smallest_request_has_what_every_job_needs_and_nothing_else() -> None:
         },
         "TensorBoardOutputConfig": {
             "S3OutputPath": f"s3://{BUCKET}/runs/{NAME}/tensorboard",
-            "LocalPath": "/opt/ml/output/tensorboard",
+            "LocalPath": "/opt/ml/output/data/tensorboard",
         },
     }
 
