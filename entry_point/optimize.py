@@ -80,6 +80,8 @@ def _pack_in_job(config: OptimizeConfig, processing: Path, hosts: Hosts) -> Path
     config = replace(config, part=hosts.rank)
     source = Path(config.source or processing / "input")
     whole = Path(config.output or processing / "output")
+    if (whole / DESCRIPTION).is_file():
+        raise DataError(f"{whole} holds a data set already: remove it or choose another folder")
     part = whole / f"part-{config.part:02d}"
     pack(source, part, config)
     if len(hosts.names) > 1:
@@ -99,7 +101,8 @@ def share_shards(part: Path) -> None:
         folder = part.parent / split
         folder.mkdir(exist_ok=True)
         for shard in content.shards:
-            (part / split / shard.file).rename(folder / shard.file)
+            if not (folder / shard.file).exists():
+                (part / split / shard.file).rename(folder / shard.file)
 
 
 def _move_up(part: Path) -> None:

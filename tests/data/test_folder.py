@@ -38,10 +38,15 @@ def test_the_training_channel_is_read_when_no_root_is_given(tmp_path: Path) -> N
 def test_files_that_are_no_jpeg_are_left_out_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _write(tmp_path, [*FILES, "train/a/x.png", "train/a/.hidden"])
+    _write(tmp_path, [*FILES, "train/a/x.png", "train/a/.hidden.jpg", "train/loose.jpg"])
     with caplog.at_level(logging.WARNING):
         assert len(FolderSource(tmp_path, "train")) == 3
-    assert "1 files" in caplog.text and "a/x.png" in caplog.text
+    assert "2 files" in caplog.text and "loose.jpg" in caplog.text
+
+
+def test_hidden_folders_are_not_entered(tmp_path: Path) -> None:
+    _write(tmp_path, [*FILES, "train/a/.ipynb_checkpoints/2.jpg", "train/.cache/a/2.jpg"])
+    assert len(FolderSource(tmp_path, "train")) == 3
 
 
 @pytest.mark.parametrize(
