@@ -50,7 +50,8 @@ def map_files(files: Sequence[Path]) -> tuple[Tensor, list[int]]:
         end += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     base = _map(None, end, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, files[0])
     memory = (ctypes.c_ubyte * (starts[-1] + sizes[-1])).from_address(base)
-    weakref.finalize(memory, _libc.munmap, base, end)
+    # Not when the program ends: threads may still read then.
+    weakref.finalize(memory, _libc.munmap, base, end).atexit = False
     for file, start, size in zip(files, starts, sizes, strict=True):
         opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         try:
