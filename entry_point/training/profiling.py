@@ -86,19 +86,32 @@ class StepProfiler:
 
 
 def range_table(trace: Trace, spans: Sequence[Span]) -> list[str]:
-    """Milliseconds per step of each named range; those of the pipeline add up its workers'."""
-    events = [event for event in trace["traceEvents"] if event.get("cat") == "user_annotation"]
-    steps = sum(event["name"].startswith("ProfilerStep#") for event in events) or 1
-    taken = {name: [e["dur"] / 1e3 for e in events if e["name"] == name] for name in STEP_RANGES}
+    """Milliseconds per step of each named range; those of the pipeline add up its workers'.
+
+    On a GPU a range has two times: the host's, which only launches, and the GPU's own.
+    """
+    names = [e["name"] for e in trace["traceEvents"] if e.get("cat") == "user_annotation"]
+    steps = sum(name.startswith("ProfilerStep#") for name in names) or 1
+    host = _milliseconds(trace, "user_annotation")
     for span in spans:
-        taken.setdefault(span.name, []).append((span.end - span.start) / 1e6)
-    rows = [f"{'profile of ' + str(steps) + ' steps':26}{'calls/step':>11}{'ms/step':>10}"]
-    rows += [
-        f"{name:26}{len(times) / steps:>11.1f}{sum(times) / steps:>10.3f}"
-        for name, times in taken.items()
+        host.setdefault(span.name, []).append((span.end - span.start) / 1e6)
+    gpu = _milliseconds(trace, "gpu_user_annotation")
+    head, columns = ["ms/step"], [host]
+    if any(gpu.values()):
+        head, columns = ["host ms/step", "GPU ms/step"], [host, gpu]
+    title = f"profile of {steps} steps"
+    return [f"{title:26}{'calls/step':>11}" + "".join(f"{name:>14}" for name in head)] + [
+        f"{name:26}{len(times) / steps:>11.1f}"
+        + "".join(f"{sum(column.get(name, ())) / steps:>14.3f}" for column in columns)
+        for name, times in host.items()
         if times
     ]
-    return rows
+
+
+def _milliseconds(trace: Trace, category: str) -> dict[str, list[float]]:
+    """What each of a step's ranges took, each time."""
+    events = [event for event in trace["traceEvents"] if event.get("cat") == category]
+    return {name: [e["dur"] / 1e3 for e in events if e["name"] == name] for name in STEP_RANGES}
 
 
 def _trace(profiler: profile) -> Trace:

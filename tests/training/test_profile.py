@@ -10,6 +10,7 @@ import pytest
 
 from entry_point.data import DataConfig, PipelineConfig, build_loader, open_source
 from entry_point.data.spans import Span
+from entry_point.training.profiling import range_table
 from entry_point.training.trace import add_spans, within
 from tests.training import forked
 
@@ -33,7 +34,12 @@ def test_a_trace_names_the_parts_of_the_step_and_of_the_pipeline(
     assert forked.run(tmp_path, photo_folder, overrides) == 0
     folder = tmp_path / "output" / "data" / "profile"
     (file,) = folder.glob("rank0.*.pt.trace.json.gz")
-    events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    trace = json.loads(gzip.decompress(file.read_bytes()))
+    events = trace["traceEvents"]
+    # What readers of such traces build their tables from.
+    assert trace["schemaVersion"] == 1 and trace["baseTimeNanoseconds"] > 0
+    for event in (e for e in events if e["ph"] == "X"):
+        assert {"cat", "name", "pid", "tid", "ts", "dur"} <= event.keys()
     steps = [e for e in events if e["name"].startswith("ProfilerStep#")]
     assert len(steps) == 10
     first, last = (f(e["ts"] for e in steps) for f in (min, max))
@@ -73,6 +79,19 @@ def test_batches_say_nothing_where_nobody_asks(photo_folder: Path) -> None:
     loader = build_loader(source, data, pipeline, split="train", batch_size=24, seed=0)
     assert all(batch.spans == () for batch in loader.epoch(0))
     loader.close()
+
+
+def test_on_a_gpu_a_range_has_the_hosts_time_and_the_gpus_own() -> None:
+    def event(name: str, category: str, milliseconds: float) -> dict[str, Any]:
+        return {"ph": "X", "name": name, "cat": category, "ts": 0.0, "dur": 1e3 * milliseconds}
+
+    on_host = [event(name, "user_annotation", 2) for name in ("ProfilerStep#1", "forward")]
+    on_gpu = [event(name, "gpu_user_annotation", 30) for name in ("ProfilerStep#1", "forward")]
+    rows = range_table({"traceEvents": on_host}, [])
+    assert [row.split() for row in rows[1:]] == [["forward", "1.0", "2.000"]]
+    rows = range_table({"traceEvents": [*on_host, *on_gpu]}, [])
+    assert "host ms/step" in rows[0] and "GPU ms/step" in rows[0]
+    assert [row.split() for row in rows[1:]] == [["forward", "1.0", "2.000", "30.000"]]
 
 
 def test_spans_lie_on_the_profilers_time_axis_in_their_own_process() -> None:
