@@ -33,11 +33,6 @@ _libc.mmap.argtypes = (
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
-def map_file(file: Path) -> Tensor:
-    """The file's bytes, uint8, read when they are touched. Not to be written to."""
-    return map_files([file])[0]
-
-
 def map_files(files: Sequence[Path]) -> tuple[Tensor, list[int]]:
     """All files' bytes, uint8, not to be written to; and where in them each file begins.
 

@@ -29,8 +29,8 @@ class ShardIndex:
         self.folder = root / split
         self.classes = description.classes
         self.shards = description.splits[split].shards
-        self.shard, self.offsets, self.lengths, self.checksums = (
-            self._index[name] for name in ("shard", "offset", "length", "crc32")
+        self.shard, self.offsets, self.lengths = (
+            self._index[name] for name in ("shard", "offset", "length")
         )
         self.labels = torch.from_numpy(self._index["label"])
         self.sizes = _upright_sizes(self._index)
