@@ -42,10 +42,10 @@ ENV CUSTOM_OP_CACHE=/opt/custom_op_cache
 RUN python -m compileall -q /opt/program \
     && mkdir -m 1777 "${CUSTOM_OP_CACHE}" \
     && if [ "${PREBUILD}" = 1 ]; then \
-         HOME="$(mktemp -d)" && export HOME \
-         && PYTHONDONTWRITEBYTECODE='' python -c \
+         scratch="$(mktemp -d)" \
+         && HOME="${scratch}" TMPDIR="${scratch}" PYTHONDONTWRITEBYTECODE='' python -c \
            'import entry_point.train, torch.distributed.run, custom_op; custom_op.load()' \
-         && rm -rf "${HOME}" \
+         && rm -rf "${scratch}" \
          && chmod -R a+rX "${CUSTOM_OP_CACHE}"; \
        fi
 

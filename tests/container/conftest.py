@@ -14,7 +14,7 @@ import pytest
 
 from launch.engine import Engine
 from tests.container.jobs import ROOT, Job, Launch, Launcher
-from tests.container.photos import write_photos
+from tests.container.photos import write_many_photos, write_photos
 from tests.container.private_engine import (
     MissingPart,
     docker_command,
@@ -111,6 +111,12 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if path.is_relative_to(tmp_path_factory.getbasetemp().parent):
             path.chmod(0o755)
     return root
+
+
+@pytest.fixture(scope="session")
+def many_photos(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
+    """As many that whoever stops a job on them after some steps does so in its first epoch."""
+    return write_many_photos(tmp_path_factory.mktemp("many"), photos, copies=100)
 
 
 @pytest.fixture

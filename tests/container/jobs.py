@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from launch.contract import write_contract
+from launch.docker_run import LABEL
 from launch.engine import Engine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,12 +40,18 @@ class Job:
         self.engine, self.folder, self.photos = engine, folder, photos
         self.containers: list[str] = []
 
-    def start(self, image: str, *options: str, overrides: Sequence[str] = ()) -> str:
-        """Start ``image train`` in the background; returns the container's id."""
+    def start(
+        self,
+        image: str,
+        *options: str,
+        overrides: Sequence[str] = (),
+        hosts: Sequence[str] = ("algo-1",),
+    ) -> str:
+        """Start ``image train`` in the background, as the first host; returns its id."""
         write_contract(
             self.folder,
             [*OVERRIDES, *overrides],
-            hosts=["algo-1"],
+            hosts=hosts,
             current="algo-1",
             channels=["training"],
         )
@@ -56,10 +63,7 @@ class Job:
             "--add-host=algo-1:127.0.0.1",
             f"--volume={self.folder}/input:/opt/ml/input:ro",
             f"--volume={self.photos}:/opt/ml/input/data/training:ro",
-            *(
-                f"--volume={self.folder}/{p}:/opt/ml/{p}"
-                for p in ("model", "output", "checkpoints")
-            ),
+            *(f"--volume={self.folder}/{part}:/opt/ml/{part}" for part in WRITTEN),
             *options,
             image,
             "train",
@@ -132,6 +136,10 @@ class Launcher:
                 start_new_session=True,
             )
 
+    def container(self, host: str) -> str:
+        """Name of a host's container."""
+        return f"{self.run_folder.name}-{self.process.pid}-{host}"
+
     def text(self) -> str:
         return self.output.read_text()
 
@@ -157,5 +165,5 @@ class Launch(Protocol):
 
 def leftovers(engine: Engine) -> str:
     """Containers and networks of launchers that are still there."""
-    label = ("--quiet", "--filter", "label=job")
+    label = ("--quiet", "--filter", f"label={LABEL}")
     return engine.call("ps", "--all", *label) + engine.call("network", "ls", *label)

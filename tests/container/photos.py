@@ -29,3 +29,14 @@ def write_photos(root: Path) -> Path:
                 picture = Image.fromarray(pattern(name, generator))
                 picture.save(folder / f"{number:03d}.jpg", quality=90)
     return root
+
+
+def write_many_photos(root: Path, photos: Path, copies: int) -> Path:
+    """The data set ``photos`` with each training picture ``copies`` times; returns ``root``."""
+    for picture in photos.rglob("*.jpg"):
+        split, name, _ = picture.relative_to(photos).parts
+        folder = root / split / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for copy in range(copies if split == "train" else 1):
+            (folder / f"{picture.stem}-{copy:03d}.jpg").hardlink_to(picture)
+    return root

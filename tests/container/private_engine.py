@@ -15,6 +15,7 @@ PACKAGES = ("docker.io", "iptables", "mmdebstrap", "docker-registry")
 OPTIONAL_PACKAGES = ("docker-cli", "docker-buildx")
 PROGRAMS = ("docker", "dockerd", "mmdebstrap", "docker-registry", "iptables")
 START_SECONDS = 60
+STOP_SECONDS = 60
 
 
 class MissingPart(Exception):
@@ -111,9 +112,13 @@ def refuse_company(pidfile: Path) -> None:
     """Two engines on one folder would damage it; raises MissingPart while another uses it."""
     if not pidfile.exists():
         return
-    other = Path("/proc", pidfile.read_text().strip(), "comm")
+    pid = pidfile.read_text().strip()
+    other = Path("/proc", pid, "comm")
     if other.exists() and other.read_text().strip() == "dockerd":
-        raise MissingPart(f"another run uses {pidfile.parent}; wait for it or set XDG_CACHE_HOME")
+        raise MissingPart(
+            f"another run's dockerd, process {pid}, uses {pidfile.parent}: wait for it, "
+            f"end it (kill {pid}) or set XDG_CACHE_HOME"
+        )
     # What a killed engine left; its number may belong to any process by now.
     pidfile.unlink()
 
@@ -154,4 +159,9 @@ def daemon(docker: str, arguments: Sequence[str], log: Path, host: str) -> Itera
         yield
     finally:
         process.terminate()
-        process.wait(60)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            # Its containers keep it busy; left alone it would hold the folder against the next run.
+            process.kill()
+            process.wait()

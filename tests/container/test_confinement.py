@@ -38,6 +38,14 @@ def test_an_operator_made_for_another_machine_is_compiled_again_into_tmp(
     assert job.log(container).count("custom_op: built in") == 1
 
 
+def test_a_tmp_that_runs_no_code_is_named_with_the_way_out(job: Job, prebuilt_image: str) -> None:
+    job.give_to(STRANGER)
+    container = job.start(prebuilt_image, *LOCKED_UP, "--tmpfs=/tmp", "--env=CXX=g++")
+    assert job.wait(container) not in (0, 75)
+    failure = (job.folder / "output/failure").read_text()
+    assert "noexec" in failure and "CUSTOM_OP_CACHE" in failure
+
+
 def test_a_tiny_dev_shm_is_enough_for_worker_processes(job: Job, prebuilt_image: str) -> None:
     overrides = ["pipeline=workers", "pipeline.num_workers=2", "trainer.epochs=1"]
     container = job.start(prebuilt_image, "--shm-size=1m", overrides=overrides)

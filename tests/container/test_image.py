@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from launch.engine import Engine
+from launch.image import REVISION_LABEL
 from tests.container.jobs import ROOT
 
 
@@ -41,19 +42,33 @@ def test_what_the_base_brings_keeps_its_version(
 def test_only_code_and_config_are_inside(engine: Engine, image: str) -> None:
     listed = in_container(engine, image, "ls", "-A", "/opt/program").split()
     assert sorted(listed) == ["configs", "custom_op", "entry_point"]
-    assert "csrc" in in_container(engine, image, "ls", "/opt/program/custom_op")
+    operator = in_container(engine, image, "ls", "/opt/program/custom_op").split()
+    assert "csrc" in operator and "fuzz" not in operator
     assert in_container(engine, image, "ls", "-A", "/opt/custom_op_cache") == ""
 
 
-def test_labels_name_version_and_revision(engine: Engine, image: str) -> None:
-    found = engine.image(image)
-    assert found
-    config = found["Config"]
+def test_compiling_leaves_nothing_outside_its_cache(
+    engine: Engine, base_image: str, prebuilt_image: str
+) -> None:
+    for folder in ("/tmp", "/root"):
+        before, after = (
+            in_container(engine, image, "ls", "-A", folder)
+            for image in (base_image, prebuilt_image)
+        )
+        assert before == after
+    assert in_container(engine, prebuilt_image, "ls", "/opt/custom_op_cache") != ""
+
+
+def labels_of(engine: Engine, image: str) -> dict[str, str]:
+    config = (engine.image(image) or {})["Config"]
     assert isinstance(config, dict)
-    labels = config["Labels"]
+    return dict(config["Labels"])
+
+
+def test_labels_name_version_and_revision(engine: Engine, image: str) -> None:
+    labels = labels_of(engine, image)
     assert labels["org.opencontainers.image.version"] != "unknown"
-    revision = labels["org.opencontainers.image.revision"]
-    assert re.fullmatch("[0-9a-f]{12}(-dirty)?|untracked", revision)
+    assert re.fullmatch("[0-9a-f]{12}(-dirty)?|untracked", labels[REVISION_LABEL])
 
 
 def test_code_is_readable_by_any_user(engine: Engine, image: str) -> None:
@@ -65,6 +80,7 @@ def test_env_tells_versions_and_the_operators_build(engine: Engine, prebuilt_ima
     told = engine.call("run", "--rm", "--network=none", prebuilt_image)
     for word in ("torch", "torchvision", "hydra-core", "/opt/custom_op_cache"):
         assert word in told
+    assert f"of revision {labels_of(engine, prebuilt_image)[REVISION_LABEL]}" in told
 
 
 def test_a_missing_base_image_is_one_line_with_the_fix(engine: Engine) -> None:

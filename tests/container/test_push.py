@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from launch.engine import Engine
+from launch.image import REVISION_LABEL
 from tests.container.jobs import ROOT
 from tests.container.private_engine import find_program
 
@@ -77,10 +78,11 @@ def small_image(engine: Engine, checkout: Path, tmp_path: Path) -> Iterator[str]
         capture_output=True,
         text=True,
     )
-    reference = f"container-test-push:cpu-{head.stdout.strip()}"
+    revision = head.stdout.strip()
+    reference = f"container-test-push:cpu-{revision}"
     archive = tmp_path / "small.tar"
     subprocess.run(["tar", "-cf", str(archive), "-C", str(checkout), "launch"], check=True)
-    engine.call("import", str(archive), reference)
+    engine.call("import", f"--change=LABEL {REVISION_LABEL}={revision}", str(archive), reference)
     yield reference
     if found := engine.image(reference):
         engine.call("rmi", "--force", str(found["Id"]))

@@ -4,7 +4,9 @@ import json
 import os
 from pathlib import Path
 
-from launch.engine import Engine
+import pytest
+
+from launch.engine import ContainerError, Engine
 from tests.container.jobs import ENDLESS, STEP_LINE, Job, Launch, leftovers
 from tests.container.photos import CLASSES, PER_CLASS
 
@@ -43,9 +45,8 @@ def test_two_isolated_hosts_train_together_and_compile_once_each(
     )
     assert launcher.wait() == 0, launcher.text()
     text, run = launcher.text(), launcher.run_folder
-    built = [line for line in text.splitlines() if "custom_op: built in" in line]
-    # Each host has an image of its own to compile in; only the first tells of its work.
-    assert [line.split(" | ")[0] for line in built].count("algo-1") == 1
+    built = [line.split(" | ")[0] for line in text.splitlines() if "custom_op: built in" in line]
+    assert sorted(built) == ["algo-1", "algo-2"]
     assert "devices  2 x" in text
     # Two hosts share each batch: as many steps as one host would take.
     steps = [int(str(line["step"])) for line in metrics(run) if "loss" in line]
@@ -53,6 +54,18 @@ def test_two_isolated_hosts_train_together_and_compile_once_each(
     assert (run / "model/model.pt").exists()
     assert not (run / "hosts/algo-2/model/model.pt").exists()
     assert leftovers(engine) == ""
+
+
+def test_what_a_host_is_given_it_cannot_write_into(
+    engine: Engine, prebuilt_image: str, photos: Path, launch: Launch
+) -> None:
+    launcher = launch(prebuilt_image, f"data.root={photos}", *ENDLESS, name="given", settings={})
+    launcher.wait_for(STEP_LINE)
+    inside = ("exec", launcher.container("algo-1"), "touch")
+    for folder in ("input/data/training", "input/config"):
+        with pytest.raises(ContainerError, match="Read-only file system"):
+            engine.call(*inside, f"/opt/ml/{folder}/new")
+    engine.call(*inside, "/opt/ml/output/data/new")
 
 
 def test_a_wrong_config_leaves_its_reason_and_fails(job: Job, prebuilt_image: str) -> None:
@@ -72,6 +85,26 @@ def test_a_host_that_dies_takes_the_job_down(
         settings={"HOSTS": "2"},
     )
     launcher.wait_for(STEP_LINE)
-    engine.call("kill", f"dies-{launcher.process.pid}-algo-2")
+    engine.call("kill", launcher.container("algo-2"))
     assert launcher.wait() not in (0, 75), launcher.text()
     assert leftovers(engine) == ""
+
+
+def test_the_image_packs_a_data_set_trains_on_it_and_classifies_with_the_model(
+    job: Job, prebuilt_image: str, photos: Path, tmp_path: Path
+) -> None:
+    packed = tmp_path / "packed"
+    packed.mkdir()
+
+    def run(word: str, *overrides: str) -> str:
+        mounts = [f"--volume={photos}:/photos:ro", f"--volume={tmp_path}:/opt/ml/all"]
+        return job.engine.call(
+            "run", "--rm", "--network=none", *mounts, prebuilt_image, word, *overrides
+        )
+
+    run("optimize", "source=/photos", "output=/opt/ml/all/packed")
+    job.photos = packed
+    container = job.start(prebuilt_image, overrides=["data=packed"])
+    assert job.wait(container) == 0, job.log(container)
+    told = run("predict", "model_dir=/opt/ml/all/ml/model", "input=/photos/val")
+    assert told.count(".jpg") == len(CLASSES) * PER_CLASS["val"]
