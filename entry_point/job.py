@@ -70,7 +70,7 @@ def training_command(config: TrainConfig, hosts: Hosts, overrides: Sequence[str]
             f"--master-port={MASTER_PORT}",
         ]
     )
-    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
+    torchrun = [sys.executable, "-m", "entry_point.ranks", f"--nproc-per-node={ranks}"]
     return [*torchrun, *rendezvous, "--max-restarts=0", "-m", *module]
 
 

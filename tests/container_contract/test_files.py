@@ -65,10 +65,10 @@ def test_a_promised_channel_that_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_one_rank_runs_without_torchrun_and_two_hosts_agree_on_the_first() -> None:
     config, _ = load_train_config(["trainer.device=cpu"])
-    assert "torch.distributed.run" not in training_command(config, Hosts(), ["a=1"])
+    assert "entry_point.ranks" not in training_command(config, Hosts(), ["a=1"])
     hosts = Hosts("algo-2", ("algo-1", "algo-2"), "eth0")
     command = training_command(config, hosts, ["a=1"])
-    assert command[1:3] == ["-m", "torch.distributed.run"]
+    assert command[1:3] == ["-m", "entry_point.ranks"]
     assert {"--nnodes=2", "--node-rank=1", "--master-addr=algo-1"} <= set(command)
     assert command[-2:] == ["entry_point.train", "a=1"]
 

@@ -34,7 +34,7 @@ def rank_processes(root: Path) -> dict[int, int]:
         except OSError:
             continue
         if f"ML_ROOT={root}".encode() in environment and b"entry_point.train" in command:
-            if b"torch.distributed.run" not in command:
+            if b"entry_point.ranks" not in command:
                 rank = next((e for e in environment if e.startswith(b"RANK=")), b"RANK=0")
                 found[int(rank[5:])] = int(folder.name)
     return found
@@ -48,11 +48,38 @@ def test_a_wrong_configuration_ends_with_one_line_and_its_exit_code(
     assert "trainer.epochs=0" in (tmp_path / "output" / "failure").read_text()
 
 
-def test_missing_data_ends_with_one_line_that_names_it(tmp_path: Path) -> None:
-    output = run_job(tmp_path, tmp_path, ["data.root=/no/such/folder"], code=exit_codes.USAGE)
+@pytest.mark.parametrize("ranks", [(), TWO_RANKS])
+def test_missing_data_ends_with_one_line_that_names_it(
+    ranks: tuple[str, ...], tmp_path: Path
+) -> None:
+    missing = ["data.root=/no/such/folder", *ranks]
+    output = run_job(tmp_path, tmp_path, missing, code=exit_codes.USAGE)
+    assert output.count("train: ") == 1
     assert "/no/such/folder" in output
     assert "Traceback" not in output
     assert "/no/such/folder" in (tmp_path / "output" / "failure").read_text()
+
+
+def test_a_batch_that_the_ranks_cannot_share_is_refused_before_they_start(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    three = ["trainer.nproc_per_host=3"]
+    output = run_job(tmp_path, photo_folder, three, code=exit_codes.USAGE)
+    refused = "trainer.batch_size=16: must be a multiple of the 3 ranks that share it"
+    assert output == f"train: {refused}\n"
+
+
+def test_checkpoints_by_time_are_written_once_each(tmp_path: Path, photo_folder: Path) -> None:
+    overrides = [
+        *TWO_RANKS,
+        "trainer.batch_size=2",
+        "trainer.epochs=1",
+        "trainer.checkpoint_every_minutes=1e-9",
+        "trainer.keep_checkpoints=100",
+    ]
+    run_job(tmp_path, photo_folder, overrides)
+    saved = [int(p.stem[5:]) for p in sorted((tmp_path / "checkpoints").glob("step-*.pt"))]
+    assert saved == list(range(2, 25, 2))
 
 
 @pytest.mark.parametrize("ranks", [(), TWO_RANKS])
@@ -111,6 +138,17 @@ def test_sagemakers_toolkit_can_run_it_as_a_script(tmp_path: Path, photo_folder:
     environment = {**os.environ, "ML_ROOT": str(tmp_path), "PYTHONPATH": "."}
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert (tmp_path / "model" / "model.pt").is_file()
+
+
+def test_a_rank_that_raises_takes_the_job_down_with_its_traceback(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    model = "model.name=tests.training.models.failing_net"
+    run_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS, model], code=exit_codes.FAILED)
+    failure = (tmp_path / "output" / "failure").read_text()
+    assert failure.startswith("ArithmeticError: the second rank cannot go on")
+    assert "in third_step" in failure
+    assert not rank_processes(tmp_path)
 
 
 def test_a_rank_that_dies_takes_the_job_down_with_a_reason(
