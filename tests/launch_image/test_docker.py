@@ -1,12 +1,13 @@
 """How a job's hosts are set up, on an engine that is a shell script."""
 
-import fcntl
 import json
 import os
 from pathlib import Path
 
 import pytest
 
+from entry_point.run_folder import RunFolder
+from entry_point.training.run_lock import run_lock
 from launch import docker
 from launch.docker import Settings
 from launch.docker_options import bind, owner_options
@@ -75,12 +76,13 @@ def test_isolation_leads_nowhere_but_to_the_other_hosts(
 
 def test_a_folder_in_which_a_job_trains_is_left_alone(desk: Path, fake_engine: FakeEngine) -> None:
     calls = fake_engine(IDLE)
-    lock = desk / "runs/busy/output/lock"
-    lock.parent.mkdir(parents=True)
-    with lock.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(ContainerError, match=r"another job is training in .*busy"):
-            docker.train(["name=busy"])
+    run = RunFolder(desk / "runs/busy")
+    run.output.mkdir(parents=True)
+    with (
+        run_lock(run, first_rank=True),
+        pytest.raises(ContainerError, match=r"another job is training in .*busy"),
+    ):
+        docker.train(["name=busy"])
     assert not (desk / "runs/busy/input").exists()
     assert "create" not in calls.read_text()
     assert docker.train(["name=busy"]) == 0
