@@ -66,7 +66,7 @@ def run(config: OptimizeConfig, root: Path) -> None:
         if config.source is None or config.output is None:
             raise ConfigError("source=PHOTOS output=FOLDER: both are needed outside a job")
         output = Path(config.output)
-        pack(Path(config.source), output, config)
+        pack(Path(config.source), output, config, whole=config.classes is None)
     log.info("the data set is in %s", output)
 
 
@@ -83,7 +83,7 @@ def _pack_in_job(config: OptimizeConfig, processing: Path, hosts: Hosts) -> Path
     if (whole / DESCRIPTION).is_file():
         raise DataError(f"{whole} holds a data set already: remove it or choose another folder")
     part = whole / f"part-{config.part:02d}"
-    pack(source, part, config)
+    pack(source, part, config, whole=len(hosts.names) == 1)
     if len(hosts.names) > 1:
         share_shards(part)
         return part

@@ -92,9 +92,19 @@ def everything_below(folder: Path) -> Iterator[str]:
     """The same with what is hidden; a hidden folder is one path, and not entered."""
     for parent, folders, files in os.walk(folder, onerror=_unreadable, followlinks=True):
         hidden = [name for name in folders if name.startswith(".")]
-        folders[:] = sorted(set(folders).difference(hidden))
+        loops = [name for name in folders if _leads_back(Path(parent), name)]
+        folders[:] = sorted(set(folders).difference(hidden, loops))
         for name in sorted(files + hidden):
             yield (Path(parent) / name).relative_to(folder).as_posix()
+
+
+def _leads_back(parent: Path, name: str) -> bool:
+    """Whether it is a link to a folder on the way to it: there is nothing new, and no end to it."""
+    link = parent / name
+    if not link.is_symlink():
+        return False
+    target = link.resolve()
+    return any(folder.resolve() == target for folder in (parent, *parent.parents))
 
 
 def _entries(folder: Path) -> list[Path]:

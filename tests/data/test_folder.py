@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.data import DataConfig, DataError, open_source
-from entry_point.data.folder import FolderSource
+from entry_point.data.folder import FolderSource, files_below
 
 
 def _write(root: Path, files: Iterable[str]) -> Path:
@@ -42,6 +42,17 @@ def test_files_that_are_no_jpeg_are_left_out_and_reported(
     with caplog.at_level(logging.WARNING):
         assert len(FolderSource(tmp_path, "train")) == 3
     assert "2 files" in caplog.text and "loose.jpg" in caplog.text
+
+
+def test_links_are_followed_but_not_in_a_circle(tmp_path: Path) -> None:
+    root = _write(tmp_path / "root", FILES)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/5.jpg").write_bytes(b"more")
+    (root / "train/a/linked").symlink_to(tmp_path / "more")
+    for name in ("here", "up"):  # two circles are more paths than can be walked
+        (root / f"train/a/sub/{name}").symlink_to(".")
+        (tmp_path / f"more/{name}").symlink_to(root / "train/a")
+    assert sorted(files_below(root / "train/a")) == ["2.JPEG", "linked/5.jpg", "sub/1.jpg"]
 
 
 def test_hidden_folders_are_not_entered(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from entry_point.check_dataset import main as check_dataset
 from entry_point.data.index import read_description
 from entry_point.optimize import main as optimize
 from tests.data.packing import contents, copy, pack, report, samples
+from tests.data.photographs import PHOTOGRAPHS
 
 
 @pytest.fixture
@@ -87,6 +88,18 @@ def test_the_only_host_makes_the_whole(
     assert contents(tmp_path / "s3") == contents(packed)
     assert optimize(["shard_mb=0.5"]) == 1
     assert contents(tmp_path / "s3") == contents(packed)
+
+
+def test_the_only_host_refuses_a_split_without_images_even_with_a_list_of_classes(
+    photo_folder: Path, tmp_path: Path, host: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "s3").mkdir()
+    _give(host, 0, 1, photo_folder, tmp_path / "s3")
+    (tmp_path / "classes.txt").write_text("\n".join(PHOTOGRAPHS))
+    for file in (host / "processing/input/val").rglob("*.jpg"):
+        file.write_text("no image")
+    assert optimize([f"classes={tmp_path / 'classes.txt'}"]) == 1
+    assert "val: all files of 8 of 8 classes are rejected" in caplog.text
 
 
 def test_a_class_of_which_a_host_sees_no_file_is_none_of_its_business(

@@ -12,9 +12,9 @@ class OptimizeConfig:
     """All of `configs/optimize.yaml`."""
 
     source: str | None = None
-    """Folder of source/<split>/<class>/ images; null means the Processing input folder."""
+    """Folder of source/<split>/<class>/ images; in a Processing job, null is its input folder."""
     output: str | None = None
-    """Folder to make; null means part-<host number> of the Processing output folder."""
+    """Folder to make; in a Processing job, null is its output folder."""
     merge: list[str] = field(default_factory=list)
     """Instead of reading a source: finished datasets of disjoint images to unite in output."""
     output_format: str = "shards"

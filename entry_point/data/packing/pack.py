@@ -48,6 +48,7 @@ class Plan:
     fingerprint: str
     left_out: list[str]
     part: int
+    whole: bool
 
     def shards(self) -> Iterator[tuple[str, int]]:
         """Split and number of each."""
@@ -92,8 +93,10 @@ class Work:
         (self.folder / "records").mkdir(exist_ok=True)
 
 
-def pack(source: Path, output: Path, options: OptimizeConfig) -> None:
+def pack(source: Path, output: Path, options: OptimizeConfig, whole: bool = True) -> None:
     """Make `output` from the images of `source`. Raises DataError.
+
+    Every split of a `whole` data set must have images; a part of one need not.
 
     All is written beside `output` under a hidden name and renamed when complete. Shards that an
     earlier run with the same source and options has finished are taken over.
@@ -102,14 +105,14 @@ def pack(source: Path, output: Path, options: OptimizeConfig) -> None:
         file = beside(output, "listing")
         try:
             with closing(Listing(file, options.seed, options.shard_mb * 1e6)) as listing:
-                _pack(make_plan(source, listing, options), source, output, options)
+                _pack(make_plan(source, listing, options, whole), source, output, options)
         except sqlite3.Error as error:
             raise DataError(
                 f"{file}, the list of all files: {error}: make room and run again"
             ) from error
 
 
-def make_plan(source: Path, listing: Listing, options: OptimizeConfig) -> Plan:
+def make_plan(source: Path, listing: Listing, options: OptimizeConfig, whole: bool) -> Plan:
     """Fills the listing."""
     classes = list_classes(source, options.classes)
     for split in list_splits(source):
@@ -117,7 +120,7 @@ def make_plan(source: Path, listing: Listing, options: OptimizeConfig) -> Plan:
     what = asdict(options) | {"source": None, "output": None, "workers": None}
     content = json.dumps([VERSION, what, classes, listing.fingerprint])
     fingerprint = hashlib.sha256(content.encode()).hexdigest()
-    return Plan(classes, listing, fingerprint, left_out(source), options.part)
+    return Plan(classes, listing, fingerprint, left_out(source), options.part, whole)
 
 
 def _pack(plan: Plan, source: Path, output: Path, options: OptimizeConfig) -> None:
@@ -163,7 +166,7 @@ def _finish(work: Work, plan: Plan, options: OptimizeConfig) -> None:
     report.write(work.data)
     for line in report.lines():
         log.info("%s", line)
-    if options.classes is None:  # a part need not see all
+    if plan.whole:
         report.require_readable(options.output_format)
     description = Description(plan.classes, splits, plan.fingerprint, options.output_format)
     write_description(work.data, description)
