@@ -104,7 +104,7 @@ def test_the_image_packs_a_data_set_trains_on_it_and_classifies_with_the_model(
 
     run("optimize", "source=/photos", "output=/opt/ml/all/packed")
     job.photos = packed
-    container = job.start(prebuilt_image, overrides=["data=packed"])
+    container = job.start(prebuilt_image, overrides=["data=shards", "trainer.report=true"])
     assert job.wait(container) == 0, job.log(container)
     told = run("predict", "model_dir=/opt/ml/all/ml/model", "input=/photos/val")
     assert told.count(".jpg") == len(CLASSES) * PER_CLASS["val"]
