@@ -89,6 +89,11 @@ def test_a_name_no_job_may_have_is_refused(name: str) -> None:
         local.split_name([f"name={name}"])
 
 
+def test_the_link_to_the_newest_run_is_no_runs_name() -> None:
+    with pytest.raises(ValueError, match="name=latest: leads to the newest run"):
+        local.split_name(["name=latest"])
+
+
 @pytest.mark.parametrize(
     "override",
     ["data.root=a b", "model.name=x$y", "data.classes=[a,'b c']", 'note="quoted"', "name_of=ü"],

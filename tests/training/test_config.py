@@ -43,6 +43,7 @@ def test_overrides_on_the_command_line_win_over_an_experiment() -> None:
         ("optim.lr=nan", ["optim.lr=nan", "above 0"]),
         ("optim.name=sdg", ["optim.name=sdg", "sgd, adamw", "did you mean sgd?"]),
         ("optim.betas=[0.9]", ["optim.betas=[0.9]", "two numbers"]),
+        ("optim.betas=[0.9,1.0]", ["optim.betas=[0.9, 1.0]", "below 1"]),
         ("model=resnet19", ["model=resnet19", "resnet18", "resnet50"]),
         ("model.name='no name'", ["model.name='no name'", "torchvision model"]),
         ("trainer.device=gpu", ["trainer.device=gpu", "auto, cpu, cuda"]),
