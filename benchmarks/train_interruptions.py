@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from entry_point import exit_codes
 from tests.data.photographs import write_photo_folder
 from tests.training import forked
 from tests.training.job import read_records, timeless
@@ -45,7 +46,9 @@ def die_often(
     steps = sorted(draw.sample(range(1, 3 * epochs - 1), deaths))
     for number, step in enumerate(steps):
         how = (signal.SIGTERM, signal.SIGKILL)[number % 2]
-        forked.run_until_step(torn, data, overrides, step, how)
+        code = forked.run_until_step(torn, data, overrides, step, how)
+        if code not in (exit_codes.STOPPED, -signal.SIGKILL):
+            raise RuntimeError((torn / "log").read_text())
     if forked.run(torn, data, overrides) != 0:
         raise RuntimeError((torn / "log").read_text())
     one, other = (
