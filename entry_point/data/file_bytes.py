@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from entry_point.data.errors import DataError
+
+_CHUNK = 1 << 22
 
 
 def read_file(file: str) -> Tensor:
@@ -18,6 +21,14 @@ def read_file(file: str) -> Tensor:
 def read_part(file: str, start: int, length: int) -> Tensor:
     """`length` bytes from `start` on, uint8. Raises DataError if the file ends before."""
     return _read(file, start, length)
+
+
+def read_through(file: str) -> None:
+    """Have the whole file in the page cache."""
+    buffer = bytearray(_CHUNK)
+    with Path(file).open("rb", buffering=0) as opened:
+        while opened.readinto(buffer):
+            pass
 
 
 def _read(file: str, start: int, length: int | None) -> Tensor:

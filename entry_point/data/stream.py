@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor, distributed
 
 from entry_point.data.errors import DataError
-from entry_point.data.file_bytes import read_part
+from entry_point.data.file_bytes import read_part, read_through
 from entry_point.data.philox import permutation, stream_words
 from entry_point.data.shards import ShardIndex, require_shard
 
 _SHARD_STREAM, _WINDOW_STREAM = 31, 32
-_CHUNK = 1 << 22
 _WINDOW_BITS, _CHANCE_BITS = np.uint64(24), np.uint64(40)
 
 Ints = NDArray[np.int64]
@@ -85,8 +84,8 @@ class StreamSource:
         """Have these shards in the page cache, where other processes find them."""
         for number in shards:
             if number not in self._cached or self._cached[number].cancelled():
-                file = self.folder / self.index.shards[number].file
-                self._cached[number] = reader.submit(_read_through, file)
+                file = str(self.folder / self.index.shards[number].file)
+                self._cached[number] = reader.submit(read_through, file)
         for number in set(self._cached) - set(shards):
             self._cached.pop(number).cancel()
 
@@ -248,10 +247,3 @@ class StreamPlan:
         """Windows are so many shards that follow one another."""
         shard = self._source.index.shard[order]
         return np.cumsum(np.diff(shard, prepend=shard[:1]) != 0) // self._window_shards
-
-
-def _read_through(file: Path) -> None:
-    buffer = bytearray(_CHUNK)
-    with file.open("rb", buffering=0) as opened:
-        while opened.readinto(buffer):
-            pass

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from entry_point.data import DataConfig, open_source
 from entry_point.data.shards import ShardIndex
 from entry_point.data.stream import StreamSource
-from entry_point.optimize import main as optimize
 
 RANK = """
 import json, sys
@@ -45,13 +43,6 @@ except DataError as error:
 distributed.destroy_process_group()
 print(json.dumps(seen))
 """
-
-
-@pytest.fixture(scope="module")
-def packed(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("packed") / "data"
-    assert optimize([f"source={photo_folder}", f"output={output}", "shard_mb=0.3"]) == 0
-    return output
 
 
 def _shards(packed: Path, split: str) -> list[Path]:

@@ -1,0 +1,47 @@
+"""Loaders of packed data sets, and what they give."""
+
+from pathlib import Path
+from typing import Any
+
+from entry_point.data import (
+    Batch,
+    DataConfig,
+    Loader,
+    PipelineConfig,
+    build_loader,
+    open_source,
+)
+
+
+def loader_of(
+    root: Path,
+    engine: str = "threads",
+    split: str = "train",
+    *,
+    rank: int = 0,
+    world_size: int = 1,
+    batch_size: int = 8,
+    **data: Any,
+) -> Loader:
+    config = DataConfig(format="shards", root=str(root), image_size=48, resize=56, **data)
+    pipeline = PipelineConfig(engine=engine, num_workers=1)
+    return build_loader(
+        open_source(config, split, root),
+        config,
+        pipeline,
+        split=split,
+        batch_size=batch_size,
+        seed=9,
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+def epoch_of(loader: Loader, epoch: int = 0, start_step: int = 0) -> list[Batch]:
+    batches = list(loader.epoch(epoch, start_step))
+    loader.close()
+    return batches
+
+
+def indices_of(batches: list[Batch]) -> list[int]:
+    return [int(index) for batch in batches for index in batch.indices]
