@@ -131,6 +131,7 @@ class WorkerLoader:
         self._batches = None
         self._running = iter(())
         self._reader.shutdown(cancel_futures=True)
+        self._plan.release()
         if not any(worker.is_alive() for worker in self._workers):
             atexit.unregister(self._kill_workers)
 
