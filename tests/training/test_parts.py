@@ -1,10 +1,12 @@
 """The parts of the trainer, each for itself."""
 
 import os
+import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torchvision
@@ -26,6 +28,7 @@ from entry_point.training.model import build_model
 from entry_point.training.optim import build_optimizer, rate_factor
 from entry_point.training.stop import StopRequest
 from entry_point.training.summary import Totals, summary_lines
+from tests.training.models import tiny_net
 
 CPU = Devices(torch.device("cpu"), None)
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -40,6 +43,22 @@ def batch(count: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(count, 3, 16, 16, generator=generator)
     return images, torch.randint(0, 4, (count,), generator=generator)
+
+
+def drawing_net(num_classes: int) -> nn.Module:
+    """Draws from all generators that a model may use."""
+
+    class Drawing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = tiny_net(num_classes)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            drawn = random.random() + np.random.random() + float(torch.rand(()))
+            logits: torch.Tensor = self.net(images) * drawn
+            return logits
+
+    return Drawing()
 
 
 def gradients(some: Learner) -> list[torch.Tensor]:
@@ -113,6 +132,35 @@ def test_a_steps_mixture_depends_on_its_number_alone(mix: str) -> None:
     first.loss(*batch(), 0)
     assert float(first.loss(*batch(), 5)) == float(second.loss(*batch(), 5))
     assert float(first.loss(*batch(), 6)) != float(second.loss(*batch(), 5))
+
+
+def test_all_generators_of_a_step_depend_on_its_number_alone() -> None:
+    model = "model.name=tests.training.test_parts.drawing_net"
+    first, second = learner(model), learner(model)
+    first.loss(*batch(), 0)
+    assert float(first.loss(*batch(), 5)) == float(second.loss(*batch(), 5))
+
+
+def test_bf16_computes_in_bf16_and_keeps_the_weights_in_fp32() -> None:
+    config, _ = load_train_config(["model.name=tests.training.models.tiny_net"])
+    half = Learner(
+        config,
+        Devices(CPU.device, torch.bfloat16),
+        num_classes=4,
+        steps_per_epoch=10,
+        channels=Path(),
+    )
+    exact, rounded = (float(some.loss(*batch(), 0)) for some in (learner(), half))
+    assert rounded == pytest.approx(exact, rel=1e-2)
+    assert rounded != exact
+    assert all(gradient.dtype is torch.float32 for gradient in gradients(half))
+
+
+def test_batch_statistics_over_ranks_are_refused_where_torch_has_none() -> None:
+    config, _ = load_train_config(["model.sync_batchnorm=true"])
+    two = Devices(CPU.device, None, world_size=2)
+    with pytest.raises(ConfigError, match=r"model\.sync_batchnorm=true"):
+        Learner(config, two, num_classes=4, steps_per_epoch=10, channels=Path())
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
