@@ -27,6 +27,7 @@ from entry_point.failure import failure_text, write_failure
 from entry_point.run_folder import RunFolder, RunFolderError
 from entry_point.training.announcement import announcement
 from entry_point.training.checkpoint import CheckpointWriter, set_aside
+from entry_point.training.checkpoint_schedule import CheckpointSchedule
 from entry_point.training.console import EpochBar, make_console
 from entry_point.training.device_batches import DeviceBatch, device_batches
 from entry_point.training.device_transform import DeviceTransform
@@ -81,7 +82,7 @@ class Trainer:
         self.headspace = Headspace(config.trainer.headspace)
         self.profiler = StepProfiler(config.trainer.profile, run.profile, devices)
         earlier = self._resume() if config.trainer.resume else []
-        self.saved_at, self.saved_when = self.progress.global_step, time.monotonic()
+        self.schedule = CheckpointSchedule(config.trainer, self.progress.global_step)
         self.startup.mark("data")
         if devices.is_first:
             run.create()
@@ -126,8 +127,9 @@ class Trainer:
             if here.global_step % trainer.log_every_steps == 0 or not here.steps_left:
                 with self.log.meter.pause():
                     self._add_records(self.log.records(here, self.learner.lr))
-            stop, time_is_up = self.stop.agreed(self._time_is_up())
-            if stop or self._checkpoint_is_due(time_is_up):
+            by_first = self.devices.is_first and self.schedule.time_is_up()
+            stop, time_is_up = self.stop.agreed(by_first)
+            if stop or self.schedule.is_due(here.global_step, time_is_up):
                 with self.log.meter.pause():
                     self._save_checkpoint()
             if stop:
@@ -216,18 +218,6 @@ class Trainer:
 
     # -- checkpoints
 
-    def _time_is_up(self) -> bool:
-        """By the first rank's clock."""
-        minutes, waited = self.config.trainer.checkpoint_every_minutes, time.monotonic()
-        waited -= self.saved_when
-        return self.devices.is_first and minutes is not None and waited > 60 * minutes
-
-    def _checkpoint_is_due(self, time_is_up: bool) -> bool:
-        """The same on every rank, as `time_is_up` is."""
-        steps, now = self.config.trainer.checkpoint_every_steps, self.progress.global_step
-        # The ranks agree one step late: time was up before what was saved in the last step.
-        return (time_is_up and self.saved_at < now - 1) or (steps is not None and now % steps == 0)
-
     def _save_checkpoint(self, best: bool = False) -> None:
         """A collective call; the first rank writes."""
         self.guard.flush()
@@ -242,7 +232,7 @@ class Trainer:
                 **self.learner.state(),
             }
             self.checkpoints.save(state, here.global_step, best=best)
-        self.saved_at, self.saved_when = here.global_step, time.monotonic()
+        self.schedule.saved(here.global_step)
 
     def _resume(self) -> list[Record]:
         """Go to where the newest checkpoint stands; returns the records logged until there."""
