@@ -149,7 +149,7 @@ test-launch: ## Both SDKs send the same request, against a server on this machin
 
 test-dali: ## The engine dali, on the CPU where there is no GPU; installs it
 	@$(READY) job dev dali
-	@REQUIRE_DALI=1 $(PY) -m pytest tests/data/test_dali.py $(ARGS)
+	@REQUIRE_DALI=1 $(PY) -m pytest tests/data -k dali $(ARGS)
 
 test-gpu: ## What only a GPU can run
 	@$(READY) job dev dali

@@ -49,9 +49,8 @@ def _loader(
 @pytest.fixture
 def _dali() -> None:
     if not os.environ.get("REQUIRE_DALI"):
-        pytest.importorskip(
-            "nvidia.dali", reason="NVIDIA DALI is not installed (an optional extra)"
-        )
+        reason = "NVIDIA DALI is not installed; make test-dali installs it"
+        pytest.importorskip("nvidia.dali", reason=reason)
 
 
 @pytest.mark.usefixtures("_dali")
