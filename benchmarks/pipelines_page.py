@@ -101,7 +101,7 @@ def plot(measured: Sequence[Measurement], file: Path) -> None:
         axes[0, 0].plot(workers, rates, marker="o", label=way)
     axes[0, 0].set(title="All stages", xlabel="workers", ylabel="images/s", ylim=(0, None))
     axes[0, 0].set_xticks(sorted({one.workers for one in measured}))
-    axes[0, 0].legend(fontsize=8)
+    axes[0, 0].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     names = [f"{one.way} ({one.workers})" for one in best]
     _by_stage(axes[0, 1], best, names)
     axes[1, 0].barh(names, [one.cpu_ms for one in best], color="tab:gray")
@@ -124,7 +124,7 @@ def _by_stage(axes: Axes, best: Sequence[Measurement], names: Sequence[str]) -> 
         axes.barh(places, rates, height, label=stage)
     axes.set_yticks([place + 0.4 - height / 2 for place in range(len(best))], names)
     axes.set(title="By stage, best workers of each", xlabel="images/s")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper right", bbox_to_anchor=(1, -0.15), ncols=2)
 
 
 def _html_table(markdown: str) -> str:
