@@ -172,15 +172,14 @@ def _page(
     stages: dict[str, dict[str, float]],
 ) -> str:
     whole = sum(stages["files"].values())
-    most = whole / stages["shards"][DECODE]
     title = "Reading shards and files, page cache warm"
     method = (
         f"{images} indexed photographs of {kilobytes:.0f} KB on average; random resized crops of "
         "224 pixels by the batch operator, one thread, or, one by one, by `decode_and_crop_jpeg` "
         f"and torchvision; CPU time per image, medians of {ROUNDS} alternating rounds. Decoding "
         f"limits it: of the {whole:.0f} us from a file {stages['files'][DECODE] / whole:.0%} are "
-        f"the operator's, so shards that cost nothing to read would be {most:.2f}x as fast. Where "
-        "opening a file costs more than it does here, on network file systems, shards gain more. "
+        "the operator's, whichever way the bytes come. Where opening a file costs more than it "
+        "does here, on network file systems, shards gain more. "
         f"{measure.versions(['spdl-core'])}."
     )
     base = milliseconds[FILES]
