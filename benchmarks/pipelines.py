@@ -4,7 +4,7 @@
 
 Each engine runs with 1, 2, 4 ... workers up to the cores, each time in a process of its own, in
 alternating rounds. Medians go into a table, a plot and one page under `output`, with the setting to
-use on this machine; publish=true writes them into docs/results too.
+use on this machine; publish=true writes table and plot into docs/results too.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class BenchConfig:
     rounds: int = 3
     output: str = "runs/bench/pipelines"
     publish: bool = False
-    """Write docs/results/pipelines.* too."""
+    """Write docs/results/pipelines.md and .png too."""
 
     def __post_init__(self) -> None:
         check_range("image_size", self.image_size, 8, 4096)
@@ -176,6 +176,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     page = Page(images.described, config.batch_size, config.image_size, config.rounds, measured)
     sys.stdout.write(page.write(Path(config.output)))
+    page.write_html(Path(config.output))
     if config.publish:
         page.write(RESULTS / "pipelines")
     return 0

@@ -45,13 +45,16 @@ class Page:
     measured: Sequence[Measurement]
 
     def write(self, stem: Path) -> str:
-        """Writes STEM.md, STEM.png and STEM.html; returns the Markdown."""
+        """Writes STEM.md and STEM.png; returns the Markdown."""
         stem.parent.mkdir(parents=True, exist_ok=True)
         plot(self.measured, stem.with_suffix(".png"))
         text = self._markdown(f"{stem.name}.png")
         stem.with_suffix(".md").write_text(text)
-        stem.with_suffix(".html").write_text(self._html(stem.with_suffix(".png")))
         return text
+
+    def write_html(self, stem: Path) -> None:
+        """Writes STEM.html, with STEM.png and the tables inside."""
+        stem.with_suffix(".html").write_text(self._html(stem.with_suffix(".png")))
 
     def _method(self) -> str:
         return (

@@ -49,7 +49,9 @@ def test_of_equally_fast_engines_the_one_with_least_cpu_is_advised() -> None:
 
 def test_the_page_holds_its_plot_and_all_that_was_measured(tmp_path: Path) -> None:
     measured = [_measured("pillow", 1, 123), _measured("threads", 2, 456)]
-    Page("photographs", 32, 224, 3, measured).write(tmp_path / "out" / "pipelines")
+    results = Page("photographs", 32, 224, 3, measured)
+    results.write(tmp_path / "out" / "pipelines")
+    results.write_html(tmp_path / "out" / "pipelines")
     page = (tmp_path / "out" / "pipelines.html").read_text()
     assert "data:image/png;base64," in page and 'src="pipelines' not in page
     assert "<td>123</td>" in page and "<td>456</td>" in page and "num_workers=2" in page
