@@ -22,6 +22,10 @@ PROGRAM = "model.pt2"
 SETTINGS = "inference.json"
 
 
+class ModelError(RuntimeError):
+    """A model folder that cannot be loaded; the message says what to do."""
+
+
 @dataclass(frozen=True)
 class Classifier:
     """A loaded model. `program` maps uint8 `(N, 3, S, S)` to probabilities `(N, classes)`."""
@@ -37,18 +41,25 @@ def model_fn(model_dir: str, context: Any = None) -> Classifier:
     """Load a model folder as training leaves it, on the GPU that `context` names, if any.
 
     Raises:
-        RuntimeError: this torch cannot load the program; names both versions.
+        ModelError: a file is missing or damaged, or of a torch that this one cannot read.
     """
     folder = Path(model_dir)
-    settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+    settings, classes = (_read_json(folder / name) for name in (SETTINGS, "classes.json"))
     device = _device(context)
     return Classifier(
         load_program(folder / PROGRAM, device, settings["torch"]),
-        json.loads((folder / "classes.json").read_text(encoding="utf-8")),
+        classes,
         settings["image_size"],
         settings["resize"],
         device,
     )
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} cannot be read ({error}): copy the model again") from error
 
 
 def _device(context: Any) -> torch.device:
@@ -65,9 +76,10 @@ def load_program(path: Path, device: torch.device, made_with: str) -> torch.nn.M
     try:
         program = torch.export.load(path)
     except Exception as error:
-        raise RuntimeError(
+        raise ModelError(
             f"{path} was made with torch {made_with} and cannot be loaded by torch "
-            f"{torch.__version__}: use a container with that torch or a newer one"
+            f"{torch.__version__} ({type(error).__name__}): copy the model again, or use a "
+            "container with that torch or a newer one"
         ) from error
     if device.type != "cpu":
         program = move_to_device_pass(program, str(device))

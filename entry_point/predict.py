@@ -152,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
         assert isinstance(config, PredictConfig)
         with _opened(config.output) as out, _bad_files_unsaid():
             bad = predict(config, out)
-    except ConfigError as error:
+    except (ConfigError, inference.ModelError) as error:
         sys.stderr.write(f"predict: {error}\n")
         return exit_codes.USAGE
     for damage in bad:

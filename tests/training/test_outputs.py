@@ -97,6 +97,25 @@ def test_a_program_that_cannot_be_loaded_names_both_versions(run: Path, tmp_path
         inference.model_fn(str(model))
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("model.pt2", b"PK cut short"), ("inference.json", b"{"), ("classes.json", None)],
+)
+def test_a_damaged_model_folder_is_one_line_that_names_it(
+    file: str, content: bytes | None, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(run / "model", model)
+    if content is None:
+        (model / file).unlink()
+    else:
+        (model / file).write_bytes(content)
+    assert predict.main([f"model_dir={model}", f"input={run}"]) == exit_codes.USAGE
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith("predict: ") and str(model) in said and file in said
+    assert "copy the model again" in said
+
+
 def test_what_cannot_be_exported_costs_the_program_alone(
     tmp_path: Path, photo_folder: Path
 ) -> None:
