@@ -78,8 +78,10 @@ class Work:
         return self.folder / "records" / f"{split}-{number:06d}.json"
 
     def is_done(self, split: str, number: int) -> bool:
-        record = self.record(split, number)
-        return record.is_file() and Record.read(record).holds(self.data / split)
+        try:
+            return Record.read(self.record(split, number)).holds(self.data / split)
+        except (FileNotFoundError, ValueError):  # not there yet, or cut short
+            return False
 
     def begin(self, plan: Plan) -> None:
         if not self.plan.is_file() or self.plan.read_text("utf-8") != plan.fingerprint:
