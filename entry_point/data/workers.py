@@ -5,11 +5,13 @@ from __future__ import annotations
 import atexit
 import copy
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
@@ -101,7 +103,8 @@ class WorkerLoader:
             raise RuntimeError("the loader is closed")
         self._requests.start(epoch, start_step)
         others = multiprocessing.active_children()
-        self._running = iter(self._batches)
+        with _no_collection():
+            self._running = iter(self._batches)
         started = [child for child in multiprocessing.active_children() if child not in others]
         self._workers = started or self._workers
         return self._checked(epoch)
@@ -164,8 +167,26 @@ def _context() -> BaseContext:
     return context
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage is collected in here, nor in a process forked in here."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 def _belong_to_trainer(trainer: int, _worker: int) -> None:
-    """Live as long as the trainer does, whatever signals the process group gets."""
+    """Live as long as the trainer does, whatever signals the process group gets.
+
+    The trainer's garbage stays the trainer's: to end what owns threads (a DALI pipeline, a writer
+    of logs) here, where only the forking thread goes on, is to wait for ever.
+    """
+    gc.freeze()
+    gc.enable()
     die_with_parent(trainer)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
