@@ -11,6 +11,7 @@ Any tool can read them: tar and WebDataset the shards, pandas, DuckDB or Arrow t
 from __future__ import annotations
 
 import json
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -29,7 +30,8 @@ from entry_point.data.errors import DataError
 DESCRIPTION = "dataset.json"
 INDEX = "index.parquet"
 VERSION = 1
-_BATCH = 65536
+# Rows read at a time. arro3 0.8, the newest for Python 3.10, knows only its own 1024.
+_BATCH = {"batch_size": 65536} if sys.version_info >= (3, 11) else {}
 
 # Arrow type and, for numbers, numpy's.
 COLUMNS: dict[str, tuple[DataType, Any]] = {
@@ -99,7 +101,7 @@ class Index:
 
     @cached_property
     def _keys(self) -> ChunkedArray:
-        return ChunkedArray([batch["key"] for batch in read_parquet(self._file, batch_size=_BATCH)])
+        return ChunkedArray([batch["key"] for batch in read_parquet(self._file, **_BATCH)])
 
     def __getitem__(self, column: str) -> NDArray[Any]:
         """A column of numbers."""
@@ -136,7 +138,10 @@ def read_description(root: Path) -> Description:
 
 def write_index(folder: Path, parts: Iterable[Rows]) -> int:
     """Write a split's index, a part at a time; returns the file's CRC-32."""
-    batches = (_record_batch(rows) for rows in parts)
+    batches: Iterable[RecordBatch] = (_record_batch(rows) for rows in parts)
+    if sys.version_info < (3, 11):
+        # Nor does it write a stream: there the whole index is in memory for a moment.
+        batches = list(batches)
     with whole_file(folder / INDEX) as file:
         sink = _Sink(file)
         write_parquet(RecordBatchReader.from_batches(_SCHEMA, batches), cast(BinaryIO, sink))
@@ -171,7 +176,7 @@ def read_index(root: Path, description: Description, name: str) -> Index:
     file, split = _sound_file(root, description, name), description.splits[name]
     columns = {name: np.empty(split.samples, COLUMNS[name][1]) for name in Index.COLUMNS}
     end = 0
-    for batch in read_parquet(file, batch_size=_BATCH):
+    for batch in read_parquet(file, **_BATCH):
         start, end = end, end + batch.num_rows
         if end <= split.samples:
             for name, column in columns.items():
@@ -186,7 +191,7 @@ def read_rows(root: Path, description: Description, name: str) -> Iterator[Rows]
 
     Raises DataError.
     """
-    batches = read_parquet(_sound_file(root, description, name), batch_size=_BATCH)
+    batches = read_parquet(_sound_file(root, description, name), **_BATCH)
     return ({column: batch[column].to_pylist() for column in COLUMNS} for batch in batches)
 
 
@@ -205,14 +210,14 @@ def _sound_file(root: Path, description: Description, name: str) -> Path:
 def read_column(folder: Path, column: str) -> NDArray[Any]:
     """One column of numbers of a split's index, without the others in memory."""
     kind = COLUMNS[column][1]
-    batches = read_parquet(folder / INDEX, batch_size=_BATCH)
+    batches = read_parquet(folder / INDEX, **_BATCH)
     parts = (np.asarray(batch[column].to_numpy(), kind) for batch in batches)
     return np.concatenate([np.empty(0, kind), *parts])
 
 
 def read_keys(folder: Path, column: str) -> Iterator[tuple[str, Any]]:
     """The key and another column of each row of a split's index, one after the other."""
-    for batch in read_parquet(folder / INDEX, batch_size=_BATCH):
+    for batch in read_parquet(folder / INDEX, **_BATCH):
         yield from zip(batch["key"].to_pylist(), batch[column].to_pylist(), strict=True)
 
 
