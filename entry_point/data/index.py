@@ -230,9 +230,10 @@ def _checksum(file: Path) -> int:
 
 
 def _record_batch(rows: Rows) -> RecordBatch:
+    # arro3 0.8 takes no empty array of numpy's.
     arrays = [
         Array(list(rows[column]), type=arrow)
-        if kind is None
+        if kind is None or len(rows[column]) == 0
         else Array.from_numpy(np.asarray(rows[column], dtype=kind))
         for column, (arrow, kind) in COLUMNS.items()
     ]
