@@ -6,6 +6,7 @@ levels 0.15 differ on average, few more than 1; the GPU's inverse transform adds
 
 from __future__ import annotations
 
+import io
 import threading
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import Pipeline
+from PIL import Image
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
@@ -26,6 +28,8 @@ from entry_point.data.spans import span
 _END_OF_IMAGE = b"\xff\xd9"
 _TAIL = 4096
 """Bytes at the end of a file among which the end-of-image marker is looked for."""
+_BEFORE_WHAT_HAPPENED = "encountered:"
+"""DALI's errors begin with our source's lines."""
 
 
 class DaliImages:
@@ -48,23 +52,61 @@ class DaliImages:
         heights, widths = upright_sizes(source, files, indices)
         boxes, flips = planner.plan(epoch, indices, heights, widths)
         damage = _cut_short(files, boxes)
-        good = np.array([i for i in range(len(files)) if i not in damage], dtype=np.int64)
         with self._lock, span("dali"):
-            try:
-                pixels = self._run([files[i] for i in good], boxes[good], flips[good], side)
-            except RuntimeError:  # DALI does not say which file it was, nor whether it was one
-                refused = {int(i): why for i in good if (why := _reason(files[i], boxes[i]))}
-                if not refused:
-                    raise
-                damage |= refused
-                good = np.array([i for i in good if i not in damage], dtype=np.int64)
-                pixels = self._run([files[i] for i in good], boxes[good], flips[good], side)
+            pixels, good = self._sound(files, boxes, flips, side, damage)
         if not damage:
             return pixels, damage
         images = torch.zeros((len(files), side, side, 3), dtype=torch.uint8, device=pixels.device)
         images = images.permute(0, 3, 1, 2)
         images[torch.from_numpy(good)] = pixels
         return images, damage | unreadable
+
+    def close(self) -> None:
+        """End DALI's threads, who live as long as its pipeline; a call begins with new ones."""
+        with self._lock:
+            self._pipeline = None
+
+    def _sound(
+        self,
+        files: list[Tensor],
+        boxes: Ints,
+        flips: NDArray[np.bool_],
+        side: int,
+        damage: dict[int, str],
+    ) -> tuple[Tensor, Ints]:
+        """Pixels and places of the files that are not in `damage`; adds what it finds to it."""
+        good = np.array([i for i in range(len(files)) if i not in damage], dtype=np.int64)
+        try:
+            return self._run([files[i] for i in good], boxes[good], flips[good], side), good
+        except RuntimeError:  # DALI does not say which file it was, nor whether it was one
+            refused = self._refused(files, boxes, side, good.tolist())
+            if not refused:
+                raise
+        damage |= refused
+        return self._sound(files, boxes, flips, side, damage)
+
+    def _refused(
+        self, files: list[Tensor], boxes: Ints, side: int, places: list[int]
+    ) -> dict[int, str]:
+        """Why the operator, or if it decodes them all DALI alone, refuses some of the files."""
+        reasons = {i: _reason(files[i], boxes[i]) for i in places}
+        if not any(reasons.values()):
+            reasons = {i: self._own_reason(files[i], boxes[i], side) for i in places}
+        return {i: reason for i, reason in reasons.items() if reason}
+
+    def _own_reason(self, file: Tensor, box: Ints, side: int) -> str:
+        """Why DALI cannot decode the box; nothing if it can.
+
+        Raises RuntimeError if that is not the file's fault: DALI decodes nothing any more.
+        """
+        unflipped = np.array([False])
+        try:
+            self._run([file], box[None], unflipped, side)
+        except RuntimeError as error:
+            self._run([_sound_file()], np.array([[0, 0, 1, 1]]), unflipped, side)
+            what = str(error).rpartition(_BEFORE_WHAT_HAPPENED)[2].strip()
+            return f"DALI refuses it: {what.splitlines()[0]}"
+        return ""
 
     def _run(self, files: list[Tensor], boxes: Ints, flips: NDArray[np.bool_], side: int) -> Tensor:
         """uint8 (N, 3, side, side), channels_last. Raises RuntimeError if a file is damaged."""
@@ -111,6 +153,13 @@ def _pipeline(batch_size: int, threads: int, gpu: int | None, side: int) -> Pipe
         pipeline.set_outputs(fn.flip(images, horizontal=fn.external_source(name="flips")))
     pipeline.build()
     return pipeline
+
+
+def _sound_file() -> Tensor:
+    """A JPEG of one pixel."""
+    file = io.BytesIO()
+    Image.new("RGB", (1, 1)).save(file, "JPEG")
+    return torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
 
 
 def _cut_short(files: list[Tensor], boxes: Ints) -> dict[int, str]:

@@ -105,6 +105,7 @@ class ThreadLoader:
     ) -> None:
         self.steps_per_epoch = plan.steps_per_epoch
         self._data, self._samples = data, plan.samples_per_epoch
+        self._end_maker = make_batch.close
         make = _for_gpu(make_batch, device) if device.type == "cuda" else make_batch
         # DALI has threads of its own: one of ours reads while they work for the other.
         threads = _DALI_CALLERS if pipeline.engine == "dali" else pipeline.worker_count()
@@ -124,6 +125,7 @@ class ThreadLoader:
         """End the threads."""
         self._closed = True
         self._threads.close()
+        self._end_maker()
 
     def _checked(self, outcomes: Iterator[Batch | Exception], epoch: int) -> Iterator[Batch]:
         count = DamageCount(self._data, epoch, self._samples)

@@ -1,7 +1,10 @@
 """The engine `dali` against `threads`; what needs DALI is skipped where it is not installed."""
 
+import contextlib
+import gc
 import logging
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -23,6 +26,8 @@ from entry_point.optimize import main as optimize
 
 # Of 255 levels: the mean difference, and the share of pixels that differ by no more than so many.
 TOLERANCES = {"cpu": (0.25, 0.985, 1), "cuda": (1.0, 0.95, 3)}
+_TEM = b"\xff\x01"
+"""A marker without content: JPEG has it, libjpeg passes over it, DALI's parser does not know it."""
 DEVICES = (
     "cpu",
     pytest.param(
@@ -112,19 +117,85 @@ def test_dali_skips_the_images_that_threads_skip(
 
 
 @pytest.mark.usefixtures("_dali")
-def test_an_error_that_is_no_files_fault_is_no_damage(
-    photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_file_that_dali_alone_refuses_is_damage(
+    photo_folder: Path, tmp_path: Path, device: str
 ) -> None:
+    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
+    files = sorted((root / "val").glob("*/*.jpg"))
+    for odd in (files[3], files[20]):
+        jpeg = odd.read_bytes()
+        odd.write_bytes(jpeg[:2] + _TEM + jpeg[2:])
+    files[4].write_bytes(b"not a picture at all" * 100)  # in the batch of the first odd one
+    settings: dict[str, Any] = {"on_error": "skip", "max_bad_fraction": 1.0}
+    threads, dali = (
+        _loader(root, engine, "val", device=device, **settings) for engine in ("threads", "dali")
+    )
+    expected, found = (
+        {damage.key: damage.reason for batch in loader.epoch(0) for damage in batch.damage}
+        for loader in (threads, dali)
+    )
+    assert list(expected) == [str(files[4])]
+    why = found.pop(str(files[3]))
+    assert re.fullmatch("DALI refuses it: .*nvImageCodec.*", why)
+    assert found == {str(files[20]): why} | expected
+    threads.close()
+    dali.close()
+    files[4].unlink()
+    strict = _loader(root, "dali", "val", device=device)
+    with pytest.raises(DataError, match=f"{files[3]}: DALI refuses it: ."):
+        list(strict.epoch(0))
+    strict.close()
+
+
+@pytest.mark.usefixtures("_dali")
+@pytest.mark.parametrize("most", [0, 1])
+def test_an_error_that_is_no_files_fault_is_no_damage(
+    photo_folder: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Whether it happens with every file alone too, or only with a batch of them."""
     from entry_point.data import dali_images
 
-    def out_of_memory(*_: object) -> None:
-        raise RuntimeError("CUDA out of memory")
+    pipeline = dali_images._pipeline
+
+    def out_of_memory(batch_size: int, *settings: Any) -> Any:
+        if batch_size > most:
+            raise RuntimeError("CUDA out of memory")
+        return pipeline(batch_size, *settings)
 
     monkeypatch.setattr(dali_images, "_pipeline", out_of_memory)
     loader = _loader(photo_folder, "dali", on_error="skip", max_bad_fraction=1.0)
     with pytest.raises(RuntimeError, match="CUDA out of memory"):
         list(loader.epoch(0))
     loader.close()
+
+
+@pytest.mark.usefixtures("_dali")
+@pytest.mark.parametrize("device", DEVICES)
+def test_no_thread_of_dalis_outlives_its_loader_or_a_larger_batch(
+    photo_folder: Path, device: str
+) -> None:
+    before = _dali_threads()
+    gc.disable()  # nor does it take the collector
+    try:
+        loader = _loader(photo_folder, "dali", "val", device=device)
+        (last,) = list(loader.epoch(0, start_step=2))
+        few = len(_dali_threads() - before)
+        first = next(loader.epoch(0))
+        assert len(last.images) < len(first.images)
+        assert len(_dali_threads() - before) == few > 0
+        loader.close()
+        assert _dali_threads() <= before
+    finally:
+        gc.enable()
+
+
+def _dali_threads() -> set[str]:
+    names = {}
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended
+            names[thread.name] = (thread / "comm").read_text()
+    return {thread for thread, name in names.items() if "DALI" in name}
 
 
 def test_without_dali_the_error_says_how_to_install_it(

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -41,9 +41,20 @@ def _batch(indices: NDArray[np.int64]) -> Batch:
     return Batch(torch.zeros(1), torch.zeros(1), torch.from_numpy(indices))
 
 
-def _loader(make_batch: object, plan: Numbers) -> ThreadLoader:
+@dataclass(frozen=True)
+class Maker:
+    make: Callable[[int, NDArray[np.int64]], Batch]
+
+    def __call__(self, epoch: int, indices: NDArray[np.int64]) -> Batch:
+        return self.make(epoch, indices)
+
+    def close(self) -> None:
+        pass
+
+
+def _loader(make: Callable[[int, NDArray[np.int64]], Batch], plan: Numbers) -> ThreadLoader:
     pipeline = PipelineConfig("threads", num_workers=2)
-    return ThreadLoader(make_batch, plan, DataConfig(), pipeline, torch.device("cpu"))  # type: ignore[arg-type]
+    return ThreadLoader(Maker(make), plan, DataConfig(), pipeline, torch.device("cpu"))  # type: ignore[arg-type]
 
 
 def test_closing_waits_for_a_batch_however_long_it_takes() -> None:

@@ -24,7 +24,7 @@ class OwnerOfThreads:
             file.write(f"{os.getpid()}\n")
 
 
-def collect_and_make_batch(epoch: int, indices: np.ndarray) -> Batch:
+def collect_and_make_batch(_epoch: int, indices: np.ndarray) -> Batch:
     gc.collect()
     numbers = torch.from_numpy(indices)
     return Batch(torch.zeros(len(indices), 3, 8, 8, dtype=torch.uint8), numbers, numbers)
