@@ -68,7 +68,9 @@ def test_newer_bases_will_do(new: str) -> None:
 def test_extras_come_beside_the_jobs_own_at_the_jobs_pins() -> None:
     wanted = python_packages.requirements(REQUIREMENTS, ["job", "dali"], ".in")
     locked = python_packages.requirements(REQUIREMENTS, ["job", "dali"], ".txt")
-    assert {"hydra-core", "nvidia-dali-cuda120"} <= {r.name for r in wanted}
+    # NVIDIA builds this DALI for Python 3.11 and newer.
+    dali = {"nvidia-dali-cuda120"} if sys.version_info >= (3, 11) else set()
+    assert {"hydra-core"} | dali <= {r.name for r in wanted}
     lines = constraints(wanted, locked, {"torch": "2.13.0"})
     names = [line.split("==")[0] for line in lines]
     assert len(names) == len(set(names))
