@@ -56,7 +56,7 @@ class Learner:
         )
         self._criterion = nn.CrossEntropyLoss(label_smoothing=config.optim.label_smoothing)
         self._mix = _mixing(config.optim, num_classes)
-        self._shared = _shared(self.model, devices)
+        self._shared = _shared(self.model, devices, config.trainer.deterministic)
         # Around DDP, so that the compiler sees where gradients are exchanged.
         compiles = config.trainer.compile
         self._forward: Any = torch.compile(self._shared) if compiles else self._shared
@@ -151,12 +151,15 @@ def _mixing(optim: OptimConfig, num_classes: int) -> v2.Transform | None:
     return v2.RandomChoice(mixes) if mixes else None
 
 
-def _shared(model: nn.Module, devices: Devices) -> nn.Module:
+def _shared(model: nn.Module, devices: Devices, deterministic: bool) -> nn.Module:
     """The same weights on every rank."""
     if devices.world_size == 1:
         return model
     ids = [devices.device] if devices.device.type == "cuda" else None
-    return DistributedDataParallel(model, device_ids=ids)
+    # Else a process's first step groups the gradients differently from its later ones, and with
+    # that changes the order in which the ranks' are summed: of two it does not matter.
+    fixed = deterministic and devices.world_size > 2
+    return DistributedDataParallel(model, device_ids=ids, find_unused_parameters=fixed)
 
 
 def _seed_step(devices: Devices, seed: int) -> None:

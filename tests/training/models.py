@@ -154,3 +154,15 @@ class untraceable_net(_Hooked):
 
     def evaluating(self, logits: torch.Tensor) -> torch.Tensor:
         return logits if float(logits.sum()) < 1e9 else -logits
+
+
+class noting_net(_Hooked):
+    """Notes the sum of each image it is trained on in its run's file `seen`."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            sums = images.double().sum(dim=(1, 2, 3)).tolist()
+            with (RunFolder.from_environment().root / "seen").open("a") as seen:
+                seen.write("".join(f"{value:.3f}\n" for value in sums))
+        logits: torch.Tensor = super().forward(images)
+        return logits
