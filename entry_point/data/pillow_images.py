@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
@@ -16,8 +16,19 @@ from entry_point.data.reading import read_files
 from entry_point.data.source import Source
 from entry_point.data.spans import span
 
-_ERRORS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+_ERRORS = (OSError, SyntaxError, ValueError, RuntimeError, Image.DecompressionBombError)
 """What Pillow raises for files it cannot read."""
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""EXIF orientation -> what makes the image upright."""
 
 
 def pillow_images(
@@ -58,9 +69,16 @@ def _open(file: Tensor, mode: str, damage: dict[int, str], place: int) -> Image.
         with span("decode with Pillow"):
             image = Image.open(io.BytesIO(file.numpy().data))
             image.draft(mode, None)  # a colour JPEG holds YCbCr: no need to convert it twice
-            return ImageOps.exif_transpose(image).convert(mode)
+            return _upright(image).convert(mode)
     except UnidentifiedImageError:
         damage[place] = "is no image of a format that Pillow reads"
     except _ERRORS as error:
         damage[place] = str(error)
     return Image.new(mode, (1, 1))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """As ImageOps.exif_transpose, which also writes the EXIF anew and fails where that is odd."""
+    image.load()
+    turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    return image if turn is None else image.transpose(turn)

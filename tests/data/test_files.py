@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, features
 
 from entry_point import inference
 from entry_point.config_errors import ConfigError
@@ -62,6 +62,22 @@ def test_large_and_small_images_share_a_batch(tmp_path: Path) -> None:
     (batch,) = loader.epoch(0)
     loader.close()
     assert batch.images.shape == (4, 3, SIZE, SIZE) and not batch.damage
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow reads no AVIF")
+def test_an_image_that_pillow_cannot_decode_is_listed_whatever_pillow_calls_it(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "a.avif"
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(file)
+    avif = file.read_bytes()
+    start = avif.index(b"mdat") + 4
+    file.write_bytes(avif[:start] + b"\xff" * 8 + avif[start + 8 :])
+    loader = build_file_loader([file], SIZE, RESIZE, PipelineConfig("threads", 1), batch_size=1)
+    (batch,) = loader.epoch(0)
+    loader.close()
+    assert [damage.key for damage in batch.damage] == [str(file)]
 
 
 def test_dali_is_refused_since_it_knows_only_jpegs(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 import multiprocessing
 import os
 import re
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from entry_point.data import Batch, DataConfig, Loader, PipelineConfig, build_loader, open_source
 
@@ -52,6 +55,22 @@ def test_all_engines_give_the_same_pixels_within_one_level(photo_folder: Path, s
     reference = list(_loader(photo_folder, "pillow", split).epoch(1))
     for engine in ENGINES[1:]:
         _assert_same(reference, list(_loader(photo_folder, engine, split).epoch(1)), levels=1)
+
+
+def test_a_photograph_with_odd_exif_is_turned_like_any_other(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    """A tag that ought to be a number is a text; to write such EXIF again is an error of Pillow."""
+    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
+    orientation, rows_per_strip = 0x112, 0x117
+    entries = struct.pack("<HHIHH", orientation, 3, 1, 6, 0)
+    entries += struct.pack("<HHI4s", rows_per_strip, 2, 4, b"odd")
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + entries + bytes(4)
+    for file in (root / "val").glob("*/*.jpg"):
+        with Image.open(file) as photo:
+            photo.copy().save(file, "JPEG", exif=exif)
+    reference = list(_loader(root, "threads", "val").epoch(0))
+    _assert_same(reference, list(_loader(root, "pillow", "val").epoch(0)), levels=1)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
