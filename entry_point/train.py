@@ -34,7 +34,7 @@ from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices, join_devices
 from entry_point.training.evaluation import Evaluation, Stopped, evaluate
 from entry_point.training.headspace import MOST_SECONDS, Headspace, verdict
-from entry_point.training.identity import Settings, check_same, identity, order
+from entry_point.training.identity import Settings, check_goes_on, identity, order
 from entry_point.training.learner import Learner
 from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
 from entry_point.training.metrics_log import MetricsLog, Record
@@ -68,6 +68,7 @@ class Trainer:
         self.open = ExitStack()
         self.data = TrainingData(config, run, devices)
         self.open.callback(self.data.close)
+        self.order = order(config, self.data.train, devices)
         self.progress = Progress(self.data.train_loader.steps_per_epoch)
         self.prepare = DeviceTransform(config.data, config.trainer.seed).to(devices.device)
         self.learner = Learner(
@@ -225,7 +226,7 @@ class Trainer:
         if self.devices.is_first:
             state = {
                 "identity": self._identity(),
-                "order": order(self.config, self.devices.world_size),
+                "order": self.order,
                 **here.state(),
                 "interval": interval,
                 "records": list(self.metrics.records),
@@ -239,9 +240,7 @@ class Trainer:
         state = load_on_all_ranks(self.run.checkpoints, self.devices)
         if state is None:
             return []
-        check_same(state["identity"], self._identity())
-        if state["step"]:
-            check_same(state["order"], order(self.config, self.devices.world_size))
+        check_goes_on(state, self._identity(), self.order)
         self.learner.load_state(state)
         self.progress.load_state(state)
         self.log.interval.load_state(state["interval"], self.devices)

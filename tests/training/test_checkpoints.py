@@ -1,5 +1,6 @@
 """Checkpoints: which one a run goes on from, which are kept, and which are refused."""
 
+import shutil
 import signal
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 from entry_point import exit_codes
 from entry_point.config import load_train_config
 from entry_point.config_errors import ConfigError
+from entry_point.data import open_source
 from entry_point.training.checkpoint import (
     CheckpointError,
     CheckpointWriter,
@@ -16,7 +18,8 @@ from entry_point.training.checkpoint import (
     load_newest,
     set_aside,
 )
-from entry_point.training.identity import check_same, order
+from entry_point.training.devices import Devices
+from entry_point.training.identity import check_goes_on, check_same, order
 from tests.training import forked
 from tests.training.job import read_records
 from tests.training.test_interruptions import OVERRIDES, assert_same_end
@@ -159,12 +162,38 @@ def test_a_stop_in_evaluation_is_gone_on_from(tmp_path: Path, photo_folder: Path
     assert_same_end(tmp_path / "run", tmp_path / "whole")
 
 
-def test_another_number_of_ranks_is_refused_for_a_stream_alone() -> None:
-    stream = ["data=shards", "data.root=x", "data.access=stream"]
+def on(ranks: int) -> Devices:
+    return Devices(torch.device("cpu"), None, world_size=ranks)
+
+
+def test_another_number_of_ranks_is_refused_for_a_stream_alone(packed_photos: Path) -> None:
+    stream = ["data=shards", f"data.root={packed_photos}", "data.access=stream"]
     streamed, _ = load_train_config(stream)
     mapped, _ = load_train_config(stream[:-1])
-    check_same(order(mapped, 2), order(mapped, 3))
+    source = open_source(streamed.data, "train", packed_photos)
+    check_same(order(mapped, source, on(2)), order(mapped, source, on(3)))
     with pytest.raises(ConfigError, match=r"ranks=3: the checkpoint .* made with ranks=2"):
-        check_same(order(streamed, 2), order(streamed, 3))
+        check_same(order(streamed, source, on(2)), order(streamed, source, on(3)))
     with pytest.raises(ConfigError, match=r"data\.access=map: .* made with data\.access=stream"):
-        check_same(order(streamed, 2), order(mapped, 2))
+        check_same(order(streamed, source, on(2)), order(mapped, source, on(2)))
+
+
+def test_shards_dealt_to_the_hosts_otherwise_are_refused(
+    packed_photos: Path, tmp_path: Path
+) -> None:
+    """Within an epoch, and where its number of steps is another one by that."""
+    by_host = ["data=shards", "data.access=stream", "data.sharded_by_host=true"]
+    orders = []
+    for host, left_out in (("one", 0), ("other", -1)):
+        root = Path(shutil.copytree(packed_photos, tmp_path / host))
+        sorted((root / "train").glob("*.tar"))[left_out].unlink()
+        roots = [f"data.root={root}", f"data.index_root={packed_photos}"]
+        config, _ = load_train_config([*by_host, *roots])
+        orders.append(order(config, open_source(config.data, "train", root), on(1)))
+    steps = {"steps per epoch": 3}
+    going_on = {"identity": steps, "order": orders[0], "step": 0}
+    check_goes_on(going_on, steps, orders[1])
+    with pytest.raises(ConfigError, match=r"shards of rank 0=.* made with shards of rank 0="):
+        check_goes_on({**going_on, "step": 1}, steps, orders[1])
+    with pytest.raises(ConfigError, match=r"ranks=2: the checkpoint .* made with ranks=1"):
+        check_goes_on(going_on, {"steps per epoch": 2}, {**orders[0], "ranks": 2})

@@ -27,11 +27,11 @@ def test_a_job_of_two_ranks_that_was_stopped_and_killed_ends_bit_identical(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     # Checkpoints lie two steps apart, so that a killed run repeats some.
-    plan = [*OVERRIDES, *TWO_RANKS, "trainer.epochs=20", "trainer.evaluate_every_epochs=10"]
+    plan = [*OVERRIDES, *TWO_RANKS, "trainer.epochs=10", "trainer.evaluate_every_epochs=5"]
     overrides = [*plan, "trainer.checkpoint_every_steps=2"]
     assert forked.run(tmp_path / "undisturbed", photo_folder, overrides, ranks=2) == 0
     root = tmp_path / "disturbed"
-    for number, step in ((signal.SIGTERM, 5), (signal.SIGKILL, 20)):
+    for number, step in ((signal.SIGTERM, 4), (signal.SIGKILL, 12)):
         process = start_job(root, photo_folder, overrides)
         wait_for_steps(root, process, step)
         process.send_signal(number)
