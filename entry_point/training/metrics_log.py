@@ -29,7 +29,7 @@ class MetricsLog:
         # What was logged after the checkpoint will be logged again.
         atomic.write_text(file, lines)
         self._file = file.open("a", encoding="utf-8")
-        first = int(self.records[-1]["step"]) + 1 if self.records else None
+        first = int(self.records[-1]["step"]) + 1 if self.records else 0
         restored = not any(tensorboard.glob("events.out.tfevents.*"))
         self._events = SummaryWriter(str(tensorboard), purge_step=first)
         if restored:
