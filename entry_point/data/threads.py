@@ -53,7 +53,10 @@ class BatchThreads:
         return self._outcomes(self._pipeline)
 
     def _outcomes(self, pipeline: Pipeline[Batch | Exception]) -> Iterator[Batch | Exception]:
-        yield from pipeline.get_iterator()
+        for outcome in pipeline.get_iterator():
+            if pipeline is not self._pipeline:  # the epoch was left; some batches were ready
+                return
+            yield outcome
         if pipeline is self._pipeline:
             self.stop()
 

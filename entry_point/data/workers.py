@@ -9,7 +9,7 @@ import gc
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ class WorkerLoader:
         )
         self._reader = ThreadPoolExecutor(1, "shard-reader")
         plan.read_ahead(self._reader, here=workers == 0)
-        self._running: Iterator[Batch] = iter(())
+        self._running = _one_epoch(iter(()))
         self._workers: list[BaseProcess] = []
         # Without it, leaving the program would wait for ever for workers that ignore SIGTERM.
         atexit.register(self._kill_workers)
@@ -101,24 +101,26 @@ class WorkerLoader:
         """
         if self._batches is None:
             raise RuntimeError("the loader is closed")
+        self._running.close()
         self._requests.start(epoch, start_step)
         others = multiprocessing.active_children()
         with _no_collection():
-            self._running = iter(self._batches)
+            self._running = _one_epoch(iter(self._batches))
         started = [child for child in multiprocessing.active_children() if child not in others]
         self._workers = started or self._workers
-        return self._checked(epoch)
+        return self._checked(self._running, epoch)
 
-    def _checked(self, epoch: int) -> Iterator[Batch]:
+    def _checked(self, batches: Generator[Batch, None, None], epoch: int) -> Iterator[Batch]:
         count = DamageCount(self._data, epoch, self._samples)
-        while (batch := self._next()) is not None:
+        while (batch := self._next(batches)) is not None:
             count.add(batch)
             yield batch
-        self._plan.release()
+        if batches is self._running:
+            self._plan.release()
 
-    def _next(self) -> Batch | None:
+    def _next(self, batches: Iterator[Batch]) -> Batch | None:
         try:
-            return next(self._running, None)
+            return next(batches, None)
         except (OSError, EOFError) as error:  # a batch whose memory went with its worker
             sentinels = {worker.sentinel: worker.pid for worker in self._workers}
             ended = wait(list(sentinels), _SECONDS_TO_DIE)
@@ -132,7 +134,7 @@ class WorkerLoader:
     def close(self) -> None:
         """End the workers: the DataLoader does when its last reference goes."""
         self._batches = None
-        self._running = iter(())
+        self._running.close()
         self._reader.shutdown(cancel_futures=True)
         self._plan.release()
         if not any(worker.is_alive() for worker in self._workers):
@@ -142,6 +144,11 @@ class WorkerLoader:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler takes deaths for failures
         for worker in self._workers:
             worker.kill()
+
+
+def _one_epoch(batches: Iterator[Batch]) -> Generator[Batch, None, None]:
+    """The batches, until it is closed: the DataLoader's own iterator is one for all epochs."""
+    yield from batches
 
 
 class SharedFlag:

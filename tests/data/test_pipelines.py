@@ -93,6 +93,20 @@ def test_an_epoch_begun_at_a_step_gives_what_would_have_come(
     loader.close()
 
 
+@pytest.mark.parametrize("engine", [*ENGINES, "subprocess"])
+def test_an_epoch_that_was_left_takes_nothing_from_the_next(
+    photo_folder: Path, engine: str
+) -> None:
+    loader = _loader(photo_folder, engine, num_workers=1)
+    left = loader.epoch(5)
+    next(left)
+    batches = loader.epoch(2)
+    first = next(batches)
+    assert next(left, None) is None
+    assert len([first, *batches]) == 4
+    loader.close()
+
+
 def test_epochs_differ_in_order_and_crops(photo_folder: Path) -> None:
     loader = _loader(photo_folder, "pillow", batch_size=48)
     first, second = next(iter(loader.epoch(0))), next(iter(loader.epoch(1)))
