@@ -51,7 +51,7 @@ def main() -> None:
     ]
     method = (
         f"Seconds of load() after importing torch, by the clock, median of {ROUNDS}. "
-        f"{info['compiler']}, libjpeg-turbo {info['libjpeg_turbo']}, {measure.versions(())}."
+        f"{info['compiler']}, libjpeg-turbo {info['libjpeg_turbo']}."
     )
     title = "Building the operator at job start"
     sys.stdout.write(

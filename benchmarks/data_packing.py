@@ -76,7 +76,7 @@ def main(per_class: int) -> None:
         "each file) does not look at its result; packing decodes every file before "
         "and after and compares all pixels. "
         f"Packing has {ms[JPEGTRAN] / ms[PACK]:.0%} of jpegtran's throughput; two whole decodes "
-        f"are {2 * ms[DECODE] / ms[PACK]:.0%} of its time. {measure.versions([])}."
+        f"are {2 * ms[DECODE] / ms[PACK]:.0%} of its time."
     )
     rows = [[name, value, f"{1e3 / value:.0f}"] for name, value in ms.items()]
     measure.bars("data-packing", title, "CPU ms per file", ms, ours=PACK)

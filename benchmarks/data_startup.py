@@ -163,7 +163,7 @@ def main() -> None:
     method = (
         "By the clock, files in the page cache. Memory: the most that a process grew by that had "
         "imported everything. Resumed epochs: batches of 16 from 20,000 packed photographs, one "
-        f"thread, fresh loaders, medians of {ROUNDS} alternating rounds. {measure.versions([])}."
+        f"thread, fresh loaders, medians of {ROUNDS} alternating rounds."
     )
     table = measure.table(["", ""], rows)
     sys.stdout.write(measure.write("data-startup", title, method, [table]))

@@ -160,11 +160,11 @@ def main(arguments: Sequence[str]) -> int:
         f"turn, the GPU awaited after each step; median of {ROUNDS} rounds. CPU cores are CPU "
         "seconds of all threads and processes in a second of training, and include the one that "
         "launches kernels and waits for them. nvJPEG decodes what `trim_jpeg` cuts out, through "
-        f"torchvision. {devices.describe()}. "
-        f"{measure.versions(['torchvision', 'spdl-core', 'nvidia-dali-cuda120'])}."
+        f"torchvision. {devices.describe()}."
     )
     tables = [table(results, size.batch_size), verdict(results)]
-    sys.stdout.write(measure.write("gpu-training", "ResNet-50 fed on a GPU", method, tables))
+    title, packages = "ResNet-50 fed on a GPU", ("torchvision", "spdl-core", "nvidia-dali-cuda120")
+    sys.stdout.write(measure.write("gpu-training", title, method, tables, packages))
     return 0
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.measure import table, versions, write
+from benchmarks.measure import table, write
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = {"v2": ".venv-launch", "v3": ".venv-launch-v3"}
@@ -91,10 +91,11 @@ def main(arguments: Sequence[str]) -> None:
         f"`python -m benchmarks.launch_time`: each command in a process of its own, {rounds} "
         "alternating rounds after one to warm up, medians. v2 and v3 are the environments of the "
         "two SDKs; a dry run composes, checks against the service's description, and needs "
-        f"neither SDK, network nor credentials. {versions(['hydra-core', 'boto3'])}"
+        "neither SDK, network nor credentials."
     )
     header = ["what", "seconds", "CPU seconds", "bar"]
-    sys.stdout.write(write("launch", "Launching: time at the desk", method, [table(header, rows)]))
+    title, packages = "Launching: time at the desk", ("hydra-core", "boto3")
+    sys.stdout.write(write("launch", title, method, [table(header, rows)], packages))
 
 
 if __name__ == "__main__":

@@ -100,9 +100,12 @@ def bars(name: str, title: str, label: str, values: Mapping[str, float], ours: s
     plt.close(figure)
 
 
-def write(name: str, title: str, method: str, tables: Sequence[str]) -> str:
-    """Writes docs/results/NAME.md and returns its text."""
-    text = f"# {title}\n\n{method}\n\n{machine()}.\n\n" + "\n".join(tables)
+def write(
+    name: str, title: str, method: str, tables: Sequence[str], packages: Sequence[str] = ()
+) -> str:
+    """Writes docs/results/NAME.md, with the machine, the day and versions, and returns its text."""
+    where = f"{machine()}; {versions(packages)}."
+    text = f"# {title}\n\n{method}\n\n{where}\n\n" + "\n".join(tables)
     if (RESULTS / f"{name}.png").exists():
         text += f"\n![{title}]({name}.png)\n"
     RESULTS.mkdir(parents=True, exist_ok=True)

@@ -141,8 +141,9 @@ def report(times: dict[str, float], changes: dict[int, float]) -> None:
         "op-crop",
         "A random crop of a photograph",
         f"{SIZE}x{SIZE} of six photographs at 533x800, quality 90, 4:2:0; one thread; CPU time, "
-        f"median of alternating rounds. {measure.versions(packages)}.",
+        "median of alternating rounds.",
         [measure.table(header, rows), measure.table(("interval, MCUs", "bytes", "CPU ms"), sizes)],
+        packages,
     )
     sys.stdout.write(text)
 

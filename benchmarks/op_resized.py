@@ -202,13 +202,13 @@ def main() -> None:
         "op-resized",
         title,
         f"Six photographs at 533x800, quality 90, 4:2:0, restart markers every {INTERVAL} MCUs "
-        "where indexed; one thread; CPU time, median of alternating rounds. "
-        f"{measure.versions(packages)}.",
+        "where indexed; one thread; CPU time, median of alternating rounds.",
         [
             measure.table(("pipeline", "CPU ms", "times ours, indexed", "times ours, plain"), rows),
             measure.table(("256x256 of 3000x4000", "CPU ms", "x torchvision"), large_crop()),
             threads,
         ],
+        packages,
     )
     sys.stdout.write(text)
 

@@ -202,8 +202,9 @@ def main() -> None:
         "the decoder and are masked in batch on the device. First a model that costs next to "
         "nothing, so that input decides; then one that needs longer than its input. All train in "
         f"one process, an epoch each in turn; median of {ROUNDS} rounds by the clock, beside the "
-        f"CPU time of all processes. {measure.versions(['Pillow', 'torchvision', 'spdl-core'])}.",
+        "CPU time of all processes.",
         tables,
+        ("Pillow", "torchvision", "spdl-core"),
     )
     sys.stdout.write(text)
 
