@@ -130,6 +130,9 @@ class WorkerLoader:
             raise RuntimeError(
                 f"DataLoader worker (pid {dead}) was killed or exited unexpectedly"
             ) from error
+        except Exception as error:
+            # The frames it comes from hold the DataLoader's iterator, and so the workers.
+            raise error.with_traceback(None)  # noqa: B904 - it is the same error
 
     def close(self) -> None:
         """End the workers: the DataLoader does when its last reference goes."""

@@ -1,13 +1,15 @@
 """Worker processes forked from a trainer that owns threads, pipelines, garbage."""
 
 import gc
+import multiprocessing
 import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
-from entry_point.data import Batch, DataConfig, PipelineConfig
+from entry_point.data import Batch, DataConfig, DataError, PipelineConfig
 from entry_point.data.sampling import EpochPlan
 from entry_point.data.workers import WorkerLoader
 
@@ -51,6 +53,31 @@ def test_workers_leave_the_trainers_garbage_alone(tmp_path: Path) -> None:
         gc.enable()
     gc.collect()
     assert ended_by.read_text() == f"{os.getpid()}\n"
+
+
+def test_close_ends_the_workers_while_their_error_is_being_handled() -> None:
+    def make_batch(_epoch: int, _indices: np.ndarray) -> Batch:
+        raise DataError("a.jpg: damaged")
+
+    others = multiprocessing.active_children()
+    loader = WorkerLoader(
+        make_batch,  # type: ignore[arg-type]
+        EpochPlan(16, 4, 0, True),
+        DataConfig(),
+        PipelineConfig(engine="pillow", num_workers=2),
+        torch.device("cpu"),
+    )
+    gc.disable()  # nor does it take the collector
+    try:
+        with pytest.raises(DataError, match=r"a\.jpg: damaged"):
+            try:
+                list(loader.epoch(0))
+            finally:
+                assert len(multiprocessing.active_children()) >= len(others) + 2
+                loader.close()
+                assert set(multiprocessing.active_children()) <= set(others)
+    finally:
+        gc.enable()
 
 
 def test_workers_collect_their_own_garbage(tmp_path: Path) -> None:
