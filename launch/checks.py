@@ -1,6 +1,6 @@
 """All that can be known to be wrong with a training request before it is sent, by config key."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from launch import config_keys
@@ -9,13 +9,16 @@ from launch.errors import LaunchError
 from launch.image_rules import machine_rules
 
 
-def check(request: dict[str, Any], config: LaunchConfig, region: str | None) -> None:
+def check(
+    request: dict[str, Any], config: LaunchConfig, region: str | None, others: Sequence[str] = ()
+) -> None:
     """Raise LaunchError with one line for each thing wrong, naming the config key.
 
-    `region` is the one the job is to run in, None where it is not known yet.
+    `region` is the one the job is to run in, None where it is not known yet; `others` are lines
+    about what the request only carries, the job's own overrides.
     """
     found = config_keys.refusals(request, "CreateTrainingJob", config)
-    found += _rules(request, config, region)
+    found += [*_rules(request, config, region), *others]
     if found:
         raise LaunchError("\n".join(found))
 

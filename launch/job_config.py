@@ -1,22 +1,74 @@
-"""The job's own overrides, held against the job's schema before a machine is paid for.
+"""The job's own overrides, held against the job's schema and channels before a machine is paid for.
 
 The schema is the one that the container checks with. It needs Hydra, but neither torch nor data.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from launch.errors import LaunchError
 
+if TYPE_CHECKING:
+    from entry_point.config import TrainConfig
 
-def check_training(overrides: Sequence[str]) -> None:
-    """Raise LaunchError with the line that the training job itself would end with."""
+CHANNELS = PurePosixPath("/opt/ml/input/data")
+# What the job reads where data.root is null.
+DATA_CHANNEL = "training"
+
+
+def training_problems(overrides: Sequence[str], channels: Collection[str]) -> list[str]:
+    """A line for everything that would end the training job before its first step.
+
+    `channels` are the names of those that the job is to get.
+    """
     from entry_point.config import load_train_config
     from entry_point.config_errors import ConfigError
 
     try:
-        load_train_config(overrides)
+        config, _ = load_train_config(overrides)
     except ConfigError as error:
-        raise LaunchError(str(error)) from error
+        return [str(error)]
+    return list(_missing_inputs(config, channels))
+
+
+def _missing_inputs(config: TrainConfig, channels: Collection[str]) -> Iterator[str]:
+    """Inputs that no channel brings. Other absolute paths may be in an image of one's own."""
+    data, weights = config.data, config.model.weights
+    if data.format != "demo" and data.root is None and DATA_CHANNEL not in channels:
+        yield (
+            f"data={data.format}: data.root is not set and there is no channel {DATA_CHANNEL}; "
+            f"add {_channel(DATA_CHANNEL)}"
+        )
+    folders = {"data.root": data.root, "data.index_root": data.index_root}
+    for key, value in folders.items() if data.format != "demo" else ():
+        if value is not None:
+            yield from _missing_path(key, value, channels)
+    if weights is not None:
+        # A name alone is a channel's.
+        named = len(PurePosixPath(weights).parts) == 1 and not PurePosixPath(weights).suffix
+        yield from _missing_path("model.weights", weights, channels, CHANNELS if named else None)
+
+
+def _missing_path(
+    key: str, value: str, channels: Collection[str], base: PurePosixPath | None = None
+) -> Iterator[str]:
+    path = (base or PurePosixPath()) / value
+    if not path.is_absolute():
+        yield (
+            f"{key}={value}: a path on this machine, and the job sees its channels alone; after "
+            f"`make upload` add {_channel('NAME')} {key}={CHANNELS}/NAME"
+        )
+    elif CHANNELS in path.parents:
+        name = path.relative_to(CHANNELS).parts[0]
+        if name not in channels:
+            yield f"{key}={value}: there is no channel {name}; add {_channel(name)}"
+
+
+def _channel(name: str) -> str:
+    return f"job.channels.{name}=s3://bucket/prefix/"
 
 
 def check_packing(overrides: Sequence[str]) -> None:

@@ -84,11 +84,12 @@ def require_image(image: str, session: Any) -> None:
 def _checked_request(
     config: LaunchConfig, overrides: Sequence[str], region: str | None
 ) -> dict[str, Any]:
-    job_config.check_training(overrides)
     built = request.build(
         config, overrides, request.job_name(config.job, datetime.now(timezone.utc))
     )
-    checks.check(built, config, region)
+    checks.check(
+        built, config, region, job_config.training_problems(overrides, config.job.channels)
+    )
     return built
 
 

@@ -202,4 +202,4 @@ def plain_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sdk, "send", send)
     monkeypatch.setattr(sdk, "installed_version", lambda: "2")
     # It has its own tests, and takes longer than all the rest of a launch.
-    monkeypatch.setattr(job_config, "check_training", lambda _: None)
+    monkeypatch.setattr(job_config, "training_problems", lambda *_: [])

@@ -18,11 +18,12 @@ from tests.launch.conftest import BUCKET, ROLE, ROOT, Aws
 
 ENVIRONMENTS = {"2": ROOT / ".venv-launch", "3": ROOT / ".venv-launch-v3"}
 
-COMMON = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs", "data=folder", "optim.lr=0.1"]
+COMMON = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs", "optim.lr=0.1"]
 JOBS = {
     "plain": [*COMMON],
     "spot": [
         *COMMON,
+        "data=folder",
         "target=gpu_spot",
         "target.instance_count=2",
         f"job.channels.training=s3://{BUCKET}/data/",
@@ -36,10 +37,11 @@ JOBS = {
         "job.encrypt_traffic=true",
         "job.network_isolation=true",
         "job.retries=3",
-        "data.root='it\\'s \"quoted\", $HOME ü'",
+        "data.root='/opt/ml/input/data/training/it\\'s \"quoted\", $HOME ü'",
     ],
     "warm groups": [
         *COMMON,
+        "data=folder",
         "target.instance_groups=[{name:a,instance_type:ml.c7i.large,instance_count:2},"
         "{name:b,instance_type:ml.m7i.large}]",
         f"job.channels.training={{s3:s3://{BUCKET}/data/,instance_groups:[a,b]}}",

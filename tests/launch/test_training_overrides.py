@@ -7,8 +7,11 @@ import sys
 import pytest
 
 from launch import job_config, sagemaker
-from tests.launch.conftest import ROOT
+from tests.launch.conftest import BUCKET, ROOT
 from tests.launch.jobs import LEAST
+
+CHANNEL = f"job.channels.training=s3://{BUCKET}/photos/"
+ADD = "; add job.channels.training=s3://bucket/prefix/"
 
 
 @pytest.mark.parametrize(
@@ -35,8 +38,57 @@ def test_wrong_training_override_ends_the_launch_in_one_line(
     assert err.startswith(reason) and err.count("\n") == 1
 
 
-def test_right_training_overrides_pass() -> None:
-    job_config.check_training(["data=folder", "model=resnet50", "optim.lr=0.5"])
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("data=folder", f"data=folder: data.root is not set and there is no channel training{ADD}"),
+        ("data=shards", f"data=shards: data.root is not set and there is no channel training{ADD}"),
+        (
+            "data=folder data.root=/opt/ml/input/data/training/photos",
+            f"data.root=/opt/ml/input/data/training/photos: there is no channel training{ADD}",
+        ),
+        ("data=folder data.root=photos", "data.root=photos: a path on this machine"),
+        (
+            "data=shards data.root=/baked data.access=stream data.index_root=/opt/ml/input/data/i",
+            "data.index_root=/opt/ml/input/data/i: there is no channel i; add job.channels.i=s3://",
+        ),
+        (
+            "experiment=finetune data.root=/baked",
+            "model.weights=weights: there is no channel weights; add job.channels.weights=s3://",
+        ),
+        ("model.weights=resnet18.pth", "model.weights=resnet18.pth: a path on this machine"),
+    ],
+)
+def test_input_that_no_channel_brings_is_named(override: str, problem: str) -> None:
+    (line,) = job_config.training_problems(override.split(), ["other"])
+    assert line.startswith(problem)
+
+
+def test_missing_channel_is_listed_with_everything_else_that_is_wrong(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert sagemaker.main(["train", *LEAST, "data=folder", "target.device=tpu"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [line.partition(":")[0] for line in err.splitlines()] == [
+        "target.device=tpu",
+        "data=folder",
+    ]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "model=resnet50 optim.lr=0.5",
+        "data=folder",
+        "experiment=finetune",
+        "data=folder data.root=/opt/ml/input/data/training/photos",
+        "data=folder data.root=/baked model.weights=/baked/resnet18.pth",
+    ],
+)
+def test_right_training_overrides_pass(overrides: str) -> None:
+    assert job_config.training_problems(overrides.split(), ["training", "weights"]) == []
 
 
 def test_dry_run_needs_neither_torch_nor_an_sdk_nor_credentials() -> None:
@@ -48,7 +100,7 @@ def test_dry_run_needs_neither_torch_nor_an_sdk_nor_credentials() -> None:
         "assert not loaded, loaded\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, "train", *LEAST, "data=folder"],
+        [sys.executable, "-c", program, "train", *LEAST, CHANNEL, "data=folder"],
         cwd=ROOT,
         env={"DRY_RUN": "1", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
         capture_output=True,
