@@ -145,7 +145,7 @@ test: ## All tests that need neither Docker nor a GPU
 
 test-launch: ## Both SDKs send the same request, against a server on this machine
 	@$(READY) job dev launch launch-v3
-	@REQUIRE_SDKS=1 $(PY) -m pytest tests/launch/test_sdk_contract.py $(ARGS)
+	@REQUIRE_SDKS=1 $(PY) -m pytest -n 2 --dist worksteal tests/launch/test_sdk_contract.py $(ARGS)
 
 test-dali: ## The engine dali, on the CPU where there is no GPU; installs it
 	@$(READY) job dev dali

@@ -191,6 +191,8 @@ def ensure_environment(venv: Path, extra: str) -> None:
     say(f"installing {names} into {venv.name}{size}")
     started = time.monotonic()
     pip = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--use-pep517"]
+    # pip would compile every module, for a minute; Python compiles what is imported, when it is.
+    pip.append("--no-compile")
     if not sys.stdout.isatty():
         pip.append("--quiet")
     pins = [a for n in REQUIREMENTS[extra] for a in ("-r", str(ROOT / "requirements" / n))]
