@@ -167,10 +167,11 @@ def _has_ended(pid: int) -> bool:
 def test_a_child_outlives_signals_meant_for_the_trainer_and_ends_when_closed(
     photo_folder: Path,
 ) -> None:
+    others = set(multiprocessing.active_children())
     loader = _loader(photo_folder, "subprocess")
     batches = loader.epoch(0)
     next(batches)
-    (child,) = multiprocessing.active_children()
+    (child,) = set(multiprocessing.active_children()) - others
     assert child.pid is not None
     os.kill(child.pid, signal.SIGTERM)
     os.kill(child.pid, signal.SIGINT)
@@ -193,9 +194,10 @@ def test_closing_ends_a_child_that_waits_for_a_file_that_never_comes(
     stuck = Path(source.key(order[40]))
     stuck.unlink()
     os.mkfifo(stuck)  # opening it waits for somebody who writes
+    others = set(multiprocessing.active_children())
     batches = loader.epoch(0)
     for _ in range(4):
         next(batches)
-    (child,) = multiprocessing.active_children()
+    (child,) = set(multiprocessing.active_children()) - others
     loader.close()
     assert child.pid is not None and _has_ended(child.pid)
