@@ -12,13 +12,12 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from entry_point.config_errors import explain
 from launch.config import HEADS, LaunchConfig
 from launch.errors import LaunchError
 
 T = TypeVar("T")
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
-# Where a name of one's own is no typing error.
-_OPEN = ("job.channels.", "job.environment.", "job.tags.")
 # Where `true` and `1.10` are text, to arrive as they were typed.
 _TEXTS = ("job.environment.", "job.tags.")
 
@@ -31,13 +30,13 @@ def load(arguments: Sequence[str]) -> tuple[LaunchConfig, list[str]]:
     ours, theirs = split(arguments)
     plain = _composed("launch", ours)
     _spell_out_channels(plain)
-    return _typed(plain, LaunchConfig), theirs
+    return _typed(plain, LaunchConfig, arguments), theirs
 
 
 def load_command(name: str, schema: type[T], arguments: Sequence[str]) -> T:
     """`configs/<name>.yaml` with the overrides, as `schema`; raises LaunchError as `load` does."""
-    _parse(arguments)
-    return _typed(_composed(name, arguments), schema)
+    opened = [_opened(o) for o in _parse(arguments)]
+    return _typed(_composed(name, opened), schema, arguments)
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -48,7 +47,10 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         if override.is_sweep_override():
             raise LaunchError(f"{text}: a sweep; launch one job for each value")
         head = override.key_or_group.replace("/", ".").split(".")[0]
-        (ours if head in HEADS else theirs).append(_opened(text, override))
+        if head in HEADS:
+            ours.append(_opened(override) if "." in override.key_or_group else text)
+        else:
+            theirs.append(text)
     return ours, theirs
 
 
@@ -58,27 +60,27 @@ def _composed(name: str, overrides: Sequence[str]) -> dict[Any, Any]:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             plain = OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
-        raise LaunchError(_first_line(error)) from error
+        raise LaunchError(explain(error, overrides)) from error
     assert isinstance(plain, dict)
     return plain
 
 
-def _typed(plain: dict[Any, Any], schema: type[T]) -> T:
+def _typed(plain: dict[Any, Any], schema: type[T], overrides: Sequence[str]) -> T:
     try:
         config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), plain))
     except MissingMandatoryValue as error:
         raise LaunchError(f"{error.full_key}: has no value; add {error.full_key}=...") from error
     except OmegaConfBaseException as error:
-        value = f"{error.full_key}: " if error.full_key else ""
-        raise LaunchError(f"{value}{_first_line(error)}") from error
+        raise LaunchError(explain(error, overrides)) from error
     assert isinstance(config, schema)
     return config
 
 
-def _opened(text: str, override: Override) -> str:
-    """The override of a name that the config need not know yet, others as they are."""
+def _opened(override: Override) -> str:
+    """The override of a key that Hydra need not know: the schema says which there are."""
+    text = override.input_line or ""
     name = override.key_or_group
-    if text.startswith("~") or not name.startswith(_OPEN):
+    if text.startswith("~"):
         return text
     if name.startswith(_TEXTS) and isinstance(override.value(), bool | int | float | None):
         text = f"{name}='{text.partition('=')[2]}'"
@@ -102,6 +104,8 @@ def _parse(arguments: Sequence[str]) -> list[Override]:
 
 def _spell_out_channels(plain: dict[Any, Any]) -> None:
     """A channel given as a mere S3 prefix becomes one with the default fields."""
+    if not isinstance(plain["job"], Mapping):
+        raise LaunchError(f"job={plain['job']}: name a key below it, as in job.role=ARN")
     channels = plain["job"]["channels"]
     if not isinstance(channels, Mapping):
         raise LaunchError(f"job.channels={channels}: expected a name and an S3 prefix for each")

@@ -63,6 +63,11 @@ def registry_rules(target: Target, region: str | None) -> Iterator[str]:
             f"target.image={target.image}: SageMaker runs images from a private ECR repository, "
             "ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME@sha256:...; `make push` prints one"
         )
+    elif len(match["repository"]) < 2:
+        yield (
+            f"target.image={target.image}: ECR's repositories have names of two letters or more; "
+            "`make push` prints a URI"
+        )
     elif region and match["region"] != region:
         yield (
             f"target.image={target.image}: it is in {match['region']}, the job runs in {region}; "

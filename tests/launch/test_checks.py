@@ -95,8 +95,9 @@ def refusal(*arguments: str, least: list[str] = LEAST) -> list[str]:
             "a CPU type",
         ),
         (["target.image=pytorch:latest"], "target.image=pytorch:latest", "make push"),
-        ([f"target.image='{ECR.replace(REGION, 'us-east-1')}/a:1'"], "target.image", "us-east-1"),
-        ([f"target.image='{ECR}/a:gpu-1'"], "target.image", "its tag says gpu"),
+        ([f"target.image='{ECR.replace(REGION, 'us-east-1')}/ab:1'"], "target.image", "us-east-1"),
+        ([f"target.image='{ECR}/ab:gpu-1'"], "target.image", "its tag says gpu"),
+        ([f"target.image='{ECR}/a:1'"], f"target.image={ECR}/a:1", "names of two letters or more"),
         (["job.subnets=[subnet-1]"], "job.security_groups", "beside job.subnets"),
         (["job.security_groups=[sg-1]"], "job.subnets", "beside job.security_groups"),
     ],
@@ -121,7 +122,7 @@ def test_everything_wrong_is_told_at_once() -> None:
 
 
 def test_region_is_not_held_against_the_image_while_it_is_unknown() -> None:
-    request, config = built(f"target.image='{ECR.replace(REGION, 'us-east-1')}/a:1'")
+    request, config = built(f"target.image='{ECR.replace(REGION, 'us-east-1')}/ab:1'")
     checks.check(request, config, None)
 
 

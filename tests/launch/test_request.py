@@ -190,8 +190,9 @@ def test_overrides_of_the_launch_and_of_the_job_part_by_their_first_word() -> No
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
-        ("job.rolle=x", "rolle"),
-        ("target=big", "big"),
+        ("job.rolle=x", r"^job\.rolle=x: no such key; job has name, .*; did you mean role\?$"),
+        ("target=gpuu", "^target=gpuu: must be one of cpu, gpu, .*; did you mean gpu"),
+        ("job=training", "^job=training: name a key"),
         ("target.instance_count=many", "target.instance_count"),
         ("job.channels.training={s3:s3://b/x,modus:File}", "modus"),
         ("job.channels=s3://b/x", "job.channels"),

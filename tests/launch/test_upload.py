@@ -205,7 +205,7 @@ def test_file_written_during_the_upload_is_named(
         ([f"s3={PREFIX}"], "source: has no value"),
         (["source=."], "s3: has no value"),
         (["source=.", "s3=bucket/x"], "s3=bucket/x: expected s3://bucket/prefix"),
-        (["source=.", f"s3={PREFIX}", "verbose=1"], "verbose"),
+        (["sorce=.", f"s3={PREFIX}"], "sorce=.: no such key; the top level has source, s3, overwr"),
         (["source=.", f"s3={PREFIX}", "overwrite=perhaps"], "overwrite"),
         (["source=empty", f"s3={PREFIX}"], "source=empty: holds no files"),
         (["source=full", "s3=s3://no-such-bucket/x"], "make setup-aws"),
