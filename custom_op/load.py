@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 from pathlib import Path
@@ -14,6 +13,8 @@ from custom_op.build import build
 from custom_op.toolchain import BuildError
 
 _lock = threading.Lock()
+_loaded: dict[str, Any] = {}
+"""What `build_info` says; empty until the operator is registered."""
 
 
 def load() -> None:
@@ -30,12 +31,14 @@ def build_info() -> dict[str, Any]:
 
 
 def _load() -> dict[str, Any]:
-    with _lock:
-        return _load_once()
+    if not _loaded:  # a lock taken at each call may be held at the moment of a fork
+        with _lock:
+            if not _loaded:
+                _loaded.update(_build_and_register())
+    return _loaded
 
 
-@functools.cache
-def _load_once() -> dict[str, Any]:
+def _build_and_register() -> dict[str, Any]:
     started = time.perf_counter()
     library, record = build()
     _load_library(library)

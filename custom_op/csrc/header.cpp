@@ -122,13 +122,17 @@ class Tiff {
       const uint64_t entry = directory + 2 + 12 * i;
       if (entry + 12 > size_) return 1;
       if (read(entry, 2) != 0x0112) continue;
-      const uint64_t value = read(entry + 8, 2);
-      return read(entry + 2, 2) == 3 && value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+      const uint64_t kind = read(entry + 2, 2);
+      if (kind != kShort && kind != kLong) return 1;  // LONG is off the standard, yet written
+      const uint64_t value = read(entry + 8, kind == kShort ? 2 : 4);
+      return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
     }
     return 1;
   }
 
  private:
+  static constexpr uint64_t kShort = 3, kLong = 4;
+
   uint64_t read(uint64_t at, int bytes) const {
     if (at + static_cast<uint64_t>(bytes) > size_) return 0;
     uint64_t value = 0;

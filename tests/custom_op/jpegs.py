@@ -140,15 +140,22 @@ def tensor(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
-def with_exif_orientation(data: bytes, orientation: int, *, big_endian: bool = False) -> bytes:
-    """Inserts an EXIF segment, as the first, with a thumbnail behind the orientation."""
+def with_exif_orientation(
+    data: bytes, orientation: int, *, big_endian: bool = False, long: bool = False
+) -> bytes:
+    """Inserts an EXIF segment, as the first, with a thumbnail behind the orientation.
+
+    The orientation is a SHORT or, as the standard does not want it, a LONG.
+    """
     order = "big" if big_endian else "little"
 
     def number(value: int, size: int) -> bytes:
         return value.to_bytes(size, order)  # type: ignore[arg-type]
 
     tiff = (b"MM\0*" if big_endian else b"II*\0") + number(8, 4) + number(1, 2)
-    tiff += number(0x0112, 2) + number(3, 2) + number(1, 4) + number(orientation, 2) + number(0, 6)
+    kind, size = (4, 4) if long else (3, 2)
+    tiff += number(0x0112, 2) + number(kind, 2) + number(1, 4) + number(orientation, size)
+    tiff += bytes(4 - size) + number(0, 4)
     payload = b"Exif\0\0" + tiff + encode(picture(8, 8))
     segment = b"\xff\xe1" + (len(payload) + 2).to_bytes(2, "big") + payload
     return data[:2] + segment + data[2:]

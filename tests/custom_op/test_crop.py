@@ -162,17 +162,20 @@ def test_size_is_the_headers(kind: str) -> None:
     assert custom_op.jpeg_size(data) == (37, 53)
 
 
+@pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("big_endian", [False, True])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation_is_that_of_pillow(orientation: int, big_endian: bool) -> None:
-    data = with_exif_orientation(encode(picture(20, 30)), orientation, big_endian=big_endian)
+def test_orientation_is_that_of_pillow(orientation: int, big_endian: bool, long: bool) -> None:
+    plain = encode(picture(20, 30))
+    data = with_exif_orientation(plain, orientation, big_endian=big_endian, long=long)
     assert Image.open(io.BytesIO(data)).getexif()[0x0112] == orientation
     assert custom_op.jpeg_orientation(tensor(data)) == orientation
 
 
+@pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("orientation", [0, 9, 65535])
-def test_orientation_that_means_nothing_is_upright(orientation: int) -> None:
-    data = with_exif_orientation(encode(picture(20, 30)), orientation)
+def test_orientation_that_means_nothing_is_upright(orientation: int, long: bool) -> None:
+    data = with_exif_orientation(encode(picture(20, 30)), orientation, long=long)
     assert custom_op.jpeg_orientation(tensor(data)) == 1
 
 
