@@ -1,6 +1,7 @@
 """Reads a data set end to end and reports damage: `python -m entry_point.check_dataset root=...`.
 
-Ends with 0 when all is well and with 1 when anything is wrong.
+Ends with 0 when all is well, with 1 when anything is damaged and with 2 when there is no data set
+to read.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from omegaconf import MISSING, OmegaConf
 
+from entry_point import exit_codes
 from entry_point.config import load_config
 from entry_point.config_errors import ConfigError, check_range
 from entry_point.data.check import check_dataset
@@ -41,12 +43,13 @@ def main(arguments: Sequence[str]) -> int:
         assert isinstance(config, CheckConfig)
         count, damage = check_dataset(Path(config.root), config.workers or usable_cores())
     except (ConfigError, DataError, OSError) as error:
-        log.error("%s", error)
-        return 1
+        log.error("check-dataset: %s", error)
+        return exit_codes.USAGE
     for damaged in damage:
         log.error("%s: %s", damaged.key, damaged.reason)
-    log.info("%d images checked, %d things wrong", count, len(damage))
-    return 1 if damage else 0
+    things = "thing" if len(damage) == 1 else "things"
+    log.info("%d images checked, %d %s wrong", count, len(damage), things)
+    return exit_codes.FAILED if damage else exit_codes.FINISHED
 
 
 if __name__ == "__main__":

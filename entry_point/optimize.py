@@ -17,6 +17,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from entry_point import exit_codes
 from entry_point.config import load_config
 from entry_point.config_errors import ConfigError
 from entry_point.contract import ContractError, Hosts, read_hosts
@@ -40,19 +41,26 @@ def main(arguments: Sequence[str]) -> int:
         config = OmegaConf.to_object(load_config("optimize", OptimizeConfig, arguments))
         assert isinstance(config, OptimizeConfig)
         run(config, root)
-        return 0
+        return exit_codes.FINISHED
     except (ConfigError, ContractError, DataError) as error:
-        reason = str(error)
+        code, reason = exit_codes.USAGE, str(error)
     except OSError as error:
-        reason = str(error)
-        if error.errno in _NO_SPACE:
-            reason = f"no space left: {error}: make room and run again, it goes on from there"
+        code, reason = exit_codes.FAILED, _reason(error)
     except Exception as error:
         _leave_reason(root, failure_text(error))
         raise
-    log.error("%s", reason)
+    log.error("dataset: %s", reason)
     _leave_reason(root, reason)
-    return 1
+    return code
+
+
+def _reason(error: OSError) -> str:
+    if error.errno not in _NO_SPACE:
+        return str(error)
+    return (
+        f"{error.filename or 'output'}: {error.strerror}: make room and run again, "
+        "it goes on from there"
+    )
 
 
 def run(config: OptimizeConfig, root: Path) -> None:

@@ -13,7 +13,7 @@ from entry_point.data.ahead import map_ahead
 from entry_point.data.batch import Damage
 from entry_point.data.check_packed import Image, packed_images
 from entry_point.data.errors import DataError
-from entry_point.data.folder import SPLITS, FolderSource
+from entry_point.data.folder import SPLITS, FolderSource, require_folder
 from entry_point.data.index import DESCRIPTION, read_description
 from entry_point.data.progress import track
 
@@ -22,6 +22,7 @@ _AHEAD_PER_WORKER = 4
 
 def check_dataset(root: Path, workers: int) -> tuple[int, list[Damage]]:
     """How many images were read, and all that is wrong. Raises DataError for no data set."""
+    require_folder("root", root)
     damage: list[Damage] = []
     if (root / DESCRIPTION).is_file():
         description = read_description(root)

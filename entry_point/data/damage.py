@@ -62,7 +62,10 @@ class BatchMaker:
             return self._batch(images, indices, ())
         damage = self._report(indices, reasons)
         if self.planner.data.on_error == "raise":
-            raise DataError(f"{damage[0].key}: {damage[0].reason}")
+            raise DataError(
+                f"{damage[0].key}: {damage[0].reason}; data.on_error=skip goes on without such "
+                f"images, {_listing(self.planner.data)}"
+            )
         if not self.planner.train:
             whole = np.array([i for i in range(len(indices)) if i not in reasons], dtype=np.int64)
             return self._batch(images[whole], indices[whole], damage)
@@ -85,7 +88,10 @@ class BatchMaker:
             if not reasons:
                 return self._batch(images, indices, damage)
             damage += self._report(indices, reasons)
-        raise DataError(f"{damage[-1].key} and the {_LONGEST_RUN} images before it are damaged")
+        raise DataError(
+            f"{damage[-1].key} and the {_LONGEST_RUN} images before it are damaged; "
+            f"{_listing(self.planner.data)}"
+        )
 
     def _report(self, indices: NDArray[np.int64], reasons: dict[int, str]) -> tuple[Damage, ...]:
         return tuple(Damage(self.source.key(int(indices[i])), reasons[i]) for i in sorted(reasons))
@@ -107,8 +113,7 @@ class DamageCount:
     """
 
     def __init__(self, data: DataConfig, epoch: int, samples: int) -> None:
-        self._epoch, self._samples = epoch, samples
-        self._allowed = data.max_bad_fraction
+        self._data, self._epoch, self._samples = data, epoch, samples
         self._keys: set[str] = set()
 
     def add(self, batch: Batch) -> None:
@@ -117,9 +122,15 @@ class DamageCount:
                 continue
             self._keys.add(damaged.key)
             log.warning("epoch %d, skipped %s: %s", self._epoch, damaged.key, damaged.reason)
-        if len(self._keys) > self._allowed * self._samples:
+        allowed = self._data.max_bad_fraction
+        if len(self._keys) > allowed * self._samples:
             raise DataError(
                 f"{len(self._keys)} damaged images in epoch {self._epoch}, more than "
-                f"data.max_bad_fraction={self._allowed} of {self._samples}; the last is "
-                f"{batch.damage[-1].key}"
+                f"data.max_bad_fraction={allowed} of {self._samples}; the last is "
+                f"{batch.damage[-1].key}; {_listing(self._data)}"
             )
+
+
+def _listing(data: DataConfig) -> str:
+    """What tells a person of all damage at once."""
+    return f'`make check-dataset ARGS="root={data.root or "FOLDER"}"` lists them all'

@@ -39,17 +39,21 @@ class FolderSource:
             files = list(files_below(self._folder / name))
             jpegs = [file for file in files if _is_jpeg(file)]
             if not jpegs:
-                raise DataError(f"{self._folder / name} holds no JPEG file ({len(files)} others)")
+                raise DataError(
+                    f"{self._folder / name} holds no JPEG file ({len(files)} others); "
+                    f"{_conversion(root)}"
+                )
             others += (f"{name}/{file}" for file in files if not _is_jpeg(file))
             self._names += (f"{name}/{file}" for file in jpegs)
             labels += [label] * len(jpegs)
         self.labels = torch.tensor(labels)
         if others:
             log.warning(
-                "%d files under %s are no JPEG and are left out, the first is %s",
+                "%d files under %s are no JPEG and are left out, the first is %s; %s",
                 len(others),
                 self._folder,
                 others[0],
+                _conversion(root),
             )
 
     def __len__(self) -> int:
@@ -67,15 +71,35 @@ class FolderSource:
 
 def class_names(root: Path, split: str, least: int = 1) -> list[str]:
     """The class folders of a split, sorted. Raises DataError where there are fewer than `least`."""
-    if not root.is_dir():
-        raise DataError(f"data.root={root}: there is no such folder")
+    require_folder("data.root", root)
     folder = root / split
     if not folder.is_dir():
-        raise DataError(f"{folder} is missing: data.root must hold train/<class> and val/<class>")
+        raise DataError(f"{folder} is missing: {root} must hold train/<class> and val/<class>")
     names = sorted(entry.name for entry in _entries(folder) if _is_class(entry))
     if len(names) < least:
+        _require_unpacked(root)
         raise DataError(f"{folder} has no class folders: images belong in {folder}/<class>/")
     return names
+
+
+def _conversion(root: Path) -> str:
+    """What makes JPEGs of the others."""
+    return f'`make dataset ARGS="source={root} output=FOLDER"` converts images of other formats'
+
+
+def _require_unpacked(root: Path) -> None:
+    from entry_point.data.index import DESCRIPTION  # and Arrow, which plain files never need
+
+    if (root / DESCRIPTION).is_file():
+        raise DataError(f"{root} holds {DESCRIPTION}: it is packed, read it with data=shards")
+
+
+def require_folder(key: str, folder: Path) -> None:
+    """Raise DataError, which names the setting `key`, unless there is such a folder."""
+    if not folder.exists():
+        raise DataError(f"{key}={folder}: there is no such folder")
+    if not folder.is_dir():
+        raise DataError(f"{key}={folder}: is a file, but a folder is needed")
 
 
 def loose_files(folder: Path) -> list[str]:

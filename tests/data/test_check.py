@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from entry_point import exit_codes
 from entry_point.check_dataset import main as check_dataset
 from entry_point.data import DataConfig, DataError, open_source
 from entry_point.data.index import read_description
@@ -32,10 +33,10 @@ def files(plain: Path, tmp_path: Path) -> Path:
     return copy(plain, tmp_path / "files")
 
 
-def _check(root: Path, caplog: pytest.LogCaptureFixture) -> str:
+def _check(root: Path, caplog: pytest.LogCaptureFixture, code: int = exit_codes.FAILED) -> str:
     """What the check of a damaged data set says."""
     with caplog.at_level("INFO"):
-        assert check_dataset([f"root={root}"]) == 1
+        assert check_dataset([f"root={root}"]) == code
     return caplog.text
 
 
@@ -88,7 +89,7 @@ def test_a_missing_or_short_shard_is_named_and_the_others_are_read(
     lost = read_description(shards).splits["train"].shards[1].samples
     told = _check(shards, caplog)
     assert f"({lost} samples)" in told and shard.name in told
-    assert f"{72 - lost} images checked, 1 things wrong" in told
+    assert f"{72 - lost} images checked, 1 thing wrong" in told
 
 
 def test_a_disk_that_cannot_be_read_is_told_and_the_rest_is_read(
@@ -145,12 +146,31 @@ def test_a_folder_that_nobody_packed_is_read_too(
     (root / "train/cat/001.jpg").unlink()
     (root / "train/cat/001.jpg").symlink_to("gone.jpg")
     (root / "val/dog").mkdir()
-    told = _check(root, caplog)
+    told = _check(root, caplog, exit_codes.USAGE)
     assert "differ: dog in only one of them" in told
     (root / "val/dog").rmdir()
     told = _check(root, caplog)
     assert f"{damaged}: " in told and "cat/001.jpg: cannot be read: No such file" in told
     assert "72 images checked, 2 things wrong" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["root={}/nowhere"], "check-dataset: root={}/nowhere: there is no such folder"),
+        (["root={}/file"], "check-dataset: root={}/file: is a file, but a folder is needed"),
+        (["root={}"], "check-dataset: {}/train is missing: {} must hold train/<class>"),
+        ([], "check-dataset: root: has no value; add root=VALUE"),
+        (["root={}", "worker=2"], "check-dataset: worker=2: no such key"),
+    ],
+)
+def test_what_is_no_data_set_ends_otherwise_than_damage(
+    tmp_path: Path, arguments: list[str], message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    given = [argument.format(tmp_path) for argument in arguments]
+    assert check_dataset(given) == exit_codes.USAGE
+    assert message.format(tmp_path, tmp_path) in caplog.text
 
 
 @pytest.mark.parametrize(

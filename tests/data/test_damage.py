@@ -57,10 +57,11 @@ def _indices(batches: list[Batch]) -> list[int]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_damage_stops_the_job_and_names_the_file(
+def test_damage_stops_the_job_names_the_file_and_says_what_to_do(
     damaged_folder: Path, engine: str, split: str
 ) -> None:
-    with pytest.raises(DataError, match=rf"{split}/.*\.jpg: ."):
+    listing = f'`make check-dataset ARGS="root={damaged_folder}"` lists them all'
+    with pytest.raises(DataError, match=rf"{split}/.*\.jpg: .*data\.on_error=skip .*{listing}"):
         _epoch(damaged_folder, engine, split, "raise")
 
 
@@ -87,7 +88,7 @@ def test_a_skipped_validation_image_is_left_out(damaged_folder: Path, engine: st
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_more_damage_than_allowed_stops_the_job(damaged_folder: Path, engine: str) -> None:
-    with pytest.raises(DataError, match=r"3 damaged images in epoch 0, .*max_bad_fraction=0\.05"):
+    with pytest.raises(DataError, match=r"3 damaged images in epoch 0, .*fraction=0\.05 .*check-"):
         _epoch(damaged_folder, engine, "train", "skip", max_bad_fraction=0.05)
 
 

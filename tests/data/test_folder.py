@@ -42,6 +42,7 @@ def test_files_that_are_no_jpeg_are_left_out_and_reported(
     with caplog.at_level(logging.WARNING):
         assert len(FolderSource(tmp_path, "train")) == 3
     assert "2 files" in caplog.text and "loose.jpg" in caplog.text
+    assert f'make dataset ARGS="source={tmp_path} output=' in caplog.text
 
 
 def test_links_are_followed_but_not_in_a_circle(tmp_path: Path) -> None:
@@ -66,7 +67,8 @@ def test_hidden_folders_are_not_entered(tmp_path: Path) -> None:
         ([], "data.root=.* there is no such folder"),
         (["train/a/1.jpg"], "val is missing"),
         (["train/1.jpg", "val/1.jpg"], "no class folders"),
-        (["train/a/1.jpg", "val/a/1.png"], "val/a holds no JPEG file"),
+        (["train/1.tar", "val/1.tar", "dataset.json"], "dataset.json: .* data=shards"),
+        (["train/a/1.jpg", "val/a/1.png"], "val/a holds no JPEG file .*`make dataset "),
         (["train/a/1.jpg", "train/c/1.jpg", "val/a/1.jpg"], "differ: c in only one"),
     ],
 )

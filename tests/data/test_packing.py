@@ -13,6 +13,7 @@ import pytest
 import webdataset
 from PIL import Image
 
+from entry_point import exit_codes
 from entry_point.check_dataset import main as check_dataset
 from entry_point.data import DataConfig, open_source
 from entry_point.data.packing import listing
@@ -95,7 +96,7 @@ def test_packing_again_does_nothing_and_other_options_are_an_error(
 ) -> None:
     before = contents(packed)
     assert pack(photo_folder, packed) == 0
-    assert pack(photo_folder, packed, "interval=8") == 1
+    assert pack(photo_folder, packed, "interval=8") == exit_codes.USAGE
     assert "made from other files or with other options" in caplog.text
     assert contents(packed) == before
     assert [file.name for file in packed.parent.iterdir()] == [packed.name]
@@ -110,7 +111,7 @@ def test_a_file_changed_in_place_is_another_source(
     data = bytearray(file.read_bytes())
     data[-100] ^= 1
     file.write_bytes(data)
-    assert pack(source, tmp_path / "packed") == 1
+    assert pack(source, tmp_path / "packed") == exit_codes.USAGE
     assert "made from other files" in caplog.text
 
 
@@ -121,7 +122,7 @@ def test_an_empty_folder_may_be_there_and_any_other_is_left_alone(
     assert pack(photo_folder, tmp_path / "empty", "max_side=64") == 0
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
-    assert pack(photo_folder, tmp_path / "full") == 1
+    assert pack(photo_folder, tmp_path / "full") == exit_codes.USAGE
     assert "full holds other files" in caplog.text
     assert contents(tmp_path / "full") == {"thesis.txt": b"mine"}
 
@@ -162,9 +163,9 @@ def test_a_split_of_which_every_file_is_rejected_is_an_error_and_a_class_a_warni
     assert check_dataset([f"root={tmp_path / 'packed'}"]) == 0
     caplog.clear()
     # Plain files without one of the class folders: training would refuse them.
-    assert pack(source, tmp_path / "folder", "output_format=folder") == 1
+    assert pack(source, tmp_path / "folder", "output_format=folder") == exit_codes.USAGE
     assert "(cat)" in caplog.text and not (tmp_path / "folder").exists()
     for file in (source / "val").rglob("*.jpg"):
         file.write_text("no image")
-    assert pack(source, tmp_path / "none") == 1
+    assert pack(source, tmp_path / "none") == exit_codes.USAGE
     assert "all files of 8 of 8 classes" in caplog.text and not (tmp_path / "none").exists()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from entry_point import exit_codes
 from entry_point.check_dataset import main as check_dataset
 from entry_point.data.index import read_description
 from entry_point.optimize import main as optimize
@@ -72,10 +73,10 @@ def test_a_shard_that_a_part_lacks_is_named(
     shard = sorted((tmp_path / "s3/train").glob("shard-01-*.tar"))[0]
     data = shard.read_bytes()
     shard.write_bytes(data[:-1])
-    assert _merge(parts, tmp_path / "all") == 1
+    assert _merge(parts, tmp_path / "all") == exit_codes.USAGE
     assert f"{shard} has {len(data) - 1} bytes instead of {len(data)}" in caplog.text
     shard.unlink()
-    assert _merge(parts, tmp_path / "all") == 1
+    assert _merge(parts, tmp_path / "all") == exit_codes.USAGE
     assert f"{shard} is missing" in caplog.text and not (tmp_path / "all").exists()
 
 
@@ -86,7 +87,7 @@ def test_the_only_host_makes_the_whole(
     _give(host, 0, 1, photo_folder, tmp_path / "s3")
     assert optimize(["shard_mb=0.5"]) == 0
     assert contents(tmp_path / "s3") == contents(packed)
-    assert optimize(["shard_mb=0.5"]) == 1
+    assert optimize(["shard_mb=0.5"]) == exit_codes.USAGE
     assert contents(tmp_path / "s3") == contents(packed)
 
 
@@ -98,7 +99,7 @@ def test_the_only_host_refuses_a_split_without_images_even_with_a_list_of_classe
     (tmp_path / "classes.txt").write_text("\n".join(PHOTOGRAPHS))
     for file in (host / "processing/input/val").rglob("*.jpg"):
         file.write_text("no image")
-    assert optimize([f"classes={tmp_path / 'classes.txt'}"]) == 1
+    assert optimize([f"classes={tmp_path / 'classes.txt'}"]) == exit_codes.USAGE
     assert "val: all files of 8 of 8 classes are rejected" in caplog.text
 
 
@@ -133,7 +134,7 @@ def test_the_reason_of_a_failure_is_left_where_the_platform_looks_for_it(
 ) -> None:
     (tmp_path / "s3").mkdir()
     _give(host, 0, 2, photo_folder, tmp_path / "s3")
-    assert optimize(arguments) == 1
+    assert optimize(arguments) == exit_codes.USAGE
     assert (host / "output/message").read_text().startswith(reason)
     assert contents(tmp_path / "s3") == {}
 
@@ -144,7 +145,7 @@ def test_a_host_that_is_not_among_the_hosts_is_an_error(
     (tmp_path / "s3").mkdir()
     _give(host, 0, 2, photo_folder, tmp_path / "s3")
     (host / "config/resourceconfig.json").write_text('{"current_host": "x", "hosts": ["y"]}')
-    assert optimize([]) == 1
+    assert optimize([]) == exit_codes.USAGE
     assert "'x' is not among hosts ['y']" in caplog.text
 
 
@@ -152,7 +153,7 @@ def test_the_same_files_in_two_parts_are_an_error(
     photo_folder: Path, packed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert pack(photo_folder, tmp_path / "again", "part=1") == 0
-    assert _merge([packed, tmp_path / "again"], tmp_path / "all") == 1
+    assert _merge([packed, tmp_path / "again"], tmp_path / "all") == exit_codes.USAGE
     assert "48 keys of train are in more than one part, the first is astronaut/000" in caplog.text
     assert not (tmp_path / "all").exists()
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from entry_point import exit_codes
 from entry_point.data import DataConfig, DataError, open_source
 from entry_point.data.folder import files_below
 from entry_point.data.packing import convert
@@ -194,6 +195,7 @@ def test_more_pixels_than_the_limit_are_refused_by_every_thread(
     ("files", "message"),
     [
         ([], "there is no such folder"),
+        (["."], "is a file, but a folder is needed"),
         (["other/a/1.jpg"], "neither of the folders train, val"),
         (["train/a/1.jpg", "train/b/.keep"], "b is empty"),
         (["train/a/1.jpg", "train/b/notes.txt"], "b is empty"),
@@ -209,7 +211,7 @@ def test_a_source_that_cannot_be_packed_says_why(
     for name in files:
         (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "source" / name).write_bytes(name.encode("utf-8", "surrogateescape"))
-    assert pack(tmp_path / "source", tmp_path / "packed") == 1
+    assert pack(tmp_path / "source", tmp_path / "packed") == exit_codes.USAGE
     assert message in caplog.text
     assert not (tmp_path / "packed").exists()
 
@@ -226,6 +228,13 @@ def nobody() -> Iterator[Path]:
         yield Path(folder)
         os.seteuid(user)
         (Path(folder) / "closed").chmod(0o700)
+
+
+def test_an_output_that_cannot_be_written_is_named(
+    nobody: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert pack(nobody, nobody / "packed") == exit_codes.USAGE
+    assert f"dataset: output={nobody}/packed cannot be made: Permission denied" in caplog.text
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error_that_names_it(nobody: Path) -> None:

@@ -25,14 +25,19 @@ def beside(output: Path, kind: str) -> Path:
 @contextmanager
 def locked(output: Path) -> Iterator[None]:
     """Alone at work on `output`; another run that is at it is waited for."""
-    output.parent.mkdir(parents=True, exist_ok=True)
     file = beside(output, "lock")
     lock = FileLock(file)
     try:
+        output.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
         log.info("waiting for another run that makes %s", output)
         lock.acquire()
+    except OSError as error:
+        raise DataError(
+            f"output={output} cannot be made: {error.strerror}: {error.filename}: choose a folder "
+            "that can be written to"
+        ) from error
     try:
         yield
     finally:

@@ -16,7 +16,6 @@ from pathlib import Path
 import custom_op
 from entry_point.data.config import usable_cores
 from entry_point.data.durable import write_text
-from entry_point.data.errors import DataError
 from entry_point.data.index import (
     COLUMNS,
     VERSION,
@@ -96,7 +95,7 @@ class Work:
 
 
 def pack(source: Path, output: Path, options: OptimizeConfig, whole: bool = True) -> None:
-    """Make `output` from the images of `source`. Raises DataError.
+    """Make `output` from the images of `source`. Raises DataError and OSError.
 
     Every split of a `whole` data set must have images; a part of one need not.
 
@@ -109,7 +108,7 @@ def pack(source: Path, output: Path, options: OptimizeConfig, whole: bool = True
             with closing(Listing(file, options.seed, options.shard_mb * 1e6)) as listing:
                 _pack(make_plan(source, listing, options, whole), source, output, options)
         except sqlite3.Error as error:
-            raise DataError(
+            raise OSError(
                 f"{file}, the list of all files: {error}: make room and run again"
             ) from error
 

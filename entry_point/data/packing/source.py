@@ -8,7 +8,13 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from entry_point.data.errors import DataError
-from entry_point.data.folder import SPLITS, class_names, everything_below, loose_files
+from entry_point.data.folder import (
+    SPLITS,
+    class_names,
+    everything_below,
+    loose_files,
+    require_folder,
+)
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 
@@ -48,8 +54,7 @@ def list_classes(source: Path, file: str | None) -> list[str]:
 
 
 def list_splits(source: Path) -> list[str]:
-    if not source.is_dir():
-        raise DataError(f"source={source}: there is no such folder")
+    require_folder("source", source)
     splits = [split for split in SPLITS if (source / split).is_dir()]
     if not splits:
         raise DataError(f"source={source} has neither of the folders {', '.join(SPLITS)}")
