@@ -29,7 +29,11 @@ REQUIREMENTS = {
     "launch": ("launch.txt",),
     "launch-v3": ("launch-v3.txt",),
 }
+# What a new environment takes on the disk, in GB; CUDA's libraries come on Linux alone.
+SIZES_GB = {"job": 6.0 if sys.platform == "linux" else 1.5, "launch": 0.3, "launch-v3": 0.9}
 ENVIRONMENTS = {"launch": ".venv-launch", "launch-v3": ".venv-launch-v3"}
+# In an environment until something is installed in it.
+UNFINISHED = ".unfinished"
 SUPPORTED = ((3, 10), (3, 13))
 
 # Installer -> (command, packages for the compiler, for the JPEG headers, for python -m venv).
@@ -177,32 +181,57 @@ def fingerprint(extra: str) -> str:
     return digest.hexdigest()
 
 
+def create_environment(venv: Path, extra: str) -> None:
+    """Make an empty ``venv``; raises SetupError before that if the disk cannot hold ``extra``."""
+    needed, free = SIZES_GB.get(extra, 0.5), shutil.disk_usage(venv.resolve().parent).free / 1e9
+    if free < needed:
+        raise SetupError(
+            f"{venv.name} needs about {needed:g} GB, and {free:.1f} GB are free in "
+            f"{venv.resolve().parent}; make room, then run make again"
+        )
+    say(f"creating {venv.name} with Python {platform.python_version()}")
+    if subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)]).returncode:
+        shutil.rmtree(venv, ignore_errors=True)
+        raise SetupError(f"Python's venv module, whose words are above, could not make {venv.name}")
+    (venv / UNFINISHED).touch()
+
+
 def ensure_environment(venv: Path, extra: str) -> None:
-    """Create ``venv`` if need be and install ``extra`` into it unless its pins are there."""
+    """Create ``venv`` if need be and install ``extra`` into it unless its pins are there.
+
+    An environment in which nothing was ever installed whole is removed if pip fails.
+    """
     stamp = venv / f".{extra}-installed"
     wanted = fingerprint(extra)
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     if not (venv / "bin" / "pip").exists():
-        say(f"creating {venv.name} with Python {platform.python_version()}")
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
+        create_environment(venv, extra)
     names = " and ".join(f"requirements/{name}" for name in REQUIREMENTS[extra])
     size = "; torch and its CUDA libraries take about 6 GB" if extra == "job" else ""
     say(f"installing {names} into {venv.name}{size}")
     started = time.monotonic()
-    pip = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--use-pep517"]
-    # pip would compile every module, for a minute; Python compiles what is imported, when it is.
-    pip.append("--no-compile")
-    if not sys.stdout.isatty():
-        pip.append("--quiet")
-    pins = [a for n in REQUIREMENTS[extra] for a in ("-r", str(ROOT / "requirements" / n))]
-    if subprocess.run([*pip, *pins]).returncode:
+    if not pip_installs(venv, REQUIREMENTS[extra]):
+        if (venv / UNFINISHED).exists():
+            shutil.rmtree(venv, ignore_errors=True)
         raise SetupError(
             f"pip, whose words are above, could not install {names}. "
             "Check the network and the free disk space, then run make again"
         )
     stamp.write_text(wanted)
+    (venv / UNFINISHED).unlink(missing_ok=True)
     say(f"installed in {time.monotonic() - started:.0f} s")
+
+
+def pip_installs(venv: Path, files: Sequence[str]) -> bool:
+    """Whether ``venv``'s pip could install what the files of pins name."""
+    pip = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--use-pep517"]
+    # pip would compile every module, for a minute; Python compiles what is imported, when it is.
+    pip.append("--no-compile")
+    if not sys.stdout.isatty():
+        pip.append("--quiet")
+    pins = [a for name in files for a in ("-r", str(ROOT / "requirements" / name))]
+    return subprocess.run([*pip, *pins]).returncode == 0
 
 
 def main(extras: Sequence[str]) -> int:

@@ -132,6 +132,51 @@ def test_a_ready_environment_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_
     environment.ensure_environment(tmp_path, "job")
 
 
+def test_too_little_room_is_told_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=250_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    for extra, needed in (("job", environment.SIZES_GB["job"]), ("launch", 0.3)):
+        reason = rf"\.venv needs about {needed:g} GB, and 0\.2 GB are free in {tmp_path};"
+        with pytest.raises(environment.SetupError, match=reason):
+            environment.ensure_environment(tmp_path / ".venv", extra)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_new_environment_that_pip_cannot_fill_is_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # As `python -m venv --clear FOLDER`, with a pip that cannot install.
+    making = (
+        'mkdir -p "$4/bin"; printf "#!/bin/sh\\nexit 1\\n" > "$4/bin/pip"; chmod +x "$4/bin/pip"'
+    )
+    command(tmp_path, "python", making)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    venv = tmp_path / ".venv-launch"
+    with pytest.raises(environment.SetupError, match=r"pip.*requirements/launch\.txt"):
+        environment.ensure_environment(venv, "launch")
+    assert not venv.exists()
+    command(tmp_path, "python", f"{making}; exit 1")
+    with pytest.raises(environment.SetupError, match=r"could not make \.venv-launch"):
+        environment.ensure_environment(venv, "launch")
+    assert not venv.exists()
+
+
+@pytest.mark.parametrize("unfinished", [True, False])
+def test_after_a_kill_only_an_environment_that_was_never_finished_is_removed(
+    tmp_path: Path, unfinished: bool
+) -> None:
+    venv = tmp_path / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    command(venv / "bin", "pip", "exit 1")
+    if unfinished:
+        (venv / environment.UNFINISHED).touch()
+    with pytest.raises(environment.SetupError):
+        environment.ensure_environment(venv, "launch")
+    assert venv.exists() != unfinished
+
+
 def test_an_unknown_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert environment.main(["gpu"]) == 1
     assert "gpu" in capsys.readouterr().err
