@@ -104,7 +104,7 @@ def _parse(arguments: Sequence[str]) -> list[Override]:
 
 def _spell_out_channels(plain: dict[Any, Any]) -> None:
     """A channel given as a mere S3 prefix becomes one with the default fields."""
-    if not isinstance(plain["job"], Mapping):
+    if not isinstance(plain["job"], dict):
         raise LaunchError(f"job={plain['job']}: name a key below it, as in job.role=ARN")
     channels = plain["job"]["channels"]
     if not isinstance(channels, Mapping):

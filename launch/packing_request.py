@@ -82,7 +82,8 @@ def check(
     found += _rules(request, config, overrides)
     found += [*registry_rules(config.target, region), *network_rules(config)]
     if found:
-        raise LaunchError("\n".join(found))
+        # A missing image is told by the service's description and by the rules of images.
+        raise LaunchError("\n".join(dict.fromkeys(found)))
 
 
 def output_root(uri: str) -> str:

@@ -68,7 +68,7 @@ def _train(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from launch import jobs
 
-    session, name = _session_and_name(options.arguments)
+    session, name = _session_and_name(options.arguments, required=False)
     for line in jobs.status(session, name) if name else jobs.latest(session):
         sys.stdout.write(f"{line}\n")
     return 0
@@ -110,13 +110,12 @@ def _follow(job: Any) -> int:
 
 
 def _session_and_job(arguments: Sequence[str]) -> tuple[Any, str]:
-    session, name = _session_and_name(arguments)
-    if name is None:
-        raise LaunchError("which job? add ARGS=NAME; `make sagemaker-status` lists the latest")
+    session, name = _session_and_name(arguments, required=True)
+    assert name is not None
     return session, name
 
 
-def _session_and_name(arguments: Sequence[str]) -> tuple[Any, str | None]:
+def _session_and_name(arguments: Sequence[str], *, required: bool) -> tuple[Any, str | None]:
     from launch import aws, compose
 
     names = [argument for argument in arguments if "=" not in argument]
@@ -125,6 +124,8 @@ def _session_and_name(arguments: Sequence[str]) -> tuple[Any, str | None]:
         raise LaunchError(f"one job at a time, not {' '.join(names)}")
     if unknown:
         raise LaunchError(f"{unknown[0]}: only settings of configs/launch.yaml mean something here")
+    if required and not names:
+        raise LaunchError("which job? add ARGS=NAME; `make sagemaker-status` lists the latest")
     return aws.open_session(config.job.region), names[0] if names else None
 
 

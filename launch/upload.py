@@ -57,7 +57,7 @@ class Plan:
         return [*self.new, *self.changed]
 
 
-def upload(source: Path, uri: str, *, overwrite: bool, dry_run: bool, session: Any) -> Plan:
+def upload(source: Path, uri: str, *, overwrite: bool, dry_run: bool) -> Plan:
     """Make the objects below `uri` hold what the files of `source` hold.
 
     Objects that no file corresponds to stay. Raises LaunchError, before anything is sent, for a
@@ -68,7 +68,7 @@ def upload(source: Path, uri: str, *, overwrite: bool, dry_run: bool, session: A
     files = list(list_files(source))
     if not files:
         raise LaunchError(f"source={source}: holds no files")
-    s3 = aws.client(session, "s3")
+    s3 = aws.client(aws.open_session(None), "s3")
     with _progress() as progress:
         plan = _compare(files, s3, bucket, prefix, progress)
         if plan.changed and not overwrite:
@@ -170,13 +170,11 @@ def _summary(plan: Plan, uri: str, dry_run: bool) -> Iterator[str]:
 def main(arguments: Sequence[str]) -> int:
     def command() -> int:
         config = compose.load_command("upload", UploadConfig, arguments)
-        session = aws.open_session(None)
         plan = upload(
             Path(config.source),
             config.s3,
             overwrite=config.overwrite,
             dry_run=is_dry_run(),
-            session=session,
         )
         for line in _summary(plan, config.s3, is_dry_run()):
             sys.stdout.write(f"{line}\n")

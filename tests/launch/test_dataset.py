@@ -101,6 +101,14 @@ def test_wrong_value_is_refused_by_its_key(
     assert any(line.startswith(key) and reason in line for line in lines), lines
 
 
+def test_missing_settings_are_named_once_each(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    (line,) = told(capsys, *LEAST)
+    assert line.startswith("target.image is missing; `make push`")
+
+
 def put(s3: Any, *names: str) -> None:
     for name in names:
         s3.put_object(Bucket=BUCKET, Key=name, Body=b"x")

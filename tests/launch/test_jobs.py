@@ -108,7 +108,10 @@ def test_job_that_does_not_exist_is_one_line(
 
 @pytest.mark.parametrize("command", ["stop", "logs", "download"])
 @pytest.mark.usefixtures("aws")
-def test_command_without_a_job_asks_which(capsys: pytest.CaptureFixture[str], command: str) -> None:
+def test_command_without_a_job_asks_which_before_it_asks_for_a_region(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
     assert sagemaker.main([command]) == 1
     assert "which job?" in capsys.readouterr().err
 
