@@ -104,12 +104,19 @@ def unpushable() -> str:
     return "" if re.fullmatch("[0-9a-f]+", revision()) else ", once everything is committed"
 
 
+def changed_files() -> str:
+    """The first few files that differ from the commit, in brackets; empty without a repository."""
+    names = [line.split(maxsplit=1)[1] for line in git("status", "--porcelain").splitlines()]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f" ({', '.join(names[:3])}{more})" if names else ""
+
+
 def push() -> str:
     """Push the image of this commit and return its digest URI; raises for a dirty tree."""
     if unpushable():
         raise ContainerError(
-            f"the tree is {revision().rsplit('-', 1)[-1]}, so no revision names this image: "
-            "commit, run `make image`, then push"
+            f"the tree is {revision().rsplit('-', 1)[-1]}{changed_files()}, so no revision names "
+            "this image: commit, run `make image`, then push"
         )
     reference = local_reference()
     name, tag = name_and_tag(reference)

@@ -35,6 +35,14 @@ def test_the_tag_names_device_and_commit(repository: Path, monkeypatch: pytest.M
     assert image.local_reference() == f"{image.NAME}:gpu-{head[:12]}-dirty"
 
 
+def test_environments_and_data_kept_elsewhere_leave_the_tree_clean(repository: Path) -> None:
+    ignored = (Path(__file__).resolve().parents[2] / ".gitignore").read_text()
+    (repository / ".git" / "info" / "exclude").write_text(ignored)
+    for name in (".venv", ".venv-launch", "data", "runs"):
+        (repository / name).symlink_to("/")
+    assert not image.revision().endswith("-dirty"), image.changed_files()
+
+
 def test_a_tree_without_git_can_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
@@ -100,8 +108,12 @@ def test_build_says_name_size_and_identity(
 
 def test_a_changed_tree_is_not_pushed(repository: Path, fake_engine: FakeEngine) -> None:
     calls = fake_engine("exit 0")
-    (repository / "new").write_text("")
-    with pytest.raises(ContainerError, match=r"the tree is dirty.*commit"):
+    (repository / "pyproject.toml").write_text("")
+    with pytest.raises(ContainerError, match=r"the tree is dirty \(pyproject\.toml\), .*commit"):
+        image.push()
+    for number in range(4):
+        (repository / f"new {number}").write_text("")
+    with pytest.raises(ContainerError, match=r'\(pyproject\.toml, "new 0", "new 1" and 2 more\)'):
         image.push()
     assert not calls.exists()
 
