@@ -22,7 +22,7 @@ from pip._vendor.packaging.version import Version
 BASE_BRINGS = ("torch", "torchvision")
 # The first release that has the stable ABI that the operator is written for.
 OLDEST_TORCH = "2.11"
-# The job writes TensorBoard's events and never shows them: its viewer's parts, 40 MB, stay out.
+# The job writes TensorBoard's events and never shows them: its viewer's parts stay out.
 VIEWER_ONLY = ("grpcio", "tensorboard-data-server")
 
 
