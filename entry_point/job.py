@@ -33,7 +33,7 @@ from entry_point.contract import (
 )
 from entry_point.die_with_parent import die_with_parent
 from entry_point.failure import failure_text, write_failure
-from entry_point.run_folder import RunFolder, RunFolderError
+from entry_point.run_folder import RunBusyError, RunFolder, RunFolderError
 
 MASTER_PORT = 29400
 # The platform kills 120 s after it asked to stop; the ranks get most of that.
@@ -170,8 +170,12 @@ def main(overrides: Sequence[str]) -> int:
     run = None
     try:
         run = RunFolder.from_environment()
+        run.refuse_company()
         run.failure.unlink(missing_ok=True)
         return train(run, overrides)
+    except RunBusyError as error:
+        sys.stderr.write(f"train: {error}\n")
+        return exit_codes.USAGE
     except (ConfigError, ContractError, RunFolderError) as error:
         sys.stderr.write(f"train: {error}\n")
         if run is not None:

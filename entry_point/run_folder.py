@@ -5,6 +5,7 @@ In the container the root is /opt/ml; on the desk it is `runs/<name>`, named by 
 
 from __future__ import annotations
 
+import fcntl
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,15 @@ CONTAINER_ROOT = Path("/opt/ml")
 
 class RunFolderError(RuntimeError):
     """There is no folder to run in."""
+
+
+class RunBusyError(RunFolderError):
+    """Another process trains in the folder: nothing there is this one's to change."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(
+            f"another process is training in {root}; wait for it, stop it, or use another name"
+        )
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,22 @@ class RunFolder:
     def failure(self) -> Path:
         """Its first 1024 characters become the job's FailureReason."""
         return self.output / "failure"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that trains here; see `training.run_lock`."""
+        return self.output / "lock"
+
+    def refuse_company(self) -> None:
+        """Raise RunBusyError while a process trains here, on the desk or in a container."""
+        try:
+            with self.lock.open() as lock:
+                # Shared, so that those who only ask do not refuse each other.
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return
+        except BlockingIOError as error:
+            raise RunBusyError(self.root) from error
 
     def create(self) -> None:
         """Make the folders that a run writes to."""

@@ -24,7 +24,7 @@ from entry_point.config_errors import ConfigError
 from entry_point.data import Batch, DataError
 from entry_point.die_with_parent import die_with_parent
 from entry_point.failure import failure_text, write_failure
-from entry_point.run_folder import RunFolder, RunFolderError
+from entry_point.run_folder import RunBusyError, RunFolder, RunFolderError
 from entry_point.training.announcement import announcement
 from entry_point.training.checkpoint import CheckpointWriter, set_aside
 from entry_point.training.checkpoint_schedule import CheckpointSchedule
@@ -332,13 +332,17 @@ def train_or_explain(arguments: Sequence[str]) -> int:
     except RunFolderError as error:
         sys.stderr.write(f"train: {error}\n")
         return exit_codes.USAGE
-    if hand_over.FOLDER not in os.environ:
-        run.failure.unlink(missing_ok=True)  # an earlier run's; else the container's duty
     try:
+        if hand_over.FOLDER not in os.environ:  # else the container's duty
+            run.refuse_company()
+            run.failure.unlink(missing_ok=True)  # an earlier run's
         config, yaml = load_train_config(arguments)
-        with join_devices(config.trainer) as devices, run_lock(run, devices.is_first):
+        with join_devices(config.trainer) as devices, run_lock(run, devices):
             return run_training(config, yaml, run, devices)
-    except (ConfigError, DataError, RunFolderError) as error:
+    except RunBusyError as error:  # `failure` would be taken for the other's
+        sys.stderr.write(f"train: {error}\n")
+        return exit_codes.USAGE
+    except (ConfigError, DataError) as error:
         if write_failure(run.failure, str(error)):  # the ranks of a host say it once
             sys.stderr.write(f"train: {error}\n")
         return exit_codes.USAGE

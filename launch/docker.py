@@ -7,7 +7,6 @@ the environment: HOSTS (default 1), NETWORK=none (no way out, as under network i
 ``launch.image`` reads to name the image.
 """
 
-import fcntl
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from entry_point.run_folder import RunFolder, RunFolderError
 from launch.contract import write_contract
 from launch.docker_options import (
     environment_options,
@@ -116,19 +116,6 @@ def host_folder(run: Path, host: str, first: str) -> Path:
     return run if host == first else run / "hosts" / host
 
 
-def refuse_company(run: Path) -> None:
-    """Raises ContainerError while a job, here or in a container, holds the run folder's lock."""
-    try:
-        with (run / "output/lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return
-    except BlockingIOError as error:
-        raise ContainerError(
-            f"another job is training in {run}: wait for it, stop it, or use another name"
-        ) from error
-
-
 def check_names(engine: Engine, network: str) -> None:
     """Raises ContainerError where hosts on the network could not find each other."""
     form = ("network", "inspect", "--format", "{{.DNSEnabled}}", network)
@@ -140,7 +127,10 @@ def check_names(engine: Engine, network: str) -> None:
 
 
 def train(arguments: Sequence[str]) -> int:
-    """Run the job to its end; returns its exit code. Raises ContainerError before it starts."""
+    """Run the job to its end; returns its exit code.
+
+    Raises ContainerError or RunFolderError before it starts.
+    """
     settings = Settings.from_environment()
     engine, image = find_engine(), local_reference()
     if engine.image(image) is None:
@@ -153,7 +143,7 @@ def train(arguments: Sequence[str]) -> int:
     if processes := os.environ.get("NPROC"):
         overrides.append(f"trainer.nproc_per_host={processes}")
     run = run_folder(name)
-    refuse_company(run)
+    RunFolder(run).refuse_company()
     point_latest_at(run)
     hosts = settings.names
     for host in hosts:
@@ -187,7 +177,7 @@ def main(arguments: Sequence[str]) -> int:
     """Command line; an error before the job starts is one line and exit code 1."""
     try:
         return train(arguments)
-    except ContainerError as error:
+    except (ContainerError, RunFolderError) as error:
         sys.stderr.write(f"docker-train: {error}\n")
         return 1
     except KeyboardInterrupt:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from entry_point.run_folder import RunFolder, RunFolderError
 from launch.contract import write_contract
 
 RUNS = Path("runs")
@@ -62,15 +63,29 @@ def point_latest_at(folder: Path) -> None:
     fresh.replace(link)
 
 
+def check_start(name: str | None, overrides: Sequence[str]) -> None:
+    """Raise RunFolderError or ValueError for a job that would not start, before it leaves a trace.
+
+    It composes the configuration that the job is to compose again.
+    """
+    # Not above: docker-train, which shares this file, runs without Hydra.
+    from entry_point.config import load_train_config
+
+    if name is not None:
+        RunFolder(RUNS / name).refuse_company()
+    load_train_config(overrides)
+
+
 def main(arguments: Sequence[str]) -> None:
     """Prepare the run folder and replace this process by the job's."""
     try:
         name, overrides = split_name(arguments)
-    except ValueError as error:
+        if processes := os.environ.get("NPROC"):
+            overrides.append(f"trainer.nproc_per_host={processes}")
+        check_start(name, overrides)
+    except (ValueError, RunFolderError) as error:
         sys.stderr.write(f"local-train: {error}\n")
         sys.exit(2)
-    if processes := os.environ.get("NPROC"):
-        overrides.append(f"trainer.nproc_per_host={processes}")
     folder = run_folder(name)
     write_contract(folder, overrides, hosts=[HOST], current=HOST)
     point_latest_at(folder)

@@ -8,8 +8,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {"custom_op", "entry_point", "launch", "benchmarks", "tests"}
-# The only modules that the desk and the job share; both use nothing but the standard library.
-SHARED = {"entry_point.hyperparameters", "entry_point.metrics_line"}
+# The only modules that the desk and the job share; all use nothing but the standard library.
+SHARED = {"entry_point.hyperparameters", "entry_point.metrics_line", "entry_point.run_folder"}
 # What the desk checks a job's overrides with: Hydra's, without torch.
 SCHEMAS = {"entry_point.config", "entry_point.data.packing.config"}
 FORBIDDEN = {

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from PIL import Image
 
 from entry_point import hyperparameters
@@ -69,18 +70,55 @@ def test_a_named_run_has_its_folder_and_goes_on_when_named_again(desk: Path) -> 
     assert epochs == ["epoch=1"]
 
 
+def test_data_that_is_not_there_is_one_line_that_names_it(desk: Path) -> None:
+    done = local_train(desk, *JOB, "data.root=nowhere")
+    assert done.returncode == 2, done.stdout
+    assert "nowhere" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, desk: Path, *arguments: str) -> None:
+    """Start a run at `desk` that must not start."""
+    monkeypatch.chdir(desk)
+    monkeypatch.delenv("NPROC", raising=False)
+    monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("the job was started"))
+    with pytest.raises(SystemExit, match="2"):
+        local.main(arguments)
+
+
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
-        ("trainer.epochs=0", "trainer.epochs=0"),
-        ("data.root=nowhere", "nowhere"),
+        ("trainer.epoch=1", "trainer.epoch=1: no such key"),
+        ("trainer.epochs=0", "trainer.epochs=0: must be"),
+        ("model=resnet81", "did you mean resnet18"),
+        ("--multirun", "--multirun: not an override"),
     ],
 )
-def test_a_wrong_argument_is_one_line_that_names_it(desk: Path, argument: str, said: str) -> None:
-    done = local_train(desk, *JOB, argument)
-    assert done.returncode == 2, done.stdout
-    assert said in done.stdout
-    assert "Traceback" not in done.stdout
+def test_a_mistyped_argument_is_one_line_and_leaves_no_run(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    argument: str,
+    said: str,
+) -> None:
+    refused(monkeypatch, tmp_path, argument)
+    line = capsys.readouterr().err
+    assert said in line
+    assert line.startswith("local-train: ") and line.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_trains_is_left_alone_by_a_second_of_its_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    output = tmp_path / "runs" / "busy" / "output"
+    output.mkdir(parents=True)
+    with FileLock(output / "lock"):
+        refused(monkeypatch, tmp_path, "name=busy", "trainer.epochs=1")
+    assert "another process is training in runs/busy; wait" in capsys.readouterr().err
+    left = [str(path.relative_to(tmp_path)) for path in (tmp_path / "runs").rglob("*")]
+    assert sorted(left) == ["runs/busy", "runs/busy/output", "runs/busy/output/lock"]
 
 
 @pytest.mark.parametrize("name", ["with space", "", "-x", "a" * 64, "../up", "under_score"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 
 from entry_point import exit_codes
 from tests.training.job import read_records, run_job, start_job, timeless
@@ -46,6 +47,19 @@ def test_a_wrong_configuration_ends_with_one_line_and_its_exit_code(
     output = run_job(tmp_path, photo_folder, ["trainer.epochs=0"], code=exit_codes.USAGE)
     assert output == "train: trainer.epochs=0: must be at least 1\n"
     assert "trainer.epochs=0" in (tmp_path / "output" / "failure").read_text()
+
+
+def test_a_job_leaves_no_word_in_a_folder_where_another_trains(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    failure = tmp_path / "output" / "failure"
+    failure.parent.mkdir()
+    failure.write_text("the other's")
+    with FileLock(tmp_path / "output" / "lock"):
+        output = run_job(tmp_path, photo_folder, code=exit_codes.USAGE)
+    assert output.startswith(f"train: another process is training in {tmp_path}; wait for it")
+    assert output.count("\n") == 1
+    assert failure.read_text() == "the other's"
 
 
 @pytest.mark.parametrize("ranks", [(), TWO_RANKS])

@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
-from entry_point.run_folder import RunFolder
-from entry_point.training.run_lock import run_lock
+from entry_point.run_folder import RunBusyError, RunFolder
 from launch import docker
 from launch.docker import Settings
 from launch.docker_options import bind, owner_options
@@ -79,8 +79,8 @@ def test_a_folder_in_which_a_job_trains_is_left_alone(desk: Path, fake_engine: F
     run = RunFolder(desk / "runs/busy")
     run.output.mkdir(parents=True)
     with (
-        run_lock(run, first_rank=True),
-        pytest.raises(ContainerError, match=r"another job is training in .*busy"),
+        FileLock(run.lock),
+        pytest.raises(RunBusyError, match=r"another process is training in .*busy"),
     ):
         docker.train(["name=busy"])
     assert not (desk / "runs/busy/input").exists()

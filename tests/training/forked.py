@@ -46,11 +46,22 @@ def start(
     return process
 
 
-def run(root: Path, data: Path, overrides: Sequence[str], ranks: int = 1) -> int:
+def run(
+    root: Path,
+    data: Path,
+    overrides: Sequence[str],
+    ranks: int = 1,
+    environment: Mapping[str, str] | None = None,
+) -> int:
     """A trainer in `root`, to its end; returns its exit code, which is every rank's."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    world = {**meeting, "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    world = {
+        **(environment or {}),
+        **meeting,
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+    }
     places = [{**world, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
     processes = [start(root, data, overrides, place) for place in places]
     for process in processes:

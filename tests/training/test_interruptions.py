@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from entry_point import exit_codes
+from entry_point import exit_codes, hand_over
 from tests.training import forked
 from tests.training.job import read_records, timeless
 from tests.training.ways import SOURCES, WAYS
@@ -127,6 +127,13 @@ def test_two_jobs_do_not_share_a_run_folder(tmp_path: Path, photo_folder: Path) 
     while not (tmp_path / "output" / "data" / "metrics.jsonl").exists():
         assert first.is_alive(), (tmp_path / "log").read_text()
     assert forked.run(tmp_path, photo_folder, OVERRIDES) == exit_codes.USAGE
+    # One that found the folder free when it started, and another's when it came to train.
+    (tmp_path / "handed over").mkdir()
+    late = {hand_over.FOLDER: str(tmp_path / "handed over")}
+    assert forked.run(tmp_path, photo_folder, OVERRIDES, 2, late) == exit_codes.USAGE
     first.kill()
     first.join()
-    assert "another process is training" in (tmp_path / "log").read_text()
+    log = (tmp_path / "log").read_text()
+    assert log.count("train: another process is training") == 3
+    assert "Traceback" not in log
+    assert not (tmp_path / "output" / "failure").exists()
