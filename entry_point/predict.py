@@ -53,17 +53,34 @@ class PredictConfig:
         self.pipeline()
         if not (Path(self.model_dir) / inference.PROGRAM).is_file():
             raise ConfigError(
-                f"model_dir={self.model_dir}: has no {inference.PROGRAM}; name the model folder "
-                "of a run that finished with trainer.report=true"
+                f"model_dir={self.model_dir}: has no {inference.PROGRAM}"
+                f"{_links(Path(self.model_dir))}; name the model folder of a run that finished "
+                "with trainer.report=true"
             )
         if not Path(self.input).exists():
             raise ConfigError(f"input={self.input}: there is no such file or folder")
+        if self.output is not None:
+            _check_output(Path(self.output))
 
     def pipeline(self) -> PipelineConfig:
         check_choice("engine", self.engine, ("threads", "subprocess", "workers", "pillow"))
         if self.num_workers is not None:
             check_range("num_workers", self.num_workers, 0)
         return PipelineConfig(self.engine, self.num_workers)
+
+
+def _links(path: Path) -> str:
+    """Where `latest` leads: which run that is cannot be seen from its name."""
+    links = [link for link in (path, *path.parents) if link.is_symlink()]
+    return "".join(f" ({link} leads to {link.readlink()})" for link in links)
+
+
+def _check_output(output: Path) -> None:
+    """Before any work is done."""
+    if output.is_dir():
+        raise ConfigError(f"output={output}: is a folder; name a file")
+    if not output.parent.is_dir():
+        raise ConfigError(f"output={output}: there is no folder {output.parent}; make it first")
 
 
 def find_images(root: Path) -> list[Path]:
@@ -77,13 +94,14 @@ def find_images(root: Path) -> list[Path]:
     return paths
 
 
-def predict(config: PredictConfig, out: TextIO) -> list[Damage]:
-    """Write the predictions; returns the files that could not be read."""
+def predict(config: PredictConfig, out: TextIO) -> tuple[int, list[Damage]]:
+    """Write the predictions; returns their number and the files that could not be read."""
     model = inference.model_fn(config.model_dir)
     paths = find_images(Path(config.input))
     loader = build_file_loader(
         paths, model.image_size, model.resize, config.pipeline(), config.batch_size
     )
+    count = 0
     bad: list[Damage] = []
     write = _csv_writer(out) if config.format == "csv" else _jsonl_writer(out)
     console = Console(stderr=True)
@@ -97,6 +115,7 @@ def predict(config: PredictConfig, out: TextIO) -> list[Damage]:
             transient=True,
         ):
             bad.extend(batch.damage)
+            count += len(batch.indices)
             if len(batch.indices):
                 probabilities = inference.predict_batch(batch.images, model)
                 described = inference.describe(probabilities, model.classes)
@@ -104,7 +123,7 @@ def predict(config: PredictConfig, out: TextIO) -> list[Damage]:
                     write(str(paths[index]), prediction)
     finally:
         loader.close()
-    return bad
+    return count, bad
 
 
 Write = Callable[[str, dict[str, Any]], object]
@@ -125,6 +144,7 @@ def _opened(output: str | None) -> Iterator[TextIO]:
     """The file, which appears when it is complete; stdout if none is named."""
     if output is None:
         yield sys.stdout
+        sys.stdout.flush()
         return
     with (
         atomic.replacing(Path(output)) as temporary,
@@ -150,14 +170,37 @@ def main(arguments: Sequence[str]) -> int:
     try:
         config = OmegaConf.to_object(load_config("predict", PredictConfig, arguments))
         assert isinstance(config, PredictConfig)
-        with _opened(config.output) as out, _bad_files_unsaid():
-            bad = predict(config, out)
+        return _run(config)
     except (ConfigError, inference.ModelError) as error:
         sys.stderr.write(f"predict: {error}\n")
         return exit_codes.USAGE
+
+
+def _run(config: PredictConfig) -> int:
+    try:
+        with _opened(config.output) as out, _bad_files_unsaid():
+            count, bad = predict(config, out)
+    except OSError as error:
+        sys.stderr.write(f"predict: {_failed(error, config)}\n")
+        return exit_codes.FAILED
     for damage in bad:
         sys.stderr.write(f"predict: {damage.key}: {damage.reason}\n")
+    sys.stderr.write(f"predict: {_summary(count, len(bad), config)}\n")
     return exit_codes.FAILED if bad and not config.allow_bad else exit_codes.FINISHED
+
+
+def _failed(error: OSError, config: PredictConfig) -> str:
+    """Writing knows no file name, and what is opened to write is a hidden one beside the output."""
+    output = Path(config.output or "stdout")
+    hidden = error.filename is None or f".{output.name}." in str(error.filename)
+    return f"{f'output={output}' if hidden else error.filename}: {error.strerror or error}"
+
+
+def _summary(count: int, bad: int, config: PredictConfig) -> str:
+    text = f"{count} image{'' if count == 1 else 's'} classified"
+    if bad:
+        text += f", {bad} unreadable" + ("" if config.allow_bad else " (allow_bad=true accepts it)")
+    return text + (f"; written to {config.output}" if config.output else "")
 
 
 if __name__ == "__main__":

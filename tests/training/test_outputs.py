@@ -158,10 +158,17 @@ def test_bad_files_are_listed_and_fail_the_exit_code_unless_allowed(
         "num_workers=0",
     ]
     assert predict.main(arguments) == exit_codes.FAILED
-    assert f"{images / 'bad.jpg'}: is no image" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{images / 'bad.jpg'}: is no image" in said
+    counts = "predict: 2 images classified, 1 unreadable"
+    assert said.endswith(f"{counts} (allow_bad=true accepts it); written to {output}\n")
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert [Path(line["path"]).name for line in lines] == ["good.png", "tiny.gif"]
     assert predict.main([*arguments, "allow_bad=true"]) == 0
+    assert capsys.readouterr().err.endswith(f"{counts}; written to {output}\n")
+    unwritable = output.with_name("x" * 255)  # the temporary name is longer
+    assert predict.main([*arguments, f"output={unwritable}"]) == exit_codes.FAILED
+    assert capsys.readouterr().err == f"predict: output={unwritable}: File name too long\n"
 
 
 @pytest.mark.parametrize(
@@ -172,15 +179,25 @@ def test_bad_files_are_listed_and_fail_the_exit_code_unless_allowed(
         (["model_dir={model}"], "input: has no value"),
         (["input={model}", "model_dir={model}", "format=xml"], "csv, jsonl"),
         (["input={model}", "model_dir={model}", "engine=dali"], "engine=dali"),
+        (["input={model}", "model_dir={model}", "output={model}"], "is a folder; name a file"),
+        (["input={model}", "model_dir={model}", "output={model}/x/y"], "no folder {model}/x;"),
+        (["input={model}", "model_dir={latest}/model"], "({latest} leads to other-run)"),
     ],
 )
 def test_a_wrong_request_is_one_line(
-    arguments: list[str], message: str, run: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    message: str,
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    filled = [argument.format(model=run / "model") for argument in arguments]
+    latest = tmp_path / "latest"
+    latest.symlink_to("other-run")
+    paths = {"model": run / "model", "latest": latest}
+    filled = [argument.format(**paths) for argument in arguments]
     assert predict.main(filled) == exit_codes.USAGE
     error = capsys.readouterr().err
-    assert message in error
+    assert message.format(**paths) in error
     assert error.count("\n") == 1
 
 
@@ -205,10 +222,20 @@ class _Page(HTMLParser):
         self.text += data
 
 
+def text_of(page: Path) -> str:
+    parsed = _Page()
+    parsed.feed(page.read_text())
+    return parsed.text
+
+
 def test_the_report_is_one_whole_page_that_needs_nothing_else(run: Path) -> None:
     page = _Page()
     page.feed((run / "output" / "data" / "report.html").read_text())
     assert page.open == []
+    assert f"{run.name}: tests.training.models.tiny_net_with_state" in page.text
+    assert re.search(r"ended\d{4}-\d\d-\d\d \d\d:\d\d UTC", page.text)
+    for fact in ("code revision", "processor", "trained for"):
+        assert fact in page.text
     assert page.sources
     assert all(source.startswith("data:image/") for source in page.sources)
     classes = json.loads((run / "model" / "classes.json").read_text())
@@ -223,8 +250,11 @@ def test_a_finished_run_started_again_only_writes_its_outputs_anew(
     before = torch.load(run / "model" / "model.pt", weights_only=True)
     (run / "model" / "model.pt").unlink()
     records = read_records(run)
+    page = run / "output" / "data" / "report.html"
+    reported, log = text_of(page), (run / "log").read_text()
     overrides = [
         "model.name=tests.training.models.tiny_net_with_state",
+        "trainer.report=true",
         "trainer.epochs=8",
         "trainer.evaluate_every_epochs=8",
         "optim.lr=0.05",
@@ -234,3 +264,12 @@ def test_a_finished_run_started_again_only_writes_its_outputs_anew(
     after = torch.load(run / "model" / "model.pt", weights_only=True)
     assert all(torch.equal(after[key], value) for key, value in before.items())
     assert read_records(run) == records
+    # Nothing that the first process reported is lost; only its single steps are not known now.
+    exact = re.compile(r"\d+ % of each step|Milliseconds that.*?Confusion", re.S)
+    assert exact.sub("", text_of(page)) == exact.sub("", reported)
+    said = (run / "log").read_text().removeprefix(log)
+    assert "\nFinished before, results written anew in 0 min" in said
+    for row in ("training speed", "waiting for data", "ms at p50", "verdict"):
+        (line,) = (line for line in said.splitlines() if line.startswith(f"  {row}"))
+        assert " 0 images/s" not in line and "e+" not in line
+    assert "in the middle one of the epochs" in text_of(page) and "Milliseconds that" in reported
