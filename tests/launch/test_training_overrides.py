@@ -1,12 +1,13 @@
 """A training key that does not exist is refused at the desk, by the job's own schema."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
-from launch import job_config, sagemaker
+from launch import job_config, sagemaker, setup_aws
 from tests.launch.conftest import BUCKET, ROOT
 from tests.launch.jobs import LEAST
 
@@ -89,6 +90,21 @@ def test_missing_channel_is_listed_with_everything_else_that_is_wrong(
 )
 def test_right_training_overrides_pass(overrides: str) -> None:
     assert job_config.training_problems(overrides.split(), ["training", "weights"]) == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/launch.md"])
+def test_dry_runs_of_the_documents_print_what_they_promise(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    text = (ROOT / page).read_text().replace("\\\n", "")
+    dry_runs = re.findall(r'^make ([a-z-]+) DRY_RUN=1 ARGS="(.*?)"', text, re.MULTILINE)
+    assert dry_runs
+    monkeypatch.setenv("DRY_RUN", "1")
+    for target, arguments in dry_runs:
+        words = arguments.split()
+        done = setup_aws.main(words) if target == "setup-aws" else sagemaker.main(["train", *words])
+        out, err = capsys.readouterr()
+        assert done == 0 and "{" in out, err
 
 
 def test_dry_run_needs_neither_torch_nor_an_sdk_nor_credentials() -> None:
