@@ -14,6 +14,14 @@ from omegaconf.errors import (
     ValidationError,
 )
 
+_BESIDE_OPTIONS = {"model": " (model.name=NAME takes any classification model of torchvision)"}
+_PLAIN = {
+    "could not be converted to Integer": "must be a whole number",
+    "could not be converted to Float": "must be a number",
+    "is not a valid bool": "must be true or false",
+}
+"""OmegaConf's words, and a person's."""
+
 
 class ConfigError(ValueError):
     """What is wrong with the configuration: names the key, its value and what is allowed."""
@@ -56,13 +64,14 @@ def explain(error: Exception, overrides: Sequence[str]) -> str:
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, option = (error.missing_cfg_file or "").rpartition("/")
         options = sorted(error.options)
-        return f"{group}={option}: must be one of {', '.join(options)}{near(option, options)}"
+        allowed = ", ".join(options) + _BESIDE_OPTIONS.get(group, "")
+        return f"{group}={option}: must be one of {allowed}{near(option, options)}"
     if isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
         return _explain_unknown_key(cause, overrides)
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not an override as in key=value; quote it if it has ,[]{{}}"
     if isinstance(cause, ValidationError):
-        text = str(cause.msg or cause).splitlines()[0]
+        text = _plainly(str(cause.msg or cause).splitlines()[0])
         return f"{_typed(cause.full_key, overrides)}: {text}"
     return " ".join(line.strip() for line in str(error).splitlines() if line.strip())
 
@@ -80,6 +89,10 @@ def _explain_unknown_key(error: OmegaConfBaseException, overrides: Sequence[str]
     group = full_key.rpartition(".")[0]
     allowed = f"; {group or 'the top level'} has {', '.join(known)}" if known else ""
     return f"{_typed(full_key, overrides)}: no such key{allowed}{near(str(error.key), known)}"
+
+
+def _plainly(text: str) -> str:
+    return next((plain for words, plain in _PLAIN.items() if words in text), text)
 
 
 def _typed(key: str | None, overrides: Sequence[str]) -> str:
