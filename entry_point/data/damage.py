@@ -32,10 +32,10 @@ class BatchMaker:
 
     A damaged training sample is replaced by the sample that follows it in the source, a damaged
     validation sample is left out. A file that cannot be read, has no JPEG header or ends before the
-    crop does is damaged for every engine. Wrong bits between restart markers are found where an
-    engine decodes them: `pillow` decodes whole files but forgives much, the others see the crop
-    alone, and `dali` refuses some sound files. One engine finds the same with any number of workers
-    and after a resume.
+    crop does is damaged for every engine. Wrong bits inside are found only where they throw a
+    decoder off, as JPEG has no checksum: `pillow` decodes whole files but forgives much, the others
+    see the crop alone, and `dali` refuses some sound files. One engine finds the same with any
+    number of workers and after a resume.
     """
 
     source: Source

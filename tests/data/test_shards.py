@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -94,3 +95,24 @@ def test_a_damaged_sample_names_its_shard_and_key(
     sample = rf"{index.shards[0].file}: {index.name(0)}\.jpg"
     with pytest.raises(DataError, match=sample):
         epoch_of(loader_of(root, engine, batch_size=1))
+
+
+@pytest.mark.parametrize("access", ["map", "stream"])
+def test_wrong_bits_that_throw_the_decoder_off_are_found_between_restart_markers_in_shards(
+    packed: Path, tmp_path: Path, access: str
+) -> None:
+    """Markers stay whole: the entropy-coded data alone is wrong, in the middle of a centre crop."""
+    root = Path(shutil.copytree(packed, tmp_path / "copy"))
+    source = StreamSource(root, root, "val", all_here=True)
+    file = root / "val" / source.index.shards[source.index.shard[0]].file
+    data = bytearray(file.read_bytes())
+    start, length = int(source.index.offsets[0]), int(source.index.lengths[0])
+    assert b"\xff\xd0" in data[start : start + length]
+    for place in range(start + length // 3, start + 2 * length // 3):
+        if 0xFF not in (data[place - 1], data[place], data[place] ^ 0x55):
+            data[place] ^= 0x55
+    file.write_bytes(data)
+    skip: dict[str, Any] = {"on_error": "skip", "max_bad_fraction": 1.0}
+    batches = epoch_of(loader_of(root, "threads", "val", access=access, **skip))
+    assert sorted(indices_of(batches)) == list(range(1, 24))
+    assert [damage.key for batch in batches for damage in batch.damage] == [source.key(0)]
