@@ -48,6 +48,7 @@ from entry_point.training.step_log import StepLog
 from entry_point.training.stop import StopRequest
 from entry_point.training.stopwatch import Stopwatch
 from entry_point.training.summary import summary_lines
+from entry_point.training.totals import Totals
 from entry_point.training.training_data import TrainingData
 
 logger = logging.getLogger(__name__)
@@ -266,8 +267,10 @@ class Trainer:
         """Write the outputs, on the first rank."""
         # A finished run that is started again has its checkpoint, but no evaluation.
         evaluation = self.evaluation or self._evaluate()
-        totals = self.log.totals(self.headspace.measured)
+        steps = self.log.meter.all()
         if self.devices.is_first:
+            records, images = self.metrics.records, self.config.trainer.batch_size
+            totals = Totals(records, images, steps, self.headspace.measured)
             self.checkpoints.wait()
             write_results(
                 self.run,
@@ -276,12 +279,12 @@ class Trainer:
                 model=self.learner.evaluated,
                 val=self.data.val,
                 evaluation=evaluation,
-                records=self.metrics.records,
                 totals=totals,
                 devices=self.devices.describe(),
             )
             accuracy, best = self.progress.accuracy, self.progress.best_accuracy
-            for line in summary_lines(totals, accuracy, best, self.run):
+            seconds = self.startup.elapsed
+            for line in summary_lines(totals, seconds, accuracy, best, self.run):
                 logger.info(line)
 
     def close(self) -> None:

@@ -16,26 +16,29 @@ from rich.progress import (
 )
 
 OUR_LOGGERS = ("entry_point", "custom_op", "__main__")
+FOR_PEOPLE = "for_people"
+"""The attribute of a log record that holds its shorter form."""
 
 
-class _LineHandler(logging.Handler):
-    """Prints lines above the progress bar; as they are, since other programs read them."""
+class LineHandler(logging.Handler):
+    """Prints lines above the progress bar; as they are, since other programs read them, but on a
+    terminal in the form for people, where a line has one."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._console.print(
-            self.format(record), markup=False, highlight=False, soft_wrap=True, emoji=False
-        )
+        shown = getattr(record, FOR_PEOPLE, "") if self._console.is_terminal else ""
+        line = shown or self.format(record)
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True, emoji=False)
 
 
 def make_console(first_rank: bool) -> Console:
     """Send the log to stdout: ours from the first rank; warnings from libraries and other ranks."""
     console = Console(file=sys.stdout)
     root = logging.getLogger()
-    root.handlers[:] = [_LineHandler(console)]
+    root.handlers[:] = [LineHandler(console)]
     root.setLevel(logging.WARNING)
     for name in OUR_LOGGERS:
         # Only the process that builds the operator says so: on another host it is no first rank.

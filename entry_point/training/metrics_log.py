@@ -10,8 +10,10 @@ from typing import Any
 
 from torch.utils.tensorboard.writer import SummaryWriter
 
-from entry_point.metrics_line import METRICS, format_metrics
+from entry_point.metrics_line import METRICS, STEP_PARTS, STEP_TIMES, format_metrics
 from entry_point.training import atomic
+from entry_point.training.console import FOR_PEOPLE
+from entry_point.training.milliseconds import shown_milliseconds
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ class MetricsLog:
     def add(self, record: Record) -> None:
         """Log one record; it has `epoch` and `step`."""
         self.records.append(record)
-        logger.info(format_metrics(record))
+        logger.info(format_metrics(record), extra={FOR_PEOPLE: _for_people(record)})
         self._file.write(json.dumps(record) + "\n")
         self._file.flush()
         self._plot(record)
@@ -52,6 +54,16 @@ class MetricsLog:
     def close(self) -> None:
         self._file.close()
         self._events.close()
+
+
+def _for_people(record: Record) -> str:
+    """An epoch's steps in one short line, each part at its median; all else is short as it is."""
+    if STEP_TIMES[0] not in record:
+        return ""
+    parts = [f"{part} {shown_milliseconds(record[f'{part}_ms_p50'])}" for part in STEP_PARTS]
+    slowest = shown_milliseconds(record["step_ms_p99"])
+    place = format_metrics({key: record[key] for key in ("epoch", "step")})
+    return f"{place} median ms: {', '.join(parts)} (p99 {slowest})"
 
 
 def training_records(records: Sequence[Record]) -> list[Record]:

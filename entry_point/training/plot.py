@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from entry_point.training import atomic
 from entry_point.training.metrics_log import (
@@ -18,20 +19,22 @@ from entry_point.training.metrics_log import (
 TRAIN, VALIDATION, WAIT = "#2b6cb0", "#c05621", "#9b2c2c"
 
 
-def draw(records: Sequence[Record], title: str) -> Figure:
-    """Four panels over the training step."""
+def draw(records: Sequence[Record], title: str, training: str = "training") -> Figure:
+    """Four panels over the training step; `training` says of what the training loss is."""
     train, validation = training_records(records), validation_records(records)
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     figure.suptitle(title)
     (loss, accuracy), (speed, wait) = figure.subplots(2, 2, sharex=True)
     steps, val_steps = column(train, "step"), column(validation, "step")
-    losses = column(train, "loss")
-    loss.plot(steps, losses, color=TRAIN, label="training")
+    loss.plot(steps, column(train, "loss"), color=TRAIN, label=training)
     loss.plot(val_steps, column(validation, "val_loss"), "o-", color=VALIDATION, label="validation")
-    loss.set_ylabel("loss")
-    # An untrained model's validation loss can be far off the scale of all the others.
-    loss.set_ylim(0, 1.5 * max(losses) if losses else None)
-    loss.legend(frameon=False)
+    loss.set_ylabel("loss (log scale)")
+    # An untrained model's validation loss can be far above all the others.
+    loss.set_yscale("log")
+    loss.yaxis.set_minor_locator(LogLocator(subs=(1.5, 2, 3, 5, 7)))
+    loss.yaxis.set_major_formatter("{x:g}")
+    loss.yaxis.set_minor_formatter("{x:g}")
+    figure.legend(frameon=False, loc="outside lower center", ncols=2)
     values = [100 * value for value in column(validation, "val_accuracy")]
     accuracy.plot(val_steps, values, "o-", color=VALIDATION)
     accuracy.set_ylabel("validation accuracy (%)")
@@ -50,7 +53,7 @@ def draw(records: Sequence[Record], title: str) -> Figure:
     return figure
 
 
-def save_plot(records: Sequence[Record], title: str, path: Path) -> None:
+def save_plot(records: Sequence[Record], title: str, training: str, path: Path) -> None:
     """Write the plot as PNG."""
     with atomic.replacing(path) as temporary:
-        draw(records, title).savefig(temporary, dpi=110, format="png")
+        draw(records, title, training).savefig(temporary, dpi=110, format="png")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
 from entry_point.data.spans import Span
 from entry_point.training import atomic
@@ -20,6 +21,7 @@ from entry_point.training.trace import Trace, add_spans, within, write_trace
 logger = logging.getLogger(__name__)
 
 SKIPPED_STEPS, PROFILED_STEPS, TOP = 10, 10, 25
+RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 STEP_RANGES = ("data_wait", "copy", "prepare", "forward", "backward", "optimizer")
 
 
@@ -40,30 +42,31 @@ class StepProfiler:
         activities = [ProfilerActivity.CPU]
         if self._devices.device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
-        plan = schedule(
-            skip_first=min(SKIPPED_STEPS, max(0, steps - PROFILED_STEPS - 1)),
-            wait=0,
-            warmup=1,
-            active=PROFILED_STEPS,
-            repeat=1,
-        )
+        else:
+            # Kineto, which reads this at its first use, would tell the log that there is no GPU.
+            os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         spans: list[Span] = []
+        taken: list[Span] = []
         profiles: list[tuple[Trace, str]] = []
         try:
-            # Batches that are made in these steps come later: their spans are taken to the end.
+            # Batches that are made in these steps come later, those that these steps take were
+            # perhaps all made before: the spans of both belong into the trace.
             with profile(
                 activities=activities,
-                schedule=plan,
+                schedule=_plan(steps),
                 on_trace_ready=lambda done: profiles.append((_trace(done), self._operators(done))),
                 acc_events=True,
             ) as profiler:
-                for batch in batches:
+                for number, batch in enumerate(batches, 1):
                     spans.extend(batch.spans)
+                    if profiler.current_action in RECORDING:
+                        taken.extend(batch.spans)
                     yield batch
-                    profiler.step()
+                    if number < steps:  # what follows the last one is no step
+                        profiler.step()
         finally:
             for trace, operators in profiles:
-                self._write(trace, operators, spans)
+                self._write(trace, operators, spans, taken)
 
     def _operators(self, profiler: profile) -> str:
         kind = "self_cpu_time_total"
@@ -72,21 +75,31 @@ class StepProfiler:
         averages = profiler.key_averages()
         return str(averages.table(sort_by=kind, row_limit=TOP, max_name_column_width=60))
 
-    def _write(self, trace: Trace, operators: str, spans: Sequence[Span]) -> None:
-        spans = within(trace, spans)
-        add_spans(trace, spans)
+    def _write(
+        self, trace: Trace, operators: str, spans: Sequence[Span], taken: Sequence[Span]
+    ) -> None:
+        # A batch that is trained again and again was made once.
+        taken = list(dict.fromkeys(taken))
+        ranges = range_table(trace, taken)
+        add_spans(trace, list(dict.fromkeys([*taken, *within(trace, spans)])))
         rank = self._devices.rank
         name = f"rank{rank}.{time.time_ns() // 1_000_000}.pt.trace.json.gz"
         write_trace(self._folder / name, trace)
-        ranges = range_table(trace, spans)
         text = "\n".join([*ranges, "", f"The {TOP} most expensive operators:", operators])
         atomic.write_text(self._folder / f"rank{rank}.txt", text)
         for line in [*ranges, f"trace {self._folder / name}: open it in https://ui.perfetto.dev"]:
             logger.info(line)
 
 
+def _plan(steps: int) -> Callable[[int], ProfilerAction]:
+    """Which of an epoch's steps are recorded."""
+    skipped = min(SKIPPED_STEPS, max(0, steps - PROFILED_STEPS - 1))
+    return schedule(skip_first=skipped, wait=0, warmup=1, active=PROFILED_STEPS, repeat=1)
+
+
 def range_table(trace: Trace, spans: Sequence[Span]) -> list[str]:
-    """Milliseconds per step of each named range; those of the pipeline add up its workers'.
+    """Milliseconds per step of each named range; `spans` are those of the steps' batches, which the
+    pipeline's workers may have made before.
 
     On a GPU a range has two times: the host's, which only launches, and the GPU's own.
     """

@@ -7,7 +7,7 @@ import html
 import io
 import logging
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -20,9 +20,9 @@ from entry_point.metrics_line import PERCENTILES
 from entry_point.training import atomic
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.metrics_log import Record, column, training_records
+from entry_point.training.milliseconds import shown_milliseconds
 from entry_point.training.plot import draw
-from entry_point.training.stall_meter import percentiles
-from entry_point.training.summary import Totals
+from entry_point.training.totals import Totals
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ img.plot { width: 100% } table { border-collapse: collapse }
 .mistakes { display: flex; flex-wrap: wrap; gap: 1em } figure { margin: 0; width: 150px }
 figcaption { font-size: 12px; overflow-wrap: anywhere } pre { background: #f7fafc; padding: 1em;
 overflow-x: auto } .meter { display: flex; height: 22px; width: 100%; background: #2b6cb0 }
-.meter i { background: #9b2c2c; height: 100% } .environment td { padding-right: 2em }
+.meter i { background: #9b2c2c; height: 100% } .facts td { padding-right: 2em }
 """
 
 
@@ -48,22 +48,25 @@ def write_report(
     path: Path,
     *,
     title: str,
-    records: Sequence[Record],
+    about: Mapping[str, str],
+    training: str,
     evaluation: Evaluation,
     source: Source,
     totals: Totals,
-    devices: str,
     config_yaml: str,
 ) -> None:
-    """Write the page; `source` is the validation split that `evaluation` numbers refer to."""
+    """Write the page; `source` is the validation split that `evaluation` numbers refer to, `about`
+    are facts that tell runs apart, `training` says of what the training loss is.
+    """
     classes = list(source.classes)
     sections = [
+        _facts(about),
         _numbers(evaluation, totals),
-        f'<h2>Curves</h2><img class="plot" alt="curves" src="{_figure(records, title)}">',
-        _stall_meter(records, totals),
+        _curves(totals.records, title, training),
+        _stall_meter(totals),
         _confusion(evaluation.pairs, classes),
         _mistakes(evaluation, source, classes),
-        _environment(devices),
+        f"<h2>Environment</h2>{_facts(_environment())}",
         f"<h2>Configuration</h2><pre>{html.escape(config_yaml)}</pre>",
     ]
     name = html.escape(title)
@@ -78,34 +81,36 @@ def _numbers(evaluation: Evaluation, totals: Totals) -> str:
     numbers = {
         "validation accuracy": f"{100 * evaluation.accuracy:.2f} %",
         "validation loss": f"{evaluation.loss:.4g}",
-        "images per second": f"{totals.images_per_s:.0f}",
-        "time waiting for data": f"{totals.data_wait_pct:.1f} %",
     }
+    if totals.training_seconds:
+        numbers["images per second"] = f"{totals.images_per_s:.0f}"
+        numbers["time waiting for data"] = f"{totals.data_wait_pct:.1f} %"
     cells = "".join(f"<div><b>{value}</b>{name}</div>" for name, value in numbers.items())
     return f'<div class="numbers">{cells}</div>'
 
 
-def _figure(records: Sequence[Record], title: str) -> str:
+def _curves(records: Sequence[Record], title: str, training: str) -> str:
     buffer = io.BytesIO()
-    draw(records, title).savefig(buffer, format="png", dpi=100)
-    return _data_url("image/png", buffer.getvalue())
+    draw(records, title, training).savefig(buffer, format="png", dpi=100)
+    picture = _data_url("image/png", buffer.getvalue())
+    return f'<h2>Curves</h2><img class="plot" alt="curves" src="{picture}">'
 
 
-def _stall_meter(records: Sequence[Record], totals: Totals) -> str:
-    waits = [float(value) for value in column(training_records(records), "data_wait_pct")]
+def _stall_meter(totals: Totals) -> str:
+    waits = [float(value) for value in column(training_records(totals.records), "data_wait_pct")]
     if not waits:
         return ""
-    # A finished run that is started again has trained no step itself.
-    share = totals.data_wait_pct if totals.training_seconds else sum(waits) / len(waits)
+    share = totals.data_wait_pct
     head = "".join(f"<th>{percentile} %</th>" for percentile in PERCENTILES)
     rows = "".join(
         f"<tr><th>{part.replace('_', ' ')}</th>"
-        + "".join(f"<td>{value:.2f}</td>" for value in values)
+        + "".join(f"<td>{shown_milliseconds(value)}</td>" for value in values)
         + "</tr>"
-        for part, values in percentiles(totals.steps).items()
+        for part, values in totals.parts.items()
     )
+    steps = "steps" if len(totals.steps) else "steps of an epoch, in the middle one of the epochs,"
     table = (
-        "<p>Milliseconds that so many of the steps stay below:</p>"
+        f"<p>Milliseconds that so many of the {steps} stay below:</p>"
         f'<table class="matrix"><tr><th></th>{head}</tr>{rows}</table>'
     )
     return (
@@ -178,17 +183,19 @@ def _thumbnail(source: Source, index: int) -> str:
     return _data_url("image/jpeg", buffer.getvalue())
 
 
-def _environment(devices: str) -> str:
-    rows: Iterable[tuple[str, str]] = (
-        ("devices", devices),
-        ("torch", torch.__version__),
-        ("torchvision", torchvision.__version__),
-        ("Python", platform.python_version()),
-        ("system", platform.platform()),
-        ("CUDA", torch.version.cuda or "none"),
-    )
-    cells = "".join(f"<tr><td>{n}</td><td>{html.escape(v)}</td></tr>" for n, v in rows)
-    return f'<h2>Environment</h2><table class="environment">{cells}</table>'
+def _facts(facts: Mapping[str, str]) -> str:
+    cells = "".join(f"<tr><td>{n}</td><td>{html.escape(v)}</td></tr>" for n, v in facts.items())
+    return f'<table class="facts">{cells}</table>'
+
+
+def _environment() -> dict[str, str]:
+    return {
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "Python": platform.python_version(),
+        "system": platform.platform(),
+        "CUDA": torch.version.cuda or "none",
+    }
 
 
 def _data_url(kind: str, content: bytes) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import nn
@@ -11,12 +11,12 @@ from torch import nn
 from entry_point.config import TrainConfig
 from entry_point.data import Source
 from entry_point.run_folder import RunFolder
+from entry_point.training.about import about, run_name
 from entry_point.training.evaluation import Evaluation
-from entry_point.training.metrics_log import Record
 from entry_point.training.outputs import save_model, save_program
 from entry_point.training.plot import save_plot
 from entry_point.training.report import write_report
-from entry_point.training.summary import Totals
+from entry_point.training.totals import Totals
 
 logger = logging.getLogger(__name__)
 
@@ -29,15 +29,17 @@ def write_results(
     model: nn.Module,
     val: Source,
     evaluation: Evaluation,
-    records: Sequence[Record],
     totals: Totals,
     devices: str,
 ) -> None:
     """Write model/ and output/data/; `evaluation` is the model's, over `val`."""
     save_model(run, model, list(val.classes), yaml)
-    title = f"{config.model.name}, validation accuracy {100 * evaluation.accuracy:.2f} %"
+    accuracy = f"validation accuracy {100 * evaluation.accuracy:.2f} %"
+    title = f"{run_name(run)}: {config.model.name}, {accuracy}"
+    smoothed = config.optim.label_smoothing > 0
+    training = "training (smoothed labels, random crops)" if smoothed else "training"
     with _doing_without("summary.png"):
-        save_plot(records, title, run.output_data / "summary.png")
+        save_plot(totals.records, title, training, run.output_data / "summary.png")
     if not config.trainer.report:
         return
     with _doing_without("model.pt2"):
@@ -46,11 +48,11 @@ def write_results(
         write_report(
             run.output_data / "report.html",
             title=title,
-            records=records,
+            about=about(run, totals, devices),
+            training=training,
             evaluation=evaluation,
             source=val,
             totals=totals,
-            devices=devices,
             config_yaml=yaml,
         )
 

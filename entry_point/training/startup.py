@@ -21,6 +21,11 @@ class Startup:
         self._finished = False
         self._parts: dict[str, float] = {}
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the job began."""
+        return time.time() - self._began
+
     def mark(self, part: str) -> None:
         """`part` ends now; nothing more is marked once the start is finished."""
         if self._finished:

@@ -6,13 +6,11 @@ import torch
 
 from entry_point.training.device_batches import DeviceBatch
 from entry_point.training.devices import Devices
-from entry_point.training.headspace import Measured
 from entry_point.training.interval import Interval
 from entry_point.training.metrics_log import Record
 from entry_point.training.progress import Progress
 from entry_point.training.stall_meter import StallMeter
 from entry_point.training.stopwatch import Stopwatch
-from entry_point.training.summary import Totals
 
 
 class StepLog:
@@ -22,7 +20,6 @@ class StepLog:
         self._devices, self._images = devices, images_per_step
         self.interval = Interval.empty(devices.device)
         self.meter = StallMeter(devices)
-        self._totals = Totals()
 
     def begin_epoch(self) -> None:
         """Time is measured from now on."""
@@ -37,14 +34,8 @@ class StepLog:
     def records(self, progress: Progress, lr: float) -> list[Record]:
         """The interval's record, and the epoch's after its last step. A collective call."""
         records = [progress.stamp({**self.interval.record(self._devices), "lr": lr})]
-        self._totals.add(self.interval)
         self.interval.reset()
         self.meter.settle()
         if not progress.steps_left:
             records.append(progress.stamp(self.meter.record()))
         return records
-
-    def totals(self, headspace: Measured | None) -> Totals:
-        """Over the whole process. A collective call."""
-        self._totals.steps, self._totals.headspace = self.meter.all(), headspace
-        return self._totals

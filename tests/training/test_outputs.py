@@ -16,6 +16,7 @@ from PIL import Image
 from entry_point import exit_codes, inference, predict
 from entry_point.config import load_train_config
 from entry_point.training.outputs import export
+from entry_point.training.plot import draw
 from tests.training import forked
 from tests.training.job import read_records
 from tests.training.models import tiny_net
@@ -220,6 +221,17 @@ class _Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def test_the_plot_shows_every_loss_and_says_of_what_the_training_loss_is() -> None:
+    train = [
+        {"step": step, "loss": 2 / step, "images_per_s": 9.0, "data_wait_pct": 0.0}
+        for step in (10, 20)
+    ]
+    figure = draw([*train, {"step": 10, "val_loss": 15.0, "val_accuracy": 0.1}], "a", "smoothed")
+    low, high = figure.axes[0].get_ylim()
+    assert low < 0.1 and high > 15
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["smoothed", "validation"]
 
 
 def text_of(page: Path) -> str:

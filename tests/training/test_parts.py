@@ -27,7 +27,8 @@ from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
 from entry_point.training.model import build_model
 from entry_point.training.optim import build_optimizer, rate_factor
 from entry_point.training.stop import StopRequest
-from entry_point.training.summary import Totals, summary_lines
+from entry_point.training.summary import summary_lines
+from entry_point.training.totals import Totals
 from tests.training.models import tiny_net
 
 CPU = Devices(torch.device("cpu"), None)
@@ -294,6 +295,6 @@ def test_paths_are_shown_relative_only_where_they_lie_below(
         run = RunFolder(root)
         run.create()
         (run.model / "model.pt").touch()
-        lines = summary_lines(Totals(), 0.5, 0.5, run)
+        lines = summary_lines(Totals([], 16), 1.0, 0.5, 0.5, run)
         (line,) = (line for line in lines if line.startswith("  model "))
         assert line.split()[1] == f"{shown or root}/model/model.pt"

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,27 @@ def test_a_trace_names_the_parts_of_the_step_and_of_the_pipeline(
     for name in ("profile of 10 steps", *STEP, *PIPELINE[engine]):
         assert name in text and name in log
     assert "aten::" in text and str(file) in log
+    assert re.search(rf"^  trace +{re.escape(str(file))}$", log, re.M)
+
+
+def test_a_profile_of_a_short_epoch_shows_how_its_batches_were_made_and_no_noise(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """An epoch of three steps, whose batches are all read before the second step begins."""
+    overrides = ["pipeline=workers", "pipeline.num_workers=1", "trainer.profile=true"]
+    assert forked.run(tmp_path, photo_folder, overrides) == 0
+    log, folder = (tmp_path / "log").read_text(), tmp_path / "output" / "data" / "profile"
+    rows = {
+        line.split()[0]: line for line in (folder / "rank0.txt").read_text().splitlines() if line
+    }
+    assert log.count("profile of 2 steps") == 1
+    for name in PIPELINE["workers"]:
+        assert name in rows and name in log
+    assert rows["read"].split()[1] == "1.0"  # of each batch, whenever it was
+    (file,) = folder.glob("rank0.*.pt.trace.json.gz")
+    events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    assert sum(event["name"] == "collate" for event in events) >= 2
+    assert "gpuGetDeviceCount" not in log and "profiler_start" not in log
 
 
 @pytest.mark.parametrize("engine", ["pillow", "workers", "threads", "subprocess"])
