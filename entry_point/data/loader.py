@@ -14,6 +14,7 @@ from entry_point.data.config import DataConfig, PipelineConfig
 from entry_point.data.crops import CropPlanner
 from entry_point.data.damage import BatchMaker, MakeImages
 from entry_point.data.demo import ensure_demo
+from entry_point.data.errors import DataError
 from entry_point.data.folder import SPLITS, FolderSource
 from entry_point.data.sampling import EpochPlan, Plan
 from entry_point.data.source import Source
@@ -34,10 +35,13 @@ class Loader(Protocol):
 
 
 def open_source(data: DataConfig, split: str, channels: Path) -> Source:
-    """The split's images; `channels` is the folder that holds the input channels."""
+    """The split's images; `channels` is the folder that holds the input channels.
+
+    Raises DataError where they are neither there nor in `data.root`, or cannot be used.
+    """
     if split not in SPLITS:
         raise ValueError(f"split={split}: must be one of {SPLITS}")
-    root = channels / CHANNEL if data.root is None else Path(data.root)
+    root = _channel(data, channels) if data.root is None else Path(data.root)
     if data.format == "shards" and data.access == "stream":
         from entry_point.data.stream import StreamSource
 
@@ -50,6 +54,20 @@ def open_source(data: DataConfig, split: str, channels: Path) -> Source:
     if data.format == "demo":
         ensure_demo(root, data.demo)
     return FolderSource(root, split)
+
+
+def _channel(data: DataConfig, channels: Path) -> Path:
+    """Where the platform leaves the data set that `data.root` does not name."""
+    folder = channels / CHANNEL
+    if not folder.exists():
+        holds = "train/<class>/ and val/<class>/"
+        if data.format == "shards":
+            holds = "what `make dataset` wrote"
+        raise DataError(
+            f"data.root is not set, and there is no input channel {CHANNEL!r}: add "
+            f"data.root=FOLDER, or in a container the channel {CHANNEL!r}; it must hold {holds}"
+        )
+    return folder
 
 
 def build_loader(

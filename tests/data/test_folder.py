@@ -35,6 +35,15 @@ def test_the_training_channel_is_read_when_no_root_is_given(tmp_path: Path) -> N
     assert len(open_source(DataConfig(), "val", channels=tmp_path)) == 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "holds"), [("folder", "train/<class>/ and val"), ("shards", "what `make dataset`")]
+)
+def test_data_that_was_not_named_is_asked_for(tmp_path: Path, kind: str, holds: str) -> None:
+    with pytest.raises(DataError, match=f"data.root is not set.*data.root=FOLDER.*{holds}") as e:
+        open_source(DataConfig(format=kind), "train", channels=tmp_path)
+    assert str(tmp_path) not in str(e.value)  # a path that nobody typed
+
+
 def test_files_that_are_no_jpeg_are_left_out_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
