@@ -244,6 +244,7 @@ class Trainer:
         check_goes_on(state, self._identity(), self.order)
         self.learner.load_state(state)
         self.progress.load_state(state)
+        self.progress.check_plan(self.config.trainer.epochs)
         self.log.interval.load_state(state["interval"], self.devices)
         records: list[Record] = state["records"]
         return records
@@ -262,6 +263,14 @@ class Trainer:
         start = f"start    epoch {here.epoch}, step {here.step}; run folder {self.run.root}"
         for line in [*lines, start]:
             logger.info(line)
+        if here.epoch == (planned := self.config.trainer.epochs):
+            logger.info(
+                "this run is complete (epoch %d of %d): nothing to train; trainer.epochs=%d "
+                "goes on",
+                planned,
+                planned,
+                planned + 1,
+            )
 
     def finish(self) -> None:
         """Write the outputs, on the first rank."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from entry_point.config_errors import ConfigError
 from entry_point.training.metrics_log import Record
 
 
@@ -30,6 +31,16 @@ class Progress:
     def steps_left(self) -> int:
         """In this epoch."""
         return self.steps_per_epoch - self.step
+
+    def check_plan(self, epochs: int) -> None:
+        """Raise ConfigError where more is done than `epochs`, trainer.epochs, asks for."""
+        if self.global_step > epochs * self.steps_per_epoch:
+            least = self.epoch + (self.step > 0)
+            raise ConfigError(
+                f"trainer.epochs={epochs}: the checkpoint to go on from is further, at epoch "
+                f"{self.epoch}, step {self.step}; set trainer.epochs={least} or more, "
+                "train under another name, or set trainer.resume=false"
+            )
 
     def end_epoch(self) -> bool:
         """Go on to the next epoch; returns whether this one's accuracy is the best so far."""

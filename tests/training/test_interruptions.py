@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from entry_point import exit_codes, hand_over
+from entry_point.config_errors import ConfigError
+from entry_point.training.progress import Progress
 from tests.training import forked
 from tests.training.job import read_records, timeless
 from tests.training.ways import SOURCES, WAYS
@@ -103,10 +105,35 @@ def test_a_checkpoint_of_another_job_is_refused_with_both_values(
     assert "trainer.resume=false" in (tmp_path / "output" / "failure").read_text()
 
 
-def test_more_epochs_go_on_from_the_end(tmp_path: Path, photo_folder: Path) -> None:
-    assert forked.run(tmp_path, photo_folder, [*OVERRIDES, "trainer.epochs=2"]) == 0
-    assert forked.run(tmp_path, photo_folder, [*OVERRIDES, "trainer.epochs=3"]) == 0
-    assert "start    epoch 2, step 0" in (tmp_path / "log").read_text()
+def test_a_complete_run_says_so_refuses_fewer_epochs_and_goes_on_with_more(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    def run(epochs: int) -> tuple[int, str]:
+        (tmp_path / "log").unlink(missing_ok=True)
+        code = forked.run(tmp_path, photo_folder, [*OVERRIDES, f"trainer.epochs={epochs}"])
+        return code, (tmp_path / "log").read_text()
+
+    assert run(2)[0] == 0
+    code, log = run(2)
+    assert code == 0
+    assert "complete (epoch 2 of 2): nothing to train; trainer.epochs=3 goes on" in log
+    code, log = run(1)
+    assert code == exit_codes.USAGE
+    assert "trainer.epochs=1: the checkpoint to go on from is further, at epoch 2, step 0" in log
+    code, log = run(3)
+    assert code == 0
+    assert "start    epoch 2, step 0" in log
+    assert "nothing to train" not in log
+
+
+@pytest.mark.parametrize(("step", "least"), [(0, 7), (3, 8)])
+def test_fewer_epochs_than_are_done_are_refused_with_the_least_that_go_on(
+    step: int, least: int
+) -> None:
+    here = Progress(steps_per_epoch=5, epoch=7, step=step)
+    here.check_plan(least)
+    with pytest.raises(ConfigError, match=rf"epochs={least - 1}: .* set trainer\.epochs={least}"):
+        here.check_plan(least - 1)
 
 
 def test_a_loss_that_is_no_number_stops_with_step_samples_and_a_checkpoint_from_before(
