@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 
 from entry_point.run_folder import RunFolder
@@ -41,8 +42,11 @@ def _ended(run: RunFolder) -> str:
     return datetime.fromtimestamp(max(times), timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
+@cache
 def revision() -> str:
-    """The image's, or the working tree's commit, `-dirty` if files differ; empty if unknown."""
+    """The image's, or the working tree's commit, `-dirty` if files differ; empty if unknown. To be
+    asked first when the job begins: the tree may be another when it ends.
+    """
     if named := os.environ.get("IMAGE_REVISION"):
         return named
     # A repository around a copy of this code would name another commit.

@@ -6,6 +6,7 @@ from torch import nn
 
 from entry_point.config import TrainConfig
 from entry_point.data import Source
+from entry_point.training.about import revision
 from entry_point.training.devices import Devices
 from entry_point.training.model import count_parameters
 
@@ -18,9 +19,10 @@ def announcement(
     val: Source,
     steps_per_epoch: int,
 ) -> list[str]:
-    """Lines on model, data, pipeline, devices and plan."""
+    """Lines on code, model, data, pipeline, devices and plan."""
     trainer, data = config.trainer, config.data
     return [
+        f"code     {revision() or 'of an unknown revision'}",
         f"model    {config.model.name}, {count_parameters(model):,} parameters",
         f"data     {len(train):,} training and {len(val):,} validation images, "
         f"{len(train.classes)} classes, {data.image_size} x {data.image_size} pixels",

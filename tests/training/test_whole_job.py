@@ -60,6 +60,7 @@ def test_the_log_carries_every_record_and_no_terminal_codes(finished: tuple[Path
 def test_the_log_says_what_will_happen_and_what_happened(finished: tuple[Path, str]) -> None:
     _, output = finished
     for part in (
+        "code     ",
         "startup: imports=",
         "total=",
         "resnet18, 11,",
