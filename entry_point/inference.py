@@ -45,14 +45,16 @@ def model_fn(model_dir: str, context: Any = None) -> Classifier:
     """
     folder = Path(model_dir)
     settings, classes = (_read_json(folder / name) for name in (SETTINGS, "classes.json"))
+    try:
+        made_with, image_size, resize = (settings[k] for k in ("torch", "image_size", "resize"))
+    except KeyError as error:
+        raise ModelError(
+            f"{folder / SETTINGS} has no {error}: other code wrote it; start the finished run "
+            "again, which writes its model anew"
+        ) from error
     device = _device(context)
-    return Classifier(
-        load_program(folder / PROGRAM, device, settings["torch"]),
-        classes,
-        settings["image_size"],
-        settings["resize"],
-        device,
-    )
+    program = load_program(folder / PROGRAM, device, made_with)
+    return Classifier(program, classes, image_size, resize, device)
 
 
 def _read_json(file: Path) -> Any:

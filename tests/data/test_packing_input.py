@@ -240,3 +240,11 @@ def test_an_output_that_cannot_be_written_is_named(
 def test_a_folder_that_cannot_be_listed_is_an_error_that_names_it(nobody: Path) -> None:
     with pytest.raises(DataError, match="closed cannot be listed: Permission denied"):
         list(files_below(nobody))
+
+
+@pytest.mark.skipif(not Path("/proc/1").is_dir(), reason="needs Linux")
+def test_an_output_where_no_file_can_be_made_is_named_and_not_waited_for(
+    photo_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert pack(photo_folder, Path("/proc/self/packed")) == exit_codes.USAGE
+    assert "dataset: output=/proc/self/packed cannot be made" in caplog.text

@@ -99,11 +99,21 @@ def test_a_program_that_cannot_be_loaded_names_both_versions(run: Path, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("file", "content"),
-    [("model.pt2", b"PK cut short"), ("inference.json", b"{"), ("classes.json", None)],
+    ("file", "content", "hint"),
+    [
+        ("model.pt2", b"PK cut short", "copy the model again"),
+        ("inference.json", b"{", "copy the model again"),
+        ("inference.json", b"{}", "has no 'torch': other code wrote it; start the finished run"),
+        ("classes.json", None, "copy the model again"),
+    ],
 )
 def test_a_damaged_model_folder_is_one_line_that_names_it(
-    file: str, content: bytes | None, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    file: str,
+    content: bytes | None,
+    hint: str,
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     model = tmp_path / "model"
     shutil.copytree(run / "model", model)
@@ -114,7 +124,7 @@ def test_a_damaged_model_folder_is_one_line_that_names_it(
     assert predict.main([f"model_dir={model}", f"input={run}"]) == exit_codes.USAGE
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert said.startswith("predict: ") and str(model) in said and file in said
-    assert "copy the model again" in said
+    assert hint in said
 
 
 def test_what_cannot_be_exported_costs_the_program_alone(

@@ -29,6 +29,7 @@ def locked(output: Path) -> Iterator[None]:
     lock = FileLock(file)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()  # where no file can be made, the lock would be waited for
         lock.acquire(timeout=0)
     except Timeout:
         log.info("waiting for another run that makes %s", output)
