@@ -226,8 +226,6 @@ def ensure_environment(venv: Path, extra: str) -> None:
 def pip_installs(venv: Path, files: Sequence[str]) -> bool:
     """Whether ``venv``'s pip could install what the files of pins name."""
     pip = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--use-pep517"]
-    # pip would compile every module, for a minute; Python compiles what is imported, when it is.
-    pip.append("--no-compile")
     if not sys.stdout.isatty():
         pip.append("--quiet")
     pins = [a for name in files for a in ("-r", str(ROOT / "requirements" / name))]
