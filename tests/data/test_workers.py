@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,17 @@ class OwnerOfThreads:
             file.write(f"{os.getpid()}\n")
 
 
+def loader_of(make_batch: Callable[[int, np.ndarray], Batch]) -> WorkerLoader:
+    """Four batches, by two workers."""
+    return WorkerLoader(
+        make_batch,  # type: ignore[arg-type]
+        EpochPlan(16, 4, 0, True),
+        DataConfig(),
+        PipelineConfig(engine="pillow", num_workers=2),
+        torch.device("cpu"),
+    )
+
+
 def collect_and_make_batch(_epoch: int, indices: np.ndarray) -> Batch:
     gc.collect()
     numbers = torch.from_numpy(indices)
@@ -38,14 +50,7 @@ def test_workers_leave_the_trainers_garbage_alone(tmp_path: Path) -> None:
     gc.disable()  # the garbage is to be there when the workers start
     try:
         OwnerOfThreads(ended_by)
-        plan = EpochPlan(16, 4, 0, True)
-        loader = WorkerLoader(
-            collect_and_make_batch,  # type: ignore[arg-type]
-            plan,
-            DataConfig(),
-            PipelineConfig(engine="pillow", num_workers=2),
-            torch.device("cpu"),
-        )
+        loader = loader_of(collect_and_make_batch)
         assert len(list(loader.epoch(0))) == 4
         loader.close()
         assert not ended_by.exists()
@@ -60,13 +65,7 @@ def test_close_ends_the_workers_while_their_error_is_being_handled() -> None:
         raise DataError("a.jpg: damaged")
 
     others = multiprocessing.active_children()
-    loader = WorkerLoader(
-        make_batch,  # type: ignore[arg-type]
-        EpochPlan(16, 4, 0, True),
-        DataConfig(),
-        PipelineConfig(engine="pillow", num_workers=2),
-        torch.device("cpu"),
-    )
+    loader = loader_of(make_batch)
     gc.disable()  # nor does it take the collector
     try:
         with pytest.raises(DataError, match=r"a\.jpg: damaged"):
@@ -88,13 +87,7 @@ def test_workers_collect_their_own_garbage(tmp_path: Path) -> None:
         assert gc.isenabled()
         return collect_and_make_batch(epoch, indices)
 
-    loader = WorkerLoader(
-        make_batch,  # type: ignore[arg-type]
-        EpochPlan(16, 4, 0, True),
-        DataConfig(),
-        PipelineConfig(engine="pillow", num_workers=2),
-        torch.device("cpu"),
-    )
+    loader = loader_of(make_batch)
     assert len(list(loader.epoch(0))) == 4
     loader.close()
     enders = made_and_ended.read_text().split()
