@@ -7,6 +7,7 @@ leave a package of the base with a broken dependency fails. What only TensorBoar
 is left out.
 """
 
+import platform
 import subprocess
 import sys
 import tempfile
@@ -93,14 +94,20 @@ def check_base(present: Mapping[str, str]) -> None:
 
 
 def requirements(folder: Path, names: Iterable[str], suffix: str) -> list[Requirement]:
-    """All that the files of these names ask for; exits with one line for an unknown name."""
+    """All that the files of these names ask for; exits with one line where one has nothing."""
     found = []
     for name in names:
         path = folder / f"{name}{suffix}"
         if not path.is_file():
             known = ", ".join(sorted(path.stem for path in folder.glob("*.in")))
             sys.exit(f"EXTRAS={name}: there is no requirements/{path.name}; there are {known}")
-        found += parse(path.read_text())
+        parsed = parse(path.read_text())
+        if not parsed:
+            sys.exit(
+                f"EXTRAS={name}: requirements/{path.name} has nothing for Python "
+                f"{platform.python_version()}; set BASE_IMAGE to one with a newer Python"
+            )
+        found += parsed
     return found
 
 

@@ -66,16 +66,24 @@ def test_newer_bases_will_do(new: str) -> None:
 
 
 def test_extras_come_beside_the_jobs_own_at_the_jobs_pins() -> None:
-    wanted = python_packages.requirements(REQUIREMENTS, ["job", "dali"], ".in")
-    locked = python_packages.requirements(REQUIREMENTS, ["job", "dali"], ".txt")
     # NVIDIA builds this DALI for Python 3.11 and newer.
-    dali = {"nvidia-dali-cuda120"} if sys.version_info >= (3, 11) else set()
+    names, dali = ["job"], set()
+    if sys.version_info >= (3, 11):
+        names, dali = ["job", "dali"], {"nvidia-dali-cuda120"}
+    wanted = python_packages.requirements(REQUIREMENTS, names, ".in")
+    locked = python_packages.requirements(REQUIREMENTS, names, ".txt")
     assert {"hydra-core"} | dali <= {r.name for r in wanted}
     lines = constraints(wanted, locked, {"torch": "2.13.0"})
     names = [line.split("==")[0] for line in lines]
     assert len(names) == len(set(names))
     with pytest.raises(SystemExit, match=r"EXTRAS=dail: there is no requirements/dail\.in"):
         python_packages.requirements(REQUIREMENTS, ["dail"], ".in")
+
+
+def test_extras_that_are_not_for_this_python_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "odd.in").write_text('hydra-core; python_version < "3"\n')
+    with pytest.raises(SystemExit, match=r"EXTRAS=odd: requirements/odd\.in has nothing"):
+        python_packages.requirements(tmp_path, ["odd"], ".in")
 
 
 def run_script(tmp_path: Path, installers: list[str], compiler: bool) -> tuple[int, str, str]:
