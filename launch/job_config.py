@@ -47,8 +47,9 @@ def _missing_inputs(config: TrainConfig, channels: Collection[str]) -> Iterator[
         if value is not None:
             yield from _missing_path(key, value, channels)
     if weights is not None:
-        # A name alone is a channel's.
-        named = len(PurePosixPath(weights).parts) == 1 and not PurePosixPath(weights).suffix
+        # The job looks for a folder of this name among its channels; a file it takes where it lies.
+        folder = PurePosixPath(weights)
+        named = not folder.suffix and (len(folder.parts) == 1 or folder.parts[0] in channels)
         yield from _missing_path("model.weights", weights, channels, CHANNELS if named else None)
 
 

@@ -58,6 +58,7 @@ def test_wrong_training_override_ends_the_launch_in_one_line(
             "model.weights=weights: there is no channel weights; add job.channels.weights=s3://",
         ),
         ("model.weights=resnet18.pth", "model.weights=resnet18.pth: a path on this machine"),
+        ("model.weights=training/a.pth", "model.weights=training/a.pth: a path on this machine"),
     ],
 )
 def test_input_that_no_channel_brings_is_named(override: str, problem: str) -> None:
@@ -86,6 +87,7 @@ def test_missing_channel_is_listed_with_everything_else_that_is_wrong(
         "experiment=finetune",
         "data=folder data.root=/opt/ml/input/data/training/photos",
         "data=folder data.root=/baked model.weights=/baked/resnet18.pth",
+        "model.weights=weights/resnet18",
     ],
 )
 def test_right_training_overrides_pass(overrides: str) -> None:
