@@ -10,12 +10,12 @@ FROM public.ecr.aws/deep-learning-containers/pytorch:2.13-cpu-amzn2023-sagemaker
 FROM public.ecr.aws/deep-learning-containers/pytorch:2.13-cu133-amzn2023-sagemaker AS gpu
 
 FROM ${BASE_IMAGE}
-RUN --mount=type=bind,source=launch/image_build,target=/build \
+RUN --mount=type=bind,source=launch/containers/image_build,target=/build \
     sh /build/system_packages.sh
 
 # Names of requirements/*.in to install beside the job's: dali, for pipeline=dali on a GPU.
 ARG EXTRAS=
-RUN --mount=type=bind,source=launch/image_build,target=/build \
+RUN --mount=type=bind,source=launch/containers/image_build,target=/build \
     --mount=type=bind,source=requirements,target=/requirements \
     python /build/python_packages.py /requirements job ${EXTRAS}
 

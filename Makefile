@@ -101,43 +101,43 @@ setup-aws: ## The role, bucket and repository that jobs need: bucket=NAME; DRY_R
 
 bench: ## Every pipeline engine on your data: data.root=PATH; tables, a page, the setting to use
 	@$(READY) job
-	@$(PY) -m benchmarks.pipelines $(ARGS)
+	@$(PY) -m benchmarks.pipelines.bench $(ARGS)
 
 bench-op: ## The operator against its peers; tables and plots into docs/results/
 	@$(READY) job dev bench
-	@$(PY) -m benchmarks.op_crop
-	@$(PY) -m benchmarks.op_resized
-	@$(PY) -m benchmarks.build_time
+	@$(PY) -m benchmarks.operator.op_crop
+	@$(PY) -m benchmarks.operator.op_resized
+	@$(PY) -m benchmarks.operator.build_time
 
 bench-stall: ## The published stall workload: Pillow, the published operator, ours
 	@$(READY) job dev bench
-	@$(PY) -m benchmarks.stall
+	@$(PY) -m benchmarks.training.stall_step
 
 bench-data: ## Packing against jpegtran, shards against files, start of a large index
 	@$(READY) job dev
-	@$(PY) -m benchmarks.data_startup
-	@$(PY) -m benchmarks.data_packing
-	@$(PY) -m benchmarks.data_reading
+	@$(PY) -m benchmarks.data.data_startup
+	@$(PY) -m benchmarks.data.data_packing
+	@$(PY) -m benchmarks.data.data_reading
 
 bench-train: ## What the training loop costs beside a bare one
 	@$(READY) job
-	@$(PY) -m benchmarks.train_overhead
+	@$(PY) -m benchmarks.training.train_overhead
 
 bench-launch: ## What a dry run and an import of the launcher take
 	@$(READY) job launch launch-v3
-	@$(PY) -m benchmarks.launch_time
+	@$(PY) -m benchmarks.launching.launch_time
 
 bench-job-start: ## From docker run to the first step, with and without PREBUILD
 	@$(READY) job
-	@$(PY) -m benchmarks.job_start $(ARGS)
+	@$(PY) -m benchmarks.launching.job_start $(ARGS)
 
 bench-gpu: ## On a GPU: ResNet-50 fed by threads, by DALI, and nvJPEG on trimmed files
 	@$(READY) job dev dali
-	@$(PY) -m benchmarks.gpu_training
+	@$(PY) -m benchmarks.training.gpu_training
 
 deaths: ## Kill a training ARGS=50 times and compare its weights with an undisturbed one's
 	@$(READY) job
-	@$(PY) -m benchmarks.train_interruptions $(ARGS)
+	@$(PY) -m benchmarks.training.train_interruptions $(ARGS)
 
 test: ## All tests that need neither Docker nor a GPU
 	@$(READY) job dev
@@ -145,7 +145,7 @@ test: ## All tests that need neither Docker nor a GPU
 
 test-launch: ## Both SDKs send the same request, against a server on this machine
 	@$(READY) job dev launch launch-v3
-	@REQUIRE_SDKS=1 $(PY) -m pytest -n 2 --dist worksteal tests/launch/test_sdk_contract.py $(ARGS)
+	@REQUIRE_SDKS=1 $(PY) -m pytest -n 2 --dist worksteal tests/launch/aws/test_sdk_contract.py $(ARGS)
 
 test-dali: ## The engine dali, on the CPU where there is no GPU; installs it
 	@$(READY) job dev dali

@@ -1,8 +1,8 @@
 """Decodes only the pixels a crop needs: a torch operator on libjpeg-turbo, built on first use."""
 
-from custom_op.batch import decode_crop_resize_batch
 from custom_op.crop import MAX_PIXELS, decode_and_crop_jpeg, jpeg_orientation, jpeg_size
-from custom_op.errors import JpegError, NotIndexableError
+from custom_op.decode_batch import decode_crop_resize_batch
+from custom_op.jpeg_errors import JpegError, NotIndexableError
 from custom_op.load import build_info, load
 from custom_op.restart_markers import add_restart_markers, trim_jpeg
 from custom_op.toolchain import BuildError

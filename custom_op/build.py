@@ -63,8 +63,10 @@ def build() -> tuple[Path, dict[str, Any]]:
 def build_key(toolchain: Toolchain) -> str:
     """Names everything that the compiled library depends on."""
     digest = hashlib.sha256()
-    for path in sorted(SOURCES.iterdir()):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted(p for p in SOURCES.rglob("*") if p.is_file()):
+        digest.update(
+            path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0"
+        )
     for part in (torch.__version__, *toolchain.identity(), platform.machine(), _cpu()):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:24]
@@ -138,7 +140,7 @@ def _compile(toolchain: Toolchain, folder: Path, target: Path) -> None:
     started = time.perf_counter()
     temporary = Path(tempfile.mkdtemp(prefix=f"{target.name}.tmp", dir=folder))
     try:
-        _run_all(toolchain.compile_commands(sorted(SOURCES.glob("*.cpp")), temporary))
+        _run_all(toolchain.compile_commands(SOURCES, temporary))
         _run_all([toolchain.link_command(sorted(temporary.glob("*.o")), temporary / _LIBRARY)])
         for intermediate in temporary.glob("*.o"):
             intermediate.unlink()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from custom_op.errors import JpegError
+from custom_op.jpeg_errors import JpegError
 from custom_op.load import load
 
 MAX_PIXELS = 178_956_970

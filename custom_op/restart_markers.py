@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from custom_op.crop import MAX_PIXELS
-from custom_op.errors import JpegError, NotIndexableError
+from custom_op.jpeg_errors import JpegError, NotIndexableError
 from custom_op.load import load
 
 _NOT_INDEXABLE = "not indexable: "

@@ -52,13 +52,17 @@ class Toolchain:
             "flags": " ".join(self.compile_flags),
         }
 
-    def compile_commands(self, sources: list[Path], folder: Path) -> list[list[str]]:
+    def compile_commands(self, sources: Path, folder: Path) -> list[list[str]]:
+        """One command for each C++ file below `sources`; the objects go to `folder`."""
         # The slowest first, so that the last one to end is short.
-        ordered = sorted(sources, key=lambda source: source.stat().st_size, reverse=True)
+        ordered = sorted(
+            sources.rglob("*.cpp"), key=lambda source: source.stat().st_size, reverse=True
+        )
         return [
             [
                 self.compiler,
                 *self.compile_flags,
+                f"-I{sources}",
                 "-o",
                 f"{folder}/{source.stem}.o",
                 "-c",

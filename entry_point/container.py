@@ -16,14 +16,15 @@ from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
-from entry_point import exit_codes, hand_over
+from entry_point.contract import exit_codes
+from entry_point.supervisor import hand_over
 
 PROGRAMS = {
-    "train": "entry_point.job",
+    "train": "entry_point.supervisor.job",
     "optimize": "entry_point.optimize",
     "predict": "entry_point.predict",
     "check-dataset": "entry_point.check_dataset",
-    "env": "entry_point.environment_report",
+    "env": "entry_point.supervisor.environment_report",
 }
 
 

@@ -17,16 +17,16 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from entry_point import exit_codes
-from entry_point.config import load_config
-from entry_point.config_errors import ConfigError
-from entry_point.contract import ContractError, Hosts, read_hosts
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.packing_config import OptimizeConfig
+from entry_point.config.train_config import load_config
+from entry_point.contract import exit_codes
+from entry_point.contract.failure import failure_text, write_failure
+from entry_point.contract.platform_files import ContractError, Hosts, read_hosts
 from entry_point.data.errors import DataError
-from entry_point.data.index import DESCRIPTION, read_description
-from entry_point.data.packing.config import OptimizeConfig
 from entry_point.data.packing.merge import merge
 from entry_point.data.packing.pack import pack
-from entry_point.failure import failure_text, write_failure
+from entry_point.data.sources.index import DESCRIPTION, read_description
 
 log = logging.getLogger("optimize")
 

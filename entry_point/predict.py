@@ -21,12 +21,13 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import track
 
-from entry_point import exit_codes, inference
-from entry_point.config import load_config
-from entry_point.config_errors import ConfigError, check_choice, check_range
+from entry_point import inference
+from entry_point.config.config_errors import ConfigError, check_choice, check_range
+from entry_point.config.train_config import load_config
+from entry_point.contract import exit_codes
+from entry_point.contract import whole_file as atomic
 from entry_point.data import Damage, PipelineConfig
-from entry_point.data.files import build_file_loader
-from entry_point.training import atomic
+from entry_point.data.file_loader import build_file_loader
 
 
 @dataclass
@@ -156,7 +157,7 @@ def _opened(output: str | None) -> Iterator[TextIO]:
 @contextmanager
 def _bad_files_unsaid() -> Iterator[None]:
     """The loader warns of each as it comes; here they are listed at the end."""
-    log = logging.getLogger("entry_point.data.damage")
+    log = logging.getLogger("entry_point.data.decode.batch_maker")
     before = log.level
     log.setLevel(logging.ERROR)
     try:

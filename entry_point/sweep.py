@@ -20,9 +20,9 @@ from types import FrameType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from entry_point import exit_codes
-from entry_point.config import load_train_config
-from entry_point.config_errors import ConfigError, explain
+from entry_point.config.config_errors import ConfigError, explain
+from entry_point.config.train_config import load_train_config
+from entry_point.contract import exit_codes
 
 RUNS = Path("runs")
 

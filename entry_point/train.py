@@ -2,7 +2,7 @@
 
 Reads the configuration (`configs/train.yaml`), trains in the run folder (`ML_ROOT` or /opt/ml)
 and leaves model, metrics and plots there. Under torchrun every rank runs this. Ends with one of
-`entry_point.exit_codes`.
+`entry_point.contract.exit_codes`.
 """
 
 from __future__ import annotations
@@ -18,38 +18,39 @@ from contextlib import ExitStack
 from functools import partial
 
 import custom_op
-from entry_point import exit_codes, hand_over
-from entry_point.config import TrainConfig, load_train_config
-from entry_point.config_errors import ConfigError
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import TrainConfig, load_train_config
+from entry_point.contract import exit_codes
+from entry_point.contract.failure import failure_text, write_failure
+from entry_point.contract.run_folder import RunBusyError, RunFolder, RunFolderError
 from entry_point.data import Batch, DataError
-from entry_point.die_with_parent import die_with_parent
-from entry_point.failure import failure_text, write_failure
-from entry_point.run_folder import RunBusyError, RunFolder, RunFolderError
-from entry_point.training.announcement import announcement
-from entry_point.training.checkpoint import CheckpointWriter, set_aside
-from entry_point.training.checkpoint_schedule import CheckpointSchedule
-from entry_point.training.console import EpochBar, make_console
+from entry_point.supervisor import hand_over
+from entry_point.supervisor.die_with_parent import die_with_parent
+from entry_point.training.checkpoints.checkpoint import CheckpointWriter, set_aside
+from entry_point.training.checkpoints.checkpoint_schedule import CheckpointSchedule
+from entry_point.training.checkpoints.identity import Settings, check_goes_on, identity, order
+from entry_point.training.checkpoints.progress import Progress
+from entry_point.training.checkpoints.resume import load_on_all_ranks
+from entry_point.training.checkpoints.run_lock import run_lock
 from entry_point.training.device_batches import DeviceBatch, device_batches
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices, join_devices
 from entry_point.training.evaluation import Evaluation, Stopped, evaluate
-from entry_point.training.headspace import MOST_SECONDS, Headspace, verdict
-from entry_point.training.identity import Settings, check_goes_on, identity, order
+from entry_point.training.input import TrainingData
 from entry_point.training.learner import Learner
 from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
-from entry_point.training.metrics_log import MetricsLog, Record
-from entry_point.training.profiling import StepProfiler
-from entry_point.training.progress import Progress
-from entry_point.training.results import write_results
-from entry_point.training.resume import load_on_all_ranks
-from entry_point.training.run_lock import run_lock
-from entry_point.training.startup import Startup
-from entry_point.training.step_log import StepLog
+from entry_point.training.measure.headspace import MOST_SECONDS, Headspace, verdict
+from entry_point.training.measure.profiling import StepProfiler
+from entry_point.training.measure.startup import Startup
+from entry_point.training.measure.step_log import StepLog
+from entry_point.training.measure.stopwatch import Stopwatch
+from entry_point.training.measure.totals import Totals
+from entry_point.training.results.announcement import announcement
+from entry_point.training.results.console import EpochBar, make_console
+from entry_point.training.results.metrics_log import MetricsLog, Record
+from entry_point.training.results.summary import summary_lines
+from entry_point.training.results.write_results import write_results
 from entry_point.training.stop import StopRequest
-from entry_point.training.stopwatch import Stopwatch
-from entry_point.training.summary import summary_lines
-from entry_point.training.totals import Totals
-from entry_point.training.training_data import TrainingData
 
 logger = logging.getLogger(__name__)
 

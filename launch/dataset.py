@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from launch.errors import LaunchError
+from launch.request.launch_errors import LaunchError
 from launch.sagemaker import is_dry_run, run_and_explain
 
 
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from launch import packing_job
+    from launch.aws import packing_job
 
     if options.merge:
         return _merge(*_session_and_name(options.arguments))
@@ -48,15 +48,15 @@ def _run(options: argparse.Namespace) -> int:
 def _watch(session: Any, name: str) -> str | None:
     from rich.console import Console
 
-    from launch.follow import follow
-    from launch.job import Job
+    from launch.aws.follow import follow
+    from launch.aws.sagemaker_job import Job
 
     return follow(Job(session, name, "Processing"), Console())
 
 
 def _merge(session: Any, name: str) -> int:
-    from launch.job import Job
-    from launch.packing_merge import merge
+    from launch.aws.packing_merge import merge
+    from launch.aws.sagemaker_job import Job
 
     uri = merge(Job(session, name, "Processing"))
     sys.stdout.write(
@@ -67,7 +67,8 @@ def _merge(session: Any, name: str) -> int:
 
 
 def _session_and_name(arguments: Sequence[str]) -> tuple[Any, str]:
-    from launch import aws, compose
+    from launch.aws import session as aws
+    from launch.request import compose
 
     names = [argument for argument in arguments if "=" not in argument]
     config, unknown = compose.load([argument for argument in arguments if "=" in argument])

@@ -16,19 +16,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from entry_point.run_folder import RunFolder, RunFolderError
-from launch.contract import write_contract
-from launch.docker_options import (
+from entry_point.contract.run_folder import RunFolder, RunFolderError
+from launch.containers.container_run import Containers, say
+from launch.containers.engine import ContainerError, Engine, find_engine
+from launch.containers.run_options import (
     environment_options,
     gpu_options,
     mounts,
     network_options,
     owner_options,
 )
-from launch.docker_run import Containers, say
-from launch.engine import ContainerError, Engine, find_engine
 from launch.image import local_reference
 from launch.local import point_latest_at, run_folder, split_name
+from launch.request.input_config import write_contract
 
 CHANNEL = re.compile(r"channel\.([A-Za-z0-9._-]{1,64})=(.+)")
 STOP_SECONDS = 120

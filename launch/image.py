@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from launch.engine import ContainerError, Engine, find_engine
+from launch.containers.engine import ContainerError, Engine, find_engine
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "managed-training-template"
@@ -157,7 +157,7 @@ def check_revision(engine: Engine, reference: str) -> None:
 def log_in(engine: Engine, name: str) -> str:
     """Make sure ECR has the repository, log the engine in, return the registry's host."""
     # boto3 is needed here only, and only without REGISTRY.
-    from launch import ecr
+    from launch.aws import ecr
 
     ecr.ensure_repository(name)
     user, password, registry = ecr.credentials()

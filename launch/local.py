@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from entry_point.run_folder import RunFolder, RunFolderError
-from launch.contract import write_contract
+from entry_point.contract.run_folder import RunFolder, RunFolderError
+from launch.request.input_config import write_contract
 
 RUNS = Path("runs")
 HOST = "algo-1"
@@ -69,7 +69,7 @@ def check_start(name: str | None, overrides: Sequence[str]) -> None:
     It composes the configuration that the job is to compose again.
     """
     # Not above: docker-train, which shares this file, runs without Hydra.
-    from entry_point.config import load_train_config
+    from entry_point.config.train_config import load_train_config
 
     if name is not None:
         RunFolder(RUNS / name).refuse_company()

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from launch.errors import LaunchError, explain
+from launch.request.launch_errors import LaunchError, explain
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,7 +52,7 @@ def is_dry_run() -> bool:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from launch import training_job
+    from launch.aws import training_job
 
     if is_dry_run():
         training_job.dry_run(options.arguments)
@@ -60,13 +60,13 @@ def _train(options: argparse.Namespace) -> int:
     session, name = training_job.launch(options.arguments)
     if not options.wait:
         return 0
-    from launch.job import Job
+    from launch.aws.sagemaker_job import Job
 
     return _follow(Job(session, name))
 
 
 def _status(options: argparse.Namespace) -> int:
-    from launch import jobs
+    from launch.aws import jobs
 
     session, name = _session_and_name(options.arguments, required=False)
     for line in jobs.status(session, name) if name else jobs.latest(session):
@@ -75,7 +75,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    from launch import jobs
+    from launch.aws import jobs
 
     session, name = _session_and_job(options.arguments)
     sys.stdout.write(jobs.stop(session, name) + "\n")
@@ -83,8 +83,8 @@ def _stop(options: argparse.Namespace) -> int:
 
 
 def _logs(options: argparse.Namespace) -> int:
-    from launch import jobs
-    from launch.job import find
+    from launch.aws import jobs
+    from launch.aws.sagemaker_job import find
 
     session, name = _session_and_job(options.arguments)
     if options.wait:
@@ -94,7 +94,7 @@ def _logs(options: argparse.Namespace) -> int:
 
 
 def _download(options: argparse.Namespace) -> int:
-    from launch import jobs
+    from launch.aws import jobs
 
     session, name = _session_and_job(options.arguments)
     jobs.download(session, name, checkpoints=options.checkpoints)
@@ -104,7 +104,7 @@ def _download(options: argparse.Namespace) -> int:
 def _follow(job: Any) -> int:
     from rich.console import Console
 
-    from launch.follow import follow
+    from launch.aws.follow import follow
 
     return 0 if follow(job, Console()) in ("Completed", None) else 1
 
@@ -116,7 +116,8 @@ def _session_and_job(arguments: Sequence[str]) -> tuple[Any, str]:
 
 
 def _session_and_name(arguments: Sequence[str], *, required: bool) -> tuple[Any, str | None]:
-    from launch import aws, compose
+    from launch.aws import session as aws
+    from launch.request import compose
 
     names = [argument for argument in arguments if "=" not in argument]
     config, unknown = compose.load([argument for argument in arguments if "=" in argument])

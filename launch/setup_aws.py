@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from launch import compose
-from launch.aws_policies import Permissions
-from launch.errors import LaunchError
+from launch.aws.policies import Permissions
+from launch.request import compose
+from launch.request.launch_errors import LaunchError
 from launch.sagemaker import is_dry_run, run_and_explain
 
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    from launch import aws
+    from launch.aws import session as aws
 
     config = compose.load_command("setup_aws", SetupConfig, arguments)
     _check(config)
@@ -149,8 +149,8 @@ def _create_bucket(s3: Any, name: str, region: str) -> None:
 
 
 def _ensure_repository(name: str) -> None:
-    from launch import ecr
-    from launch.engine import ContainerError
+    from launch.aws import ecr
+    from launch.containers.engine import ContainerError
 
     try:
         ecr.ensure_repository(name)

@@ -25,9 +25,10 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from launch import aws, compose
-from launch.errors import LaunchError
-from launch.local_files import LocalFile, list_files
+from launch.aws import session as aws
+from launch.aws.local_files import LocalFile, list_files
+from launch.request import compose
+from launch.request.launch_errors import LaunchError
 from launch.sagemaker import is_dry_run, run_and_explain
 
 PARALLEL = 16

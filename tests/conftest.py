@@ -1,7 +1,9 @@
 """What holds for all tests."""
 
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # How long an example takes says what else the machine does.
@@ -11,3 +13,29 @@ settings.load_profile("untimed")
 # Whoever starts the tests in the background has them ignore Ctrl-C, and so the programs that they
 # start and press Ctrl-C for.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def photo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder dataset of real photographs: 8 classes, 48 train and 24 val images."""
+    from tests.photographs import write_photo_folder
+
+    return write_photo_folder(tmp_path_factory.mktemp("photographs") / "root")
+
+
+@pytest.fixture(scope="session")
+def packed(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The photographs of `photo_folder` in several shards. Tests must not change it."""
+    from tests.entry_point.data.packing.pack_command import pack
+
+    output = tmp_path_factory.mktemp("packed") / "data"
+    assert pack(photo_folder, output) == 0
+    return output
+
+
+@pytest.fixture(scope="session")
+def packed_photos(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The photographs of `photo_folder` in the shards that interrupted runs train from."""
+    from tests.entry_point.training.ways import pack_photos
+
+    return pack_photos(photo_folder, tmp_path_factory.mktemp("packed") / "root")

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "orientation.h"
+#include "pixels/orientation.h"
 
 namespace custom_op {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "resize.h"
+#include "pixels/resize.h"
 
 namespace custom_op {
 

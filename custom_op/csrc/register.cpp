@@ -5,10 +5,10 @@
 #include <cstring>
 #include <tuple>
 
-#include "decode.h"
-#include "index.h"
+#include "jpeg/index.h"
+#include "jpeg/trim.h"
+#include "pixels/decode.h"
 #include "tensors.h"
-#include "trim.h"
 
 namespace custom_op {
 namespace {

@@ -12,6 +12,6 @@ sources=$(find "$here/../csrc" -name '*.cpp' ! -name 'register*' ! -name pool.cp
 # shellcheck disable=SC2086 # one word per source file
 "${CLANG:-clang++}" -std=c++17 -O2 -g -mavx2 -Wall -Wextra -Werror \
     -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-    -isystem "$torch/include" "$here/target.cpp" $sources -ljpeg -o "$work/target"
+    -I "$here/../csrc" -isystem "$torch/include" "$here/target.cpp" $sources -ljpeg -o "$work/target"
 "$work/target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=512 \
     -max_len=65536 -print_final_stats=1 -artifact_prefix="$work/" "$work/found" "$here/corpus"

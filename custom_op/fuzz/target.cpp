@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../csrc/batch.h"
-#include "../csrc/index.h"
+#include "batch.h"
+#include "jpeg/index.h"
 
 namespace {
 

@@ -7,11 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from entry_point.config.data_config import DataConfig, DemoConfig, PipelineConfig
     from entry_point.data.batch import Batch, Damage
-    from entry_point.data.config import DataConfig, DemoConfig, PipelineConfig
     from entry_point.data.errors import DataError
     from entry_point.data.loader import Loader, build_loader, open_source
-    from entry_point.data.source import Source
+    from entry_point.data.sources.source import Source
 
 _MODULES = {
     "Batch": "batch",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from entry_point.data.decode.reused_memory import ReusedMemory
 from entry_point.data.errors import DataError
-from entry_point.data.reused_memory import ReusedMemory
 from entry_point.data.spans import Span
 
 _shared = False

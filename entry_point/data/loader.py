@@ -8,17 +8,17 @@ from typing import Protocol
 
 import torch
 
-from entry_point.config_errors import ConfigError
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
-from entry_point.data.config import DataConfig, PipelineConfig
-from entry_point.data.crops import CropPlanner
-from entry_point.data.damage import BatchMaker, MakeImages
-from entry_point.data.demo import ensure_demo
+from entry_point.data.decode.batch_maker import BatchMaker, MakeImages
+from entry_point.data.engines.workers import WorkerLoader
 from entry_point.data.errors import DataError
-from entry_point.data.folder import SPLITS, FolderSource
-from entry_point.data.sampling import EpochPlan, Plan
-from entry_point.data.source import Source
-from entry_point.data.workers import WorkerLoader
+from entry_point.data.plan.crops import CropPlanner
+from entry_point.data.plan.order import EpochPlan, Plan
+from entry_point.data.sources.demo import ensure_demo
+from entry_point.data.sources.folder import SPLITS, FolderSource
+from entry_point.data.sources.source import Source
 
 CHANNEL = "training"
 CPU = torch.device("cpu")
@@ -43,12 +43,12 @@ def open_source(data: DataConfig, split: str, channels: Path) -> Source:
         raise ValueError(f"split={split}: must be one of {SPLITS}")
     root = _channel(data, channels) if data.root is None else Path(data.root)
     if data.format == "shards" and data.access == "stream":
-        from entry_point.data.stream import StreamSource
+        from entry_point.data.sources.stream import StreamSource
 
         index_root = Path(data.index_root) if data.index_root else root
         return StreamSource(root, index_root, split, all_here=not data.sharded_by_host)
     if data.format == "shards":
-        from entry_point.data.shards import ShardSource
+        from entry_point.data.sources.shards import ShardSource
 
         return ShardSource(root, split)
     if data.format == "demo":
@@ -109,11 +109,11 @@ def start_loader(
 ) -> Loader:
     """The engine that has `plan`'s batches made, in threads or processes."""
     if pipeline.engine in ("threads", "dali"):
-        from entry_point.data.threads import ThreadLoader
+        from entry_point.data.engines.threads import ThreadLoader
 
         return ThreadLoader(make_batch, plan, data, pipeline, device)
     if pipeline.engine == "subprocess":
-        from entry_point.data.child import ChildLoader
+        from entry_point.data.engines.child_process import ChildLoader
 
         return ChildLoader(make_batch, plan, data, pipeline, device)
     return WorkerLoader(make_batch, plan, data, pipeline, device)
@@ -128,7 +128,7 @@ def _stream_plan(
     rank: int,
     world_size: int,
 ) -> Plan:
-    from entry_point.data.stream import Share, StreamPlan, StreamSource, share_of_host
+    from entry_point.data.sources.stream import Share, StreamPlan, StreamSource, share_of_host
 
     assert isinstance(source, StreamSource)
     share = Share(rank, world_size)
@@ -151,7 +151,7 @@ def image_maker(
     if pipeline.engine == "dali":
         return _dali(data, pipeline, device)
     if data.transform_on == "cpu":
-        from entry_point.data.stall import SampleBySample
+        from entry_point.data.decode.stall import SampleBySample
 
         return SampleBySample(_pixel_maker(pipeline.engine, data))
     return _pixel_maker(pipeline.engine, data)
@@ -166,7 +166,7 @@ def _dali(data: DataConfig, pipeline: PipelineConfig, device: torch.device) -> M
 
     custom_op.load()
     try:
-        from entry_point.data.dali_images import DaliImages
+        from entry_point.data.decode.dali_images import DaliImages
     except ImportError as error:
         raise ConfigError(
             f"pipeline.engine=dali: NVIDIA DALI cannot be loaded ({error}); "
@@ -179,16 +179,16 @@ def _dali(data: DataConfig, pipeline: PipelineConfig, device: torch.device) -> M
 def _pixel_maker(engine: str, data: DataConfig) -> MakeImages:
     """The engine's way from bytes to pixels; Pillow's needs no operator and so no compiler."""
     if engine == "pillow":
-        from entry_point.data.pillow_images import pillow_images
+        from entry_point.data.decode.pillow_images import pillow_images
 
         return pillow_images
     import custom_op
 
     custom_op.load()  # once, before there are workers
     if engine == "workers" and data.color == "rgb":
-        from entry_point.data.operator_images import operator_images
+        from entry_point.data.decode.operator_single import operator_images
 
         return operator_images
-    from entry_point.data.batch_images import batch_images
+    from entry_point.data.decode.operator_batch import batch_images
 
     return batch_images

@@ -11,8 +11,8 @@ import torch
 
 from entry_point.data import Batch
 from entry_point.data.spans import Span
-from entry_point.training.named_range import named_range
-from entry_point.training.stopwatch import Stopwatch
+from entry_point.training.measure.named_range import named_range
+from entry_point.training.measure.stopwatch import Stopwatch
 
 Prepare = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From a loader's images and the samples' numbers, both on the device, to what the model takes."""

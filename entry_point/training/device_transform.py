@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from entry_point.data.config import DataConfig
-from entry_point.data.stall import mask_ycbcr, rgb_to_ycbcr
+from entry_point.config.data_config import DataConfig
+from entry_point.data.decode.stall import mask_ycbcr, rgb_to_ycbcr
 
 
 class Normalize(nn.Module):

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from entry_point.config import TrainerConfig, check_ranks
-from entry_point.config_errors import ConfigError
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import TrainerConfig, check_ranks
 
 # A peer that went away without closing its connections is noticed within this time.
 PEER_TIMEOUT = timedelta(minutes=10)

@@ -15,11 +15,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torchvision.transforms import v2
 
-from entry_point.config import OptimConfig, TrainConfig
-from entry_point.config_errors import ConfigError
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import OptimConfig, TrainConfig
 from entry_point.training.devices import Devices
+from entry_point.training.measure.named_range import named_range
 from entry_point.training.model import build_model
-from entry_point.training.named_range import named_range
 from entry_point.training.optim import build_optimizer, build_schedule
 
 

@@ -13,8 +13,8 @@ import torchvision
 from hydra.utils import get_method
 from torch import nn
 
-from entry_point.config import ModelConfig
-from entry_point.config_errors import ConfigError, near
+from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.train_config import ModelConfig
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from types import FrameType
 import torch
 import torch.distributed as dist
 
-from entry_point.hand_over import stop_asked
+from entry_point.supervisor.hand_over import stop_asked
 
 
 class StopRequest:

@@ -49,8 +49,15 @@ def tree(tmp_path: Path) -> Path:
     sources.mkdir(parents=True)
     for path in PACKAGE.glob("*.py"):
         shutil.copy(path, root / "custom_op")
-    for name in ("color.cpp", "color.h", "header.cpp", "header.h", "types.h"):
-        shutil.copy(PACKAGE / "csrc" / name, sources)
+    for name in (
+        "pixels/color.cpp",
+        "pixels/color.h",
+        "jpeg/header.cpp",
+        "jpeg/header.h",
+        "types.h",
+    ):
+        (sources / name).parent.mkdir(exist_ok=True)
+        shutil.copy(PACKAGE / "csrc" / name, sources / name)
     return root
 
 
@@ -165,7 +172,7 @@ def test_read_only_source_tree_builds(tree: Path, cache: Path) -> None:
 
 def test_changed_source_is_another_build(tree: Path, cache: Path) -> None:
     first = run(tree, cache)
-    source = tree / "custom_op" / "csrc" / "color.cpp"
+    source = tree / "custom_op" / "csrc" / "pixels" / "color.cpp"
     source.write_text(source.read_text() + "// changed\n")
     assert run(tree, cache) != first
     assert len(list(cache.glob("*/build.json"))) == 2
@@ -204,7 +211,9 @@ def test_missing_header_shows_the_compilers_words_and_the_fix(
 
 
 def test_failed_compilation_shows_the_compilers_last_lines(tree: Path, cache: Path) -> None:
-    (tree / "custom_op" / "csrc" / "color.cpp").write_text("#error nothing works today\n")
+    (tree / "custom_op" / "csrc" / "pixels" / "color.cpp").write_text(
+        "#error nothing works today\n"
+    )
     process = start(tree, cache)
     _, errors = process.communicate()
     assert process.returncode != 0
@@ -233,10 +242,10 @@ def test_build_info_tells_what_was_built_and_how_long_it_took() -> None:
 
 def test_sources_compile_without_a_warning() -> None:
     toolchain = find_toolchain()
-    for source in sorted(SOURCES.glob("*.cpp")):
+    for source in sorted(SOURCES.rglob("*.cpp")):
         command = [toolchain.compiler, *toolchain.compile_flags, "-Wall", "-Wextra", "-Werror"]
         done = subprocess.run(
-            [*command, "-fsyntax-only", str(source)],
+            [*command, f"-I{SOURCES}", "-fsyntax-only", str(source)],
             capture_output=True,
             text=True,
         )

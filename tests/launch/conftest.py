@@ -22,7 +22,8 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import make_server
 
-from launch import job_config, sdk
+from launch.aws.sdk import send as sdk
+from launch.request import job_config
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"

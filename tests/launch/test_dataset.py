@@ -9,10 +9,10 @@ import pytest
 
 from entry_point import check_dataset, container, optimize
 from launch import dataset
-from launch.follow import follow
-from tests.data.photographs import write_photo_folder
+from launch.aws.follow import follow
 from tests.launch.conftest import BUCKET, REGION, ROLE, Answer, Aws, refusal
-from tests.launch.jobs import IMAGE
+from tests.launch.least_job import IMAGE
+from tests.photographs import write_photo_folder
 
 HOSTS = 2
 PROCESSING = optimize.ROOT / "processing"
@@ -278,7 +278,7 @@ def test_failed_job_is_told_with_its_reason_and_not_merged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     put(bucket, "photos/train/a/1.jpg", "photos/train/b/1.jpg")
-    monkeypatch.setattr("launch.follow.follow", partial(follow, interval_s=0.0))
+    monkeypatch.setattr("launch.aws.follow.follow", partial(follow, interval_s=0.0))
     aws.answers["DescribeProcessingJob"] = [ended("Failed")]
     assert dataset.main([*OF_JOB, f"target.image={aws.pretend_image()}"]) == 1
     out = capsys.readouterr().out

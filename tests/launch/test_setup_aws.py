@@ -7,7 +7,7 @@ import boto3
 import pytest
 
 from launch import setup_aws
-from launch.aws_policies import Permissions
+from launch.aws.policies import Permissions
 from tests.launch.conftest import ACCOUNT, REGION, REPOSITORY, Aws, refusal
 
 BUCKET = "bucket-to-be"

@@ -7,8 +7,7 @@ import io
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from entry_point.data.packing.config import OptimizeConfig
-from entry_point.data.packing.errors import RejectedError
+from entry_point.config.packing_config import OptimizeConfig
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
 """Pillow knows others, some of which start programs: a file's name says nothing of its content."""
@@ -17,6 +16,10 @@ _MOST_PIXELS = 89_478_485
 _LONGEST_SIDE = 65_500
 """Of a JPEG that libjpeg writes."""
 _ORIENTATION_TAG = 0x0112
+
+
+class RejectedError(Exception):
+    """A file that cannot be packed; the message says why."""
 
 
 def to_jpeg(original: bytes, options: OptimizeConfig) -> tuple[bytes, str]:

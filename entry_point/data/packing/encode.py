@@ -17,12 +17,11 @@ from custom_op import (
     jpeg_orientation,
     jpeg_size,
 )
-from entry_point.data.jpeg_header import restart_interval
-from entry_point.data.packing.config import OptimizeConfig
-from entry_point.data.packing.convert import to_jpeg
-from entry_point.data.packing.errors import RejectedError
+from entry_point.config.packing_config import OptimizeConfig
+from entry_point.data.packing.convert import RejectedError, to_jpeg
 
 _JPEG_START = b"\xff\xd8\xff"
+_SOS, _DRI = 0xDA, 0xDD
 
 
 @dataclass(frozen=True)
@@ -77,8 +76,24 @@ def _described(jpeg: Tensor, how: str, note: str) -> Encoded:
     stored = jpeg.numpy().tobytes()
     height, width = jpeg_size(jpeg)
     orientation = jpeg_orientation(jpeg)
-    return Encoded(stored, how, note, height, width, orientation, restart_interval(stored))
+    return Encoded(stored, how, note, height, width, orientation, _restart_interval(stored))
 
 
 def _tensor(data: bytes) -> Tensor:
     return torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8))
+
+
+def _restart_interval(jpeg: bytes) -> int:
+    """MCUs between restart markers, 0 for none. For files that decode."""
+    place, interval = 2, 0
+    while place + 4 <= len(jpeg):
+        marker, length = jpeg[place + 1], int.from_bytes(jpeg[place + 2 : place + 4], "big")
+        if marker == 0xFF:  # fill byte
+            place += 1
+            continue
+        if marker == _DRI:
+            interval = int.from_bytes(jpeg[place + 4 : place + 6], "big")
+        if marker == _SOS:
+            break
+        place += 2 + length
+    return interval

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from entry_point.data.errors import DataError
-from entry_point.data.packing.source import Entry, found
-from entry_point.data.philox import stream_words
+from entry_point.data.packing.source_files import Entry, found
+from entry_point.data.plan.philox import stream_words
 
 _SHUFFLE_STREAM = 21
 _AT_ONCE = 4096

@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from entry_point.data.errors import DataError
-from entry_point.data.index import (
+from entry_point.data.packing.output import beside, is_complete, locked, publish
+from entry_point.data.packing.packing_report import Report, find_duplicates
+from entry_point.data.sources.index import (
     Description,
     Rows,
     Shard,
@@ -25,9 +27,7 @@ from entry_point.data.index import (
     write_description,
     write_index,
 )
-from entry_point.data.packing.output import beside, is_complete, locked, publish
-from entry_point.data.packing.report import Report, find_duplicates
-from entry_point.data.shards import require_shard
+from entry_point.data.sources.shards import require_shard
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from entry_point.data.errors import DataError
-from entry_point.data.index import DESCRIPTION, read_description
+from entry_point.data.sources.index import DESCRIPTION, read_description
 
 log = logging.getLogger(__name__)
 

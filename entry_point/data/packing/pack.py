@@ -14,9 +14,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import custom_op
-from entry_point.data.config import usable_cores
-from entry_point.data.durable import write_text
-from entry_point.data.index import (
+from entry_point.config.data_config import usable_cores
+from entry_point.config.packing_config import OptimizeConfig
+from entry_point.contract.durable import write_text
+from entry_point.data.packing.listing import Listing
+from entry_point.data.packing.output import beside, is_complete, locked, publish
+from entry_point.data.packing.packing_report import Report, SplitReport, find_duplicates
+from entry_point.data.packing.record import Record
+from entry_point.data.packing.shard_packer import ShardPacker
+from entry_point.data.packing.source_files import left_out, list_classes, list_splits
+from entry_point.data.progress_bar import track
+from entry_point.data.sources.index import (
     COLUMNS,
     VERSION,
     Description,
@@ -26,14 +34,6 @@ from entry_point.data.index import (
     write_description,
     write_index,
 )
-from entry_point.data.packing.config import OptimizeConfig
-from entry_point.data.packing.listing import Listing
-from entry_point.data.packing.output import beside, is_complete, locked, publish
-from entry_point.data.packing.record import Record
-from entry_point.data.packing.report import Report, SplitReport, find_duplicates
-from entry_point.data.packing.shard import ShardPacker
-from entry_point.data.packing.source import left_out, list_classes, list_splits
-from entry_point.data.progress import track
 
 log = logging.getLogger(__name__)
 

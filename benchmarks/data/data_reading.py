@@ -1,0 +1,224 @@
+"""Reading: indexed JPEGs in shards against the same bytes as files, page cache warm.
+
+    python -m benchmarks.data.data_reading [images]
+
+Photographs (crops of what scikit-image and scikit-learn ship) are indexed once and written under
+many names, as files and as shards. Ways take turns: each time they make random resized crops of 224
+pixels from the last part of a shuffled epoch, and, beside that, only read the bytes of as many
+images; and crops of other kinds, which cost less to decode. Then the steps of making a batch are
+timed one by one. All happens in one process, on one thread.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count, cycle, islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import measure
+from benchmarks.data.data_photographs import indexed_photographs
+from custom_op import decode_crop_resize_batch
+from entry_point.data import DataConfig, PipelineConfig, Source, build_loader, open_source
+from entry_point.data.batch import empty_images
+from entry_point.data.decode.image_sizes import upright_sizes
+from entry_point.data.decode.reading import is_packed, read_files
+from entry_point.data.packing.tar import TarWriter
+from entry_point.data.plan.crops import CropPlanner, Ints
+from entry_point.data.plan.order import EpochPlan
+from entry_point.data.sources.index import (
+    COLUMNS,
+    Description,
+    Rows,
+    Shard,
+    Split,
+    write_description,
+    write_index,
+)
+
+PER_SHARD = 500
+BATCH = 64
+STEPS = 60
+"""Batches per turn."""
+ROUNDS = 5
+FILES, SHARDS = "files", "shards, mapped"
+CROPS: dict[str, dict[str, Any]] = {
+    "96 pixels from 5 % to 40 %, as multi-crop training's local views": {
+        "image_size": 96,
+        "scale": [0.05, 0.4],
+    },
+    "64 pixels from 5 % to 20 %": {"image_size": 64, "scale": [0.05, 0.2]},
+}
+"""Kinds of crop that cost less to decode, as settings of `data`."""
+DECODE = "decode, crop, resize, flip"
+STAGES = ("read", "sizes", "boxes and flips", DECODE)
+
+
+def write_files(root: Path, photographs: list[tuple[bytes, int, int]], count: int) -> None:
+    for i in range(count):
+        folder = root / "train" / f"class{i % 10}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{i:06d}.jpg").write_bytes(photographs[i % len(photographs)][0])
+
+
+def write_shards(root: Path, photographs: list[tuple[bytes, int, int]], count: int) -> None:
+    (root / "train").mkdir(parents=True)
+    shards, rows = [], []
+    for number, first in enumerate(range(0, count, PER_SHARD)):
+        file = root / "train" / f"shard-{number:06d}.tar"
+        with file.open("wb") as opened:
+            tar = TarWriter(opened)
+            for i in range(first, min(first + PER_SHARD, count)):
+                data, height, width = photographs[i % len(photographs)]
+                offset = tar.add(f"class{i % 10}/{i:06d}.jpg", data)
+                row = (f"class{i % 10}/{i:06d}", i % 10, number, offset, len(data), height, width)
+                rows.append((*row, 1, 4, zlib.crc32(data), i))
+            tar.finish()
+        shards.append(Shard(file.name, file.stat().st_size, min(PER_SHARD, count - first)))
+    columns: Rows = {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}
+    split = Split(shards, write_index(root / "train", [columns]))
+    classes = [f"class{i}" for i in range(10)]
+    write_description(root, Description(classes, {"train": split}, "benchmark"))
+
+
+def batches(
+    root: Path, kind: str, access: str = "map", engine: str = "threads", **crops: Any
+) -> Callable[[], None]:
+    """A function that makes the last STEPS batches of the next epoch, and no more."""
+    data = DataConfig(format=kind, root=str(root), access=access, **crops)
+    source = open_source(data, "train", root)
+    pipeline = PipelineConfig(engine=engine, num_workers=int(engine == "threads"))
+    loader = build_loader(source, data, pipeline, split="train", batch_size=BATCH, seed=0)
+    first, epochs = loader.steps_per_epoch - STEPS, count()
+    return lambda: _use(loader.epoch(next(epochs), first))
+
+
+def bytes_only(root: Path, kind: str) -> Callable[[], None]:
+    """A function that reads as many images, in random order, and decodes none."""
+    source = open_source(DataConfig(format=kind, root=str(root)), "train", root)
+    order = cycle(np.random.default_rng(0).permutation(len(source)).tolist())
+    # The sum touches what the operator would: of a mapped file, nothing is read before that.
+    return lambda: _use(source.read(i)[::64].sum() for i in islice(order, STEPS * BATCH))
+
+
+def _use(items: Iterator[object]) -> None:
+    for _ in items:
+        pass
+
+
+def stage_microseconds(sources: Mapping[str, Source]) -> dict[str, dict[str, float]]:
+    """CPU microseconds per image of each step of a batch's making, of each source."""
+    found: dict[str, list[list[float]]] = {name: [] for name in sources}
+    for epoch in range(ROUNDS + 1):
+        for name, source in sources.items():
+            plan = EpochPlan(len(source), BATCH, seed=0, train=True)
+            laps = [_laps(source, epoch, part) for part in islice(plan.batches(epoch), STEPS)]
+            found[name].append(
+                [sum(lap) * 1e6 / (STEPS * BATCH) for lap in zip(*laps, strict=True)]
+            )
+    return {
+        name: dict(zip(STAGES, np.median(rounds[1:], axis=0).tolist(), strict=True))
+        for name, rounds in found.items()
+    }
+
+
+def _laps(source: Source, epoch: int, indices: Ints) -> list[float]:
+    """What `batch_images` does, with CPU seconds after each of STAGES."""
+    planner = CropPlanner(DataConfig(), train=True, seed=0)
+    times = [time.process_time()]
+    files = source.packed(indices) if is_packed(source) else read_files(source, indices)[0]
+    times.append(time.process_time())
+    heights, widths = upright_sizes(source, files, indices)
+    times.append(time.process_time())
+    boxes, flips = planner.plan(epoch, indices, heights, widths)
+    times.append(time.process_time())
+    images, where = empty_images(len(indices), planner.data.image_size), torch.from_numpy(boxes)
+    flip = torch.from_numpy(flips)
+    decode_crop_resize_batch(
+        files, where, planner.data.image_size, flip=flip, out=images, num_threads=1
+    )
+    times.append(time.process_time())
+    return [end - start for start, end in pairwise(times)]
+
+
+def main(images: int) -> None:
+    torch.set_num_threads(1)  # as in DataLoader workers; more would spin and cost CPU seconds
+    with tempfile.TemporaryDirectory() as folder:
+        photographs = indexed_photographs()
+        files, shards = Path(folder, "files"), Path(folder, "shards")
+        write_files(files, photographs, images)
+        write_shards(shards, photographs, images)
+        ways = {
+            FILES: batches(files, "folder"),
+            SHARDS: batches(shards, "shards"),
+            "shards, streamed": batches(shards, "shards", "stream"),
+            "files, one by one": batches(files, "folder", engine="workers"),
+            "files, bytes only": bytes_only(files, "folder"),
+            "shards, mapped, bytes only": bytes_only(shards, "shards"),
+        }
+        milliseconds = measure.cpu_milliseconds(ways, works=STEPS * BATCH, rounds=ROUNDS)
+        by_crop = {"224 pixels from 8 % to 100 %": milliseconds}
+        for crop, settings in CROPS.items():
+            pair = {
+                FILES: batches(files, "folder", **settings),
+                SHARDS: batches(shards, "shards", **settings),
+            }
+            by_crop[crop] = measure.cpu_milliseconds(pair, works=STEPS * BATCH, rounds=ROUNDS)
+        stages = stage_microseconds(
+            {
+                "files": open_source(DataConfig(root=str(files)), "train", files),
+                "shards": open_source(DataConfig("shards", str(shards)), "train", shards),
+            }
+        )
+    size = sum(len(data) for data, _, _ in photographs) / len(photographs) / 1000
+    sys.stdout.write(_page(images, size, milliseconds, by_crop, stages))
+
+
+def _page(
+    images: int,
+    kilobytes: float,
+    milliseconds: dict[str, float],
+    by_crop: dict[str, dict[str, float]],
+    stages: dict[str, dict[str, float]],
+) -> str:
+    whole = sum(stages["files"].values())
+    title = "Reading shards and files, page cache warm"
+    method = (
+        f"{images} indexed photographs of {kilobytes:.0f} KB on average; random resized crops of "
+        "224 pixels by the batch operator, one thread, or, one by one, by `decode_and_crop_jpeg` "
+        f"and torchvision; CPU time per image, medians of {ROUNDS} alternating rounds. Decoding "
+        f"limits it: of the {whole:.0f} us from a file {stages['files'][DECODE] / whole:.0%} are "
+        "the operator's, whichever way the bytes come. Where opening a file costs more than it "
+        "does here, on network file systems, shards gain more."
+    )
+    base = milliseconds[FILES]
+    rows = [[name, value, f"{base / value:.2f}x"] for name, value in milliseconds.items()]
+    measure.bars("data-reading", title, "CPU ms per image", milliseconds, ours="shards")
+    crops = [
+        [crop, ms[FILES], ms[SHARDS], f"{ms[FILES] / ms[SHARDS]:.2f}x"]
+        for crop, ms in by_crop.items()
+    ]
+    split = [[stage, *(found[stage] for found in stages.values())] for stage in STAGES]
+    split.append(["all", *(sum(found.values()) for found in stages.values())])
+    tables = [
+        measure.table(["way", "CPU ms per image", "throughput of files"], rows),
+        measure.table(
+            ["crop, share of the image", FILES, SHARDS, "shards' gain (bar: 1.2x)"], crops
+        ),
+        measure.table(["CPU us per image", *stages], split),
+    ]
+    return measure.write("data-reading", title, method, tables, ["spdl-core"])
+
+
+if __name__ == "__main__":
+    wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    if wanted < STEPS * BATCH:
+        sys.exit(f"images={wanted}: must be at least {STEPS * BATCH}")
+    main(wanted)

@@ -1,0 +1,176 @@
+"""Start-up: opening an index of a million samples, and the first batch of a resumed epoch.
+
+    python -m benchmarks.data.data_startup
+
+Memory is what a fresh process that has imported everything grows by at most, as the kernel tells.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from benchmarks import measure
+from benchmarks.data.data_photographs import indexed_photographs
+from benchmarks.data.data_reading import write_shards
+from entry_point.data import DataConfig, Loader, PipelineConfig, Source, build_loader, open_source
+from entry_point.data.plan.order import EpochPlan, Plan
+from entry_point.data.sources.index import Description, Rows, Shard, Split, write_index
+from entry_point.data.sources.index import write_description as describe
+from entry_point.data.sources.stream import Share, StreamPlan, StreamSource
+
+ROUNDS = 5
+SAMPLES, PER_SHARD, LENGTH = 1_000_000, 2_500, 100_000
+ACCESS = ("map", "stream")
+
+
+def write_large_index(root: Path, samples: int) -> None:
+    """An index of so many samples in shards that are as large as it says, and empty."""
+    (root / "train").mkdir(parents=True)
+    each, shard_count = PER_SHARD, samples // PER_SHARD
+
+    def parts() -> Iterator[Rows]:
+        for number in range(shard_count):
+            rows = np.arange(number * each, (number + 1) * each)
+            size = np.full(each, 500)
+            yield {
+                "key": [f"n{row % 1000:08d}/n{row % 1000:08d}_{row}" for row in rows],
+                "label": rows % 1000,
+                "shard": np.full(each, number),
+                "offset": (rows - rows[0]) * LENGTH,
+                "length": np.full(each, LENGTH),
+                "height": size,
+                "width": size,
+                "orientation": np.ones(each),
+                "interval": size,
+                "crc32": rows,
+                "digest": rows,
+            }
+
+    checksum = write_index(root / "train", parts())
+    shards = [
+        Shard(f"shard-{number:06d}.tar", each * LENGTH, each) for number in range(shard_count)
+    ]
+    for shard in shards:
+        with (root / "train" / shard.file).open("wb") as file:
+            file.truncate(shard.bytes)
+    classes = [f"n{label:08d}" for label in range(1000)]
+    describe(root, Description(classes, {"train": Split(shards, checksum)}, "benchmark"))
+
+
+@dataclass(frozen=True)
+class Start:
+    """What opening a split takes until the order of its first epoch is known."""
+
+    samples: int
+    opened: float
+    """Seconds."""
+    ordered: float
+    """Seconds after that."""
+    megabytes: float
+    """The most that the process grew by."""
+
+
+def start(root: Path, access: str) -> Start:
+    """In a process of its own: memory that was used before hides what is used now."""
+    command = [sys.executable, "-m", "benchmarks.data.data_startup", str(root), access]
+    return Start(**json.loads(subprocess.check_output(command)))
+
+
+def start_here(root: Path, access: str) -> Start:
+    data = DataConfig(format="shards", root=str(root), access=access)
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
+    before, began = _status_megabytes("VmRSS"), time.perf_counter()
+    source = open_source(data, "train", root)
+    opened = time.perf_counter()
+    plan: Plan = EpochPlan(len(source), 256, 0, True)
+    if isinstance(source, StreamSource):
+        plan = StreamPlan(source, Share(0, 1), batch_size=256, seed=0, train=True, window_shards=2)
+    next(plan.batches(0))
+    ordered = time.perf_counter()
+    megabytes = _status_megabytes("VmHWM") - before
+    return Start(len(source), opened - began, ordered - opened, megabytes)
+
+
+def _status_megabytes(field: str) -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split(f"{field}:")[1].split()[0]) / 1024
+
+
+def start_rows(root: Path) -> list[list[object]]:
+    rows: list[list[object]] = []
+    for access in ACCESS:
+        found = start(root, access)
+        rows += [
+            [f"{access}: index of {found.samples} samples opened", f"{found.opened:.2f} s"],
+            [f"{access}: order of its first epoch", f"{found.ordered:.2f} s"],
+            [f"{access}: memory of both, at most", f"{found.megabytes:.0f} MB"],
+        ]
+    return rows
+
+
+def resume_rows(root: Path, access: str) -> list[list[object]]:
+    data = DataConfig(format="shards", root=str(root), access=access)
+    source = open_source(data, "train", root)
+    loader = _loader(source, data)
+    steps = loader.steps_per_epoch
+    next(loader.epoch(0))
+    loader.close()
+    times: dict[int, list[float]] = {s: [] for s in (0, steps // 4, steps // 2, steps - 1)}
+    for _ in range(ROUNDS):
+        for step, found in times.items():
+            found.append(_first_batch_seconds(source, data, step))
+    return [
+        [f"{access}: first batch from step {step} of {steps}", f"{1e3 * median(found):.0f} ms"]
+        for step, found in times.items()
+    ]
+
+
+def _loader(source: Source, data: DataConfig) -> Loader:
+    pipeline = PipelineConfig(engine="threads", num_workers=1)
+    return build_loader(source, data, pipeline, split="train", batch_size=16, seed=0)
+
+
+def _first_batch_seconds(source: Source, data: DataConfig, step: int) -> float:
+    """Of a fresh loader: one that is in use first ends what it does."""
+    loader = _loader(source, data)
+    began = time.perf_counter()
+    next(loader.epoch(1, step))
+    seconds = time.perf_counter() - began
+    loader.close()
+    return seconds
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        few, many = Path(folder, "few"), Path(folder, "many")
+        write_shards(few, indexed_photographs(), 20_000)
+        resumed = [row for access in ACCESS for row in resume_rows(few, access)]
+        write_large_index(many, SAMPLES)
+        rows = start_rows(many) + resumed
+    title = "Starting: a large index, a resumed epoch"
+    method = (
+        "By the clock, files in the page cache. Memory: the most that a process grew by that had "
+        "imported everything. Resumed epochs: batches of 16 from 20,000 packed photographs, one "
+        f"thread, fresh loaders, medians of {ROUNDS} alternating rounds."
+    )
+    table = measure.table(["", ""], rows)
+    sys.stdout.write(measure.write("data-startup", title, method, [table]))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.stdout.write(json.dumps(asdict(start_here(Path(sys.argv[1]), sys.argv[2]))))
+    else:
+        main()

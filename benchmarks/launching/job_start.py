@@ -1,0 +1,150 @@
+"""What the image costs: to start a job in it, to stop one, to build it again, on disk.
+
+``python -m benchmarks.launching.job_start [FOLDER [REPEATS]]`` builds the image of this tree
+without and with ``PREBUILD=1``, on ``BASE_IMAGE``, runs both in turn on a data set in the folder
+layout (the demo's, if it is there) and writes docs/results/job-start.md. The parts are the job's
+own, from its ``startup:`` line; ``container`` is what comes before them, and ``stop`` the time
+from SIGTERM to the end, checkpoint included.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks import measure
+from launch import image
+from launch.containers.engine import ContainerError, Engine, find_engine
+from launch.containers.run_options import mounts, owner_options
+from launch.request.input_config import write_contract
+
+STARTUP = re.compile(r"\bstartup: (.+)")
+PART = re.compile(r"(\w+)=([0-9.]+)s")
+OVERRIDES = ("data=folder", "data.image_size=64", "trainer.epochs=1000")
+STOPPED = 75
+FILES = ("Dockerfile", ".dockerignore")
+FOLDERS = ("configs", "custom_op", "entry_point", "launch/containers/image_build", "requirements")
+
+
+def parts(line: str) -> dict[str, float]:
+    """Seconds by part, from what follows ``startup:`` in the job's log."""
+    return {name: float(seconds) for name, seconds in PART.findall(line)}
+
+
+def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -> dict[str, float]:
+    """Start one job, stop it after its first step; returns seconds by part."""
+    write_contract(folder, OVERRIDES, hosts=["algo-1"], current="algo-1", channels=["training"])
+    name = f"job-start-{os.getpid()}"
+    options = [*owner_options(engine), *mounts(folder, folder, {"training": photos})]
+    options += ["--network=none", "--hostname=algo-1", "--add-host=algo-1:127.0.0.1"]
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        [*engine.command, "run", "--rm", f"--name={name}", *options, reference, "train"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    found: dict[str, float] = {}
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if not found and (match := STARTUP.search(line)):
+            total = time.perf_counter() - started
+            found = parts(match[1])
+            found = {"container": total - found["total"], **found, "total": total}
+            engine.call("stop", "-t", "120", name)
+            found["stop"] = time.perf_counter() - started - total
+    if process.wait() != STOPPED or not found:
+        raise ContainerError(f"the job did not start and stop:\n{''.join(said[-20:])}")
+    return found
+
+
+def build_images(engine: Engine, context: Path) -> dict[str, str]:
+    """The image of this tree both ways: what the column is called, the image's name."""
+    images = {"compiled at job start": "job-start:plain", "PREBUILD=1": "job-start:prebuilt"}
+    for prebuild, name in enumerate(images.values()):
+        os.environ["PREBUILD"] = str(prebuild)
+        engine.build(name, *image.build_arguments(), str(context))
+    return images
+
+
+def copy_context(folder: Path) -> Path:
+    """A copy of all that a build reads, to change at will."""
+    for name in FOLDERS:
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(image.ROOT / name, folder / name, ignore=ignore)
+    for name in FILES:
+        shutil.copy(image.ROOT / name, folder)
+    return folder
+
+
+def builds(engine: Engine, context: Path, images: Mapping[str, str]) -> Iterator[list[object]]:
+    """Rows: what is built, seconds to build it again after a change of the code, own megabytes."""
+    name_of_base = os.environ.get("BASE_IMAGE")
+    base = engine.image(name_of_base) if name_of_base else None
+    for prebuild, (column, name) in enumerate(images.items()):
+        os.environ["PREBUILD"] = str(prebuild)
+        code = context / "entry_point/train.py"
+        code.write_text(f"{code.read_text()}# changed\n")
+        started = time.perf_counter()
+        engine.build(name, *image.build_arguments(), str(context))
+        seconds = time.perf_counter() - started
+        size = (engine.image(name) or {})["Size"]
+        own = (int(str(size)) - int(str(base["Size"]))) / 1e6 if base else "base not here"
+        yield [column, seconds, own]
+
+
+def report(
+    repeats: int, runs: Mapping[str, list[dict[str, float]]], built: Sequence[Sequence[object]]
+) -> str:
+    """Write the page; returns it."""
+    rows = [
+        (part, *(statistics.median(run[part] for run in column) for column in runs.values()))
+        for part in next(iter(runs.values()))[0]
+    ]
+    method = (
+        "Seconds from `docker run` to the first training step, and from SIGTERM to the end, on the "
+        f"CPU; median of {repeats} alternating starts. To be reached: compile 10, prebuilt 1; stop "
+        "10; the second build of an image without PREBUILD, after a change of the code, 5 s and "
+        "60 MB on top of the base."
+    )
+    tables = [
+        measure.table(("part", *runs), rows),
+        measure.table(("image", "second build, s", "own layers, MB"), built),
+    ]
+    return measure.write("job-start", "The image: starting, stopping, building", method, tables)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Exits with one line for an error."""
+    photos = Path((*arguments, "data/demo")[0]).resolve()
+    if not (photos / "train").is_dir():
+        sys.exit(f"job_start: {photos} is no folder with train/CLASS/*.jpg and val/CLASS/*.jpg")
+    repeats = int((*arguments[1:], "5")[0])
+    try:
+        engine = find_engine()
+        with tempfile.TemporaryDirectory() as folder:
+            context = copy_context(Path(folder))
+            images = build_images(engine, context)
+            runs: dict[str, list[dict[str, float]]] = {name: [] for name in images}
+            for number in range(repeats):
+                for name, reference in images.items():
+                    ml = Path(folder, "ml", f"{reference}-{number}")
+                    runs[name].append(start_and_stop(engine, reference, photos, ml))
+            built = list(builds(engine, context, images))
+    except ContainerError as error:
+        sys.exit(f"job_start: {error}")
+    sys.stdout.write(report(repeats, runs, built))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

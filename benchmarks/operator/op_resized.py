@@ -1,0 +1,218 @@
+"""RandomResizedCrop to 224, flip, normalise: one photograph's way into a batch.
+
+`python -m benchmarks.operator.op_resized` writes docs/results/op-resized.md and its plot.
+Peers that are not installed are left out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision import transforms as v1
+from torchvision.io import decode_jpeg
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as F
+
+from benchmarks import measure
+from benchmarks.operator.op_photographs import covering, encode, photographs, pixels, tensor
+from custom_op import add_restart_markers, decode_and_crop_jpeg, decode_crop_resize_batch
+
+SIZE, BATCH = 224, 96
+INTERVAL = 5
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+Work = Callable[[], object]
+
+
+def random_boxes(height: int, width: int) -> Tensor:
+    torch.manual_seed(0)
+    image = torch.empty(3, height, width)
+    return torch.tensor(
+        [v2.RandomResizedCrop.get_params(image, (0.08, 1.0), (3 / 4, 4 / 3)) for _ in range(BATCH)]
+    )
+
+
+def baselines(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
+    """Image by image, as a DataLoader's worker does it."""
+    to_tensor, normalise = v1.ToTensor(), v1.Normalize(MEAN, STD)
+    tensors = [tensor(data) for data in files]
+    crops = [(i % len(files), box.tolist(), i % 2 == 0) for i, box in enumerate(boxes)]
+
+    def pillow() -> None:
+        for i, (top, left, height, width), flip in crops:
+            image = Image.open(io.BytesIO(files[i])).convert("RGB")
+            box = (left, top, left + width, top + height)
+            image = image.crop(box).resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+            if flip:
+                image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+            normalise(to_tensor(image))
+
+    def torchvision() -> None:
+        for i, box, flip in crops:
+            image = F.resized_crop(decode_jpeg(tensors[i]), *box, [SIZE, SIZE], antialias=True)
+            image = F.horizontal_flip(image) if flip else image
+            F.normalize(F.to_dtype(image, torch.float32, scale=True), list(MEAN), list(STD))
+
+    return {"Pillow + torchvision v1": pillow, "torchvision v2 on tensors": torchvision}
+
+
+def opencv(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
+    if not importlib.util.find_spec("cv2"):
+        return {}
+    import cv2
+
+    cv2.setNumThreads(1)
+    arrays = [np.frombuffer(data, np.uint8) for data in files]
+    mean, std = np.array(MEAN, np.float32) * 255, np.array(STD, np.float32) * 255
+
+    def work() -> None:
+        for i, (top, left, height, width) in enumerate(boxes.tolist()):
+            image = cv2.imdecode(arrays[i % len(files)], cv2.IMREAD_COLOR_RGB)
+            assert image is not None
+            crop = image[top : top + height, left : left + width]
+            crop = cv2.resize(crop, (SIZE, SIZE), interpolation=cv2.INTER_AREA)
+            crop = cv2.flip(crop, 1) if i % 2 == 0 else crop
+            np.subtract(crop, mean, dtype=np.float32) / std
+
+    return {"OpenCV (area filter)": work}
+
+
+def spdl(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
+    """SPDL's FFmpeg filters; uint8 results, nothing normalised."""
+    if not importlib.util.find_spec("spdl") or not importlib.util.find_spec("spdl.io"):
+        return {}
+    import spdl.io
+
+    def work() -> None:
+        for i, (top, left, height, width) in enumerate(boxes.tolist()):
+            flip = ",hflip" if i % 2 == 0 else ""
+            filters = (
+                f"crop={width}:{height}:{left}:{top}:exact=1,"
+                f"scale={SIZE}:{SIZE}:flags=bilinear{flip},format=rgb24"
+            )
+            packets = spdl.io.demux_image(files[i % len(files)])
+            frames = spdl.io.decode_packets(packets, filter_desc=filters)
+            spdl.io.convert_frames(frames)
+
+    return {"SPDL (uint8)": work}
+
+
+def dali(files: list[bytes]) -> dict[str, Work]:
+    """DALI chooses its boxes itself, of the same distribution."""
+    if not importlib.util.find_spec("nvidia") or not importlib.util.find_spec("nvidia.dali"):
+        return {}
+    from nvidia.dali import fn, pipeline_def, types
+
+    arrays = [np.frombuffer(files[i % len(files)], np.uint8) for i in range(BATCH)]
+
+    @pipeline_def(
+        batch_size=BATCH, num_threads=1, device_id=None, exec_async=False, exec_pipelined=False,
+        prefetch_queue_depth=1,
+    )  # fmt: skip
+    def pipeline() -> object:
+        encoded = fn.external_source(lambda: arrays, dtype=types.UINT8)
+        images = fn.decoders.image_random_crop(
+            encoded, device="cpu", random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
+        )
+        images = fn.resize(
+            images, size=[SIZE, SIZE], interp_type=types.INTERP_LINEAR, antialias=True
+        )
+        return fn.crop_mirror_normalize(
+            images, dtype=types.FLOAT, mirror=fn.random.coin_flip(),
+            mean=[255 * value for value in MEAN], std=[255 * value for value in STD],
+        )  # fmt: skip
+
+    built = pipeline()
+    built.build()
+    return {"DALI, CPU": built.run}
+
+
+def ours(files: list[Tensor], boxes: Tensor, dtype: torch.dtype, threads: int = 1) -> Work:
+    jpegs = [files[i % len(files)] for i in range(BATCH)]
+    flip = torch.arange(BATCH) % 2 == 0
+    out = torch.empty((BATCH, 3, SIZE, SIZE), dtype=dtype, memory_format=torch.channels_last)
+    options: dict[str, Any] = {} if dtype == torch.uint8 else {"mean": MEAN, "std": STD}
+    return lambda: decode_crop_resize_batch(
+        jpegs, boxes, SIZE, flip=flip, out=out, num_threads=threads, **options
+    )
+
+
+def large_crop() -> list[tuple[str, float, float]]:
+    """A 256-pixel crop of 12 megapixels: CPU ms, and how often whole decoding would fit in."""
+    plain = tensor(encode(covering(pixels()[0], 3000, 4000)))
+    indexed = add_restart_markers(plain, INTERVAL)
+    works = {
+        "torchvision, whole": lambda: decode_jpeg(plain)[:, 1500:1756, 2000:2256].contiguous(),
+        "ours, plain": lambda: decode_and_crop_jpeg(plain, 1500, 2000, 256, 256),
+        "ours, indexed": lambda: decode_and_crop_jpeg(indexed, 1500, 2000, 256, 256),
+    }
+    times = measure.cpu_milliseconds(works, works=1, rounds=5)
+    whole = times["torchvision, whole"]
+    return [(name, ms, whole / ms) for name, ms in times.items()]
+
+
+def thread_speedup(files: list[Tensor], boxes: Tensor) -> float:
+    """Wall-clock seconds of one thread over those of two, the best round of each."""
+    best = {1: float("inf"), 2: float("inf")}
+    for _ in range(9):
+        for threads in best:
+            work = ours(files, boxes, torch.uint8, threads)
+            started = time.perf_counter()
+            work()
+            best[threads] = min(best[threads], time.perf_counter() - started)
+    return best[1] / best[2]
+
+
+def contenders(
+    files: list[bytes], indexed: list[Tensor], boxes: Tensor
+) -> Iterator[tuple[str, Work]]:
+    yield from baselines(files, boxes).items()
+    yield from opencv(files, boxes).items()
+    yield from spdl(files, boxes).items()
+    yield from dali(files).items()
+    plain = [tensor(data) for data in files]
+    yield "ours, plain, float32", ours(plain, boxes, torch.float32)
+    yield "ours, indexed, float32", ours(indexed, boxes, torch.float32)
+    yield "ours, plain, uint8", ours(plain, boxes, torch.uint8)
+    yield "ours, indexed, uint8", ours(indexed, boxes, torch.uint8)
+
+
+def main() -> None:
+    warnings.simplefilter("ignore", DeprecationWarning)
+    torch.set_num_threads(1)
+    files = photographs()
+    indexed = [add_restart_markers(tensor(data), INTERVAL) for data in files]
+    boxes = random_boxes(533, 800)
+    times = measure.cpu_milliseconds(dict(contenders(files, indexed, boxes)), works=BATCH)
+    best, plain = times["ours, indexed, float32"], times["ours, plain, float32"]
+    rows = [(name, ms, ms / best, ms / plain) for name, ms in times.items()]
+    title = "RandomResizedCrop 224, flip, normalise"
+    measure.bars("op-resized", title, "CPU ms per image", times, "ours")
+    packages = ("Pillow", "torchvision", "opencv-python-headless", "spdl-io", "nvidia-dali-cuda120")
+    threads = f"Two threads do {thread_speedup(indexed, boxes):.2f} times the work of one.\n"
+    text = measure.write(
+        "op-resized",
+        title,
+        f"Six photographs at 533x800, quality 90, 4:2:0, restart markers every {INTERVAL} MCUs "
+        "where indexed; one thread; CPU time, median of alternating rounds.",
+        [
+            measure.table(("pipeline", "CPU ms", "times ours, indexed", "times ours, plain"), rows),
+            measure.table(("256x256 of 3000x4000", "CPU ms", "x torchvision"), large_crop()),
+            threads,
+        ],
+        packages,
+    )
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()

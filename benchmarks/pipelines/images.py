@@ -1,0 +1,65 @@
+"""The images that the pipelines are measured on: some of a data set, as files and packed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from pathlib import Path
+
+from entry_point.config.packing_config import OptimizeConfig
+from entry_point.data import DemoConfig
+from entry_point.data.errors import DataError
+from entry_point.data.packing.pack import pack
+from entry_point.data.sources.demo import ensure_demo
+from entry_point.data.sources.folder import JPEG_SUFFIXES, class_names, files_below
+from entry_point.data.sources.index import DESCRIPTION, read_description
+
+DEMO_ROOT = Path("data/demo")
+
+
+@dataclass(frozen=True)
+class Images:
+    """Where they are; `files` only for a folder that is not packed yet."""
+
+    described: str
+    shards: Path
+    files: Path | None
+    count: int
+
+
+def prepare(root: Path | None, most: int, work: Path) -> Images:
+    """Packed shards are used as they are; of a folder, `most` images are packed in `work`."""
+    if root is not None and _is_packed(root):
+        count = read_description(root).splits["train"].samples
+        return Images(f"{root} ({count} packed images)", root, None, count)
+    if root is None:
+        root = DEMO_ROOT
+        ensure_demo(root, DemoConfig())
+    files = work / "files"
+    count = _link(root, files, most)
+    pack(files, work / "shards", OptimizeConfig())
+    return Images(f"{count} images of {root}, packed", work / "shards", files, count)
+
+
+def _is_packed(root: Path) -> bool:
+    return (root / DESCRIPTION).is_file() and read_description(root).format == "shards"
+
+
+def _link(root: Path, target: Path, most: int) -> int:
+    """Links to the first images of each class in turn, so that all classes are there."""
+    train = root / "train"
+    names = class_names(root, "train")
+    by_class = [[f"{name}/{file}" for file in _jpegs(train / name)] for name in names]
+    in_turn = (file for row in zip_longest(*by_class) for file in row if file is not None)
+    chosen = list(islice(in_turn, most))
+    if not chosen:
+        raise DataError(f"{train} holds no JPEG file")
+    for file in chosen:
+        link = target / "train" / file
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to((train / file).resolve())
+    return len(chosen)
+
+
+def _jpegs(folder: Path) -> list[str]:
+    return [file for file in files_below(folder) if file.lower().endswith(JPEG_SUFFIXES)]

@@ -1,0 +1,37 @@
+"""SPDL's own decoding (spdl.io, on FFmpeg) as a way from bytes to images, with our boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import spdl.io
+from numpy.typing import NDArray
+from torch import Tensor
+
+from custom_op import jpeg_orientation, jpeg_size
+from entry_point.data.decode.image_sizes import upright_sizes
+from entry_point.data.plan.crops import CropPlanner
+from entry_point.data.plan.orientation import stored_box
+from entry_point.data.sources.source import Source
+
+
+def spdl_images(
+    source: Source, planner: CropPlanner, epoch: int, indices: NDArray[np.int64]
+) -> tuple[Tensor, dict[int, str]]:
+    """Pixels, uint8 (N, 3, image_size, image_size), of the right boxes but not turned upright."""
+    side = planner.data.image_size
+    files = [source.read(int(index)) for index in indices]
+    boxes, flips = planner.plan(epoch, indices, *upright_sizes(source, files, indices))
+    frames = []
+    for file, box, flip in zip(files, boxes.tolist(), flips, strict=True):
+        stored = stored_box(box, *jpeg_size(file), jpeg_orientation(file))
+        packets = spdl.io.demux_image(file.numpy())
+        frames.append(spdl.io.decode_packets(packets, filter_desc=_filters(stored, flip, side)))
+    return spdl.io.to_torch(spdl.io.convert_frames(frames)).permute(0, 3, 1, 2), {}
+
+
+def _filters(box: Sequence[int], flip: bool, side: int) -> str:
+    top, left, height, width = box
+    steps = [f"crop={width}:{height}:{left}:{top}:exact=1", f"scale={side}:{side}:flags=bilinear"]
+    return ",".join([*steps, *(["hflip"] if flip else []), "format=pix_fmts=rgb24"])

@@ -1,0 +1,63 @@
+#include "jpeg/cropped_header.h"
+
+#include <algorithm>
+
+namespace custom_op {
+namespace {
+
+constexpr uint8_t kSof0 = 0xC0, kSof1 = 0xC1, kDht = 0xC4, kSos = 0xDA, kDqt = 0xDB, kDri = 0xDD,
+                  kApp0 = 0xE0, kApp14 = 0xEE;
+
+void put16(uint8_t* at, int64_t value) {
+  at[0] = static_cast<uint8_t>(value >> 8);
+  at[1] = static_cast<uint8_t>(value);
+}
+
+// APP0 and APP14 say how colours are coded; everything else in APPn and COM is metadata.
+bool belongs(uint8_t marker) {
+  return marker == kSof0 || marker == kSof1 || marker == kDht || marker == kSos || marker == kDqt ||
+         marker == kApp0 || marker == kApp14;
+}
+
+}  // namespace
+
+McuCover cover_of(const Header& header, const Box& box, int64_t margin) {
+  const int64_t mcu_height = header.mcu_height, mcu_width = header.mcu_width;
+  const int64_t first_row = std::max<int64_t>(box.top - margin, 0) / mcu_height;
+  int64_t first_col = std::max<int64_t>(box.left - margin, 0) / mcu_width;
+  const int64_t bottom = std::min(box.top + box.height + margin, header.height);
+  const int64_t right = std::min(box.left + box.width + margin, header.width);
+  const bool narrow = right - first_col * mcu_width <= mcu_width / 4;
+  if (narrow && first_col > 0) --first_col;
+  const int64_t rows = (bottom + mcu_height - 1) / mcu_height - first_row;
+  const int64_t cols = (right + mcu_width - 1) / mcu_width - first_col;
+  return {first_row,
+          first_col,
+          rows,
+          cols,
+          std::min(rows * mcu_height, header.height - first_row * mcu_height),
+          std::min(cols * mcu_width, header.width - first_col * mcu_width),
+          box.top - first_row * mcu_height,
+          box.left - first_col * mcu_width};
+}
+
+void write_cropped_header(Bytes jpeg, const Header& header, const McuCover& cover,
+                          int64_t restart_interval, std::vector<uint8_t>& out) {
+  out.assign({0xFF, 0xD8});
+  for (const Segment& segment : header.segments) {
+    if (!belongs(segment.marker)) continue;
+    if (segment.marker == kSos && restart_interval != 0) {
+      out.insert(out.end(), {0xFF, kDri, 0, 4, 0, 0});
+      put16(&out[out.size() - 2], restart_interval);
+    }
+    const size_t at = out.size();
+    out.insert(out.end(), jpeg.data + segment.begin, jpeg.data + segment.end);
+    if (segment.marker != kSof0 && segment.marker != kSof1) continue;
+    put16(&out[at + 5], cover.height);
+    put16(&out[at + 7], cover.width);
+    // A lone component's sampling factors mean nothing, but libjpeg groups rows by them.
+    if (header.component_count == 1) out[at + 11] = 0x11;
+  }
+}
+
+}  // namespace custom_op

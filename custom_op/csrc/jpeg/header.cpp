@@ -1,0 +1,162 @@
+#include "jpeg/header.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace custom_op {
+namespace {
+
+constexpr uint8_t kDht = 0xC4, kDac = 0xCC, kSos = 0xDA, kDqt = 0xDB, kDri = 0xDD, kApp0 = 0xE0,
+                  kApp1 = 0xE1, kApp15 = 0xEF, kCom = 0xFE;
+
+int64_t big16(const uint8_t* p) { return p[0] << 8 | p[1]; }
+
+bool is_frame(uint8_t marker) {
+  return marker >= 0xC0 && marker <= 0xCF && marker != kDht && marker != 0xC8 && marker != kDac;
+}
+
+bool is_known(uint8_t marker) {
+  return is_frame(marker) || marker == kDht || marker == kSos || marker == kDqt || marker == kDri ||
+         marker == kCom || (marker >= kApp0 && marker <= kApp15);
+}
+
+bool parse_frame(const uint8_t* payload, size_t size, Header& header) {
+  if (header.frame_marker != 0 || size < 6) return false;
+  const int count = payload[5];
+  if (count < 1 || count > 4 || size != 6 + 3 * static_cast<size_t>(count)) return false;
+  header.precision = payload[0];
+  header.height = big16(payload + 1);
+  header.width = big16(payload + 3);
+  header.component_count = count;
+  for (int i = 0; i < count; ++i) {
+    const int factors = payload[6 + 3 * i + 1];
+    header.components[i] = {factors >> 4, factors & 15};
+    if (factors >> 4 < 1 || factors >> 4 > 4 || (factors & 15) < 1 || (factors & 15) > 4) {
+      return false;
+    }
+  }
+  return header.height > 0 && header.width > 0;
+}
+
+// True when the scan holds every component, in the frame's order, from DC to the last AC.
+bool scan_is_sequential(const uint8_t* frame, const uint8_t* scan, size_t size, int count) {
+  if (size != 4 + 2 * static_cast<size_t>(count) || scan[0] != count) return false;
+  for (int i = 0; i < count; ++i) {
+    if (scan[1 + 2 * i] != frame[6 + 3 * i]) return false;
+  }
+  const uint8_t* tail = scan + 1 + 2 * count;
+  return tail[0] == 0 && tail[1] == 63 && tail[2] == 0;
+}
+
+void measure_mcus(Header& header) {
+  int horizontal = 1, vertical = 1;
+  if (header.component_count > 1) {
+    for (int i = 0; i < header.component_count; ++i) {
+      horizontal = std::max(horizontal, header.components[i].horizontal);
+      vertical = std::max(vertical, header.components[i].vertical);
+    }
+  }
+  header.mcu_height = 8 * vertical;
+  header.mcu_width = 8 * horizontal;
+  header.mcu_rows = (header.height + header.mcu_height - 1) / header.mcu_height;
+  header.mcus_per_row = (header.width + header.mcu_width - 1) / header.mcu_width;
+}
+
+void parse_scan(Bytes jpeg, const Segment& scan, Header& header) {
+  header.scan_data = scan.end;
+  const bool sequential =
+      scan_is_sequential(jpeg.data + header.frame + 4, jpeg.data + scan.begin + 4,
+                         scan.end - scan.begin - 4, header.component_count);
+  header.baseline = sequential && header.precision == 8 && header.frame_marker <= 0xC1;
+  measure_mcus(header);
+}
+
+}  // namespace
+
+bool parse_header(Bytes jpeg, Header& header) {
+  const uint8_t* data = jpeg.data;
+  header.segments.clear();
+  header.frame_marker = 0;
+  header.restart_interval = 0;
+  header.baseline = false;
+  if (jpeg.size < 4 || data[0] != 0xFF || data[1] != 0xD8) return false;
+  for (size_t at = 2; at + 4 <= jpeg.size;) {
+    const uint8_t marker = data[at + 1];
+    if (data[at] != 0xFF || !is_known(marker)) return false;
+    const size_t size = static_cast<size_t>(big16(data + at + 2));
+    if (size < 2 || size > jpeg.size - at - 2) return false;
+    const Segment segment{marker, at, at + 2 + size};
+    const uint8_t* payload = data + at + 4;
+    header.segments.push_back(segment);
+    if (is_frame(marker)) {
+      if (!parse_frame(payload, size - 2, header)) return false;
+      header.frame_marker = marker;
+      header.frame = at;
+    } else if (marker == kDri) {
+      if (size != 4) return false;
+      header.restart_interval = big16(payload);
+    } else if (marker == kSos) {
+      if (header.frame_marker == 0) return false;
+      parse_scan(jpeg, segment, header);
+      return true;
+    }
+    at = segment.end;
+  }
+  return false;
+}
+
+namespace {
+
+// A TIFF directory inside an APP1 segment; every access is checked against its end.
+class Tiff {
+ public:
+  Tiff(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+
+  int orientation() const {
+    if (size_ < 8 || (std::memcmp(data_, "II*\0", 4) != 0 && std::memcmp(data_, "MM\0*", 4) != 0)) {
+      return 1;
+    }
+    const uint64_t directory = read(4, 4);
+    const uint64_t count = read(directory, 2);
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t entry = directory + 2 + 12 * i;
+      if (entry + 12 > size_) return 1;
+      if (read(entry, 2) != 0x0112) continue;
+      const uint64_t kind = read(entry + 2, 2);
+      if (kind != kShort && kind != kLong) return 1;  // LONG is off the standard, yet written
+      const uint64_t value = read(entry + 8, kind == kShort ? 2 : 4);
+      return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+    }
+    return 1;
+  }
+
+ private:
+  static constexpr uint64_t kShort = 3, kLong = 4;
+
+  uint64_t read(uint64_t at, int bytes) const {
+    if (at + static_cast<uint64_t>(bytes) > size_) return 0;
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; ++i) {
+      const int from = data_[0] == 'I' ? bytes - 1 - i : i;
+      value = value << 8 | data_[at + static_cast<uint64_t>(from)];
+    }
+    return value;
+  }
+
+  const uint8_t* data_;
+  size_t size_;
+};
+
+}  // namespace
+
+int exif_orientation(Bytes jpeg, const Header& header) {
+  for (const Segment& segment : header.segments) {
+    const uint8_t* payload = jpeg.data + segment.begin + 4;
+    const size_t size = segment.end - segment.begin - 4;
+    if (segment.marker != kApp1 || size < 6 || std::memcmp(payload, "Exif\0\0", 6) != 0) continue;
+    return Tiff(payload + 6, size - 6).orientation();
+  }
+  return 1;
+}
+
+}  // namespace custom_op

@@ -1,0 +1,258 @@
+#include "pixels/decode.h"
+
+#include <algorithm>
+#include <string>
+
+#include "pixels/color.h"
+
+namespace custom_op {
+namespace {
+
+// As many rows as libjpeg can have ready at once: 4 blocks of 8.
+constexpr int kRowsAtOnce = 32;
+
+// Note [Reading MCUs for libjpeg]
+// libjpeg asks its entropy decoder for one MCU after the other, through this function pointer. We
+// give it the header of an image that holds just the MCUs the crop needs and answer the calls with
+// those MCUs from the original data, entered at its restart markers. Inverse DCT, upsampling and
+// colour stay libjpeg's own, so the pixels are the same to the bit, while nothing outside the crop
+// costs more than finding its end. The struct is private to libjpeg, but these first members have
+// been the same from IJG's version 6b to libjpeg-turbo 3.
+struct EntropyDecoder {
+  void (*start_pass)(j_decompress_ptr);
+  boolean (*decode_mcu)(j_decompress_ptr, JBLOCKROW*);
+};
+
+std::string describe(const Box& box, int64_t height, int64_t width) {
+  return "crop box (top=" + std::to_string(box.top) + ", left=" + std::to_string(box.left) +
+         ", height=" + std::to_string(box.height) + ", width=" + std::to_string(box.width) +
+         ") is not inside the image of height=" + std::to_string(height) +
+         ", width=" + std::to_string(width);
+}
+
+bool inside(const Box& box, int64_t height, int64_t width) {
+  return box.height >= 1 && box.width >= 1 && box.top >= 0 && box.left >= 0 &&
+         box.height <= height && box.width <= width && box.top <= height - box.height &&
+         box.left <= width - box.width;
+}
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int at_once(int64_t rows) { return static_cast<int>(std::min<int64_t>(rows, kRowsAtOnce)); }
+
+// Where the scans of a progressive file leave coefficients open, libjpeg guesses them from the
+// blocks around, and next to what is cropped or skipped it guesses otherwise.
+bool is_smoothed(const jpeg_decompress_struct& cinfo) {
+  if (!cinfo.progressive_mode || cinfo.coef_bits == nullptr) return false;
+  for (int i = 0; i < cinfo.num_components; ++i) {
+    const int* open_bits = cinfo.coef_bits[i];
+    if (std::any_of(open_bits, open_bits + DCTSIZE2, [](int bits) { return bits != 0; })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void RegionDecoder::open(Bytes jpeg, int64_t max_pixels) {
+  jpeg_ = jpeg;
+  max_pixels_ = max_pixels;
+  parsed_ = parse_header(jpeg, header_);
+  if (parsed_ && header_.baseline && header_.height * header_.width <= max_pixels) {
+    height_ = header_.height;
+    width_ = header_.width;
+    return;
+  }
+  session_.read_header(jpeg, max_pixels);
+  height_ = session_.cinfo().image_height;
+  width_ = session_.cinfo().image_width;
+}
+
+void RegionDecoder::check(const Box& box, bool transposed) const {
+  const int64_t height = transposed ? width_ : height_, width = transposed ? height_ : width_;
+  if (!inside(box, height, width)) throw JpegError(describe(box, height, width));
+}
+
+Trimmed RegionDecoder::trim(const Box& box) const {
+  check(box);
+  if (parsed_) return custom_op::trim(jpeg_, header_, box);
+  return {std::vector<uint8_t>(jpeg_.data, jpeg_.data + jpeg_.size), box.top, box.left};
+}
+
+void RegionDecoder::decode(const Box& box, const DecodeOptions& options, RowSink& sink) {
+  check(box);
+  const bool done = parsed_ && header_.baseline && decode_cover(box, options, sink);
+  // What our reader stumbled over is libjpeg's to judge, so that its word is the only one.
+  if (!done) decode_in_order(box, options, sink);
+  jpeg_abort_decompress(&session_.cinfo());
+}
+
+boolean RegionDecoder::decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks) {
+  auto& feed = *static_cast<Feed*>(cinfo->client_data);
+  if (feed.col == 0 && !feed.reader.seek(feed.first + feed.row * feed.per_row)) return FALSE;
+  if (!feed.reader.decode(blocks)) return FALSE;
+  if (++feed.col == feed.cols) {
+    feed.col = 0;
+    ++feed.row;
+  }
+  return TRUE;
+}
+
+bool RegionDecoder::decode_cover(const Box& box, const DecodeOptions& options, RowSink& sink) {
+  // At 1/s, a decoded pixel stands for s of the image.
+  const McuCover cover = cover_of(header_, box, 2 * options.scale - 1);
+  write_cropped_header(jpeg_, header_, cover, 0, cropped_header_);
+  auto& cinfo = session_.cinfo();
+  if (!session_.restart({cropped_header_.data(), cropped_header_.size()}) ||
+      !start_phase(options) || !feed_.reader.start(cinfo, jpeg_, header_)) {
+    return false;
+  }
+  feed_.first = cover.first_row * header_.mcus_per_row + cover.first_col;
+  feed_.per_row = header_.mcus_per_row;
+  feed_.cols = cover.cols;
+  feed_.row = feed_.col = 0;
+  cinfo.client_data = &feed_;
+  reinterpret_cast<EntropyDecoder*>(cinfo.entropy)->decode_mcu = decode_mcu_cb;
+  const int64_t s = options.scale;
+  return read({cover.top / s, divide_up(box.top + box.height, s) - box.top / s, cover.left / s,
+               divide_up(box.left + box.width, s) - box.left / s},
+              sink);
+}
+
+void RegionDecoder::decode_in_order(const Box& box, const DecodeOptions& options, RowSink& sink) {
+  session_.read_header(jpeg_, max_pixels_);
+  const int64_t s = options.scale;
+  const Box scaled{box.top / s, box.left / s, divide_up(box.top + box.height, s) - box.top / s,
+                   divide_up(box.left + box.width, s) - box.left / s};
+  Rows rows{scaled.top, scaled.height, scaled.left, scaled.width};
+  if (!start_phase(options)) session_.fail();
+  if (!is_smoothed(session_.cinfo()) && !crop_phase(scaled, rows)) session_.fail();
+  if (!read(rows, sink)) session_.fail();
+  // Markers that are not where they should be may have moved everything behind them by whole
+  // segments, numbers in order: only the end of the image tells.
+  const bool suspicious = parsed_ && header_.baseline && header_.restart_interval != 0;
+  if (suspicious && !last_row_phase()) session_.fail();
+}
+
+bool RegionDecoder::start_phase(const DecodeOptions& options) noexcept {
+  if (setjmp(session_.errors().jump)) return false;
+  auto& cinfo = session_.cinfo();
+  color_ = options.color;
+  if (cinfo.num_components == 4) {
+    cinfo.out_color_space = JCS_CMYK;
+  } else if (options.color == Color::kYcbcr && cinfo.jpeg_color_space == JCS_YCbCr) {
+    cinfo.out_color_space = JCS_YCbCr;
+  } else {
+    cinfo.out_color_space = JCS_RGB;
+  }
+  cinfo.scale_num = 1;
+  cinfo.scale_denom = static_cast<unsigned>(options.scale);
+  cinfo.do_fancy_upsampling = TRUE;
+  cinfo.dct_method = JDCT_ISLOW;
+  jpeg_start_decompress(&cinfo);
+  return true;
+}
+
+bool RegionDecoder::crop_phase(const Box& box, Rows& rows) noexcept {
+  if (setjmp(session_.errors().jump)) return false;
+  auto& cinfo = session_.cinfo();
+  // See Note [One pixel more].
+  const int64_t narrow = 2 * cinfo.max_h_samp_factor, image_width = cinfo.output_width;
+  const int64_t right =
+      std::min(std::max(box.left + box.width + 1, box.left + narrow), image_width);
+  const int64_t left = std::max<int64_t>(std::min(box.left - 1, right - narrow - 1), 0);
+  auto offset = static_cast<JDIMENSION>(left);
+  if (right - left < image_width) {
+    auto width = static_cast<JDIMENSION>(right - left);
+    jpeg_crop_scanline(&cinfo, &offset, &width);
+  }
+  rows.first_column = box.left - offset;
+  rows.skip = 0;
+  const auto skip = static_cast<JDIMENSION>(box.top);
+  if (skip != 0 && jpeg_skip_scanlines(&cinfo, skip) != skip) return false;
+  return true;
+}
+
+int RegionDecoder::read_phase(JSAMPROW* rows, int wanted) noexcept {
+  if (setjmp(session_.errors().jump)) return 0;
+  return static_cast<int>(
+      jpeg_read_scanlines(&session_.cinfo(), rows, static_cast<JDIMENSION>(wanted)));
+}
+
+bool RegionDecoder::last_row_phase() noexcept {
+  if (setjmp(session_.errors().jump)) return false;
+  auto& cinfo = session_.cinfo();
+  const JDIMENSION rest = cinfo.output_height - cinfo.output_scanline;
+  if (rest == 0) return true;
+  // Skipping to the very end would read no data at all.
+  if (rest > 1) jpeg_skip_scanlines(&cinfo, rest - 1);
+  return jpeg_read_scanlines(&cinfo, row_pointers_.data(), 1) == 1;
+}
+
+bool RegionDecoder::read(const Rows& rows, RowSink& sink) {
+  const auto& cinfo = session_.cinfo();
+  const size_t stride = static_cast<size_t>(cinfo.output_width) * cinfo.output_components;
+  scratch_.resize(stride * kRowsAtOnce);
+  row_pointers_.resize(kRowsAtOnce);
+  for (int i = 0; i < kRowsAtOnce; ++i) row_pointers_[i] = scratch_.data() + stride * i;
+  for (int64_t left = rows.skip; left > 0;) {
+    const int got = read_phase(row_pointers_.data(), at_once(left));
+    if (got == 0) return false;
+    left -= got;
+  }
+  const auto first = static_cast<size_t>(rows.first_column) * cinfo.output_components;
+  sink.begin();
+  uint8_t* place = converts() ? nullptr : sink.place();
+  if (place != nullptr) return read_into(place, rows, first, stride);
+  for (int64_t left = rows.count; left > 0;) {
+    const int got = read_phase(row_pointers_.data(), at_once(left));
+    if (got == 0) return false;
+    for (int i = 0; i < got; ++i) sink.row(convert(row_pointers_[i] + first, rows.width));
+    left -= got;
+  }
+  return true;
+}
+
+// Note [Rows in place]
+// A decoded row is wider than the crop: it begins up to an MCU to the left and ends to the right.
+// Written so that the crop's part of it lies in its place, its left end falls onto the row above,
+// which is kept aside meanwhile, and its right end onto the row below, which is yet to come. Only
+// rows that would stick out of `out` take the way through the scratch rows.
+bool RegionDecoder::read_into(uint8_t* out, const Rows& rows, size_t first, size_t stride) {
+  const size_t width = static_cast<size_t>(rows.width) * 3, behind = stride - first - width;
+  const auto count = static_cast<size_t>(rows.count);
+  above_.resize(first);
+  for (size_t i = 0; i < count; ++i) {
+    uint8_t* const row = out + i * width;
+    if (i * width < first || (count - 1 - i) * width < behind) {
+      if (read_phase(row_pointers_.data(), 1) == 0) return false;
+      std::copy_n(row_pointers_[0] + first, width, row);
+      continue;
+    }
+    JSAMPROW start = row - first;
+    std::copy_n(start, first, above_.data());
+    if (read_phase(&start, 1) == 0) return false;
+    std::copy_n(above_.data(), first, row - first);
+  }
+  return true;
+}
+
+bool RegionDecoder::converts() {
+  const J_COLOR_SPACE space = session_.cinfo().out_color_space;
+  return space == JCS_CMYK || (color_ == Color::kYcbcr && space != JCS_YCbCr);
+}
+
+const uint8_t* RegionDecoder::convert(const uint8_t* row, int64_t width) {
+  if (!converts()) return row;
+  const J_COLOR_SPACE space = session_.cinfo().out_color_space;
+  converted_.resize(static_cast<size_t>(width) * 3);
+  if (space == JCS_CMYK) {
+    cmyk_to_rgb(row, width, converted_.data());
+    row = converted_.data();
+  }
+  if (color_ == Color::kYcbcr) rgb_to_ycbcr(row, width, converted_.data());
+  return converted_.data();
+}
+
+}  // namespace custom_op

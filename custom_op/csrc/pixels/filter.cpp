@@ -1,0 +1,153 @@
+#include "pixels/filter.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "pixels/resize.h"
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+namespace custom_op {
+namespace {
+
+constexpr int kVerticalShift = AxisWeights::kBits - kLineBits;
+constexpr int kHorizontalShift = AxisWeights::kBits + kLineBits;
+
+}  // namespace
+
+#ifdef __AVX2__
+
+namespace {
+
+// Adds the products of 16 values of two rows, given interleaved by unpack, to two accumulators.
+void add_pair(__m128i a, __m128i b, __m256i weights, __m256i& low, __m256i& high) {
+  const __m256i first = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b));
+  const __m256i second = _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b));
+  low = _mm256_add_epi32(low, _mm256_madd_epi16(first, weights));
+  high = _mm256_add_epi32(high, _mm256_madd_epi16(second, weights));
+}
+
+__m128i load16(const void* at) { return _mm_loadu_si128(static_cast<const __m128i*>(at)); }
+
+// Two weights, side by side in every lane.
+__m256i weight_pair(const int16_t* weights) {
+  int32_t pair;
+  std::memcpy(&pair, weights, 4);
+  return _mm256_set1_epi32(pair);
+}
+
+}  // namespace
+
+void filter_vertically(const uint8_t* const* rows, const int16_t* weights, int64_t taps,
+                       int64_t values, int16_t* line) {
+  const __m256i half = _mm256_set1_epi32(1 << (kVerticalShift - 1));
+  for (int64_t i = 0; i < values; i += 32) {
+    __m256i sums[4] = {half, half, half, half};
+    for (int64_t k = 0; k < taps; k += 2) {
+      const __m256i pair = weight_pair(weights + k);
+      const uint8_t *a = rows[k] + i, *b = rows[k + 1] + i;
+      add_pair(load16(a), load16(b), pair, sums[0], sums[1]);
+      add_pair(load16(a + 16), load16(b + 16), pair, sums[2], sums[3]);
+    }
+    for (int j = 0; j < 2; ++j) {
+      const __m256i packed = _mm256_packs_epi32(_mm256_srai_epi32(sums[2 * j], kVerticalShift),
+                                                _mm256_srai_epi32(sums[2 * j + 1], kVerticalShift));
+      // Packing works within halves of the register; this puts the quarters in order.
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(line + i + 16 * j),
+                          _mm256_permute4x64_epi64(packed, 0xD8));
+    }
+  }
+}
+
+namespace {
+
+// The two pixels at `a` and the two at `b`, each two made (first, second) pairs of every colour.
+__m256i interleaved(const int16_t* a, const int16_t* b) {
+  const __m256i order = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1));
+  const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(a)), load16(b), 1);
+  return _mm256_shuffle_epi8(both, order);
+}
+
+void store3(uint8_t* out, __m128i bytes) {
+  const int32_t value = _mm_cvtsi128_si32(bytes);
+  std::memcpy(out, &value, 4);
+}
+
+// kPairs tap pairs, or `pairs` when that is 0.
+template <int kPairs>
+void filter_row(const int16_t* line, const int32_t* first, const int16_t* weights, int64_t pairs,
+                int64_t pixels, uint8_t* out) {
+  const int64_t count = kPairs == 0 ? pairs : kPairs;
+  const __m256i half = _mm256_set1_epi32(1 << (kHorizontalShift - 1));
+  for (int64_t x = 0; x < pixels; x += 2) {
+    const int16_t *a = line + 3 * first[x], *b = line + 3 * first[x + 1];
+    __m256i sums = half;
+    for (int64_t k = 0; k < count; ++k, weights += kWeightsPerTapPair) {
+      const __m256i factors = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights));
+      sums = _mm256_add_epi32(sums, _mm256_madd_epi16(interleaved(a + 6 * k, b + 6 * k), factors));
+    }
+    const __m256i words = _mm256_srai_epi32(sums, kHorizontalShift);
+    const __m256i packed = _mm256_packus_epi16(_mm256_packs_epi32(words, words), words);
+    store3(out + 3 * x, _mm256_castsi256_si128(packed));
+    store3(out + 3 * x + 3, _mm256_extracti128_si256(packed, 1));
+  }
+}
+
+}  // namespace
+
+void filter_horizontally(const int16_t* line, const int32_t* first, const int16_t* weights,
+                         int64_t taps, int64_t pixels, uint8_t* out) {
+  switch (taps / 2) {
+    case 1:
+      return filter_row<1>(line, first, weights, 1, pixels, out);
+    case 2:
+      return filter_row<2>(line, first, weights, 2, pixels, out);
+    case 3:
+      return filter_row<3>(line, first, weights, 3, pixels, out);
+    case 4:
+      return filter_row<4>(line, first, weights, 4, pixels, out);
+    default:
+      return filter_row<0>(line, first, weights, taps / 2, pixels, out);
+  }
+}
+
+#else
+
+void filter_vertically(const uint8_t* const* rows, const int16_t* weights, int64_t taps,
+                       int64_t values, int16_t* line) {
+  constexpr int64_t kTile = 32;
+  for (int64_t i = 0; i < values; i += kTile) {
+    int32_t sums[kTile];
+    std::fill_n(sums, kTile, 1 << (kVerticalShift - 1));
+    for (int64_t k = 0; k < taps; ++k) {
+      const uint8_t* row = rows[k] + i;
+      for (int64_t j = 0; j < kTile; ++j) sums[j] += row[j] * weights[k];
+    }
+    for (int64_t j = 0; j < kTile; ++j)
+      line[i + j] = static_cast<int16_t>(sums[j] >> kVerticalShift);
+  }
+}
+
+void filter_horizontally(const int16_t* line, const int32_t* first, const int16_t* weights,
+                         int64_t taps, int64_t pixels, uint8_t* out) {
+  for (int64_t x = 0; x < pixels; ++x, out += 3) {
+    const int16_t* from = line + 3 * first[x];
+    const int16_t* factors = weights + x / 2 * (taps / 2) * kWeightsPerTapPair + x % 2 * 8;
+    int32_t sums[3];
+    std::fill_n(sums, 3, 1 << (kHorizontalShift - 1));
+    for (int64_t k = 0; k < taps; ++k) {
+      const int32_t weight = factors[k / 2 * kWeightsPerTapPair + k % 2];
+      for (int c = 0; c < 3; ++c) sums[c] += from[3 * k + c] * weight;
+    }
+    for (int c = 0; c < 3; ++c) {
+      out[c] = static_cast<uint8_t>(std::clamp(sums[c] >> kHorizontalShift, 0, 255));
+    }
+  }
+}
+
+#endif
+
+}  // namespace custom_op

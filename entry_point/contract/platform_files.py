@@ -1,0 +1,101 @@
+"""What the platform's files in `input/config` say, and what they promise."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from entry_point.contract import hyperparameters
+from entry_point.contract.run_folder import RunFolder
+
+DNS_PATIENCE_S = 300.0
+
+
+class ContractError(RuntimeError):
+    """The platform's files do not say what they should; the message names the file."""
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """This host's place among the job's hosts."""
+
+    current: str = "localhost"
+    names: tuple[str, ...] = ("localhost",)
+    interface: str | None = None
+
+    @property
+    def rank(self) -> int:
+        """Hosts are numbered in the order the platform lists them; it sorts them as text."""
+        return self.names.index(self.current)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object, or an empty one where there is no file. Raises ContractError."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ContractError(f"{path}: not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise ContractError(f"{path}: must hold a JSON object, not {type(content).__name__}")
+    return content
+
+
+def read_hosts(contract: Path) -> Hosts:
+    """Who takes part, by resourceconfig.json; one host where there is no such file."""
+    path = contract / "resourceconfig.json"
+    content = read_json(path)
+    if not content:
+        return Hosts()
+    names, current = tuple(content.get("hosts", ())), content.get("current_host")
+    if not isinstance(current, str) or current not in names:
+        raise ContractError(f"{path}: current_host {current!r} is not among hosts {list(names)}")
+    return Hosts(current, names, content.get("network_interface_name"))
+
+
+def read_overrides(contract: Path) -> list[str]:
+    """Hydra overrides from hyperparameters.json. Raises ContractError."""
+    path = contract / "hyperparameters.json"
+    content = {key: str(value) for key, value in read_json(path).items()}
+    try:
+        return hyperparameters.decode(content)
+    except ValueError as error:
+        raise ContractError(f"{path}: {error}") from error
+
+
+def check_channels(run: RunFolder) -> None:
+    """Every channel that inputdataconfig.json promises must be a folder. Raises ContractError."""
+    path = run.contract / "inputdataconfig.json"
+    for channel in read_json(path):
+        if not (run.channels / channel).is_dir():
+            raise ContractError(
+                f"{path}: names channel {channel!r}, but {run.channels / channel} is missing"
+            )
+
+
+def wait_for_names(hosts: Hosts, patience: float = DNS_PATIENCE_S) -> None:
+    """Until every peer's name resolves: it may lag behind the hosts. Raises ContractError."""
+    deadline = time.monotonic() + patience
+    for name in hosts.names if len(hosts.names) > 1 else ():
+        told = False
+        while not _resolves(name):
+            if not told:
+                sys.stderr.write(f"train: waiting for the address of host {name}\n")
+                told = True
+            if time.monotonic() > deadline:
+                raise ContractError(f"host {name} has no address after {patience:.0f} s of asking")
+            time.sleep(1)
+
+
+def _resolves(name: str) -> bool:
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return False
+    return True

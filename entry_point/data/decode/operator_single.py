@@ -1,0 +1,54 @@
+"""Samples from the per-image operator: only the crop is decoded, then torch resizes it."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+from torchvision.transforms.v2 import functional
+
+from custom_op import JpegError, decode_and_crop_jpeg, jpeg_orientation, jpeg_size
+from entry_point.data.batch import empty_images
+from entry_point.data.decode.reading import read_files
+from entry_point.data.plan.crops import CropPlanner, Ints
+from entry_point.data.plan.orientation import stored_box, upright, upright_size
+from entry_point.data.sources.source import Source
+from entry_point.data.spans import span
+
+
+def operator_images(
+    source: Source, planner: CropPlanner, epoch: int, indices: Ints
+) -> tuple[Tensor, dict[int, str]]:
+    """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
+    side = planner.data.image_size
+    files, unreadable = read_files(source, indices)
+    damage: dict[int, str] = {}
+    headers = [_header(file, damage, i) for i, file in enumerate(files)]
+    heights, widths = np.array([header[:2] for header in headers]).T
+    boxes, flips = planner.plan(epoch, indices, heights, widths)
+    images = empty_images(len(files), side)
+    for i, (file, (height, width, turn)) in enumerate(zip(files, headers, strict=True)):
+        if i in damage:
+            continue
+        box = stored_box(boxes[i].tolist(), height, width, turn)
+        try:
+            with span("decode_and_crop_jpeg"):
+                crop = decode_and_crop_jpeg(file, *box)
+        except JpegError as error:
+            damage[i] = str(error)
+            continue
+        with span("resize"):
+            sample = functional.resize(upright(crop, turn), [side, side], antialias=True)
+        with span("collate"):
+            images[i] = functional.hflip(sample) if flips[i] else sample
+    return images, damage | unreadable
+
+
+def _header(file: Tensor, damage: dict[int, str], place: int) -> tuple[int, int, int]:
+    """Upright height and width, and the orientation; 1 x 1 for a file without a readable header."""
+    try:
+        turn = jpeg_orientation(file)
+        height, width = jpeg_size(file)
+    except JpegError as error:
+        damage[place] = str(error)
+        return 1, 1, 1
+    return (*upright_size(height, width, turn), turn)

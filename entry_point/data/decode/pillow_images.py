@@ -1,0 +1,84 @@
+"""Samples the way most training code makes them: Pillow decodes all, torchvision crops."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import ExifTags, Image, UnidentifiedImageError
+from torch import Tensor
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2 import functional
+
+from entry_point.data.batch import empty_images
+from entry_point.data.decode.reading import read_files
+from entry_point.data.plan.crops import CropPlanner, Ints
+from entry_point.data.sources.source import Source
+from entry_point.data.spans import span
+
+_ERRORS = (OSError, SyntaxError, ValueError, RuntimeError, Image.DecompressionBombError)
+"""What Pillow raises for files it cannot read."""
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""EXIF orientation -> what makes the image upright."""
+
+
+def pillow_images(
+    source: Source, planner: CropPlanner, epoch: int, indices: Ints
+) -> tuple[Tensor, dict[int, str]]:
+    """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
+    files, unreadable = read_files(source, indices)
+    images, damage = decoded(files, planner, epoch, indices)
+    return images, damage | unreadable
+
+
+def decoded(
+    files: list[Tensor], planner: CropPlanner, epoch: int, indices: Ints
+) -> tuple[Tensor, dict[int, str]]:
+    """As `pillow_images`, of encoded images."""
+    side = planner.data.image_size
+    damage: dict[int, str] = {}
+    mode = {"rgb": "RGB", "ycbcr": "YCbCr"}[planner.data.color]
+    photos = [_open(file, mode, damage, i) for i, file in enumerate(files)]
+    widths, heights = np.array([photo.size for photo in photos]).T
+    boxes, flips = planner.plan(epoch, indices, heights, widths)
+    images = empty_images(len(photos), side)
+    for i, photo in enumerate(photos):
+        with span("resize"):
+            sample = functional.resized_crop(
+                photo, *boxes[i].tolist(), [side, side], InterpolationMode.BILINEAR
+            )
+        with span("collate"):
+            if flips[i]:
+                sample = functional.hflip(sample)
+            images[i] = functional.pil_to_tensor(sample)
+    return images, damage
+
+
+def _open(file: Tensor, mode: str, damage: dict[int, str], place: int) -> Image.Image:
+    """The whole upright image; a black pixel for one that cannot be decoded."""
+    try:
+        with span("decode with Pillow"):
+            image = Image.open(io.BytesIO(file.numpy().data))
+            image.draft(mode, None)  # a colour JPEG holds YCbCr: no need to convert it twice
+            return _upright(image).convert(mode)
+    except UnidentifiedImageError:
+        damage[place] = "is no image of a format that Pillow reads"
+    except _ERRORS as error:
+        damage[place] = str(error)
+    return Image.new(mode, (1, 1))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """As ImageOps.exif_transpose, which also writes the EXIF anew and fails where that is odd."""
+    image.load()
+    turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    return image if turn is None else image.transpose(turn)

@@ -1,0 +1,40 @@
+"""The encoded images of a batch."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeGuard
+
+import torch
+from torch import Tensor
+
+from custom_op.decode_batch import Packed
+from entry_point.data.errors import DataError
+from entry_point.data.plan.crops import Ints
+from entry_point.data.sources.source import Source
+from entry_point.data.spans import span
+
+
+class PackedSource(Source, Protocol):
+    """A source whose images lie in one buffer."""
+
+    def packed(self, indices: Ints) -> Packed:
+        """The buffer, and where in it these images are."""
+        ...
+
+
+def is_packed(source: Source) -> TypeGuard[PackedSource]:
+    return hasattr(source, "packed")
+
+
+def read_files(source: Source, indices: Ints) -> tuple[list[Tensor], dict[int, str]]:
+    """The encoded images, and why those at some places, empty ones, could not be read."""
+    files: list[Tensor] = []
+    damage: dict[int, str] = {}
+    with span("read"):
+        for place, index in enumerate(indices.tolist()):
+            try:
+                files.append(source.read(index))
+            except (OSError, DataError) as error:
+                files.append(torch.empty(0, dtype=torch.uint8))
+                damage[place] = getattr(error, "strerror", None) or str(error)
+    return files, damage

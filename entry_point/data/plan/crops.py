@@ -1,0 +1,89 @@
+"""Where a sample lies in its image: crop boxes and flips.
+
+A box is (top, left, height, width) in pixels. Boxes are drawn on the upright image, as a person
+sees it; orientation.py maps them to the stored pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entry_point.config.data_config import DataConfig
+from entry_point.data.plan.philox import philox, unit
+
+Ints = NDArray[np.int64]
+Uniform = NDArray[np.float64]
+
+_ATTEMPTS = 10
+_STREAM = 1
+
+
+@dataclass(frozen=True)
+class CropPlanner:
+    """Boxes and flips of samples, a function of (seed, epoch, sample index) and the image's size.
+
+    Training draws what torchvision's RandomResizedCrop (or, for the stall workload, RandomCrop) and
+    RandomHorizontalFlip draw. Validation takes the centre box that becomes `image_size` when the
+    shorter side becomes `resize`, rounded to whole pixels.
+    """
+
+    data: DataConfig
+    train: bool
+    seed: int
+
+    def plan(
+        self, epoch: int, indices: Ints, heights: Ints, widths: Ints
+    ) -> tuple[Ints, NDArray[np.bool_]]:
+        """Boxes, int64 (N, 4), and whether to flip left-right, bool (N,)."""
+        if not self.train:
+            return self._centre_boxes(heights, widths), np.zeros(len(indices), dtype=np.bool_)
+        plain = self.data.transform == "stall"
+        # One call, whatever is drawn: its cost hardly depends on how much it draws. Row 0 is for
+        # the flip and plain boxes, the others are for attempts at random boxes.
+        rows = np.arange(1 if plain else 1 + _ATTEMPTS)[:, None]
+        u = unit(philox((self.seed, _STREAM), (indices, epoch, rows, 0)))
+        flips = u[0, 0] < self.data.hflip
+        if plain:
+            return self._plain_boxes(u[1:3, 0], heights, widths), flips
+        return self._random_boxes(u[:, 1:], heights, widths), flips
+
+    def _centre_boxes(self, heights: Ints, widths: Ints) -> Ints:
+        share = self.data.image_size / self.data.resize
+        side = np.maximum(1, np.rint(np.minimum(heights, widths) * share)).astype(np.int64)
+        return np.stack([(heights - side) // 2, (widths - side) // 2, side, side], axis=1)
+
+    def _plain_boxes(self, u: Uniform, heights: Ints, widths: Ints) -> Ints:
+        """Squares of image_size, or the largest that fit into smaller images."""
+        side = np.minimum(self.data.image_size, np.minimum(heights, widths))
+        top = np.floor(u[0] * (heights - side + 1)).astype(np.int64)
+        left = np.floor(u[1] * (widths - side + 1)).astype(np.int64)
+        return np.stack([top, left, side, side], axis=1)
+
+    def _random_boxes(self, u: Uniform, heights: Ints, widths: Ints) -> Ints:
+        """The first attempt that fits."""
+        drawn, fits = self._draw(u, heights, widths)
+        chosen = drawn[fits.argmax(axis=0), np.arange(len(heights))]
+        fallback = _fallback_boxes(heights, widths, self.data.ratio)
+        return np.where(np.any(fits, axis=0, keepdims=True).T, chosen, fallback)
+
+    def _draw(self, u: Uniform, heights: Ints, widths: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+        low, high = self.data.scale
+        area = heights * widths * (low + u[0] * (high - low))
+        log_low, log_high = np.log(self.data.ratio)
+        aspect = np.exp(log_low + u[1] * (log_high - log_low))
+        width = np.rint(np.sqrt(area * aspect)).astype(np.int64)
+        height = np.rint(np.sqrt(area / aspect)).astype(np.int64)
+        fits = (width > 0) & (width <= widths) & (height > 0) & (height <= heights)
+        top = np.floor(u[2] * (heights - height + 1)).astype(np.int64)
+        left = np.floor(u[3] * (widths - width + 1)).astype(np.int64)
+        return np.stack([top, left, height, width], axis=-1), fits
+
+
+def _fallback_boxes(heights: Ints, widths: Ints, ratio: list[float]) -> Ints:
+    """The largest centred boxes whose aspect is allowed, for images too long for a random one."""
+    width = np.minimum(widths, np.maximum(1, np.rint(heights * ratio[1]).astype(np.int64)))
+    height = np.minimum(heights, np.maximum(1, np.rint(widths / ratio[0]).astype(np.int64)))
+    return np.stack([(heights - height) // 2, (widths - width) // 2, height, width], axis=1)

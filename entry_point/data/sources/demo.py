@@ -1,0 +1,87 @@
+"""The demo data set: generated once, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+from filelock import FileLock
+
+from entry_point.config.data_config import DemoConfig, usable_cores
+from entry_point.data.errors import DataError
+from entry_point.data.progress_bar import track
+from entry_point.data.sources.demo_images import PATTERNS, draw_jpeg
+
+RECIPE = "recipe.json"
+_RECIPE_VERSION = 1
+
+
+def ensure_demo(root: Path, demo: DemoConfig) -> None:
+    """Make sure that `root` holds the data set `demo` describes.
+
+    One process generates, in a hidden folder beside `root` that is renamed when complete; others
+    wait for it. What a killed generation left is removed by the next.
+    """
+    if not root.is_dir():
+        root.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(root.parent / f".{root.name}.lock"):
+            if not root.is_dir():
+                _generate(root, demo)
+    _require_recipe(root, demo)
+
+
+def _recipe(demo: DemoConfig) -> dict[str, int]:
+    return {"version": _RECIPE_VERSION, **asdict(demo)}
+
+
+def _require_recipe(root: Path, demo: DemoConfig) -> None:
+    file = root / RECIPE
+    if not file.is_file():
+        raise DataError(
+            f"data.root={root} exists but holds no demo data: remove it, "
+            "choose another folder, or read it with data=folder"
+        )
+    found = json.loads(file.read_text())
+    if found != _recipe(demo):
+        raise DataError(
+            f"data.root={root} holds demo data of {found}, asked for is {_recipe(demo)}: "
+            "remove the folder or choose another"
+        )
+
+
+def _generate(root: Path, demo: DemoConfig) -> None:
+    unfinished = root.parent / f".{root.name}.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    pictures = list(_pictures(demo))
+    for folder in {file.parent for file, _, _ in pictures}:
+        (unfinished / folder).mkdir(parents=True)
+
+    def write(picture: tuple[Path, int, int]) -> None:
+        file, number, label = picture
+        (unfinished / file).write_bytes(draw_jpeg(demo.seed, number, label))
+
+    # Threads: numpy and Pillow leave the GIL while they work on a picture.
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        try:
+            for _ in track(pool.map(write, pictures), len(pictures), "demo data"):
+                pass
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    (unfinished / RECIPE).write_text(json.dumps(_recipe(demo)))
+    os.sync()
+    unfinished.rename(root)
+
+
+def _pictures(demo: DemoConfig) -> Iterator[tuple[Path, int, int]]:
+    """File, number and label of every picture; no number occurs in both splits."""
+    classes = list(PATTERNS)
+    for number in range(demo.train_images + demo.val_images):
+        split = "train" if number < demo.train_images else "val"
+        label = number % len(classes)
+        yield Path(split, classes[label], f"{number:05d}.jpg"), number, label

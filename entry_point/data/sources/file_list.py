@@ -1,0 +1,37 @@
+"""A list of image files of any format, without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from entry_point.data.sources.file_bytes import read_file
+
+
+class FileSource:
+    """Files without labels."""
+
+    sizes = None
+    classes: list[str]
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = [str(path) for path in paths]
+        self.classes = []
+        self.labels = torch.full((len(paths),), -1)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def read(self, index: int) -> Tensor:
+        return read_file(self._paths[index])
+
+    def following(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (indices + 1) % len(self)
+
+    def key(self, index: int) -> str:
+        return self._paths[index]

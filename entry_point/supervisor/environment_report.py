@@ -1,0 +1,91 @@
+"""What a job would find here: versions, the operator's build, the platform's files. For people.
+
+`docker run IMAGE` prints it, as does `python -m entry_point.container env`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from entry_point.contract import exit_codes
+from entry_point.contract.run_folder import RunFolder, RunFolderError
+
+PACKAGES = ("torch", "torchvision", "numpy", "pillow", "hydra-core", "omegaconf", "tensorboard")
+CONTRACT_FILES = ("resourceconfig.json", "inputdataconfig.json", "hyperparameters.json")
+VARIABLES = ("TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "CUSTOM_OP_CACHE", "CUDA_VISIBLE_DEVICES")
+
+
+def version_lines() -> Iterator[str]:
+    """The code, Python and the packages that decide what a job does."""
+    if revision := os.environ.get("IMAGE_REVISION"):
+        yield f"image {os.environ.get('IMAGE_VERSION', 'unknown')} of revision {revision}"
+    yield f"python {platform.python_version()} on {platform.platform()}"
+    for name in PACKAGES:
+        try:
+            yield f"{name} {version(name)}"
+        except PackageNotFoundError:
+            yield f"{name}: not installed"
+
+
+def device_lines() -> Iterator[str]:
+    """The devices that torch sees."""
+    import torch
+
+    yield f"CPU with {os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"
+    for index in range(torch.cuda.device_count()):
+        yield f"{torch.cuda.get_device_name(index)}, CUDA {torch.version.cuda}"
+
+
+def operator_lines() -> Iterator[str]:
+    """How the operator was built, building it if need be, or why it cannot be."""
+    import custom_op
+
+    try:
+        yield from (f"{key}: {value}" for key, value in custom_op.build_info().items())
+    except custom_op.BuildError as error:
+        yield from str(error).splitlines()
+
+
+def contract_lines() -> Iterator[str]:
+    """The files and channels that the platform has left, as they are."""
+    try:
+        run = RunFolder.from_environment()
+    except RunFolderError as error:
+        yield str(error)
+        return
+    yield f"root {run.root}"
+    for name in CONTRACT_FILES:
+        yield f"{name}: {_content(run.contract / name)}"
+    channels = sorted(run.channels.iterdir()) if run.channels.is_dir() else []
+    yield from (f"channel {path.name}: {path}" for path in channels)
+    yield from (f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ)
+
+
+def _content(path: Path) -> str:
+    try:
+        return json.dumps(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return "missing"
+    except (OSError, ValueError) as error:
+        return f"unreadable: {error}"
+
+
+def main(_arguments: Sequence[str] = ()) -> int:
+    """Print the report; what is missing is said and no error. Returns the exit code."""
+    parts = {
+        "versions": version_lines(),
+        "devices": device_lines(),
+        "operator": operator_lines(),
+        "contract": contract_lines(),
+    }
+    for title, lines in parts.items():
+        sys.stdout.write(f"{title}\n")
+        for line in lines:
+            sys.stdout.write(f"  {line}\n")
+    return exit_codes.FINISHED

@@ -1,0 +1,102 @@
+"""How much faster training would be if input were free: the same steps on batches kept in memory.
+
+The idea of SPDL's headspace analysis. Only the input is free: batches still cross to the device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import cycle, islice
+from typing import NamedTuple
+
+import torch
+from torch.utils._pytree import tree_map
+
+from entry_point.contract.metrics_line import STEP_PARTS
+from entry_point.data import Batch
+from entry_point.training.checkpoints.checkpoint import copied_to_cpu
+from entry_point.training.learner import Learner
+from entry_point.training.measure.stall_meter import Times, wait_share
+from entry_point.training.measure.stopwatch import finish
+
+KEPT_BATCHES = 8
+WARM_UP_STEPS, MOST_STEPS = 3, 50
+MOST_SECONDS = 20.0
+STARTING_STEPS = 10
+
+TrainOn = Callable[[Iterator[Batch]], int]
+"""Trains on these batches, or on the first of them if it has to end; returns how many."""
+
+
+class Measured(NamedTuple):
+    """Two views of the same steps."""
+
+    wait: float
+    """The share of a step as it is that waits for data."""
+    speedup: float
+    """Seconds of a step as it is / seconds of a step whose input is free."""
+
+
+class Headspace:
+    """Keeps some batches of this process's first epoch, and repeats the epoch's steps on them."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._wanted = wanted
+        self._kept: list[Batch] = []
+        self.measured: Measured | None = None
+
+    def keep(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The same batches, of which the first few are copied as they pass."""
+        return self._keeping(batches) if self._wanted and self.measured is None else batches
+
+    def _keeping(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            if len(self._kept) < KEPT_BATCHES:
+                copied = replace(batch, images=batch.images.clone(), labels=batch.labels.clone())
+                self._kept.append(copied.pin_memory() if batch.images.is_pinned() else copied)
+            yield batch
+
+    @property
+    def due(self) -> bool:
+        return self._wanted and self.measured is None and bool(self._kept)
+
+    def measure(
+        self, epoch: Times, learner: Learner, device: torch.device, train: TrainOn
+    ) -> Measured:
+        """`epoch` are the steps as they were. The learner is left as it was."""
+        saved = tree_map(copied_to_cpu, learner.state())
+        train(self._replay(WARM_UP_STEPS))
+        finish(device)
+        began = time.perf_counter()
+        steps = train(self._replay(MOST_STEPS))
+        finish(device)
+        free = (time.perf_counter() - began) / steps
+        learner.load_state(saved)
+        self._kept.clear()
+        settled = _settled(epoch)
+        seconds = float(settled[:, STEP_PARTS.index("step")].mean())
+        self.measured = Measured(wait_share(settled), seconds / free)
+        return self.measured
+
+    def _replay(self, steps: int) -> Iterator[Batch]:
+        return islice(cycle(self._kept), steps)
+
+
+def verdict(wait: float, speedup: float | None = None) -> str:
+    """A sentence on whether input holds training up. `wait` is a share of the step."""
+    waits = f"{100 * wait:.0f} % of each step waits for data"
+    if speedup is None:
+        return f"input-bound: {waits}" if wait >= 0.05 else f"not input-bound: {waits}"
+    if speedup < 1.1:
+        return f"not input-bound: {waits}; with input for free no faster ({speedup:.2f}x)"
+    faster = f"with input for free {speedup:.1f}x faster"
+    if wait < 0.05:
+        return f"input takes processor time from training: {waits}, yet {faster}"
+    return f"input-bound: {waits}; {faster}"
+
+
+def _settled(epoch: Times) -> Times:
+    """Without the first steps: their batches were made ahead, their kernels chosen."""
+    return epoch[min(STARTING_STEPS, len(epoch) // 3) :]

@@ -1,0 +1,68 @@
+"""What a finished run leaves in `model/` for others to use."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from entry_point import inference
+from entry_point.config.data_config import DataConfig
+from entry_point.contract import whole_file as atomic
+from entry_point.contract.run_folder import RunFolder
+from entry_point.training.device_transform import FromRgb
+
+REQUIREMENTS = "pillow\n"
+
+
+class Probabilities(nn.Module):
+    """uint8 `(N, 3, S, S)` -> float32 probabilities `(N, classes)`: the preparation is inside."""
+
+    def __init__(self, model: nn.Module, from_rgb: FromRgb) -> None:
+        super().__init__()
+        self.from_rgb, self.model = from_rgb, model
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model(self.from_rgb(images))
+        return logits.float().softmax(1)
+
+
+def save_model(run: RunFolder, model: nn.Module, classes: list[str], config_yaml: str) -> None:
+    """Write model/model.pt (a state dict on the CPU), classes.json and config.yaml."""
+    state = {key: value.detach().cpu() for key, value in model.state_dict().items()}
+    with atomic.replacing(run.model / "model.pt") as temporary:
+        torch.save(state, temporary)
+    atomic.write_text(run.model / "classes.json", json.dumps(classes, ensure_ascii=False) + "\n")
+    atomic.write_text(run.model / "config.yaml", config_yaml)
+
+
+def save_program(run: RunFolder, model: nn.Module, data: DataConfig) -> None:
+    """Write model/model.pt2 and code/inference.py, with which model.tar.gz deploys as it is."""
+    # A program is loaded by the torch that made it, and by newer ones.
+    settings = {
+        "image_size": data.image_size,
+        "resize": data.resize,
+        "torch": torch.__version__,
+    }
+    with warnings.catch_warnings(), atomic.replacing(run.model / inference.PROGRAM) as temporary:
+        warnings.simplefilter("ignore")  # about torch's own internals
+        torch.export.save(export(model, data), temporary)
+    atomic.write_text(run.model / inference.SETTINGS, json.dumps(settings) + "\n")
+    source = Path(inference.__file__).read_text(encoding="utf-8")
+    atomic.write_text(run.model / "code" / "inference.py", source)
+    atomic.write_text(run.model / "code" / "requirements.txt", REQUIREMENTS)
+
+
+def export(model: nn.Module, data: DataConfig) -> torch.export.ExportedProgram:
+    """The model on the CPU as a program of its own, for batches of any size."""
+    probabilities = Probabilities(copy.deepcopy(model).cpu(), FromRgb(data))
+    example = torch.zeros(2, 3, data.image_size, data.image_size, dtype=torch.uint8)
+    return torch.export.export(
+        probabilities.eval(),
+        (example,),
+        dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
+    )

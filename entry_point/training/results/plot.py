@@ -1,0 +1,59 @@
+"""The run at a glance: loss, accuracy, images/s and data wait over the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
+
+from entry_point.contract import whole_file as atomic
+from entry_point.training.results.metrics_log import (
+    Record,
+    column,
+    training_records,
+    validation_records,
+)
+
+TRAIN, VALIDATION, WAIT = "#2b6cb0", "#c05621", "#9b2c2c"
+
+
+def draw(records: Sequence[Record], title: str, training: str = "training") -> Figure:
+    """Four panels over the training step; `training` says of what the training loss is."""
+    train, validation = training_records(records), validation_records(records)
+    figure = Figure(figsize=(10, 6.4), layout="constrained")
+    figure.suptitle(title)
+    (loss, accuracy), (speed, wait) = figure.subplots(2, 2, sharex=True)
+    steps, val_steps = column(train, "step"), column(validation, "step")
+    loss.plot(steps, column(train, "loss"), color=TRAIN, label=training)
+    loss.plot(val_steps, column(validation, "val_loss"), "o-", color=VALIDATION, label="validation")
+    loss.set_ylabel("loss (log scale)")
+    # An untrained model's validation loss can be far above all the others.
+    loss.set_yscale("log")
+    loss.yaxis.set_minor_locator(LogLocator(subs=(1.5, 2, 3, 5, 7)))
+    loss.yaxis.set_major_formatter("{x:g}")
+    loss.yaxis.set_minor_formatter("{x:g}")
+    figure.legend(frameon=False, loc="outside lower center", ncols=2)
+    values = [100 * value for value in column(validation, "val_accuracy")]
+    accuracy.plot(val_steps, values, "o-", color=VALIDATION)
+    accuracy.set_ylabel("validation accuracy (%)")
+    accuracy.set_ylim(0, 101)
+    speed.plot(steps, column(train, "images_per_s"), color=TRAIN)
+    speed.set_ylabel("images/s")
+    speed.set_ylim(bottom=0)
+    wait.plot(steps, column(train, "data_wait_pct"), color=WAIT)
+    wait.set_ylabel("waiting for data (% of time)")
+    wait.set_ylim(0, max([5.0, *(1.1 * v for v in column(train, "data_wait_pct"))]))
+    for axes in (loss, accuracy, speed, wait):
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in (speed, wait):
+        axes.set_xlabel("step")
+    return figure
+
+
+def save_plot(records: Sequence[Record], title: str, training: str, path: Path) -> None:
+    """Write the plot as PNG."""
+    with atomic.replacing(path) as temporary:
+        draw(records, title, training).savefig(temporary, dpi=110, format="png")

@@ -1,0 +1,216 @@
+"""The containers of one job: started together, their logs merged, stopped and removed together."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from types import FrameType, TracebackType
+
+from launch.containers.engine import ContainerError, Engine
+
+# Time for the other hosts to notice by themselves that one has failed.
+PEER_GRACE_SECONDS = 30.0
+# A label of this project's own, so that a filter for it finds nothing of anyone else's.
+LABEL = "managed-training-template.job"
+
+
+def show(line: str) -> None:
+    """Print a line. Once nobody reads any more, the job is asked to stop, as by Ctrl-C."""
+    try:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still to be said goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGPIPE)
+
+
+def say(text: str) -> None:
+    """One line of the launcher's own."""
+    show(f"docker-train: {text}")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How one host's container ended."""
+
+    host: str
+    code: int
+    out_of_memory: bool
+
+
+class Containers:
+    """A context manager: whatever happens inside, no container and no network is left behind.
+
+    A small shell process does the clean-up. It waits until this process closes a pipe, which the
+    system does for a process that dies, so that even SIGKILL leaves nothing running. Commands that
+    create something hold the pipe open, too: the clean-up begins when they are done.
+    """
+
+    def __init__(self, engine: Engine, job: str, stop_seconds: int) -> None:
+        self._engine, self._job, self._stop_seconds = engine, job, stop_seconds
+        self._names: dict[str, str] = {}
+        self._endings: SimpleQueue[Ending] = SimpleQueue()
+        self._print = threading.Lock()
+        self._interrupts = 0
+        self._is_started = False
+        self._is_stopping = False
+
+    def __enter__(self) -> "Containers":
+        self._handlers = {
+            number: signal.signal(number, self._on_signal)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
+        }
+        label = f"label={LABEL}={self._job}"
+        engine, seconds = shlex.join(self._engine.command), self._stop_seconds
+        script = f"""
+            cat
+            list() {{ {engine} ps --all --quiet --filter {label}; }}
+            list | xargs -r {engine} stop -t {seconds}
+            list | xargs -r {engine} rm --force --volumes
+            {engine} network ls --quiet --filter {label} | xargs -r {engine} network rm
+        """
+        # In a session of its own: Ctrl-C must not reach it.
+        self._cleaner = subprocess.Popen(
+            ["sh", "-c", script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._cleaner.stdin is not None
+        self._cleaner.stdin.close()
+        self._cleaner.wait()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def create_network(self, isolated: bool) -> str:
+        """A network of the job's own; an isolated one leads nowhere else. Returns its name."""
+        name = f"{self._job}-network"
+        options = ["--internal"] if isolated else []
+        self._make("network", "create", *options, f"--label={LABEL}={self._job}", name)
+        return name
+
+    def create(self, host: str, *arguments: str) -> None:
+        """Create one host's container, not yet running; raises ContainerError."""
+        name = f"{self._job}-{host}"
+        self._make(
+            "create",
+            f"--name={name}",
+            f"--label={LABEL}={self._job}",
+            f"--stop-timeout={self._stop_seconds}",
+            # The engine may be set up to send logs where they cannot be read back from.
+            "--log-driver=json-file",
+            *arguments,
+        )
+        self._names[host] = name
+
+    def _make(self, *arguments: str) -> None:
+        """Run an engine's command that the clean-up must wait for; raises ContainerError."""
+        if self._is_stopping:
+            raise ContainerError("stopped before the job started")
+        assert self._cleaner.stdin is not None
+        self._engine.call(*arguments, holding=[self._cleaner.stdin.fileno()])
+
+    def run(self) -> int:
+        """Start all, merge their logs until all have ended; the first failure's code, else 0."""
+        for name in self._names.values():
+            self._make("start", name)
+        self._is_started = True
+        if self._is_stopping:
+            self._stop("stopping what has just started")
+        for host in self._names:
+            threading.Thread(target=self._follow, args=(host,), daemon=True).start()
+        ended: list[Ending] = []
+        while len(ended) < len(self._names):
+            failed = any(ending.code for ending in ended)
+            ended += self._next_ending(
+                PEER_GRACE_SECONDS if failed and not self._is_stopping else None
+            )
+        for ending in ended:
+            if ending.out_of_memory:
+                say(
+                    f"{ending.host} was killed for memory: give the engine more, or a smaller batch"
+                )
+        return next((ending.code for ending in ended if ending.code), 0)
+
+    def _next_ending(self, patience: float | None) -> Sequence[Ending]:
+        """The next host to end; after ``patience`` seconds in vain, all are asked to stop."""
+        try:
+            ending = self._endings.get(timeout=patience)
+        except Empty:
+            self._stop("a host has failed; stopping the others")
+            return []
+        if ending.code and len(self._names) > 1:
+            say(f"{ending.host} ended with code {ending.code}")
+        return [ending]
+
+    def _follow(self, host: str) -> None:
+        """Print one container's lines until it has ended, and report how it did."""
+        prefix = f"{host} | " if len(self._names) > 1 else ""
+        process = subprocess.Popen(
+            [*self._engine.command, "logs", "--follow", self._names[host]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            with self._print:
+                show(f"{prefix}{line.rstrip()}")
+        process.wait()
+        self._endings.put(self._ending(host))
+
+    def _ending(self, host: str) -> Ending:
+        """Wait for a container's end and ask how it was; an engine that is gone is a failure."""
+        try:
+            code = self._engine.call("wait", self._names[host])
+            memory = self._engine.call("inspect", "-f", "{{.State.OOMKilled}}", self._names[host])
+            return Ending(host, int(code), memory == "true")
+        except (ContainerError, ValueError) as error:
+            say(f"{host} is lost: {error}")
+            return Ending(host, 1, False)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Ctrl-C, a SIGTERM, or that nobody reads any more; only a person can insist."""
+        self._interrupts += number != signal.SIGPIPE
+        if self._interrupts > 1 and self._is_started:
+            say("ending it at once")
+            self._ask("kill")
+        else:
+            self._stop(
+                f"stopping as SageMaker does: SIGTERM, then {self._stop_seconds} s to finish"
+            )
+
+    def _stop(self, reason: str) -> None:
+        """Ask all to stop; before they run, `run` finds that it was asked."""
+        self._is_stopping = True
+        say(reason)
+        if self._is_started:
+            self._ask("stop", "-t", str(self._stop_seconds))
+
+    def _ask(self, *what: str) -> None:
+        """Have the engine do something to all containers, without waiting for it."""
+        subprocess.Popen(
+            [*self._engine.command, *what, *self._names.values()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )

@@ -1,0 +1,103 @@
+"""Which config key is behind a member of a request, so that errors can name what was typed."""
+
+import re
+from typing import Any
+
+from launch.request import service_model
+from launch.request.launch_config import LaunchConfig
+
+_MACHINES = r"(?:ResourceConfig|ProcessingResources\.ClusterConfig)\."
+# Where a member of the request comes from; the first that matches, `\1` its name or number.
+_CONFIG_KEYS = [
+    (r"TrainingJobName", "job.name"),
+    (r"ProcessingJobName", "job.name"),
+    (r"(?:AlgorithmSpecification\.TrainingImage|AppSpecification\.ImageUri)", "target.image"),
+    (r"RoleArn", "job.role"),
+    (r"ProcessingInputs\[0\]\.S3Input\.S3Uri", "source"),
+    (r"ProcessingInputs\[1\]\.S3Input\.S3Uri", "output"),
+    (r"ProcessingOutputConfig\.Outputs\[0\]\.S3Output\.S3Uri", "output"),
+    (r"ProcessingOutputConfig\.KmsKeyId", "job.output_kms_key"),
+    (r"InputDataConfig", "job.channels"),
+    (r"OutputDataConfig(?:\.S3OutputPath)?", "job.output"),
+    (r"OutputDataConfig\.KmsKeyId", "job.output_kms_key"),
+    (_MACHINES + r"InstanceType", "target.instance_type"),
+    (_MACHINES + r"InstanceCount", "target.instance_count"),
+    (
+        r"ResourceConfig\.InstanceGroups\[(\d+)\]\.InstanceGroupName",
+        r"target.instance_groups[\1].name",
+    ),
+    (
+        r"ResourceConfig\.InstanceGroups\[(\d+)\]\.InstanceType",
+        r"target.instance_groups[\1].instance_type",
+    ),
+    (
+        r"ResourceConfig\.InstanceGroups\[(\d+)\]\.InstanceCount",
+        r"target.instance_groups[\1].instance_count",
+    ),
+    (r"ResourceConfig\.InstanceGroups", "target.instance_groups"),
+    (_MACHINES + r"VolumeSizeInGB", "target.volume_gb"),
+    (_MACHINES + r"VolumeKmsKeyId", "job.volume_kms_key"),
+    (_MACHINES + r"KeepAlivePeriodInSeconds", "target.keep_alive_s"),
+    (r"StoppingCondition\.MaxRuntimeInSeconds", "target.max_runtime_s"),
+    (r"StoppingCondition\.MaxWaitTimeInSeconds", "target.max_wait_s"),
+    (r"CheckpointConfig\.S3Uri", "job.checkpoints"),
+    (r"TensorBoardOutputConfig\.S3OutputPath", "job.output"),
+    (r"AppSpecification\.ContainerArguments(.*)", r"the job's overrides, arguments\1"),
+    (r"HyperParameters.*", "the job's overrides, cut into hyperparameters:"),
+    (r"Environment\.(.*)", r"job.environment.\1"),
+    (r"Environment", "job.environment"),
+    (r"(?:NetworkConfig\.)?VpcConfig\.SecurityGroupIds(.*)", r"job.security_groups\1"),
+    (r"(?:NetworkConfig\.)?VpcConfig\.Subnets(.*)", r"job.subnets\1"),
+    (r"RetryStrategy\.MaximumRetryAttempts", "job.retries"),
+    (r"Tags\[\d+\].*|Tags", "job.tags"),
+]
+# What to do about a setting that has no default.
+HINTS = {
+    "target.image": "`make push` prints its URI",
+    "job.role": "`make setup-aws` creates one",
+    "job.output": "name an S3 prefix, s3://bucket/prefix",
+}
+_CHANNEL_FIELDS = {
+    "ChannelName": "",
+    "DataSource.S3DataSource.S3DataType": ".type",
+    "DataSource.S3DataSource.S3Uri": ".s3",
+    "DataSource.S3DataSource.S3DataDistributionType": ".distribution",
+    "DataSource.S3DataSource.InstanceGroupNames": ".instance_groups",
+    "InputMode": ".mode",
+}
+
+
+def refusals(request: dict[str, Any], operation: str, config: LaunchConfig) -> list[str]:
+    """A line for everything that the service's description forbids, naming the config key."""
+    lines = (_line(problem, config) for problem in service_model.problems(request, operation))
+    # Several members may come from one key.
+    return list(dict.fromkeys(lines))
+
+
+def config_key(path: str, config: LaunchConfig) -> str:
+    """The config key behind the member of a request at `path`."""
+    if path in ("TrainingJobName", "ProcessingJobName") and not config.job.name:
+        return "job.base_name"
+    channel = re.fullmatch(r"InputDataConfig\[(\d+)\]\.?(.*)", path)
+    if channel:
+        name = list(config.job.channels)[int(channel[1])]
+        member = re.sub(r"\[\d+\]$", "", channel[2])
+        return f"job.channels.{name}{_CHANNEL_FIELDS.get(member, '')}"
+    for pattern, key in _CONFIG_KEYS:
+        if match := re.fullmatch(pattern, path):
+            return match.expand(key)
+    return path
+
+
+def _line(problem: service_model.Problem, config: LaunchConfig) -> str:
+    key = config_key(problem.path, config)
+    value = config.job.base_name if key == "job.base_name" else problem.value
+    hint = f"; {HINTS[key]}" if key in HINTS and problem.value is None else ""
+    return f"{key}{_shown(value)} {problem.reason}{hint}"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    text = str(value)
+    return f"={text if len(text) <= 200 else text[:200] + '...'}"

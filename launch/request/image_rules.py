@@ -1,0 +1,75 @@
+"""Which image runs on which machine, and where SageMaker looks for it."""
+
+import re
+from collections.abc import Iterator
+
+from launch.request.config_keys import HINTS
+from launch.request.launch_config import Target
+
+# ACCOUNT.dkr.ecr[-fips].REGION.amazonaws.com[.cn]/REPOSITORY[:TAG|@DIGEST]
+ECR_IMAGE = re.compile(
+    r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/"
+    r"(?P<repository>[a-z0-9._/-]+)(?::(?P<tag>[\w.-]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+_GPU_FAMILY = re.compile(r"ml\.(p|g)\d")
+_OTHER_ACCELERATOR = re.compile(r"ml\.(trn|inf)\d")
+# In a tag: what builds name their images after.
+_DEVICE_IN_TAG = {"gpu": re.compile(r"(^|[-_.])(gpu|cu\d+)"), "cpu": re.compile(r"(^|[-_.])cpu")}
+
+
+def is_gpu(instance_type: str) -> bool:
+    """Whether instances of that type carry NVIDIA GPUs."""
+    return bool(_GPU_FAMILY.match(instance_type))
+
+
+def machine_rules(target: Target, region: str | None) -> Iterator[str]:
+    """What is wrong with the image on those machines."""
+    if target.device not in ("cpu", "gpu"):
+        yield f"target.device={target.device}: must be cpu or gpu"
+        return
+    for key, instance_type in _instance_types(target):
+        if _OTHER_ACCELERATOR.match(instance_type):
+            yield f"{key}={instance_type}: its accelerators are not CUDA devices"
+        elif is_gpu(instance_type) != (target.device == "gpu"):
+            yield (
+                f"{key}={instance_type}: an image for {target.device} (target.device) belongs on "
+                f"{'a GPU' if target.device == 'gpu' else 'a CPU'} type"
+            )
+    yield from registry_rules(target, region)
+    match = ECR_IMAGE.fullmatch(target.image or "")
+    other = "gpu" if target.device == "cpu" else "cpu"
+    if match and match["tag"] and _DEVICE_IN_TAG[other].search(match["tag"]):
+        yield f"target.image={target.image}: its tag says {other}, target.device {target.device}"
+
+
+def _instance_types(target: Target) -> list[tuple[str, str]]:
+    """Config key and instance type of each kind of machine."""
+    if target.instance_groups:
+        return [
+            (f"target.instance_groups[{number}].instance_type", group.instance_type)
+            for number, group in enumerate(target.instance_groups)
+        ]
+    return [("target.instance_type", target.instance_type)] if target.instance_type else []
+
+
+def registry_rules(target: Target, region: str | None) -> Iterator[str]:
+    """What is wrong with where the image is; `region` is None while it is not known."""
+    if not target.image:
+        yield f"target.image is missing; {HINTS['target.image']}"
+        return
+    match = ECR_IMAGE.fullmatch(target.image)
+    if not match:
+        yield (
+            f"target.image={target.image}: SageMaker runs images from a private ECR repository, "
+            "ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME@sha256:...; `make push` prints one"
+        )
+    elif len(match["repository"]) < 2:
+        yield (
+            f"target.image={target.image}: ECR's repositories have names of two letters or more; "
+            "`make push` prints a URI"
+        )
+    elif region and match["region"] != region:
+        yield (
+            f"target.image={target.image}: it is in {match['region']}, the job runs in {region}; "
+            "push it there or set job.region"
+        )

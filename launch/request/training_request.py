@@ -1,0 +1,131 @@
+"""The launch config as one complete CreateTrainingJob request: pure, without AWS or a network."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from entry_point.contract.hyperparameters import encode
+from entry_point.contract.metrics_line import METRIC_REGEXES
+from launch.request.launch_config import Channel, Job, LaunchConfig, Target
+
+CHECKPOINTS = "/opt/ml/checkpoints"
+TENSORBOARD = "/opt/ml/output/data/tensorboard"
+SPOT_WAIT_S = 86400
+
+
+def build(config: LaunchConfig, overrides: Sequence[str], name: str) -> dict[str, Any]:
+    """The request for one training job called `name` that runs with the Hydra overrides.
+
+    Members that the config leaves out are left out of the request, never sent as null, so that
+    `launch.request.checks.check` can say what is missing. Raises nothing: the checks come after.
+    """
+    target, job = config.target, config.job
+    request = {
+        "TrainingJobName": name,
+        "AlgorithmSpecification": {
+            "TrainingImage": target.image,
+            "TrainingInputMode": "File",
+            "MetricDefinitions": [{"Name": n, "Regex": r} for n, r in METRIC_REGEXES.items()],
+        },
+        "RoleArn": job.role,
+        "InputDataConfig": [_channel(name, channel) for name, channel in job.channels.items()],
+        "OutputDataConfig": {"S3OutputPath": _root(job), "KmsKeyId": job.output_kms_key},
+        "ResourceConfig": _resources(target, job),
+        "StoppingCondition": {
+            "MaxRuntimeInSeconds": target.max_runtime_s,
+            "MaxWaitTimeInSeconds": _max_wait(target),
+        },
+        "EnableManagedSpotTraining": target.spot or None,
+        "CheckpointConfig": _checkpoints(config, name),
+        "TensorBoardOutputConfig": {
+            "S3OutputPath": _below_output(job, name, "tensorboard"),
+            "LocalPath": TENSORBOARD,
+        }
+        if job.tensorboard
+        else None,
+        "HyperParameters": encode(overrides),
+        "Environment": job.environment,
+        "VpcConfig": {"SecurityGroupIds": job.security_groups, "Subnets": job.subnets},
+        "EnableNetworkIsolation": job.network_isolation or None,
+        "EnableInterContainerTrafficEncryption": job.encrypt_traffic or None,
+        "RetryStrategy": {"MaximumRetryAttempts": job.retries},
+        "Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
+    }
+    pruned = without_nothing(request)
+    assert isinstance(pruned, dict)
+    return pruned
+
+
+def job_name(job: Job, now: datetime) -> str:
+    """The name asked for, or the base name and the time to the millisecond."""
+    return job.name or f"{job.base_name}-{now:%y%m%d-%H%M%S}-{now.microsecond // 1000:03d}"
+
+
+def checkpoint_uri(job: Job, name: str) -> str | None:
+    """Where a job of that name keeps its checkpoints, None for nowhere."""
+    if job.checkpoints == "none":
+        return None
+    return _below_output(job, name, "checkpoints") if job.checkpoints == "auto" else job.checkpoints
+
+
+def _checkpoints(config: LaunchConfig, name: str) -> dict[str, str | None] | None:
+    uri = checkpoint_uri(config.job, config.resume_from or name)
+    return {"S3Uri": uri, "LocalPath": CHECKPOINTS} if uri else None
+
+
+def _root(job: Job) -> str | None:
+    return job.output.rstrip("/") if job.output else None
+
+
+def _below_output(job: Job, name: str, folder: str) -> str | None:
+    return f"{_root(job)}/{name}/{folder}" if job.output else None
+
+
+def _channel(name: str, channel: Channel) -> dict[str, Any]:
+    return {
+        "ChannelName": name,
+        "DataSource": {
+            "S3DataSource": {
+                "S3DataType": channel.type,
+                "S3Uri": channel.s3,
+                "S3DataDistributionType": channel.distribution,
+                "InstanceGroupNames": channel.instance_groups,
+            }
+        },
+        "InputMode": channel.mode,
+    }
+
+
+def _resources(target: Target, job: Job) -> dict[str, Any]:
+    groups = [
+        {
+            "InstanceGroupName": group.name,
+            "InstanceType": group.instance_type,
+            "InstanceCount": group.instance_count,
+        }
+        for group in target.instance_groups
+    ]
+    return {
+        "InstanceType": None if groups else target.instance_type,
+        "InstanceCount": None if groups else target.instance_count,
+        "InstanceGroups": groups,
+        "VolumeSizeInGB": target.volume_gb,
+        "VolumeKmsKeyId": job.volume_kms_key,
+        "KeepAlivePeriodInSeconds": target.keep_alive_s,
+    }
+
+
+def _max_wait(target: Target) -> int | None:
+    if target.spot and target.max_wait_s is None:
+        return target.max_runtime_s + SPOT_WAIT_S
+    return target.max_wait_s
+
+
+def without_nothing(value: Any) -> Any:
+    """The request without null members, and without the lists and structures left empty."""
+    if isinstance(value, dict):
+        pruned = {key: without_nothing(member) for key, member in value.items()}
+        return {key: member for key, member in pruned.items() if member not in (None, {}, [])}
+    if isinstance(value, list):
+        return [without_nothing(member) for member in value]
+    return value

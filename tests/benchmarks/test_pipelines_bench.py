@@ -1,0 +1,120 @@
+"""The benchmark of the pipelines: what it measures, says and writes."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from torchvision.transforms.v2.functional import normalize
+
+from benchmarks.pipelines.bench import cases, read_config, worker_counts
+from benchmarks.pipelines.images import prepare
+from benchmarks.pipelines.page import Page
+from benchmarks.pipelines.run_case import Case, Normalise, Result
+from benchmarks.pipelines.table import ON_FILES, Measurement, advice
+from entry_point.config.config_errors import ConfigError
+from entry_point.data import DataConfig
+from entry_point.optimize import main as optimize
+
+
+def _measured(way: str, workers: int, rate: float, cpu_ms: float = 1.0) -> Measurement:
+    return Measurement(
+        way, workers, Result([2 * rate, rate, rate], [0.5, 0.7, cpu_ms], 400.0, 300.0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("cores", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (16, [1, 2, 4, 8, 16])]
+)
+def test_workers_go_up_in_powers_of_two_to_the_cores(cores: int, counts: list[int]) -> None:
+    assert worker_counts(cores) == counts
+
+
+def test_of_equally_fast_engines_the_one_with_least_cpu_is_advised() -> None:
+    measured = [
+        _measured("pillow", 2, 300, 3.0),
+        _measured("threads", 1, 1160, 0.8),
+        _measured("threads", 2, 1200, 0.9),
+        _measured("spdl.io", 2, 5000, 0.1),
+        _measured(ON_FILES, 2, 1000, 0.9),
+    ]
+    text = advice(measured)
+    assert "`data=shards data.root=... pipeline=threads pipeline.num_workers=1`: 1160" in text
+    assert "3.9 times the best of `pillow`" in text
+    assert "1.20 times the 1000 images/s of the files as they are" in text
+
+
+def test_the_page_holds_its_plot_and_all_that_was_measured(tmp_path: Path) -> None:
+    measured = [_measured("pillow", 1, 123), _measured("threads", 2, 456)]
+    results = Page("photographs", 32, 224, 3, measured)
+    results.write(tmp_path / "out" / "pipelines")
+    results.write_html(tmp_path / "out" / "pipelines")
+    page = (tmp_path / "out" / "pipelines.html").read_text()
+    assert "data:image/png;base64," in page and 'src="pipelines' not in page
+    assert "<td>123</td>" in page and "<td>456</td>" in page and "num_workers=2" in page
+    assert "| threads | 2 | 912 | 456 | 456 |" in (tmp_path / "out" / "pipelines.md").read_text()
+
+
+def test_a_folder_is_packed_and_read_as_files_too(photo_folder: Path, tmp_path: Path) -> None:
+    images = prepare(photo_folder, 20, tmp_path)
+    assert images.count == 20 and images.files is not None
+    assert len({file.parent.name for file in images.files.rglob("*.jpg")}) == 8
+    config = read_config(["ways=[threads,pillow]", "workers=[1,2]", "batch_size=4"])
+    todo = cases(config, images)
+    assert [(case.way, case.workers, case.format) for case in todo] == [
+        ("threads", 1, "shards"),
+        ("threads", 2, "shards"),
+        ("pillow", 1, "shards"),
+        ("pillow", 2, "shards"),
+        ("threads", 1, "folder"),
+        ("threads", 2, "folder"),
+    ]
+    case = Case("threads", 1, str(images.shards), "shards", 32, 4, 0.05)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.pipelines.run_case", json.dumps(asdict(case))],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    result = Result(**json.loads(done.stdout))
+    assert len(result.images_per_second) == len(result.cpu_ms_per_image) >= 3
+    assert min(result.images_per_second) > 0 and result.megabytes > 10
+
+
+def test_normalising_is_the_usual_one() -> None:
+    images = torch.randint(0, 256, (3, 3, 5, 7), dtype=torch.uint8)
+    images = images.contiguous(memory_format=torch.channels_last)
+    expected = normalize(images / 255, DataConfig().mean, DataConfig().std)
+    torch.testing.assert_close(Normalise()(images), expected)
+
+
+def test_settings_that_do_not_exist_are_named() -> None:
+    with pytest.raises(ConfigError, match="secnds"):
+        read_config(["secnds=2"])
+    with pytest.raises(ConfigError, match="rounds=0"):
+        read_config(["rounds=0"])
+    with pytest.raises(ConfigError, match=r"ways=thread: must be one of pillow, .*threads"):
+        read_config(["ways=[pillow,thread]"])
+    with pytest.raises(ConfigError, match="workers=0"):
+        read_config(["workers=[1,0]"])
+
+
+def test_a_folder_that_make_dataset_wrote_is_packed_like_any(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    arguments = [f"source={photo_folder}", f"output={tmp_path / 'out'}", "output_format=folder"]
+    assert optimize(arguments) == 0
+    images = prepare(tmp_path / "out", 20, tmp_path)
+    assert images.count == 20 and images.files is not None
+
+
+def test_fewer_images_than_a_batch_are_refused_before_anything_runs(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    config = read_config(["batch_size=64"])
+    images = prepare(photo_folder, config.images, tmp_path)
+    with pytest.raises(ConfigError, match=r"batch_size=64: .*48 images"):
+        cases(config, images)

@@ -1,0 +1,83 @@
+"""The configuration: everything in configs/ composes, and every mistake is named."""
+
+from pathlib import Path
+
+import pytest
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import CONFIGS, load_train_config
+
+GROUPS = ("data", "pipeline", "model", "optim", "trainer", "experiment")
+
+
+def every_option() -> list[str]:
+    return sorted(
+        f"{group}={path.stem}" for group in GROUPS for path in (CONFIGS / group).glob("*.yaml")
+    )
+
+
+@pytest.mark.parametrize("option", every_option())
+def test_every_option_of_every_group_composes(option: str) -> None:
+    config, yaml = load_train_config([option])
+    assert config.trainer.epochs >= 1
+    assert "trainer:" in yaml
+
+
+def test_the_default_is_the_demo() -> None:
+    assert load_train_config([]) == load_train_config(["experiment=demo"])
+
+
+def test_overrides_on_the_command_line_win_over_an_experiment() -> None:
+    config, _ = load_train_config(["experiment=imagefolder_resnet50", "trainer.epochs=1"])
+    assert (config.model.name, config.trainer.epochs) == ("resnet50", 1)
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("trainer.epoch=3", ["trainer.epoch=3", "no such key", "did you mean epochs?"]),
+        ("modle=resnet18", ["modle=resnet18", "no such key", "did you mean model?"]),
+        ("+optim.lrr=1", ["optim.lrr=1", "no such key", "did you mean lr?"]),
+        ("trainer.epochs=many", ["trainer.epochs=many: must be a whole number"]),
+        ("optim.lr=high", ["optim.lr=high: must be a number"]),
+        ("trainer.compile=perhaps", ["trainer.compile=perhaps: must be true or false"]),
+        ("trainer.epochs=0", ["trainer.epochs=0", "at least 1"]),
+        ("optim.lr=nan", ["optim.lr=nan", "above 0"]),
+        ("optim.name=sdg", ["optim.name=sdg", "sgd, adamw", "did you mean sgd?"]),
+        ("optim.betas=[0.9]", ["optim.betas=[0.9]", "two numbers"]),
+        ("optim.betas=[0.9,1.0]", ["optim.betas=[0.9, 1.0]", "below 1"]),
+        ("model=resnet19", ["model=resnet19", "resnet18, resnet50 (model.name=NAME takes any"]),
+        ("model.name='no name'", ["model.name='no name'", "torchvision model"]),
+        ("trainer.device=gpu", ["trainer.device=gpu", "auto, cpu, cuda"]),
+        ("optim.accumulate=3", ["optim.accumulate=3", "trainer.batch_size"]),
+        ("trainer.seed=[", ["trainer.seed=["]),
+        ("+trainer={headspace: true, profile: true}", ["trainer.profile=true", "one at a time"]),
+    ],
+)
+def test_a_mistake_is_named_with_its_value_and_what_is_allowed(
+    override: str, parts: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_train_config([override])
+    message = str(caught.value)
+    assert all(part in message for part in parts), message
+    assert "\n" not in message
+
+
+def test_a_later_override_wins_so_that_a_tuner_can_vary_a_launched_job() -> None:
+    config, _ = load_train_config(["optim.lr=0.1", "optim.lr=0.2"])
+    assert config.optim.lr == 0.2
+
+
+def test_a_dollar_sign_can_be_escaped() -> None:
+    config, _ = load_train_config(["data=folder", r"data.root=\${x}/photos"])
+    assert config.data.root == "${x}/photos"
+
+
+def test_composing_changes_no_directory_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    load_train_config([])
+    assert Path.cwd() == tmp_path
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,124 @@
+"""Overrides survive the way to the container, whatever is in them."""
+
+import json
+from typing import Any
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from entry_point.contract.hyperparameters import CHUNK_CHARACTERS, decode, encode
+
+TRICKY = [
+    "data.root=/opt/ml/input/data/training",
+    "trainer.amp=true",
+    "optim.schedule=null",
+    "data.mean=[0.485,0.456,0.406]",
+    "note='it\\'s \"quoted\", a $HOME and ${x}'",
+    "name=größe 画像 🖼",
+    "+extra.key={a:1,b:[x,y]}",
+    "~optim.momentum",
+    "empty=",
+    "lines=a\nb\tc",
+]
+
+
+def _as_the_container_reads(hyperparameters: dict[str, str]) -> dict[str, str]:
+    """Through the file, with its keys sorted as toolkits do."""
+    loaded: dict[str, str] = json.loads(json.dumps(hyperparameters, sort_keys=True))
+    return loaded
+
+
+def _composed_value(override: str) -> Any:
+    """What a config holds after Hydra has parsed the override and OmegaConf resolved it."""
+    parsed = OverridesParser.create().parse_override(override)
+    config = OmegaConf.to_container(OmegaConf.create({"value": parsed.value()}), resolve=True)
+    assert isinstance(config, dict)
+    return config["value"]
+
+
+def test_tricky_overrides_come_back_unchanged_and_in_order() -> None:
+    assert decode(_as_the_container_reads(encode(TRICKY))) == TRICKY
+
+
+@given(st.lists(st.text()))
+def test_any_overrides_come_back_unchanged(overrides: list[str]) -> None:
+    assert decode(_as_the_container_reads(encode(overrides))) == overrides
+
+
+@settings(max_examples=30)
+@given(st.lists(st.text(min_size=500, max_size=3000), min_size=1, max_size=40))
+def test_long_overrides_are_cut_into_chunks_that_sagemaker_takes(overrides: list[str]) -> None:
+    hyperparameters = encode(overrides)
+    for key, value in hyperparameters.items():
+        assert len(key) <= 256
+        assert 0 < len(value) <= CHUNK_CHARACTERS
+        assert value.isascii() and "\n" not in value
+    assert decode(_as_the_container_reads(hyperparameters)) == overrides
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("0.01", 0.01),
+        ("1e-3", 0.001),
+        ("-3", -3),
+        ("True", True),
+        ("false", False),
+        ("null", None),
+        ("None", None),
+        ("resnet50", "resnet50"),
+        ('"adamw"', "adamw"),
+        ('"0.1"', "0.1"),
+        ('"true"', "true"),
+        ("[1, 2.5, null, true]", [1, 2.5, None, True]),
+        ('["a b", "c,d"]', ["a b", "c,d"]),
+        ("s3://bucket/some/prefix/", "s3://bucket/some/prefix/"),
+        ("", ""),
+    ],
+)
+def test_plain_key_becomes_an_override_with_the_value_meant(value: str, expected: object) -> None:
+    assert _composed_value(decode({"optim.lr": value})[0]) == expected
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+@given(
+    st.text(alphabet=st.sampled_from("ab '\"\\${}[](),:=é\n\t#~!")).filter(
+        lambda t: not _is_json(t)
+    )
+)
+@example("\\\n")
+def test_plain_text_reaches_the_config_literally(text: str) -> None:
+    assert _composed_value(decode({"note": text})[0]) == text
+
+
+def test_plain_keys_follow_the_encoded_overrides_so_that_they_win() -> None:
+    hyperparameters = {"optim.lr": "0.5", **encode(["optim.lr=0.1", "model=resnet50"])}
+    assert decode(hyperparameters) == ["optim.lr=0.1", "model=resnet50", "optim.lr=0.5"]
+
+
+def test_keys_of_the_sdk_and_of_tuning_jobs_are_not_overrides() -> None:
+    foreign = {"sagemaker_program": "train.py", "_tuning_objective_metric": "val/top1"}
+    assert decode({**foreign, **encode(["a=1"])}) == ["a=1"]
+
+
+def test_missing_chunk_is_named() -> None:
+    hyperparameters = encode(["x" * 6000])
+    del hyperparameters["hydra_overrides_001"]
+    with pytest.raises(ValueError, match="hydra_overrides_001 is missing"):
+        decode(hyperparameters)
+
+
+@pytest.mark.parametrize("text", ['["a=1"', '{"a": 1}', "[1, 2]"])
+def test_damaged_chunks_are_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="hydra_overrides_000"):
+        decode({"hydra_overrides_000": text})

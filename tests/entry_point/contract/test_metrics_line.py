@@ -1,0 +1,54 @@
+"""The log lines and the regular expressions that SageMaker reads them with."""
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entry_point.contract.metrics_line import METRIC_REGEXES, METRICS, format_metrics
+
+TRAINING_LINE = "epoch=2 step=140 loss=1.25e-05 images_per_s=812.3 data_wait_pct=3.1 lr=0.0954915"
+VALIDATION_LINE = "epoch=2 step=150 val_loss=0.25 val_accuracy=0.9725"
+
+
+def found(line: str) -> dict[str, float]:
+    matches = {name: re.search(regex, line) for name, regex in METRIC_REGEXES.items()}
+    return {name: float(match[1]) for name, match in matches.items() if match}
+
+
+def test_golden_training_line() -> None:
+    assert found(TRAINING_LINE) == {
+        "epoch": 2,
+        "step": 140,
+        "train:loss": 1.25e-05,
+        "train:images_per_s": 812.3,
+        "train:data_wait_pct": 3.1,
+        "train:lr": 0.0954915,
+    }
+
+
+def test_golden_validation_line_is_not_mistaken_for_a_training_line() -> None:
+    assert found(VALIDATION_LINE) == {
+        "epoch": 2,
+        "step": 150,
+        "validation:loss": 0.25,
+        "validation:accuracy": 0.9725,
+    }
+
+
+def test_within_what_sagemaker_accepts() -> None:
+    assert len(METRIC_REGEXES) <= 40
+    assert all(len(regex) <= 500 for regex in METRIC_REGEXES.values())
+    assert all(re.compile(regex).groups == 1 for regex in METRIC_REGEXES.values())
+
+
+def test_a_loss_that_is_no_number_is_no_metric() -> None:
+    assert "train:loss" not in found(format_metrics({"epoch": 1, "loss": float("nan")}))
+
+
+@given(st.dictionaries(st.sampled_from(sorted(METRICS.values())), st.floats(-1e9, 1e9)))
+def test_every_number_written_is_read_back(values: dict[str, float]) -> None:
+    read = found(format_metrics(values))
+    for name, key in METRICS.items():
+        if key in values:
+            assert read[name] == float(f"{values[key]:.6g}")

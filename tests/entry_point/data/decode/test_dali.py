@@ -1,0 +1,214 @@
+"""The engine `dali` against `threads`; what needs DALI is skipped where it is not installed."""
+
+import contextlib
+import gc
+import logging
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.data import (
+    DataConfig,
+    DataError,
+    Loader,
+    PipelineConfig,
+    build_loader,
+    open_source,
+)
+from entry_point.optimize import main as optimize
+
+# Of 255 levels: the mean difference, and the share of pixels that differ by no more than so many.
+TOLERANCES = {"cpu": (0.25, 0.985, 1), "cuda": (1.0, 0.95, 3)}
+_TEM = b"\xff\x01"
+"""A marker without content: JPEG has it, libjpeg passes over it, DALI's parser does not know it."""
+DEVICES = (
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[
+            pytest.mark.gpu,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+        ],
+    ),
+)
+
+
+def _loader(
+    root: Path, engine: str, split: str = "train", device: str = "cpu", **data: Any
+) -> Loader:
+    config = DataConfig(root=str(root), **({"image_size": 96, "resize": 112} | data))
+    source = open_source(config, split, root)
+    pipeline = PipelineConfig(engine=engine, num_workers=2)
+    return build_loader(
+        source, config, pipeline, split=split, batch_size=10, seed=3, device=torch.device(device)
+    )
+
+
+@pytest.fixture
+def _dali() -> None:
+    if not os.environ.get("REQUIRE_DALI"):
+        reason = "NVIDIA DALI is not installed; make test-dali installs it"
+        pytest.importorskip("nvidia.dali", reason=reason)
+
+
+@pytest.mark.usefixtures("_dali")
+@pytest.mark.parametrize("split", ["train", "val"])
+@pytest.mark.parametrize("format", ["folder", "shards"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_dali_gives_the_samples_of_threads_within_its_rounding(
+    photo_folder: Path, tmp_path: Path, split: str, format: str, device: str
+) -> None:
+    mean, share, near = TOLERANCES[device]
+    root = photo_folder
+    if format == "shards":
+        root = tmp_path / "packed"
+        assert optimize([f"source={photo_folder}", f"output={root}", "shard_mb=0.3"]) == 0
+    threads = _loader(root, "threads", split, format=format)
+    dali = _loader(root, "dali", split, device, format=format)
+    ours, theirs = list(threads.epoch(1)), list(dali.epoch(1))
+    assert len(ours) == len(theirs) > 0
+    for a, b in zip(ours, theirs, strict=True):
+        assert torch.equal(a.indices, b.indices) and torch.equal(a.labels, b.labels)
+        assert b.images.dtype == torch.uint8 and b.images.shape == a.images.shape
+        assert b.images.is_contiguous(memory_format=torch.channels_last)
+        assert b.images.device.type == device
+        levels = (a.images.int() - b.images.cpu().int()).abs()
+        assert levels.float().mean() <= mean and levels.max() <= 32
+        assert (levels <= near).float().mean() >= share
+    rest = list(dali.epoch(1, start_step=1))
+    assert [b.indices.tolist() for b in rest] == [b.indices.tolist() for b in theirs[1:]]
+    assert all(torch.equal(a.images, b.images) for a, b in zip(theirs[1:], rest, strict=True))
+    threads.close()
+    dali.close()
+
+
+@pytest.mark.usefixtures("_dali")
+@pytest.mark.parametrize("device", DEVICES)
+def test_dali_skips_the_images_that_threads_skip(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, device: str
+) -> None:
+    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
+    files = sorted((root / "train").glob("*/*.jpg"))
+    files[0].write_bytes(files[0].read_bytes()[:-5000])
+    files[1].write_bytes(b"not a picture at all" * 100)
+    files[47].write_bytes(b"")
+    settings: dict[str, Any] = {"on_error": "skip", "max_bad_fraction": 0.1, "scale": [1.0, 1.0]}
+    threads, dali = (
+        _loader(root, engine, device=device, **settings) for engine in ("threads", "dali")
+    )
+    expected = [batch.indices.tolist() for batch in threads.epoch(0)]
+    with caplog.at_level(logging.WARNING):
+        caplog.clear()
+        assert [batch.indices.tolist() for batch in dali.epoch(0)] == expected
+    assert all(str(files[i]) in caplog.text for i in (0, 1, 47))
+    threads.close()
+    dali.close()
+    strict = _loader(root, "dali", device=device, scale=[1.0, 1.0])
+    with pytest.raises(DataError, match=r"train/.*\.jpg: ."):
+        list(strict.epoch(0))
+    strict.close()
+
+
+@pytest.mark.usefixtures("_dali")
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_file_that_dali_alone_refuses_is_damage(
+    photo_folder: Path, tmp_path: Path, device: str
+) -> None:
+    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
+    files = sorted((root / "val").glob("*/*.jpg"))
+    for odd in (files[3], files[20]):
+        jpeg = odd.read_bytes()
+        odd.write_bytes(jpeg[:2] + _TEM + jpeg[2:])
+    files[4].write_bytes(b"not a picture at all" * 100)  # in the batch of the first odd one
+    settings: dict[str, Any] = {"on_error": "skip", "max_bad_fraction": 1.0}
+    threads, dali = (
+        _loader(root, engine, "val", device=device, **settings) for engine in ("threads", "dali")
+    )
+    expected, found = (
+        {damage.key: damage.reason for batch in loader.epoch(0) for damage in batch.damage}
+        for loader in (threads, dali)
+    )
+    assert list(expected) == [str(files[4])]
+    why = found.pop(str(files[3]))
+    assert re.fullmatch("DALI refuses it: .*nvImageCodec.*", why)
+    assert found == {str(files[20]): why} | expected
+    threads.close()
+    dali.close()
+    files[4].unlink()
+    strict = _loader(root, "dali", "val", device=device)
+    with pytest.raises(DataError, match=f"{files[3]}: DALI refuses it: ."):
+        list(strict.epoch(0))
+    strict.close()
+
+
+@pytest.mark.usefixtures("_dali")
+@pytest.mark.parametrize("most", [0, 1])
+def test_an_error_that_is_no_files_fault_is_no_damage(
+    photo_folder: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Whether it happens with every file alone too, or only with a batch of them."""
+    from entry_point.data.decode import dali_images
+
+    pipeline = dali_images._pipeline
+
+    def out_of_memory(batch_size: int, *settings: Any) -> Any:
+        if batch_size > most:
+            raise RuntimeError("CUDA out of memory")
+        return pipeline(batch_size, *settings)
+
+    monkeypatch.setattr(dali_images, "_pipeline", out_of_memory)
+    loader = _loader(photo_folder, "dali", on_error="skip", max_bad_fraction=1.0)
+    with pytest.raises(RuntimeError, match="CUDA out of memory"):
+        list(loader.epoch(0))
+    loader.close()
+
+
+@pytest.mark.usefixtures("_dali")
+@pytest.mark.parametrize("device", DEVICES)
+def test_no_thread_of_dalis_outlives_its_loader_or_a_larger_batch(
+    photo_folder: Path, device: str
+) -> None:
+    before = _dali_threads()
+    gc.disable()  # nor does it take the collector
+    try:
+        loader = _loader(photo_folder, "dali", "val", device=device)
+        (last,) = list(loader.epoch(0, start_step=2))
+        few = len(_dali_threads() - before)
+        first = next(loader.epoch(0))
+        assert len(last.images) < len(first.images)
+        assert len(_dali_threads() - before) == few > 0
+        loader.close()
+        assert _dali_threads() <= before
+    finally:
+        gc.enable()
+
+
+def _dali_threads() -> set[str]:
+    names = {}
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended
+            names[thread.name] = (thread / "comm").read_text()
+    return {thread for thread, name in names.items() if "DALI" in name}
+
+
+def test_without_dali_the_error_says_how_to_install_it(
+    photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "nvidia.dali", None)
+    monkeypatch.delitem(sys.modules, "entry_point.data.decode.dali_images", raising=False)
+    how = r"pipeline.engine=dali: .*environment.py job dali.*EXTRAS=dali"
+    with pytest.raises(ConfigError, match=how):
+        _loader(photo_folder, "dali")
+
+
+def test_dali_does_not_make_the_stall_workload(photo_folder: Path) -> None:
+    stall: dict[str, Any] = {"transform": "stall", "mean": [0.0] * 3, "std": [1.0] * 3}
+    with pytest.raises(ConfigError, match=r"data\.transform=stall: pipeline=dali"):
+        _loader(photo_folder, "dali", **stall)

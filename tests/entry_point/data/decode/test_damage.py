@@ -1,0 +1,150 @@
+"""What a damaged JPEG does to training and validation, for every engine."""
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from entry_point.data import (
+    Batch,
+    DataConfig,
+    DataError,
+    Loader,
+    PipelineConfig,
+    build_loader,
+    open_source,
+)
+from tests.entry_point.data.engines.every_engine import ENGINES
+
+
+@pytest.fixture
+def damaged_folder(photo_folder: Path, tmp_path: Path) -> Path:
+    """48 train images of which numbers 0 (cut short), 1 (no JPEG) and 47 (empty) are damaged."""
+    root = tmp_path / "root"
+    shutil.copytree(photo_folder, root)
+    files = sorted((root / "train").glob("*/*.jpg"))
+    files[0].write_bytes(files[0].read_bytes()[:-5000])
+    files[1].write_bytes(b"not a picture at all" * 100)
+    files[47].write_bytes(b"")
+    (root / "val/cat/001.jpg").write_bytes(b"")
+    return root
+
+
+def _loader(root: Path, engine: str, split: str, on_error: str, **data: Any) -> Loader:
+    settings: dict[str, Any] = {"image_size": 32, "resize": 36, "scale": [1.0, 1.0]}
+    settings |= {"max_bad_fraction": 0.1, "on_error": on_error} | data
+    config = DataConfig(root=str(root), **settings)
+    source = open_source(config, split, root)
+    pipeline = PipelineConfig(engine=engine, num_workers=0)
+    return build_loader(source, config, pipeline, split=split, batch_size=12, seed=0)
+
+
+def _epoch(*what: Any, **data: Any) -> list[Batch]:
+    loader = _loader(*what, **data)
+    try:
+        return list(loader.epoch(0))
+    finally:
+        loader.close()
+
+
+def _indices(batches: list[Batch]) -> list[int]:
+    return torch.cat([batch.indices for batch in batches]).tolist()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_damage_stops_the_job_names_the_file_and_says_what_to_do(
+    damaged_folder: Path, engine: str, split: str
+) -> None:
+    listing = f'`make check-dataset ARGS="root={damaged_folder}"` lists them all'
+    with pytest.raises(DataError, match=rf"{split}/.*\.jpg: .*data\.on_error=skip .*{listing}"):
+        _epoch(damaged_folder, engine, split, "raise")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_skipped_training_image_is_replaced_by_the_next_and_listed(
+    damaged_folder: Path, engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        batches = _epoch(damaged_folder, engine, "train", "skip")
+    seen = torch.cat([batch.indices for batch in batches])
+    assert sorted(seen.tolist()) == sorted([*range(2, 47), 2, 2, 2])
+    for file in ("astronaut/000.jpg", "astronaut/001.jpg", "rocket/005.jpg"):
+        assert file in caplog.text
+    twins = torch.cat([batch.images for batch in batches])[seen == 2]
+    assert torch.equal(twins[0], twins[1])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_skipped_validation_image_is_left_out(damaged_folder: Path, engine: str) -> None:
+    batches = _epoch(damaged_folder, engine, "val", "skip")
+    assert _indices(batches) == [index for index in range(24) if index != 4]
+    assert all(len(batch.images) == len(batch.labels) == len(batch.indices) for batch in batches)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_more_damage_than_allowed_stops_the_job(damaged_folder: Path, engine: str) -> None:
+    with pytest.raises(DataError, match=r"3 damaged images in epoch 0, .*fraction=0\.05 .*check-"):
+        _epoch(damaged_folder, engine, "train", "skip", max_bad_fraction=0.05)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_file_that_cannot_be_read_is_damage_too(
+    photo_folder: Path, engine: str, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
+    data = {"image_size": 32, "resize": 36}
+    loaders = [_loader(root, engine, "train", on_error, **data) for on_error in ("raise", "skip")]
+    gone, folder = sorted((root / "train").glob("*/*.jpg"))[20:22]
+    gone.unlink()
+    folder.unlink()
+    folder.mkdir()
+    raising, skipping = loaders
+    with pytest.raises(DataError, match=rf"({gone}: No such file|{folder}: Is a directory)"):
+        list(raising.epoch(0))
+    batches = list(skipping.epoch(0))
+    assert sorted(_indices(batches)) == sorted([*range(20), *range(22, 48), 22, 22])
+    found = {damage.key: damage.reason for batch in batches for damage in batch.damage}
+    assert found == {str(gone): "No such file or directory", str(folder): "Is a directory"}
+    for loader in loaders:
+        loader.close()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_file_that_ends_before_the_crop_does_is_damage(
+    photo_folder: Path, tmp_path: Path, engine: str
+) -> None:
+    """Crops are parts of the image here; one that lies before the end may be made of it."""
+    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
+    files = sorted((root / "val").glob("*/*.jpg"))
+    with Image.open(files[0]) as photo:
+        photo.convert("RGB").save(files[0], "JPEG")  # baseline: rows follow one another
+    files[0].write_bytes(files[0].read_bytes()[:1000])
+    batches = _epoch(root, engine, "val", "skip", image_size=18)
+    assert _indices(batches) == list(range(1, 24))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_wrong_bits_harm_no_other_image_and_give_the_same_again(
+    photo_folder: Path, tmp_path: Path, engine: str
+) -> None:
+    """Engines differ in whether they find them; none fails otherwise than by reporting them."""
+    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
+    file = sorted((root / "train").glob("*/*.jpg"))[10]
+    data = bytearray(file.read_bytes())
+    for place in range(len(data) // 3, 2 * len(data) // 3, 97):
+        data[place] ^= 0x55
+    file.write_bytes(data)
+    partial = {"scale": [0.1, 0.5], "hflip": 0.0}
+    first, again, whole = (
+        _epoch(folder, engine, "train", "skip", **partial) for folder in (root, root, photo_folder)
+    )
+    for a, b, c in zip(first, again, whole, strict=True):
+        assert torch.equal(a.images, b.images) and a.damage == b.damage
+        assert all(damage.key == str(file) for damage in a.damage)
+        others = c.indices != 10
+        assert torch.equal(a.images[others], c.images[others])

@@ -1,0 +1,100 @@
+"""The engine `threads`: what its end does to batches that are still being made."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from entry_point.data import Batch, DataConfig, DataError, PipelineConfig
+from entry_point.data.engines.threads import ThreadLoader
+
+SLOW_SECONDS = 8.0  # more than the 6 s after which SPDL gives up waiting for its threads
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Steps of one sample each; after the last the plan itself may break."""
+
+    steps_per_epoch: int = 100
+    samples_per_epoch: int = 100
+    breaks: bool = False
+
+    def batches(self, epoch: int, start_step: int = 0) -> Iterator[NDArray[np.int64]]:
+        yield from (np.array([step]) for step in range(start_step, self.steps_per_epoch))
+        if self.breaks:
+            raise DataError(f"no plan for epoch {epoch}")
+
+    def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+
+def _batch(indices: NDArray[np.int64]) -> Batch:
+    return Batch(torch.zeros(1), torch.zeros(1), torch.from_numpy(indices))
+
+
+@dataclass(frozen=True)
+class Maker:
+    make: Callable[[int, NDArray[np.int64]], Batch]
+
+    def __call__(self, epoch: int, indices: NDArray[np.int64]) -> Batch:
+        return self.make(epoch, indices)
+
+    def close(self) -> None:
+        pass
+
+
+def _loader(make: Callable[[int, NDArray[np.int64]], Batch], plan: Numbers) -> ThreadLoader:
+    pipeline = PipelineConfig("threads", num_workers=2)
+    return ThreadLoader(Maker(make), plan, DataConfig(), pipeline, torch.device("cpu"))  # type: ignore[arg-type]
+
+
+def test_closing_waits_for_a_batch_however_long_it_takes() -> None:
+    made = []
+
+    def make(_epoch: int, indices: NDArray[np.int64]) -> Batch:
+        if indices[0] > 0:
+            time.sleep(SLOW_SECONDS)
+            made.append(int(indices[0]))
+        return _batch(indices)
+
+    loader = _loader(make, Numbers())
+    next(loader.epoch(0))
+    time.sleep(0.2)
+    before = threading.active_count()
+    loader.close()
+    assert made and threading.active_count() < before
+
+
+def test_an_error_arrives_as_it_is_while_another_batch_is_still_being_made() -> None:
+    others = threading.Event()
+
+    def make(_epoch: int, indices: NDArray[np.int64]) -> Batch:
+        if indices[0] == 0:
+            others.wait()
+            raise DataError("a.jpg: damaged")
+        others.set()
+        time.sleep(SLOW_SECONDS)
+        return _batch(indices)
+
+    loader = _loader(make, Numbers())
+    with pytest.raises(DataError, match=r"a\.jpg: damaged"):
+        list(loader.epoch(0))
+    loader.close()
+
+
+def test_an_error_of_the_plan_arrives_as_it_is_or_not_at_all() -> None:
+    loader = _loader(lambda _, indices: _batch(indices), Numbers(3, breaks=True))
+    with pytest.raises(DataError, match="no plan for epoch 5"):
+        list(loader.epoch(5))
+    next(loader.epoch(6))
+    time.sleep(0.5)  # until it is made ahead
+    loader.close()

@@ -1,0 +1,96 @@
+"""Worker processes forked from a trainer that owns threads, pipelines, garbage."""
+
+import gc
+import multiprocessing
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from entry_point.data import Batch, DataConfig, DataError, PipelineConfig
+from entry_point.data.engines.workers import WorkerLoader
+from entry_point.data.plan.order import EpochPlan
+
+
+class OwnerOfThreads:
+    """What a C++ pipeline in a cycle is to the collector: its end waits for threads that a forked
+    process does not have. (Here it notes who ends it.)"""
+
+    def __init__(self, ended_by: Path) -> None:
+        self.cycle, self.ended_by = self, ended_by
+
+    def __del__(self) -> None:
+        with self.ended_by.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+def loader_of(make_batch: Callable[[int, np.ndarray], Batch]) -> WorkerLoader:
+    """Four batches, by two workers."""
+    return WorkerLoader(
+        make_batch,  # type: ignore[arg-type]
+        EpochPlan(16, 4, 0, True),
+        DataConfig(),
+        PipelineConfig(engine="pillow", num_workers=2),
+        torch.device("cpu"),
+    )
+
+
+def collect_and_make_batch(_epoch: int, indices: np.ndarray) -> Batch:
+    gc.collect()
+    numbers = torch.from_numpy(indices)
+    return Batch(torch.zeros(len(indices), 3, 8, 8, dtype=torch.uint8), numbers, numbers)
+
+
+def test_workers_leave_the_trainers_garbage_alone(tmp_path: Path) -> None:
+    ended_by = tmp_path / "ended_by"
+    gc.collect()
+    gc.disable()  # the garbage is to be there when the workers start
+    try:
+        OwnerOfThreads(ended_by)
+        loader = loader_of(collect_and_make_batch)
+        assert len(list(loader.epoch(0))) == 4
+        loader.close()
+        assert not ended_by.exists()
+    finally:
+        gc.enable()
+    gc.collect()
+    assert ended_by.read_text() == f"{os.getpid()}\n"
+
+
+def test_close_ends_the_workers_while_their_error_is_being_handled() -> None:
+    def make_batch(_epoch: int, _indices: np.ndarray) -> Batch:
+        raise DataError("a.jpg: damaged")
+
+    others = multiprocessing.active_children()
+    loader = loader_of(make_batch)
+    gc.disable()  # nor does it take the collector
+    try:
+        with pytest.raises(DataError, match=r"a\.jpg: damaged"):
+            try:
+                list(loader.epoch(0))
+            finally:
+                assert len(multiprocessing.active_children()) >= len(others) + 2
+                loader.close()
+                assert set(multiprocessing.active_children()) <= set(others)
+    finally:
+        gc.enable()
+
+
+def test_workers_collect_their_own_garbage(tmp_path: Path) -> None:
+    made_and_ended = tmp_path / "ended_by"
+
+    def make_batch(epoch: int, indices: np.ndarray) -> Batch:
+        OwnerOfThreads(made_and_ended)
+        assert gc.isenabled()
+        return collect_and_make_batch(epoch, indices)
+
+    loader = loader_of(make_batch)
+    assert len(list(loader.epoch(0))) == 4
+    loader.close()
+    enders = made_and_ended.read_text().split()
+    assert len(enders) == 4
+    assert str(os.getpid()) not in enders
+    assert gc.isenabled()

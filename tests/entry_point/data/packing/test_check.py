@@ -1,0 +1,200 @@
+"""`make check-dataset` finds what is wrong, says where, and goes on to the rest."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from entry_point.check_dataset import main as check_dataset
+from entry_point.contract import exit_codes
+from entry_point.data import DataConfig, DataError, open_source
+from entry_point.data.sources.index import read_description
+from tests.entry_point.data.packing.pack_command import copy, pack
+
+
+@pytest.fixture
+def shards(packed: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return copy(packed, tmp_path / "shards")
+
+
+@pytest.fixture(scope="module")
+def plain(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The photographs packed as plain files. Not to be changed."""
+    output = tmp_path_factory.mktemp("plain") / "data"
+    assert pack(photo_folder, output, "output_format=folder") == 0
+    return output
+
+
+@pytest.fixture
+def files(plain: Path, tmp_path: Path) -> Path:
+    return copy(plain, tmp_path / "files")
+
+
+def _check(root: Path, caplog: pytest.LogCaptureFixture, code: int = exit_codes.FAILED) -> str:
+    """What the check of a damaged data set says."""
+    with caplog.at_level("INFO"):
+        assert check_dataset([f"root={root}"]) == code
+    return caplog.text
+
+
+def _first_shard(root: Path, split: str) -> Path:
+    return root / split / read_description(root).splits[split].shards[0].file
+
+
+def _flip(file: Path, place: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[place] ^= 1
+    file.write_bytes(data)
+
+
+def test_nothing_is_wrong_with_what_packing_wrote(
+    packed: Path, plain: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        assert check_dataset([f"root={packed}"]) == check_dataset([f"root={plain}"]) == 0
+    assert caplog.text.count("72 images checked") == 2
+
+
+def test_one_flipped_bit_is_found_in_a_shard(
+    shards: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    index = pq.read_table(shards / "train/index.parquet")
+    place = index["offset"][0].as_py() + index["length"][0].as_py() // 2
+    _flip(_first_shard(shards, "train"), place)
+    assert f"{index['key'][0]}.jpg: checksum differs" in _check(shards, caplog)
+
+
+def test_a_wrong_label_file_is_found(shards: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shard = _first_shard(shards, "val")
+    with tarfile.open(shard) as tar:
+        member = tar.getmembers()[1]
+    _flip(shard, member.offset_data)
+    assert "its .cls is not the index's label" in _check(shards, caplog)
+
+
+@pytest.mark.parametrize("damage", ["missing", "short"])
+def test_a_missing_or_short_shard_is_named_and_the_others_are_read(
+    shards: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shard = sorted((shards / "train").glob("*.tar"))[1]
+    data = shard.read_bytes()
+    shard.unlink()
+    if damage == "short":
+        shard.write_bytes(data[:-1000])
+    with pytest.raises(DataError, match=f"{shard.name} .*copy it again"):
+        open_source(DataConfig(format="shards", root=str(shards)), "train", shards)
+    lost = read_description(shards).splits["train"].shards[1].samples
+    told = _check(shards, caplog)
+    assert f"({lost} samples)" in told and shard.name in told
+    assert f"{72 - lost} images checked, 1 thing wrong" in told
+
+
+def test_a_disk_that_cannot_be_read_is_told_and_the_rest_is_read(
+    shards: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """This process's memory stands for a bad sector: reading what is not mapped is an I/O error."""
+    shard = sorted((shards / "train").glob("*.tar"))[1]
+    shard.unlink()
+    shard.symlink_to("/proc/self/mem")
+    description = json.loads((shards / "dataset.json").read_text())
+    description["splits"]["train"]["shards"][1]["bytes"] = 0
+    (shards / "dataset.json").write_text(json.dumps(description))
+    told = _check(shards, caplog)
+    assert "Input/output error" in told and "72 images checked" in told
+
+
+def test_a_damaged_index_does_not_keep_the_other_split_from_being_read(
+    shards: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (shards / "train/index.parquet").write_bytes(b"PAR1 no more")
+    told = _check(shards, caplog)
+    assert "index.parquet is damaged" in told and "24 images checked" in told
+
+
+def test_a_shard_that_is_no_tar_file_and_one_too_many_are_named(
+    shards: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _flip(_first_shard(shards, "val"), 150)
+    (shards / "val/shard-07-000000.tar").write_bytes(b"left over")
+    told = _check(shards, caplog)
+    assert f"{_first_shard(shards, 'val')}: no readable tar file" in told
+    assert "shard-07-000000.tar: not in the index" in told
+
+
+def test_damage_of_plain_files_is_found(files: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (files / "train/cat/000.jpg").unlink()
+    _flip(files / "train/cat/001.jpg", 5000)
+    (files / "train/cat/002.jpg").write_bytes((files / "train/cat/002.jpg").read_bytes() + b"x")
+    (files / "val/cat/more.jpg").write_bytes((files / "val/cat/000.jpg").read_bytes())
+    told = _check(files, caplog)
+    assert "train/cat/000.jpg: cannot be read: No such file" in told
+    assert "train/cat/001.jpg: checksum differs" in told
+    assert "train/cat/002.jpg: has " in told
+    assert "val/cat/more.jpg: not in the index" in told
+    assert "72 images checked, 4 things wrong" in told
+
+
+def test_a_folder_that_nobody_packed_is_read_too(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = copy(photo_folder, tmp_path / "photos")
+    damaged = root / "train/cat/000.jpg"
+    damaged.write_bytes(damaged.read_bytes()[:-2000])
+    (root / "train/cat/001.jpg").unlink()
+    (root / "train/cat/001.jpg").symlink_to("gone.jpg")
+    (root / "val/dog").mkdir()
+    told = _check(root, caplog, exit_codes.USAGE)
+    assert "differ: dog in only one of them" in told
+    (root / "val/dog").rmdir()
+    told = _check(root, caplog)
+    assert f"{damaged}: " in told and "cat/001.jpg: cannot be read: No such file" in told
+    assert "72 images checked, 2 things wrong" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["root={}/nowhere"], "check-dataset: root={}/nowhere: there is no such folder"),
+        (["root={}/file"], "check-dataset: root={}/file: is a file, but a folder is needed"),
+        (["root={}"], "check-dataset: {}/train is missing: {} must hold train/<class>"),
+        ([], "check-dataset: root: has no value; add root=VALUE"),
+        (["root={}", "worker=2"], "check-dataset: worker=2: no such key"),
+    ],
+)
+def test_what_is_no_data_set_ends_otherwise_than_damage(
+    tmp_path: Path, arguments: list[str], message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    given = [argument.format(tmp_path) for argument in arguments]
+    assert check_dataset(given) == exit_codes.USAGE
+    assert message.format(tmp_path, tmp_path) in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("train/index.parquet", b"PAR1 no more", "index.parquet is damaged"),
+        ("dataset.json", b"{", "dataset.json is damaged"),
+        ("dataset.json", b'{"version": 99}', "is of version 99"),
+    ],
+)
+def test_a_damaged_index_or_description_is_named(
+    shards: Path, file: str, content: bytes, message: str
+) -> None:
+    (shards / file).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        open_source(DataConfig(format="shards", root=str(shards)), "train", shards)
+
+
+def test_a_label_outside_the_class_list_is_named(
+    shards: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    description = json.loads((shards / "dataset.json").read_text())
+    description["classes"] = description["classes"][:3]
+    (shards / "dataset.json").write_text(json.dumps(description))
+    with pytest.raises(DataError, match=r"\.jpg has label \d+, but .* has only 3 classes"):
+        open_source(DataConfig(format="shards", root=str(shards)), "train", shards)
+    assert "label outside the class list" in _check(shards, caplog)

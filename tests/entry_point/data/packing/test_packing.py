@@ -1,0 +1,171 @@
+"""The optimised data set, made from photographs by the command a person uses."""
+
+import io
+import logging
+import tarfile
+import tracemalloc
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import webdataset
+from PIL import Image
+
+from entry_point.check_dataset import main as check_dataset
+from entry_point.contract import exit_codes
+from entry_point.data import DataConfig, open_source
+from entry_point.data.packing import listing
+from tests.entry_point.data.packing.pack_command import contents, copy, pack, report
+
+
+def _decoded(data: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(data)))
+
+
+def test_every_photograph_is_packed_with_the_same_pixels_and_orientation(
+    photo_folder: Path, packed: Path
+) -> None:
+    seen = 0
+    for split in ("train", "val"):
+        source = open_source(DataConfig(format="shards", root=str(packed)), split, packed)
+        for i in range(len(source)):
+            name = source.key(i).split(": ")[1]
+            data = bytes(source.read(i).numpy())
+            original = (photo_folder / split / name).read_bytes()
+            np.testing.assert_array_equal(_decoded(data), _decoded(original))
+            exif = [Image.open(io.BytesIO(b)).getexif().get(0x0112) for b in (data, original)]
+            assert exif[0] == exif[1]
+            assert source.classes[source.labels[i]] == name.split("/")[0]
+            seen += 1
+    assert seen == 72
+
+
+def test_shards_are_tar_files_that_webdataset_reads(packed: Path) -> None:
+    shards = sorted(str(file) for file in (packed / "train").glob("*.tar"))
+    assert len(shards) > 2
+    samples = list(webdataset.WebDataset(shards, shardshuffle=False).decode("rgb8"))
+    index = pq.read_table(packed / "train/index.parquet")
+    assert [sample["__key__"] for sample in samples] == index["key"].to_pylist()
+    assert [sample["cls"] for sample in samples] == index["label"].to_pylist()
+    with tarfile.open(shards[0]) as tar:
+        assert tar.getnames()[0] == f"{index['key'][0]}.jpg"
+
+
+def test_the_order_is_shuffled_by_the_seed(
+    photo_folder: Path, packed: Path, tmp_path: Path
+) -> None:
+    keys = pq.read_table(packed / "train/index.parquet")["key"].to_pylist()
+    assert keys != sorted(keys)
+    pack(photo_folder, tmp_path / "other", "seed=1")
+    other = pq.read_table(tmp_path / "other/train/index.parquet")["key"].to_pylist()
+    assert other != keys and sorted(other) == sorted(keys)
+
+
+def test_the_report_tells_the_sizes_before_and_after_and_the_balance(
+    photo_folder: Path, packed: Path
+) -> None:
+    for split, images in {"train": 6, "val": 3}.items():
+        told = report(packed)["splits"][split]
+        files = (photo_folder / split).rglob("*.jpg")
+        lengths = pq.read_table(packed / split / "index.parquet")["length"].to_pylist()
+        assert told["bytes_before"] == sum(file.stat().st_size for file in files)
+        assert told["bytes_after"] == sum(lengths)
+        assert told["files"] == len(lengths) == told["how"]["indexed"]
+        assert set(told["classes"].values()) == {images}
+
+
+def test_shrinking_keeps_small_images_as_they_are(photo_folder: Path, tmp_path: Path) -> None:
+    assert pack(photo_folder, tmp_path / "packed", "max_side=400") == 0
+    index = pq.read_table(tmp_path / "packed/train/index.parquet")
+    assert max(index["height"].to_pylist() + index["width"].to_pylist()) == 400
+    counts = report(tmp_path / "packed")["splits"]["train"]["how"]
+    assert counts["shrunk"] > 5 and counts["indexed"] > 5
+
+
+def test_plain_files_can_be_written_instead(photo_folder: Path, tmp_path: Path) -> None:
+    assert pack(photo_folder, tmp_path / "packed", "output_format=folder") == 0
+    source = open_source(DataConfig(root=str(tmp_path / "packed")), "train", tmp_path)
+    assert len(source) == 48
+    assert check_dataset([f"root={tmp_path / 'packed'}"]) == 0
+
+
+def test_packing_again_does_nothing_and_other_options_are_an_error(
+    photo_folder: Path, packed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = contents(packed)
+    assert pack(photo_folder, packed) == 0
+    assert pack(photo_folder, packed, "interval=8") == exit_codes.USAGE
+    assert "made from other files or with other options" in caplog.text
+    assert contents(packed) == before
+    assert [file.name for file in packed.parent.iterdir()] == [packed.name]
+
+
+def test_a_file_changed_in_place_is_another_source(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = copy(photo_folder, tmp_path / "source")
+    assert pack(source, tmp_path / "packed") == 0
+    file = source / "train/cat/000.jpg"
+    data = bytearray(file.read_bytes())
+    data[-100] ^= 1
+    file.write_bytes(data)
+    assert pack(source, tmp_path / "packed") == exit_codes.USAGE
+    assert "made from other files" in caplog.text
+
+
+def test_an_empty_folder_may_be_there_and_any_other_is_left_alone(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert pack(photo_folder, tmp_path / "empty", "max_side=64") == 0
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    assert pack(photo_folder, tmp_path / "full") == exit_codes.USAGE
+    assert "full holds other files" in caplog.text
+    assert contents(tmp_path / "full") == {"thesis.txt": b"mine"}
+
+
+def test_listing_more_files_takes_no_more_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_AT_ONCE", 64)
+    peaks = []
+    for classes in (8, 32):
+        names = [f"class{number:02d}" for number in range(classes)]
+        for name in names:
+            folder = tmp_path / str(classes) / "train" / name
+            folder.mkdir(parents=True)
+            for number in range(100):
+                (folder / f"{number:04d}.jpg").touch()
+        tracemalloc.start()
+        with closing(listing.Listing(tmp_path / "list", seed=0, shard_bytes=1e9)) as found:
+            found.add(tmp_path / str(classes), "train", names, whole=True)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            assert len(found) == 100 * classes and found.shards("train") == 1
+            keys = {entry.key for entry in found.entries("train", 0)}
+        tracemalloc.stop()
+        assert len(keys) == 100 * classes
+    assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_a_split_of_which_every_file_is_rejected_is_an_error_and_a_class_a_warning(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = copy(photo_folder, tmp_path / "source")
+    for file in (source / "val/cat").iterdir():
+        file.write_text("no image")
+    with caplog.at_level(logging.WARNING):
+        assert pack(source, tmp_path / "packed") == 0
+    assert "val: all files of 1 of 8 classes are rejected (cat); the first file is" in caplog.text
+    assert report(tmp_path / "packed")["splits"]["val"]["classes"]["cat"] == 0
+    assert check_dataset([f"root={tmp_path / 'packed'}"]) == 0
+    caplog.clear()
+    # Plain files without one of the class folders: training would refuse them.
+    assert pack(source, tmp_path / "folder", "output_format=folder") == exit_codes.USAGE
+    assert "(cat)" in caplog.text and not (tmp_path / "folder").exists()
+    for file in (source / "val").rglob("*.jpg"):
+        file.write_text("no image")
+    assert pack(source, tmp_path / "none") == exit_codes.USAGE
+    assert "all files of 8 of 8 classes" in caplog.text and not (tmp_path / "none").exists()

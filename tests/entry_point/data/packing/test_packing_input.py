@@ -1,0 +1,250 @@
+"""What packing does with the files that life brings: each is packed, or listed with the reason."""
+
+import io
+import logging
+import os
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from entry_point.config.packing_config import OptimizeConfig
+from entry_point.contract import exit_codes
+from entry_point.data import DataConfig, DataError, open_source
+from entry_point.data.packing import convert
+from entry_point.data.packing.convert import RejectedError
+from entry_point.data.packing.encode import encode
+from entry_point.data.sources.folder import files_below
+from tests.entry_point.data.packing.pack_command import copy, pack, rejected, report
+
+
+@pytest.fixture
+def source(photo_folder: Path, tmp_path: Path) -> Path:
+    """Two classes of six photographs, to put more into."""
+    copy(photo_folder / "train/cat", tmp_path / "source/train/cat")
+    copy(photo_folder / "train/china", tmp_path / "source/train/china")
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def photo(photo_folder: Path) -> Image.Image:
+    return Image.open(photo_folder / "train/cat/000.jpg").convert("RGB")
+
+
+def _rejection(file: Path, max_side: int | None = None) -> str:
+    with pytest.raises(RejectedError) as error:
+        encode(file, OptimizeConfig(max_side=max_side))
+    return str(error.value)
+
+
+def _pixels(file: Path, max_side: int | None = None) -> tuple[np.ndarray, str]:
+    _, encoded = encode(file, OptimizeConfig(max_side=max_side))
+    return np.asarray(Image.open(io.BytesIO(encoded.data))), encoded.note
+
+
+def test_files_of_every_kind_are_packed_or_listed_with_the_reason(
+    source: Path, photo: Image.Image, tmp_path: Path
+) -> None:
+    cat = source / "train/cat"
+    for suffix in ("png", "webp", "bmp", "tiff"):
+        photo.save(cat / f"photo_{suffix}.{suffix}")
+    cut = (cat / "001.jpg").read_bytes()
+    (source / "train/china/copy.jpg").write_bytes(cut)
+    (cat / "000.txt").write_text("words about 000.jpg")
+    (cat / "empty.jpg").write_bytes(b"")
+    (cat / "cut.jpg").write_bytes(cut[: len(cut) // 2])
+    (cat / "script.jpg").write_text("%!PS-Adobe-3.0 EPSF-3.0\n")
+    (cat / "gone.jpg").symlink_to("nowhere.jpg")
+    (cat / ".hidden.jpg").write_bytes(cut)
+    (cat / ".ipynb_checkpoints").mkdir()
+    (cat / ".ipynb_checkpoints/000.jpg").write_bytes(cut)
+    (source / "train/loose.jpg").write_bytes(cut)
+    os.mkfifo(cat / "pipe.jpg")
+    Path(os.fsdecode(os.fsencode(cat) + b"/caf\xe9.jpg")).write_bytes(cut)
+    assert pack(source, tmp_path / "packed") == 0
+    split = report(tmp_path / "packed")["splits"]["train"]
+    assert split["files"] == 6 + 6 + 4 + 1 + 10
+    assert split["how"] == {"indexed": 13, "converted": 4}
+    assert split["classes"] == {"cat": 10, "china": 7}
+    reasons = rejected(tmp_path / "packed")
+    assert "no image by its name" in reasons.pop("train/cat/000.txt")
+    assert "truncated" in reasons.pop("train/cat/cut.jpg")
+    assert "no image of the formats JPEG, PNG" in reasons.pop("train/cat/script.jpg")
+    assert reasons == {
+        "train/cat/.hidden.jpg": "hidden",
+        "train/cat/.ipynb_checkpoints": "hidden",
+        "train/cat/caf\\udce9.jpg": "its name is no UTF-8: rename it",
+        "train/cat/empty.jpg": "empty file",
+        "train/cat/gone.jpg": "unreadable: No such file or directory",
+        "train/cat/pipe.jpg": "is no regular file",
+        "train/loose.jpg": "lies in no class folder",
+    }
+    duplicates = report(tmp_path / "packed")["duplicates"]
+    assert duplicates["files"] == 1
+    assert duplicates["examples"] == [["train/cat/001", "train/china/copy"]]
+
+
+def test_what_lies_beside_the_splits_is_named(
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy(source / "train", source / "test")
+    with caplog.at_level(logging.WARNING):
+        assert pack(source, tmp_path / "packed") == 0
+    assert "which is not packed: test" in caplog.text
+    assert report(tmp_path / "packed")["left_out"] == ["test"]
+
+
+def test_a_progressive_file_without_its_last_scans_is_kept_as_it_is(
+    source: Path, photo: Image.Image, tmp_path: Path
+) -> None:
+    """Decoders smooth what is missing, which no baseline file can say."""
+    file = io.BytesIO()
+    photo.save(file, "JPEG", progressive=True)
+    scans = file.getvalue().split(b"\xff\xda")
+    half = b"\xff\xda".join(scans[:2]) + b"\xff\xd9"
+    (source / "train/cat/half.jpg").write_bytes(half)
+    assert pack(source, tmp_path / "packed") == 0
+    split = report(tmp_path / "packed")["splits"]["train"]
+    assert split["how"] == {"indexed": 12, "kept": 1}
+    assert split["notes"] == {"kept: written again, its pixels are not the same": 1}
+    stored = open_source(
+        DataConfig(format="shards", root=str(tmp_path / "packed")), "train", source
+    )
+    (place,) = [i for i in range(len(stored)) if "cat/half" in stored.key(i)]
+    assert bytes(stored.read(place).numpy()) == half
+
+
+@pytest.mark.parametrize("kind", ["png", "tiff"])
+def test_16_bits_become_8_and_keep_their_levels(tmp_path: Path, kind: str) -> None:
+    ramp = np.linspace(0, 65535, 256 * 64).astype(np.uint16).reshape(64, 256)
+    Image.fromarray(ramp).save(tmp_path / f"ramp.{kind}")
+    pixels, note = _pixels(tmp_path / f"ramp.{kind}")
+    expected = np.rint(ramp / 257)[..., None]
+    assert np.abs(pixels.astype(int) - expected).max() <= 4
+    assert note == "16 bits became 8"
+
+
+def test_big_endian_16_bits_are_read_as_such(tmp_path: Path) -> None:
+    Image.new("I;16B", (64, 64), 257 * 200).save(tmp_path / "big.tiff")
+    assert abs(int(_pixels(tmp_path / "big.tiff")[0].mean()) - 200) <= 1
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_32_bits_a_pixel_are_refused(tmp_path: Path, mode: str) -> None:
+    Image.new(mode, (64, 64), 7).save(tmp_path / "map.tiff")
+    assert "32 bits a pixel" in _rejection(tmp_path / "map.tiff")
+
+
+def test_more_images_than_one_are_refused_and_dropped_transparency_is_told(
+    tmp_path: Path, photo: Image.Image
+) -> None:
+    for name in ("pages.tiff", "moving.png", "moving.webp"):
+        turned = photo.transpose(Image.Transpose.ROTATE_180)
+        photo.save(tmp_path / name, save_all=True, append_images=[turned, photo])
+        assert "holds 3 images" in _rejection(tmp_path / name)
+    photo.convert("RGBA").save(tmp_path / "alpha.png")
+    pixels, note = _pixels(tmp_path / "alpha.png")
+    assert pixels.shape == (photo.height, photo.width, 3) and note == "transparency dropped"
+
+
+def test_a_photograph_with_a_preview_behind_it_is_shrunk(
+    tmp_path: Path, photo: Image.Image
+) -> None:
+    small = photo.resize((64, 64))
+    photo.save(tmp_path / "camera.jpg", "MPO", save_all=True, append_images=[small])
+    pixels, _ = _pixels(tmp_path / "camera.jpg", max_side=100)
+    assert max(pixels.shape) == 100
+
+
+def test_an_image_that_no_jpeg_can_hold_is_refused_unless_it_is_shrunk(tmp_path: Path) -> None:
+    Image.new("RGB", (70_000, 16)).save(tmp_path / "wide.png")
+    assert _rejection(tmp_path / "wide.png") == "70000x16: no side may exceed 65500"
+    assert _pixels(tmp_path / "wide.png", max_side=7000)[0].shape[1] == 7000
+
+
+@pytest.mark.parametrize(
+    "orientation",
+    [(3, 1, b"\0\0\0\0"), (3, 1, b"\x09\0\0\0"), (2, 3, b"up\0\0"), (4, 1, b"\0\0\1\0")],
+)
+def test_an_orientation_that_is_none_is_upright(
+    tmp_path: Path, photo: Image.Image, orientation: tuple[int, int, bytes]
+) -> None:
+    """Type, count and value, as EXIF has them: 0, 9, a text, 65536."""
+    tag = struct.pack("<HHHI4s", 1, 0x0112, *orientation)
+    exif = b"Exif\0\0II*\0\x08\0\0\0" + tag + bytes(4)
+    photo.save(tmp_path / "turned.png", exif=exif)
+    _, encoded = encode(tmp_path / "turned.png", OptimizeConfig())
+    assert encoded.orientation == 1
+
+
+def test_more_pixels_than_the_limit_are_refused_by_every_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convert, "_MOST_PIXELS", 64 * 64)
+    Image.new("RGB", (64, 64)).save(tmp_path / "just.png")
+    Image.new("RGB", (65, 64)).save(tmp_path / "over.png")
+    assert _pixels(tmp_path / "just.png")[0].shape == (64, 64, 3)
+    assert _rejection(tmp_path / "over.png") == "65x64: more than 4096 pixels"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([], "there is no such folder"),
+        (["."], "is a file, but a folder is needed"),
+        (["other/a/1.jpg"], "neither of the folders train, val"),
+        (["train/a/1.jpg", "train/b/.keep"], "b is empty"),
+        (["train/a/1.jpg", "train/b/notes.txt"], "b is empty"),
+        (["train/a/1.jpg", "val/b/1.jpg"], "differ: a, b"),
+        (["train/a/1.jpg", "train/a/1.png"], "share the key a/1"),
+        (["train/a/x.y.jpg", "train/a/x_y.jpg"], "share the key a/x_y"),
+        (["train/a/1.jpg", "train/caf\udce9/1.jpg"], "caf\\udce9 is no UTF-8: rename it"),
+    ],
+)
+def test_a_source_that_cannot_be_packed_says_why(
+    tmp_path: Path, files: list[str], message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in files:
+        (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "source" / name).write_bytes(name.encode("utf-8", "surrogateescape"))
+    assert pack(tmp_path / "source", tmp_path / "packed") == exit_codes.USAGE
+    assert message in caplog.text
+    assert not (tmp_path / "packed").exists()
+
+
+@pytest.fixture
+def nobody() -> Iterator[Path]:
+    """A folder that all may enter, while this process has no right that others lack."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        user = os.geteuid()
+        (Path(folder) / "closed").mkdir(mode=0o700 if user == 0 else 0)
+        if user == 0:
+            os.seteuid(65534)
+        yield Path(folder)
+        os.seteuid(user)
+        (Path(folder) / "closed").chmod(0o700)
+
+
+def test_an_output_that_cannot_be_written_is_named(
+    nobody: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert pack(nobody, nobody / "packed") == exit_codes.USAGE
+    assert f"dataset: output={nobody}/packed cannot be made: Permission denied" in caplog.text
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_that_names_it(nobody: Path) -> None:
+    with pytest.raises(DataError, match="closed cannot be listed: Permission denied"):
+        list(files_below(nobody))
+
+
+@pytest.mark.skipif(not Path("/proc/1").is_dir(), reason="needs Linux")
+def test_an_output_where_no_file_can_be_made_is_named_and_not_waited_for(
+    photo_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert pack(photo_folder, Path("/proc/self/packed")) == exit_codes.USAGE
+    assert "dataset: output=/proc/self/packed cannot be made" in caplog.text

@@ -1,0 +1,171 @@
+"""Packing that is killed, or has no room left, goes on from the last whole shard."""
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from entry_point.data.packing.record import Record
+from tests.entry_point.data.packing.pack_command import command, contents, copy, pack
+
+WORK = ".data.unfinished"
+
+
+def _start(source: Path, output: Path) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        command(source, output), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def _kill_when(ready: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+    while True:
+        alive = process.poll() is None
+        if ready():
+            break
+        assert alive
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def _records(folder: Path) -> dict[str, int]:
+    """When each was written."""
+    files = folder.glob(f"{WORK}/records/*.json")
+    return {file.name: file.stat().st_mtime_ns for file in files}
+
+
+def _is_written_to(reader: int) -> bool:
+    try:
+        return os.read(reader, 1) != b""
+    except BlockingIOError:  # opened by a writer, and nothing written yet
+        return True
+
+
+def _kill_with_all_shards_done(source: Path, output: Path) -> None:
+    """Kill a run, begun before, that writes the index: a pipe in its place holds it up."""
+    pipe = output.parent / WORK / "data/train/index.parquet.part"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    _kill_when(lambda: _is_written_to(reader), _start(source, output))
+    os.close(reader)
+    pipe.unlink()
+    assert not output.exists()
+
+
+def _fail(data: Path, _output: Path) -> None:
+    raise OSError(errno.EIO, "the power is gone", str(data))
+
+
+def test_a_killed_run_goes_on_from_its_last_whole_shard_and_ends_with_the_same_bytes(
+    photo_folder: Path, packed: Path, tmp_path: Path
+) -> None:
+    _kill_when(lambda: bool(_records(tmp_path)), _start(photo_folder, tmp_path / "data"))
+    first = _records(tmp_path)
+    assert not (tmp_path / "data").exists()
+    _kill_with_all_shards_done(photo_folder, tmp_path / "data")
+    second = _records(tmp_path)
+    assert first.items() <= second.items()
+    assert len(first) < len(second) == len(list(packed.rglob("*.tar")))
+    shards = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.tar")}
+    assert pack(photo_folder, tmp_path / "data") == 0
+    data = tmp_path / WORK / "data"
+    for file, written in shards.items():
+        assert (tmp_path / "data" / file.relative_to(data)).stat().st_mtime_ns == written
+    assert contents(tmp_path / "data") == contents(packed)
+    assert [file.name for file in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_shard_that_was_lost_or_cut_short_is_packed_again(
+    photo_folder: Path, packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a power failure may leave them: recorded, and not on the disk."""
+    with monkeypatch.context() as patch:
+        patch.setattr("entry_point.data.packing.pack.publish", _fail)
+        assert pack(photo_folder, tmp_path / "data") == 1
+    first, second, *_ = sorted((tmp_path / WORK / "data/train").glob("*.tar"))
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:-1000])
+    record = max((tmp_path / WORK / "records").glob("train-*.json"))
+    record.write_text(record.read_text()[:-10])
+    assert pack(photo_folder, tmp_path / "data") == 0
+    assert contents(tmp_path / "data") == contents(packed)
+
+
+def test_a_run_killed_when_the_data_set_had_its_name_is_cleaned_up_after(
+    photo_folder: Path, packed: Path, tmp_path: Path
+) -> None:
+    copy(packed, tmp_path / "data")
+    (tmp_path / WORK / "records").mkdir(parents=True)
+    (tmp_path / WORK / "plan").write_text("whatever it was")
+    assert pack(photo_folder, tmp_path / "data") == 0
+    assert contents(tmp_path / "data") == contents(packed)
+    assert [file.name for file in tmp_path.iterdir()] == ["data"]
+
+
+def test_plain_files_that_were_lost_are_written_again(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat/1.jpg").write_bytes(b"1234")
+    record = Record({"cat/1.jpg": 4}, [])
+    assert record.holds(tmp_path)
+    (tmp_path / "cat/1.jpg").write_bytes(b"123")
+    assert not record.holds(tmp_path)
+    (tmp_path / "cat/1.jpg").unlink()
+    assert not record.holds(tmp_path)
+
+
+def _run_limited(source: Path, output: Path, largest_file: int) -> str:
+    """What a run says that fails for want of room; a limit on file sizes stands for the disk's."""
+    limits = (largest_file, largest_file)
+    job = subprocess.run(
+        command(source, output),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert job.returncode == 1 and "Traceback" not in job.stderr, job.stderr
+    assert not output.exists()
+    return job.stdout
+
+
+def test_a_full_disk_names_what_was_written_and_is_gone_on_from(
+    photo_folder: Path, packed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    output = tmp_path / "data"
+    assert ".data.listing, the list of all files" in _run_limited(photo_folder, output, 8_000)
+    told = _run_limited(photo_folder, output, 300_000)
+    assert f"{tmp_path / WORK}/data/train/shard-00-0000" in told
+    assert "File too large: make room and run again" in told
+    index = tmp_path / WORK / "data/train/index.parquet.part"
+    index.symlink_to("/dev/full")
+    assert pack(photo_folder, output) == 1
+    assert f"dataset: {index.with_suffix('')}: No space left on device: make room" in caplog.text
+    index.unlink()
+    assert pack(photo_folder, output) == 0
+    assert contents(output) == contents(packed)
+
+
+def test_a_second_run_says_that_it_waits_for_the_first(
+    photo_folder: Path, packed: Path, tmp_path: Path
+) -> None:
+    first = _start(photo_folder, tmp_path / "data")
+    while not (tmp_path / WORK).exists():
+        assert first.poll() is None
+        time.sleep(0.005)
+    first.send_signal(signal.SIGSTOP)
+    second = subprocess.Popen(
+        command(photo_folder, tmp_path / "data"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert second.stdout is not None
+    assert b"waiting for another run" in second.stdout.readline()
+    first.send_signal(signal.SIGCONT)
+    rest, _ = second.communicate()
+    assert second.returncode == first.wait() == 0
+    assert b"is complete already" in rest
+    assert contents(tmp_path / "data") == contents(packed)

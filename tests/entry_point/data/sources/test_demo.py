@@ -1,0 +1,109 @@
+import io
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+
+from entry_point.data import DataConfig, DataError, DemoConfig, open_source
+from entry_point.data.sources.demo import ensure_demo
+from entry_point.data.sources.demo_images import PATTERNS, draw_jpeg
+
+SMALL = DemoConfig(train_images=20, val_images=10)
+
+
+def _files(root: Path) -> dict[str, bytes]:
+    return {
+        file.relative_to(root).as_posix(): file.read_bytes()
+        for file in sorted(root.rglob("*"))
+        if file.is_file()
+    }
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others() -> None:
+    assert draw_jpeg(5, 12, 2) == draw_jpeg(5, 12, 2)
+    assert draw_jpeg(5, 12, 2) != draw_jpeg(6, 12, 2)
+    assert draw_jpeg(5, 12, 2) != draw_jpeg(5, 22, 2)
+
+
+def test_pictures_have_the_size_and_coding_of_photographs() -> None:
+    for label in range(len(PATTERNS)):
+        data = draw_jpeg(0, label, label)
+        picture = Image.open(io.BytesIO(data))
+        assert isinstance(picture, JpegImageFile) and picture.size == (800, 533)
+        assert [layer[1:3] for layer in picture.layer] == [(2, 2), (1, 1), (1, 1)]  # 4:2:0
+        assert 60_000 < len(data) < 150_000
+
+
+def test_mean_colour_does_not_tell_the_classes_apart() -> None:
+    numbers = np.arange(150)
+    labels = numbers % len(PATTERNS)
+    colours = []
+    for number, label in zip(numbers, labels, strict=True):
+        picture = Image.open(io.BytesIO(draw_jpeg(0, int(number), int(label))))
+        picture.draft("RGB", (100, 67))
+        colours.append(np.asarray(picture).reshape(-1, 3).mean(axis=0) / 255)
+    accuracy = cross_val_score(LogisticRegression(C=1e4), colours, labels, cv=5).mean()
+    assert accuracy < 0.2
+
+
+def test_demo_data_is_a_folder_data_set_of_ten_classes(tmp_path: Path) -> None:
+    data = DataConfig(format="demo", root=str(tmp_path / "demo"), demo=SMALL)
+    train, val = (open_source(data, split, tmp_path) for split in ("train", "val"))
+    assert train.classes == val.classes == sorted(PATTERNS)
+    assert train.labels.bincount().tolist() == [2] * 10
+    assert val.labels.bincount().tolist() == [1] * 10
+
+
+def test_demo_data_of_other_settings_is_not_taken_for_the_one_asked_for(tmp_path: Path) -> None:
+    ensure_demo(tmp_path / "demo", SMALL)
+    with pytest.raises(DataError, match=r"seed': 0.*asked for is .*seed': 1"):
+        ensure_demo(tmp_path / "demo", DemoConfig(1, 20, 10))
+
+
+def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.jpg").write_bytes(b"mine")
+    with pytest.raises(DataError, match="exists but holds no demo data"):
+        ensure_demo(tmp_path, SMALL)
+    assert _files(tmp_path) == {"mine.jpg": b"mine"}
+
+
+def test_a_killed_generation_is_redone_with_the_same_bytes(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from entry_point.config.data_config import DemoConfig\n"
+        "from entry_point.data.sources.demo import ensure_demo\n"
+        "ensure_demo(Path(sys.argv[1]), DemoConfig(0, 5000, 10))\n"
+    )
+    root = tmp_path / "demo"
+    process = subprocess.Popen([sys.executable, "-c", code, str(root)])
+    while not list(tmp_path.glob(".demo.unfinished/train/*/*.jpg")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not root.exists()
+    ensure_demo(root, SMALL)
+    ensure_demo(tmp_path / "undisturbed", SMALL)
+    assert _files(root) == _files(tmp_path / "undisturbed")
+    assert not list(tmp_path.glob(".*.unfinished"))
+
+
+def _generate_and_say_when(root: Path) -> int:
+    ensure_demo(root, SMALL)
+    return (root / "recipe.json").stat().st_ino
+
+
+def test_processes_that_start_together_generate_once(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        made = pool.map(_generate_and_say_when, [tmp_path / "demo"] * 2)
+    assert len(set(made)) == 1

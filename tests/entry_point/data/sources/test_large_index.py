@@ -1,0 +1,27 @@
+"""Opening large data sets."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.data.data_startup import start, write_large_index
+
+SAMPLES, BYTES_EACH = 250_000, 160
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("large")
+    write_large_index(root, SAMPLES)
+    return root
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's clear_refs")
+@pytest.mark.parametrize("access", ["map", "stream"])
+def test_a_large_index_takes_little_memory_until_the_first_order_is_known(
+    large: Path, access: str
+) -> None:
+    """A million samples may take 200 MB."""
+    found = start(large, access)
+    assert found.samples == SAMPLES
+    assert found.megabytes * 1e6 <= SAMPLES * BYTES_EACH

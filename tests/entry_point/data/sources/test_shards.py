@@ -1,0 +1,118 @@
+"""Training from shards: the same samples with every engine and both ways of access."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from entry_point.data import (
+    DataError,
+)
+from entry_point.data.sources.mapping import map_files
+from entry_point.data.sources.stream import StreamSource
+from tests.entry_point.data.engines.every_engine import ENGINES
+from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, loader_of
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+@pytest.mark.parametrize("access", ["map", "stream"])
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_all_engines_read_the_same_samples_from_shards(
+    packed: Path, access: str, split: str, engine: str
+) -> None:
+    reference = epoch_of(loader_of(packed, "pillow", split, access=access))
+    batches = epoch_of(loader_of(packed, engine, split, access=access))
+    most = 32 if engine == "dali" else 1  # levels; test_dali.py looks closer
+    for a, b in zip(reference, batches, strict=True):
+        assert torch.equal(a.indices, b.indices) and torch.equal(a.labels, b.labels)
+        assert (a.images.int() - b.images.cpu().int()).abs().max() <= most
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("access", ["map", "stream"])
+def test_a_resumed_epoch_goes_on_with_the_next_sample_and_decodes_none_before_it(
+    packed: Path, tmp_path: Path, engine: str, access: str
+) -> None:
+    """What lies before it cannot be decoded any more when it is resumed."""
+    root = Path(shutil.copytree(packed, tmp_path / "copy"))
+    loader = loader_of(root, engine, access=access)
+    whole = list(loader.epoch(3))
+    _damage(root, indices_of(whole[:4]))
+    rest = list(loader.epoch(3, start_step=4))
+    loader.close()
+    assert len(rest) == len(whole) - 4
+    for a, b in zip(whole[4:], rest, strict=True):
+        assert torch.equal(a.images, b.images) and torch.equal(a.indices, b.indices)
+
+
+def _damage(root: Path, indices: list[int]) -> None:
+    """Overwrite the beginnings of these training samples."""
+    index = StreamSource(root, root, "train", all_here=True).index
+    for i in indices:
+        with (root / "train" / index.shards[index.shard[i]].file).open("r+b") as opened:
+            opened.seek(int(index.offsets[i]))
+            opened.write(bytes(20))
+
+
+def test_mapped_shards_need_no_file_descriptors(packed: Path, tmp_path: Path) -> None:
+    code = (
+        "import resource, sys; from pathlib import Path; import torch\n"
+        "from entry_point.data.sources.mapping import map_files\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+        "files = [Path(sys.argv[1])] * 500\n"
+        "data, starts = map_files(files)\n"
+        "whole = torch.frombuffer(bytearray(files[0].read_bytes()), dtype=torch.uint8)\n"
+        "assert all(torch.equal(data[start:][: len(whole)], whole) for start in starts)\n"
+    )
+    file = tmp_path / "odd.bin"
+    file.write_bytes(sorted((packed / "train").glob("*.tar"))[0].read_bytes()[:9999])
+    subprocess.run([sys.executable, "-c", code, str(file)], check=True)
+
+
+def test_mapped_memory_goes_with_its_last_view(packed: Path) -> None:
+    file = sorted((packed / "train").glob("*.tar"))[0]
+    view = map_files([file, file])[0][100:200]
+    assert _maps(file) == 2 and view.numpy().tobytes() == file.read_bytes()[100:200]
+    del view
+    assert _maps(file) == 0
+
+
+def _maps(file: Path) -> int:
+    return Path("/proc/self/maps").read_text().count(str(file))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_damaged_sample_names_its_shard_and_key(
+    packed: Path, tmp_path: Path, engine: str
+) -> None:
+    root = Path(shutil.copytree(packed, tmp_path / "copy"))
+    _damage(root, [0])
+    index = StreamSource(root, root, "train", all_here=True).index
+    sample = rf"{index.shards[0].file}: {index.name(0)}\.jpg"
+    with pytest.raises(DataError, match=sample):
+        epoch_of(loader_of(root, engine, batch_size=1))
+
+
+@pytest.mark.parametrize("access", ["map", "stream"])
+def test_wrong_bits_that_throw_the_decoder_off_are_found_between_restart_markers_in_shards(
+    packed: Path, tmp_path: Path, access: str
+) -> None:
+    """Markers stay whole: the entropy-coded data alone is wrong, in the middle of a centre crop."""
+    root = Path(shutil.copytree(packed, tmp_path / "copy"))
+    source = StreamSource(root, root, "val", all_here=True)
+    file = root / "val" / source.index.shards[source.index.shard[0]].file
+    data = bytearray(file.read_bytes())
+    start, length = int(source.index.offsets[0]), int(source.index.lengths[0])
+    assert b"\xff\xd0" in data[start : start + length]
+    for place in range(start + length // 3, start + 2 * length // 3):
+        if 0xFF not in (data[place - 1], data[place], data[place] ^ 0x55):
+            data[place] ^= 0x55
+    file.write_bytes(data)
+    skip: dict[str, Any] = {"on_error": "skip", "max_bad_fraction": 1.0}
+    batches = epoch_of(loader_of(root, "threads", "val", access=access, **skip))
+    assert sorted(indices_of(batches)) == list(range(1, 24))
+    assert [damage.key for batch in batches for damage in batch.damage] == [source.key(0)]

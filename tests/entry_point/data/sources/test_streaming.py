@@ -1,0 +1,172 @@
+"""Shards that are read whole and in order."""
+
+import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.data import (
+    DataConfig,
+    DataError,
+    Loader,
+    PipelineConfig,
+    build_loader,
+    open_source,
+)
+from entry_point.data.engines import workers
+from entry_point.data.sources.stream import Share, StreamPlan, StreamSource
+from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, loader_of
+
+
+def test_streaming_gives_every_training_sample_once_in_another_order_each_epoch(
+    packed: Path,
+) -> None:
+    first, second = (
+        indices_of(epoch_of(loader_of(packed, access="stream"), epoch)) for epoch in (0, 1)
+    )
+    assert sorted(first) == sorted(second) == list(range(48))
+    assert first != second
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_ranks_stream_disjoint_samples_in_the_same_number_of_steps(
+    packed: Path, world_size: int, split: str
+) -> None:
+    shares = [
+        epoch_of(
+            loader_of(
+                packed, split=split, rank=rank, world_size=world_size, access="stream", batch_size=4
+            )
+        )
+        for rank in range(world_size)
+    ]
+    seen = [index for share in shares for index in indices_of(share)]
+    assert len(seen) == len(set(seen))
+    if split == "train":
+        assert len({len(share) for share in shares}) == 1
+    else:
+        assert sorted(seen) == list(range(24))
+
+
+def test_streaming_shuffles_shards_and_within_windows(packed: Path) -> None:
+    source = open_source(
+        DataConfig(format="shards", root=str(packed), access="stream"), "train", packed
+    )
+    assert isinstance(source, StreamSource)
+    plan = StreamPlan(source, Share(0, 1), batch_size=1, seed=0, train=True, window_shards=2)
+    order = [int(batch[0]) for batch in plan.batches(0)]
+    shards = source.index.shard[order].tolist()
+    firsts = list(dict.fromkeys(shards))
+    assert firsts != sorted(firsts)
+    changes = sum(a != b for a, b in pairwise(shards))
+    assert changes > 2 * len(firsts)
+    for place, shard in enumerate(firsts):
+        last = len(shards) - 1 - shards[::-1].index(shard)
+        assert set(shards[: last + 1]) <= set(firsts[: place + 2])
+
+
+def _stream(packed: Path, engine: str, batch_size: int = 1) -> tuple[StreamSource, Loader]:
+    config = DataConfig(
+        format="shards", root=str(packed), image_size=8, resize=8, access="stream", window_shards=1
+    )
+    source = open_source(config, "train", packed)
+    assert isinstance(source, StreamSource) and len(source.shards_here) > 5
+    pipeline = PipelineConfig(engine=engine, num_workers=1)
+    loader = build_loader(source, config, pipeline, split="train", batch_size=batch_size, seed=0)
+    return source, loader
+
+
+def test_streaming_holds_three_windows_of_shards_at_most_and_none_after_the_epoch(
+    packed: Path,
+) -> None:
+    source, loader = _stream(packed, "threads")
+    for epoch in range(2):
+        held = [len(source._memory) for _ in loader.epoch(epoch)]
+        assert 0 < max(held) <= 3 and not source._memory
+    loader.close()
+
+
+def test_a_closed_loader_holds_no_shard(packed: Path) -> None:
+    source, loader = _stream(packed, "threads")
+    next(iter(loader.epoch(0)))
+    assert source._memory
+    loader.close()
+    assert not source._memory
+
+
+@pytest.mark.parametrize("step", [0, 20, 47])
+def test_a_resumed_stream_reads_nothing_that_lies_before(packed: Path, step: int) -> None:
+    source, loader = _stream(packed, "threads")
+    loader.close()
+    plan = StreamPlan(source, Share(0, 1), batch_size=1, seed=0, train=True, window_shards=1)
+    coming = [int(batch[0]) for batch in plan.batches(0, step)]
+    plan.read_ahead(_AtOnce(1), here=True)
+    next(plan.batches(0, step))
+    wanted = dict.fromkeys(source.index.shard[coming].tolist())
+    assert list(source._memory) == list(wanted)[:2]
+
+
+def test_shards_that_were_not_read_in_time_are_read_by_the_next_loader(packed: Path) -> None:
+    source, _ = _stream(packed, "threads")
+    cancelled: Future[Any] = Future()
+    cancelled.cancel()
+    source._memory[0] = cancelled
+    source.hold(_AtOnce(1), [0])
+    assert len(source._memory[0].result()) == source.index.shards[0].bytes
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs Linux's /proc/self/io")
+def test_for_worker_processes_the_trainer_reads_whole_shards_ahead_into_the_page_cache(
+    packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "ThreadPoolExecutor", _AtOnce)
+    source, loader = _stream(packed, "pillow", batch_size=4)
+    before, cached = _bytes_read(), 0
+    for _ in loader.epoch(0):
+        cached = max(cached, len(source._cached))
+    loader.close()
+    assert _bytes_read() - before >= sum(shard.bytes for shard in source.index.shards)
+    assert 0 < cached <= 3 and not source._memory
+
+
+class _AtOnce(ThreadPoolExecutor):
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*args, **kwargs))
+        return future
+
+
+def _bytes_read() -> int:
+    """By this process, not its children."""
+    return int(Path("/proc/self/io").read_text().split("rchar: ")[1].split()[0])
+
+
+def test_a_shard_that_is_on_no_host_is_an_error(packed: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(packed, tmp_path / "copy"))
+    gone = sorted((root / "train").glob("*.tar"))[0]
+    gone.unlink()
+    with pytest.raises(DataError, match=f"{gone.name} is missing"):
+        loader_of(root, access="stream")
+    with pytest.raises(DataError, match=f"{gone.name} is on no host"):
+        loader_of(root, access="stream", sharded_by_host=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"access": "steam", "format": "shards"}, "data.access=steam.*did you mean stream"),
+        ({"access": "stream"}, "data.access=stream: needs data=shards"),
+        ({"sharded_by_host": True, "format": "shards"}, "data.sharded_by_host=true: needs"),
+        ({"window_shards": 0}, "data.window_shards=0"),
+    ],
+)
+def test_settings_of_streaming_that_make_no_sense_are_named(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        DataConfig(**settings)

@@ -1,0 +1,85 @@
+"""Prediction's loader: files of any format, in their order."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, features
+
+from entry_point import inference
+from entry_point.config.config_errors import ConfigError
+from entry_point.data import PipelineConfig
+from entry_point.data.file_loader import build_file_loader
+
+SIZE, RESIZE = 40, 48
+
+
+@pytest.fixture
+def files(photo_folder: Path, tmp_path: Path) -> list[Path]:
+    """JPEGs of all kinds, other formats and modes, and at 5, 9 and 11 no images."""
+    jpegs = sorted((photo_folder / "val").rglob("*.jpg"))
+    photo = Image.open(jpegs[0]).convert("RGB")
+    photo.convert("RGBA").save(tmp_path / "a.png")
+    photo.convert("P").save(tmp_path / "b.gif")
+    photo.save(tmp_path / "c.webp")
+    photo.convert("L").save(tmp_path / "d.tiff")
+    photo.convert("CMYK").save(tmp_path / "e.jpg")
+    (tmp_path / "f.png").write_text("no picture")
+    (tmp_path / "g.jpg").write_bytes(jpegs[1].read_bytes()[:-4000])
+    Image.new("RGB", (3, 2)).save(tmp_path / "h.bmp")
+    others = sorted(tmp_path.iterdir())
+    return [*others[:5], others[5], *jpegs[:3], others[6], others[7], tmp_path / "none", *jpegs[3:]]
+
+
+@pytest.mark.parametrize("engine", ["pillow", "workers", "threads"])
+def test_files_come_once_in_order_as_inference_prepares_them_and_bad_ones_are_listed(
+    files: list[Path], engine: str
+) -> None:
+    pipeline = PipelineConfig(engine=engine, num_workers=1)
+    loader = build_file_loader(files, SIZE, RESIZE, pipeline, batch_size=4)
+    batches = list(loader.epoch(0))
+    loader.close()
+    bad = {5, 9, 11}
+    order = torch.cat([batch.indices for batch in batches]).tolist()
+    assert order == [i for i in range(len(files)) if i not in bad]
+    listed = {damaged.key: damaged.reason for batch in batches for damaged in batch.damage}
+    assert set(listed) == {str(files[i]) for i in bad} and all(listed.values())
+    images = torch.cat([batch.images for batch in batches])
+    for place, index in enumerate(order):
+        image = inference.read_image(files[index].read_bytes())
+        expected = inference.prepare(image, SIZE, RESIZE)
+        assert (images[place].int() - expected.int()).abs().max() <= 1, files[index]
+
+
+def test_large_and_small_images_share_a_batch(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for number, size in enumerate([(1, 1), (3000, 40), (40, 3000), (200, 100)]):
+        pixels = rng.integers(0, 255, (*size, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.jpg", quality=90)
+    files = sorted(tmp_path.iterdir())
+    loader = build_file_loader(files, SIZE, RESIZE, PipelineConfig("threads", 1), batch_size=4)
+    (batch,) = loader.epoch(0)
+    loader.close()
+    assert batch.images.shape == (4, 3, SIZE, SIZE) and not batch.damage
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow reads no AVIF")
+def test_an_image_that_pillow_cannot_decode_is_listed_whatever_pillow_calls_it(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "a.avif"
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(file)
+    avif = file.read_bytes()
+    start = avif.index(b"mdat") + 4
+    file.write_bytes(avif[:start] + b"\xff" * 8 + avif[start + 8 :])
+    loader = build_file_loader([file], SIZE, RESIZE, PipelineConfig("threads", 1), batch_size=1)
+    (batch,) = loader.epoch(0)
+    loader.close()
+    assert [damage.key for damage in batch.damage] == [str(file)]
+
+
+def test_dali_is_refused_since_it_knows_only_jpegs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"pipeline\.engine=dali"):
+        build_file_loader([tmp_path], SIZE, RESIZE, PipelineConfig("dali", 1), batch_size=1)

@@ -1,0 +1,109 @@
+"""What the container's program reads from the platform's files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from entry_point.config.train_config import load_train_config
+from entry_point.contract import hyperparameters
+from entry_point.contract.failure import LIMIT, failure_text, write_failure
+from entry_point.contract.platform_files import (
+    ContractError,
+    Hosts,
+    check_channels,
+    read_hosts,
+    read_overrides,
+    wait_for_names,
+)
+from entry_point.contract.run_folder import RunFolder
+from entry_point.supervisor.job import child_environment, training_command
+
+
+def write(folder: Path, name: str, content: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+def test_without_files_there_is_one_host_and_nothing_to_override(tmp_path: Path) -> None:
+    assert read_hosts(tmp_path) == Hosts()
+    assert read_overrides(tmp_path) == []
+
+
+def test_host_rank_is_the_place_in_the_platforms_list(tmp_path: Path) -> None:
+    hosts = {"current_host": "algo-2", "hosts": ["algo-1", "algo-10", "algo-2"]}
+    write(tmp_path, "resourceconfig", hosts)
+    assert read_hosts(tmp_path).rank == 2
+
+
+def test_a_host_that_is_not_on_the_list_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, "resourceconfig", {"current_host": "algo-3", "hosts": ["algo-1"]})
+    with pytest.raises(ContractError, match="'algo-3' is not among hosts"):
+        read_hosts(tmp_path)
+
+
+def test_launched_overrides_come_back_and_a_tuners_plain_keys_win(tmp_path: Path) -> None:
+    content = {**hyperparameters.encode(["optim.lr=0.1", "data.root='a, b'"]), "optim.lr": "0.2"}
+    write(tmp_path, "hyperparameters", content)
+    config, _ = load_train_config(["data=folder", *read_overrides(tmp_path)])
+    assert (config.optim.lr, config.data.root) == (0.2, "a, b")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "3"])
+def test_a_file_that_is_no_json_object_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "hyperparameters.json").write_text(text)
+    with pytest.raises(ContractError, match=r"hyperparameters\.json"):
+        read_overrides(tmp_path)
+
+
+def test_a_promised_channel_that_is_missing_is_named(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    write(run.contract, "inputdataconfig", {"training": {"TrainingInputMode": "File"}})
+    with pytest.raises(ContractError, match="channel 'training'"):
+        check_channels(run)
+
+
+def test_one_rank_runs_without_torchrun_and_two_hosts_agree_on_the_first() -> None:
+    config, _ = load_train_config(["trainer.device=cpu"])
+    assert "entry_point.supervisor.ranks" not in training_command(config, Hosts(), ["a=1"])
+    hosts = Hosts("algo-2", ("algo-1", "algo-2"), "eth0")
+    command = training_command(config, hosts, ["a=1"])
+    assert command[1:3] == ["-m", "entry_point.supervisor.ranks"]
+    assert {"--nnodes=2", "--node-rank=1", "--master-addr=algo-1"} <= set(command)
+    assert command[-2:] == ["entry_point.train", "a=1"]
+
+
+def test_a_network_interface_that_is_not_there_is_not_used(tmp_path: Path) -> None:
+    hosts = Hosts("algo-1", ("algo-1", "algo-2"), "no-such-interface")
+    environment = child_environment(hosts, RunFolder(tmp_path), tmp_path / "stop")
+    assert environment.get("GLOO_SOCKET_IFNAME") != "no-such-interface"
+    there = Hosts("algo-1", ("algo-1", "algo-2"), "lo")
+    assert (
+        child_environment(there, RunFolder(tmp_path), tmp_path / "stop")["GLOO_SOCKET_IFNAME"]
+        == "lo"
+    )
+
+
+def test_a_peer_without_an_address_is_named_after_the_patience() -> None:
+    hosts = Hosts("localhost", ("localhost", "no-such-host.invalid"))
+    with pytest.raises(ContractError, match=r"no-such-host\.invalid"):
+        wait_for_names(hosts, patience=0.0)
+
+
+def test_the_failure_file_begins_with_the_error_and_fits(tmp_path: Path) -> None:
+    def deep(level: int) -> None:
+        if level:
+            deep(level - 1)
+        raise ValueError("the reason")
+
+    try:
+        deep(50)
+    except ValueError as error:
+        text = failure_text(error)
+    assert text.startswith("ValueError: the reason")
+    assert 'raise ValueError("the reason")' in text
+    assert len(text) <= LIMIT
+    path = tmp_path / "output" / "failure"
+    assert write_failure(path, text)
+    assert not write_failure(path, "a later one")
+    assert path.read_text() == text

@@ -1,0 +1,199 @@
+"""The container's program as the platform starts it: exit codes, signals, deaths, ranks."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from filelock import FileLock
+
+from entry_point.contract import exit_codes
+from tests.entry_point.training.training_jobs import read_records, run_job, start_job, timeless
+
+ENDLESS = ("trainer.epochs=100000", "trainer.log_every_steps=1")
+TWO_RANKS = ("trainer.nproc_per_host=2",)
+
+
+def wait_for_steps(root: Path, process: "subprocess.Popen[str]", steps: int) -> None:
+    metrics = root / "output" / "data" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.read_text().count('"loss"') >= steps):
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
+
+
+def rank_processes(root: Path) -> dict[int, int]:
+    """Rank -> process id of the trainers that run in `root`."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes().split(b"\0")
+            command = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"ML_ROOT={root}".encode() in environment and b"entry_point.train" in command:
+            if b"entry_point.supervisor.ranks" not in command:
+                rank = next((e for e in environment if e.startswith(b"RANK=")), b"RANK=0")
+                found[int(rank[5:])] = int(folder.name)
+    return found
+
+
+def test_a_wrong_configuration_ends_with_one_line_and_its_exit_code(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    output = run_job(tmp_path, photo_folder, ["trainer.epochs=0"], code=exit_codes.USAGE)
+    assert output == "train: trainer.epochs=0: must be at least 1\n"
+    assert "trainer.epochs=0" in (tmp_path / "output" / "failure").read_text()
+
+
+def test_a_job_leaves_no_word_in_a_folder_where_another_trains(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    failure = tmp_path / "output" / "failure"
+    failure.parent.mkdir()
+    failure.write_text("the other's")
+    with FileLock(tmp_path / "output" / "lock"):
+        output = run_job(tmp_path, photo_folder, code=exit_codes.USAGE)
+    assert output.startswith(f"train: another process is training in {tmp_path}; wait for it")
+    assert output.count("\n") == 1
+    assert failure.read_text() == "the other's"
+
+
+@pytest.mark.parametrize("ranks", [(), TWO_RANKS])
+def test_missing_data_ends_with_one_line_that_names_it(
+    ranks: tuple[str, ...], tmp_path: Path
+) -> None:
+    missing = ["data.root=/no/such/folder", *ranks]
+    output = run_job(tmp_path, tmp_path, missing, code=exit_codes.USAGE)
+    assert output.count("train: ") == 1
+    assert "/no/such/folder" in output
+    assert "Traceback" not in output
+    assert "/no/such/folder" in (tmp_path / "output" / "failure").read_text()
+
+
+def test_a_batch_that_the_ranks_cannot_share_is_refused_before_they_start(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    three = ["trainer.nproc_per_host=3"]
+    output = run_job(tmp_path, photo_folder, three, code=exit_codes.USAGE)
+    refused = "trainer.batch_size=16: must be a multiple of the 3 ranks that share it"
+    assert output == f"train: {refused}\n"
+
+
+def test_checkpoints_by_time_are_written_once_each(tmp_path: Path, photo_folder: Path) -> None:
+    overrides = [
+        *TWO_RANKS,
+        "trainer.batch_size=2",
+        "trainer.epochs=1",
+        "trainer.checkpoint_every_minutes=1e-9",
+        "trainer.keep_checkpoints=100",
+    ]
+    run_job(tmp_path, photo_folder, overrides)
+    saved = [int(p.stem[5:]) for p in sorted((tmp_path / "checkpoints").glob("step-*.pt"))]
+    assert saved == list(range(2, 25, 2))
+
+
+@pytest.mark.parametrize("ranks", [(), TWO_RANKS])
+def test_sigterm_ends_with_a_checkpoint_and_the_job_goes_on_from_it(
+    ranks: tuple[str, ...], tmp_path: Path, photo_folder: Path
+) -> None:
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, *ranks])
+    wait_for_steps(tmp_path, process, 5)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == exit_codes.STOPPED, output
+    assert "stopped on request" in output
+    assert not (tmp_path / "output" / "failure").exists()
+    done = read_records(tmp_path)[-1]["epoch"]
+    epochs = done + 2
+    output = run_job(tmp_path, photo_folder, [*ENDLESS, *ranks, f"trainer.epochs={epochs}"])
+    assert "going on from" in output
+    steps = [record["step"] for record in read_records(tmp_path) if "loss" in record]
+    assert steps == list(range(1, 3 * epochs + 1))
+
+
+def test_two_ranks_train_as_one_does(tmp_path: Path, photo_folder: Path) -> None:
+    run_job(tmp_path / "one", photo_folder)
+    run_job(tmp_path / "two", photo_folder, TWO_RANKS)
+    one = timeless(read_records(tmp_path / "one"))
+    two = timeless(read_records(tmp_path / "two"))
+    assert [r.keys() for r in one] == [r.keys() for r in two]
+    for expected, got in zip(one, two, strict=True):
+        assert got == pytest.approx(expected, abs=1e-5)
+    models = [
+        torch.load(tmp_path / n / "model/model.pt", weights_only=True) for n in ("one", "two")
+    ]
+    for key, value in models[0].items():
+        torch.testing.assert_close(models[1][key], value, rtol=1e-4, atol=1e-6)
+
+
+def test_a_job_stopped_on_two_ranks_goes_on_with_one_and_sees_each_sample_once(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    epochs = ("trainer.epochs=40", "trainer.log_every_steps=1", "trainer.evaluate_every_epochs=40")
+    run_job(tmp_path / "one", photo_folder, epochs)
+    process = start_job(tmp_path / "two", photo_folder, [*epochs, *TWO_RANKS])
+    wait_for_steps(tmp_path / "two", process, 2)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=120)
+    run_job(tmp_path / "two", photo_folder, epochs)
+    one, two = (timeless(read_records(tmp_path / name)) for name in ("one", "two"))
+    for expected, got in zip(one, two, strict=True):
+        assert got == pytest.approx(expected, abs=1e-4)
+
+
+def test_sagemakers_toolkit_can_run_it_as_a_script(tmp_path: Path, photo_folder: Path) -> None:
+    run_job(tmp_path, photo_folder)  # leaves the platform's files
+    (tmp_path / "model" / "model.pt").unlink()
+    command = [sys.executable, "entry_point/container.py", "--hydra_overrides_000", "['x']"]
+    environment = {**os.environ, "ML_ROOT": str(tmp_path), "PYTHONPATH": "."}
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert (tmp_path / "model" / "model.pt").is_file()
+
+
+def test_a_rank_that_raises_takes_the_job_down_with_its_traceback(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    model = "model.name=tests.own_models.failing_net"
+    run_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS, model], code=exit_codes.FAILED)
+    failure = (tmp_path / "output" / "failure").read_text()
+    assert failure.startswith("ArithmeticError: the second rank cannot go on")
+    assert "in third_step" in failure
+    assert not rank_processes(tmp_path)
+
+
+def test_a_rank_that_dies_takes_the_job_down_with_a_reason(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS])
+    wait_for_steps(tmp_path, process, 3)
+    os.kill(rank_processes(tmp_path)[1], signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == exit_codes.FAILED, output
+    assert (tmp_path / "output" / "failure").read_text()
+    assert not rank_processes(tmp_path)
+
+
+@pytest.mark.parametrize("ranks", [(), TWO_RANKS])
+def test_nothing_outlives_a_killed_job(
+    ranks: tuple[str, ...], tmp_path: Path, photo_folder: Path
+) -> None:
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, *ranks, "pipeline.num_workers=1"])
+    wait_for_steps(tmp_path, process, 1)
+    assert rank_processes(tmp_path)
+    process.kill()
+    process.communicate(timeout=60)
+    while rank_processes(tmp_path):  # the test's time limit ends a wait for ever
+        time.sleep(0.05)
+
+
+def test_a_trainer_killed_from_outside_is_reported(tmp_path: Path, photo_folder: Path) -> None:
+    process = start_job(tmp_path, photo_folder, ENDLESS)
+    wait_for_steps(tmp_path, process, 1)
+    os.kill(rank_processes(tmp_path)[0], signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == exit_codes.FAILED
+    assert "killed by SIGKILL" in (tmp_path / "output" / "failure").read_text()

@@ -1,0 +1,109 @@
+"""Requests to stop that come early, twice, or to one process alone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from entry_point.contract import exit_codes
+from tests.entry_point.supervisor.test_processes import (
+    ENDLESS,
+    TWO_RANKS,
+    rank_processes,
+    wait_for_steps,
+)
+from tests.entry_point.training.training_jobs import start_job
+
+Process = subprocess.Popen[str]
+FIRST_PROCESS = ("unshare", "--pid", "--fork", "--kill-child")
+
+
+def start(root: Path, *words: str, under: Sequence[str] = ()) -> Process:
+    command = [*under, sys.executable, "-m", "entry_point.container", *words]
+    environment = {**os.environ, "ML_ROOT": str(root)}
+    return subprocess.Popen(
+        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def wait_until_heard(process: int) -> None:
+    """Until it has a handler of its own for SIGTERM."""
+    bit = 1 << (signal.SIGTERM - 1)
+    while True:
+        status = Path(f"/proc/{process}/status").read_text().splitlines()
+        (caught,) = (line.split()[1] for line in status if line.startswith("SigCgt:"))
+        if int(caught, 16) & bit:
+            return
+        time.sleep(0.001)
+
+
+def first_child(process: int) -> int:
+    children = Path(f"/proc/{process}/task/{process}/children")
+    while not (listed := children.read_text().split()):
+        time.sleep(0.01)
+    return int(listed[0])
+
+
+def write_two_hosts(root: Path) -> None:
+    folder = root / "input" / "config"
+    folder.mkdir(parents=True)
+    hosts = {"current_host": "localhost", "hosts": ["localhost", "no-such-host.invalid"]}
+    (folder / "resourceconfig.json").write_text(json.dumps(hosts))
+    overrides = {"data": "folder", "trainer.device": "cpu"}
+    (folder / "hyperparameters.json").write_text(json.dumps(overrides))
+
+
+@pytest.mark.parametrize("under", [(), FIRST_PROCESS])
+def test_a_stop_while_it_waits_for_the_other_hosts_ends_the_job_as_stopped(
+    under: Sequence[str], tmp_path: Path
+) -> None:
+    if under and subprocess.run([*under, "true"], capture_output=True).returncode:
+        pytest.skip("may not be a container's first process here: needs root")
+    write_two_hosts(tmp_path)
+    process = start(tmp_path, under=under)  # without words, as the platform's toolkit may
+    assert process.stdout is not None
+    assert "waiting for the address of host no-such-host.invalid" in process.stdout.readline()
+    os.kill(first_child(process.pid) if under else process.pid, signal.SIGTERM)
+    assert process.wait(timeout=60) == exit_codes.STOPPED
+    assert not (tmp_path / "output" / "failure").exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "code"), [("train", exit_codes.STOPPED), ("optimize", 143), ("predict", 143)]
+)
+def test_a_stop_during_imports_is_heard(word: str, code: int, tmp_path: Path) -> None:
+    process = start(tmp_path, word)
+    wait_until_heard(process.pid)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert (process.returncode, output) == (code, "")
+
+
+def test_asked_twice_the_job_ends_at_once_and_says_why(tmp_path: Path, photo_folder: Path) -> None:
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS])
+    wait_for_steps(tmp_path, process, 1)
+    for rank in rank_processes(tmp_path).values():
+        os.kill(rank, signal.SIGSTOP)  # so that it cannot stop in time
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == exit_codes.FAILED
+    failure = (tmp_path / "output" / "failure").read_text()
+    assert "asked to stop" in failure
+    assert "memory" not in failure
+    assert not rank_processes(tmp_path)
+
+
+def test_a_stop_that_reaches_one_rank_alone_is_the_jobs(tmp_path: Path, photo_folder: Path) -> None:
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS])
+    wait_for_steps(tmp_path, process, 1)
+    os.kill(rank_processes(tmp_path)[1], signal.SIGTERM)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == exit_codes.STOPPED, output

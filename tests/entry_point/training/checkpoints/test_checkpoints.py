@@ -1,0 +1,202 @@
+"""Checkpoints: which one a run goes on from, which are kept, and which are refused."""
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import load_train_config
+from entry_point.contract import exit_codes
+from entry_point.data import open_source
+from entry_point.training.checkpoints.checkpoint import (
+    CheckpointError,
+    CheckpointWriter,
+    State,
+    load_newest,
+    set_aside,
+)
+from entry_point.training.checkpoints.identity import check_goes_on, check_same, order
+from entry_point.training.devices import Devices
+from tests.entry_point.training import forked
+from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
+from tests.entry_point.training.training_jobs import read_records
+
+
+def state(step: int) -> State:
+    return {"step": step, "model": {"weight": torch.full((64,), float(step))}, "ema": None}
+
+
+def save(folder: Path, steps: list[int], keep: int = 2, best: int | None = None) -> None:
+    writer = CheckpointWriter(folder, keep)
+    for step in steps:
+        writer.save(state(step), step, best=step == best)
+    writer.close()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def damage(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
+    save(tmp_path, [1, 2, 3, 4], best=2)
+    assert names(tmp_path) == ["best.pt", "step-000000003.pt", "step-000000004.pt"]
+    assert torch.load(tmp_path / "best.pt", weights_only=True)["step"] == 2
+
+
+def test_a_run_that_begins_anew_keeps_its_own_checkpoints(tmp_path: Path) -> None:
+    save(tmp_path, [8, 9], best=9)
+    set_aside(tmp_path, after=0)
+    save(tmp_path, [1], keep=1)
+    assert names(tmp_path)[-1] == "step-000000001.pt"
+    assert {n for n in names(tmp_path) if n.startswith("aside-")} == {
+        "aside-best.pt",
+        "aside-step-000000008.pt",
+        "aside-step-000000009.pt",
+    }
+    newest = load_newest(tmp_path)
+    assert newest is not None and newest["step"] == 1
+
+
+def test_a_damaged_newest_checkpoint_takes_no_ones_place(tmp_path: Path) -> None:
+    save(tmp_path, [4, 9])
+    damage(tmp_path / "step-000000009.pt")
+    good = load_newest(tmp_path)
+    assert good is not None and good["step"] == 4
+    set_aside(tmp_path, after=4)
+    save(tmp_path, [5], keep=1)
+    assert names(tmp_path) == ["aside-step-000000009.pt", "step-000000005.pt"]
+
+
+def test_where_all_others_are_damaged_the_best_is_used(tmp_path: Path) -> None:
+    save(tmp_path, [1, 2, 3], best=1)
+    for path in tmp_path.glob("step-*"):
+        damage(path)
+    best = load_newest(tmp_path)
+    assert best is not None and best["step"] == 1
+
+
+def test_no_good_checkpoint_is_an_error_and_no_new_beginning(tmp_path: Path) -> None:
+    assert load_newest(tmp_path) is None
+    save(tmp_path, [1, 2])
+    for path in tmp_path.glob("step-*"):
+        damage(path)
+    with pytest.raises(CheckpointError, match="all 2 checkpoints"):
+        load_newest(tmp_path)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_not_called_damaged(tmp_path: Path) -> None:
+    save(tmp_path, [1])
+    (tmp_path / "step-000000002.pt").mkdir()
+    with pytest.raises(IsADirectoryError):
+        load_newest(tmp_path)
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    for left in (".step-000000007.pt.123.pt", ".best.pt.123.pt"):
+        (tmp_path / left).write_bytes(b"half")
+    save(tmp_path, [8])
+    assert names(tmp_path) == ["step-000000008.pt"]
+
+
+@pytest.mark.parametrize("part", ["model", "ema"])
+def test_weights_that_are_no_numbers_are_not_saved(part: str, tmp_path: Path) -> None:
+    save(tmp_path, [1])
+    writer = CheckpointWriter(tmp_path, 2)
+    writer.save({**state(2), part: {"weight": torch.tensor([1.0, float("nan")])}}, 2)
+    with pytest.raises(CheckpointError, match=f"after step 2 the {part}'s weight"):
+        writer.close()
+    assert names(tmp_path) == ["step-000000001.pt"]
+
+
+def test_infinite_gradients_leave_only_finite_checkpoints(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    overrides = [*OVERRIDES, "model.name=tests.own_models.exploding_net"]
+    assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.FAILED
+    assert (tmp_path / "output" / "failure").read_text()
+    saved = sorted((tmp_path / "checkpoints").glob("step-*.pt"))
+    assert saved
+    for path in saved:
+        weights = torch.load(path, weights_only=True)["model"]
+        assert all(value.isfinite().all() for value in weights.values())
+
+
+def test_a_validation_loss_that_is_no_number_stops_the_job(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    overrides = [*OVERRIDES, "model.name=tests.own_models.blind_net"]
+    assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.FAILED
+    assert "val_loss=nan after epoch 1" in (tmp_path / "output" / "failure").read_text()
+    assert not [record for record in read_records(tmp_path) if "val_loss" in record]
+
+
+def test_a_stopped_run_that_began_anew_goes_on_as_itself(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    assert forked.run(tmp_path / "other", photo_folder, OVERRIDES) == 0
+    root, anew = tmp_path / "run", [*OVERRIDES, "trainer.seed=1"]
+    assert forked.run(tmp_path / "whole", photo_folder, anew) == 0
+    assert forked.run(root, photo_folder, OVERRIDES) == 0
+    fresh = [*anew, "trainer.resume=false"]
+    code = forked.run_until_step(root, photo_folder, fresh, 2, signal.SIGTERM)
+    assert code == exit_codes.STOPPED
+    assert "with trainer.resume=true the job goes on" in (root / "log").read_text()
+    assert forked.run(root, photo_folder, anew) == 0
+    assert_same_end(root, tmp_path / "whole")
+
+
+def test_a_stop_in_evaluation_is_gone_on_from(tmp_path: Path, photo_folder: Path) -> None:
+    overrides = [
+        *OVERRIDES,
+        "model.name=tests.own_models.stopping_in_evaluation_net",
+    ]
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "asked").touch()
+    assert forked.run(tmp_path / "whole", photo_folder, overrides) == 0
+    assert forked.run(tmp_path / "run", photo_folder, overrides) == exit_codes.STOPPED
+    assert forked.run(tmp_path / "run", photo_folder, overrides) == 0
+    assert_same_end(tmp_path / "run", tmp_path / "whole")
+
+
+def on(ranks: int) -> Devices:
+    return Devices(torch.device("cpu"), None, world_size=ranks)
+
+
+def test_another_number_of_ranks_is_refused_for_a_stream_alone(packed_photos: Path) -> None:
+    stream = ["data=shards", f"data.root={packed_photos}", "data.access=stream"]
+    streamed, _ = load_train_config(stream)
+    mapped, _ = load_train_config(stream[:-1])
+    source = open_source(streamed.data, "train", packed_photos)
+    check_same(order(mapped, source, on(2)), order(mapped, source, on(3)))
+    with pytest.raises(ConfigError, match=r"ranks=3: the checkpoint .* made with ranks=2"):
+        check_same(order(streamed, source, on(2)), order(streamed, source, on(3)))
+    with pytest.raises(ConfigError, match=r"data\.access=map: .* made with data\.access=stream"):
+        check_same(order(streamed, source, on(2)), order(mapped, source, on(2)))
+
+
+def test_shards_dealt_to_the_hosts_otherwise_are_refused(
+    packed_photos: Path, tmp_path: Path
+) -> None:
+    """Within an epoch, and where its number of steps is another one by that."""
+    by_host = ["data=shards", "data.access=stream", "data.sharded_by_host=true"]
+    orders = []
+    for host, left_out in (("one", 0), ("other", -1)):
+        root = Path(shutil.copytree(packed_photos, tmp_path / host))
+        sorted((root / "train").glob("*.tar"))[left_out].unlink()
+        roots = [f"data.root={root}", f"data.index_root={packed_photos}"]
+        config, _ = load_train_config([*by_host, *roots])
+        orders.append(order(config, open_source(config.data, "train", root), on(1)))
+    steps = {"steps per epoch": 3}
+    going_on = {"identity": steps, "order": orders[0], "step": 0}
+    check_goes_on(going_on, steps, orders[1])
+    with pytest.raises(ConfigError, match=r"shards of rank 0=.* made with shards of rank 0="):
+        check_goes_on({**going_on, "step": 1}, steps, orders[1])
+    with pytest.raises(ConfigError, match=r"ranks=2: the checkpoint .* made with ranks=1"):
+        check_goes_on(going_on, {"steps per epoch": 2}, {**orders[0], "ranks": 2})

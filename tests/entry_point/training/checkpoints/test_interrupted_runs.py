@@ -1,0 +1,170 @@
+"""A run that was stopped or killed and started again ends as if nothing had happened."""
+
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.contract import exit_codes
+from entry_point.supervisor import hand_over
+from entry_point.training.checkpoints.progress import Progress
+from tests.entry_point.training import forked
+from tests.entry_point.training.training_jobs import read_records, timeless
+from tests.entry_point.training.ways import SOURCES, WAYS
+
+OVERRIDES = (
+    "model.name=tests.own_models.tiny_net_with_state",
+    "trainer.epochs=4",
+    "trainer.evaluate_every_epochs=2",
+    "trainer.log_every_steps=1",
+    "trainer.checkpoint_every_steps=1",
+    "optim.mixup_alpha=0.2",
+    "optim.ema_decay=0.9",
+)
+STEPS = 12
+
+
+def weights(root: Path) -> dict[str, Any]:
+    state: dict[str, Any] = torch.load(root / "model" / "model.pt", weights_only=True)
+    return state
+
+
+def assert_same_end(root: Path, undisturbed: Path) -> None:
+    one, other = weights(root), weights(undisturbed)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[key], other[key]) for key in one)
+    assert timeless(read_records(root)) == timeless(read_records(undisturbed))
+
+
+@pytest.mark.parametrize(("engine", "source"), WAYS)
+def test_a_run_killed_at_three_random_steps_ends_bit_identical(
+    engine: str, source: str, tmp_path: Path, photo_folder: Path, packed_photos: Path
+) -> None:
+    way = [f"pipeline.engine={engine}", "pipeline.num_workers=1", *SOURCES[source]]
+    overrides, data = [*OVERRIDES, *way], photo_folder if source == "folder" else packed_photos
+    assert forked.run(tmp_path / "undisturbed", data, overrides) == 0
+    draw = random.Random(f"{engine} {source}")
+    root = tmp_path / "disturbed"
+    codes = []
+    for step in sorted(draw.sample(range(1, STEPS - 2), 3)):
+        number = draw.choice([signal.SIGTERM, signal.SIGKILL])
+        codes.append(forked.run_until_step(root, data, overrides, step, number))
+    assert set(codes) <= {exit_codes.STOPPED, -signal.SIGKILL}, (root / "log").read_text()
+    assert forked.run(root, data, overrides) == 0
+    assert_same_end(root, tmp_path / "undisturbed")
+
+
+def test_a_stop_between_checkpoints_loses_no_step(tmp_path: Path, photo_folder: Path) -> None:
+    overrides = [*OVERRIDES, "trainer.checkpoint_every_steps=1000"]
+    code = forked.run_until_step(tmp_path, photo_folder, overrides, 4, signal.SIGTERM)
+    assert code == exit_codes.STOPPED
+    done = read_records(tmp_path)[-1]["step"]
+    assert forked.run(tmp_path, photo_folder, overrides) == 0
+    log = (tmp_path / "log").read_text()
+    assert f"start    epoch {done // 3}, step {done % 3}" in log
+    assert [r["step"] for r in read_records(tmp_path) if "loss" in r] == list(range(1, STEPS + 1))
+
+
+def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_is_used(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    assert forked.run(tmp_path / "a", photo_folder, OVERRIDES) == 0
+    root = tmp_path / "b"
+    forked.run_until_step(root, photo_folder, OVERRIDES, 7, signal.SIGTERM)
+    older, newest = sorted((root / "checkpoints").glob("step-*.pt"))
+    content = bytearray(newest.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 512] = bytes(512)  # more than the padding between tensors
+    newest.write_bytes(content)
+    assert forked.run(root, photo_folder, OVERRIDES) == 0
+    log = (root / "log").read_text()
+    assert f"{newest} is damaged" in log
+    assert f"going on from {older}" in log
+    assert_same_end(root, tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            "model.name=tests.own_models.tiny_net",
+            "model.name=tests.own_models.tiny_net:",
+        ),
+        ("trainer.batch_size=8", "trainer.batch_size=8: the checkpoint to go on from was made"),
+        ("optim.lr=0.5", "optim.lr=0.5"),
+    ],
+)
+def test_a_checkpoint_of_another_job_is_refused_with_both_values(
+    change: str, message: str, tmp_path: Path, photo_folder: Path
+) -> None:
+    forked.run_until_step(tmp_path, photo_folder, OVERRIDES, 2, signal.SIGTERM)
+    code = forked.run(tmp_path, photo_folder, [*OVERRIDES, change])
+    log = (tmp_path / "log").read_text()
+    assert code == exit_codes.USAGE, log
+    assert message in log
+    assert "trainer.resume=false" in (tmp_path / "output" / "failure").read_text()
+
+
+def test_a_complete_run_says_so_refuses_fewer_epochs_and_goes_on_with_more(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    def run(epochs: int) -> tuple[int, str]:
+        (tmp_path / "log").unlink(missing_ok=True)
+        code = forked.run(tmp_path, photo_folder, [*OVERRIDES, f"trainer.epochs={epochs}"])
+        return code, (tmp_path / "log").read_text()
+
+    assert run(2)[0] == 0
+    code, log = run(2)
+    assert code == 0
+    assert "complete (epoch 2 of 2): nothing to train; trainer.epochs=3 goes on" in log
+    code, log = run(1)
+    assert code == exit_codes.USAGE
+    assert "trainer.epochs=1: the checkpoint to go on from is further, at epoch 2, step 0" in log
+    code, log = run(3)
+    assert code == 0
+    assert "start    epoch 2, step 0" in log
+    assert "nothing to train" not in log
+
+
+@pytest.mark.parametrize(("step", "least"), [(0, 7), (3, 8)])
+def test_fewer_epochs_than_are_done_are_refused_with_the_least_that_go_on(
+    step: int, least: int
+) -> None:
+    here = Progress(steps_per_epoch=5, epoch=7, step=step)
+    here.check_plan(least)
+    with pytest.raises(ConfigError, match=rf"epochs={least - 1}: .* set trainer\.epochs={least}"):
+        here.check_plan(least - 1)
+
+
+def test_a_loss_that_is_no_number_stops_with_step_samples_and_a_checkpoint_from_before(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    overrides = [*OVERRIDES, "model.name=tests.own_models.poisoned_net"]
+    assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.FAILED
+    failure = (tmp_path / "output" / "failure").read_text()
+    assert "loss=nan in step 2 of epoch 0" in failure
+    assert ".jpg" in failure
+    newest = sorted((tmp_path / "checkpoints").glob("step-*.pt"))[-1]
+    state = torch.load(newest, weights_only=True)
+    assert all(t.isfinite().all() for t in state["model"].values())
+
+
+def test_two_jobs_do_not_share_a_run_folder(tmp_path: Path, photo_folder: Path) -> None:
+    first = forked.start(tmp_path, photo_folder, [*OVERRIDES, "trainer.epochs=1000"])
+    while not (tmp_path / "output" / "data" / "metrics.jsonl").exists():
+        assert first.is_alive(), (tmp_path / "log").read_text()
+    assert forked.run(tmp_path, photo_folder, OVERRIDES) == exit_codes.USAGE
+    # One that found the folder free when it started, and another's when it came to train.
+    (tmp_path / "handed over").mkdir()
+    late = {hand_over.FOLDER: str(tmp_path / "handed over")}
+    assert forked.run(tmp_path, photo_folder, OVERRIDES, 2, late) == exit_codes.USAGE
+    first.kill()
+    first.join()
+    log = (tmp_path / "log").read_text()
+    assert log.count("train: another process is training") == 3
+    assert "Traceback" not in log
+    assert not (tmp_path / "output" / "failure").exists()

@@ -1,0 +1,104 @@
+"""Training processes that start in milliseconds: forked from a server that has torch loaded.
+
+They are processes like any other (real signals, real deaths), without two seconds of imports.
+"""
+
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+from tests.entry_point.training.training_jobs import TINY
+
+STARTED = "\nstart    epoch"
+
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(["entry_point.train"])
+
+
+def _train(root: str, data: str, overrides: Sequence[str], place: Mapping[str, str]) -> None:
+    log = os.open(str(Path(root) / "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    # A process from a fork server would start its workers there too, not as its own children.
+    multiprocessing.set_start_method("fork", force=True)
+    os.environ.update(place, ML_ROOT=root, OMP_NUM_THREADS="1")
+    import torch
+
+    from entry_point.train import main
+
+    torch.set_num_threads(1)
+    raise SystemExit(main([*TINY, f"data.root={data}", *overrides]))
+
+
+def start(
+    root: Path, data: Path, overrides: Sequence[str], place: Mapping[str, str] | None = None
+) -> ForkServerProcess:
+    """A trainer in `root`; its output goes to `root/log`. `place` is what torchrun tells a rank."""
+    root.mkdir(parents=True, exist_ok=True)
+    arguments = (str(root), str(data), list(overrides), dict(place or {}))
+    process = _server.Process(target=_train, args=arguments)
+    process.start()
+    return process
+
+
+def run(
+    root: Path,
+    data: Path,
+    overrides: Sequence[str],
+    ranks: int = 1,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """A trainer in `root`, to its end; returns its exit code, which is every rank's."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    world = {
+        **(environment or {}),
+        **meeting,
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+    }
+    places = [{**world, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    processes = [start(root, data, overrides, place) for place in places]
+    for process in processes:
+        process.join(timeout=120)
+    codes = {process.exitcode for process in processes}
+    assert len(codes) == 1 and None not in codes, (root / "log").read_text()
+    return int(str(codes.pop()))
+
+
+def run_until_step(
+    root: Path, data: Path, overrides: Sequence[str], step: int, number: signal.Signals
+) -> int:
+    """A trainer that gets the signal once it trains, and has logged `step` steps; returns its exit
+    code. (Before it trains it does not listen to signals yet.)"""
+    starts = _log(root).count(STARTED)
+    process = start(root, data, overrides)
+    while process.is_alive() and (
+        _log(root).count(STARTED) == starts or _steps_logged(root) < step
+    ):
+        time.sleep(0.002)
+    if process.is_alive() and process.pid is not None:
+        os.kill(process.pid, number)
+    process.join(timeout=120)
+    assert process.exitcode is not None, (root / "log").read_text()
+    return process.exitcode
+
+
+def _log(root: Path) -> str:
+    try:
+        return (root / "log").read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def _steps_logged(root: Path) -> int:
+    try:
+        text = (root / "output" / "data" / "metrics.jsonl").read_text()
+    except FileNotFoundError:
+        return 0
+    return text.count('"loss"')

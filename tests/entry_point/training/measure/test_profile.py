@@ -1,0 +1,136 @@
+"""trainer.profile=true: ten steps as a trace that other tools read, and as tables."""
+
+import gzip
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entry_point.data import DataConfig, PipelineConfig, build_loader, open_source
+from entry_point.data.spans import Span
+from entry_point.training.measure.profiling import range_table
+from entry_point.training.measure.trace import add_spans, within
+from tests.entry_point.training import forked
+
+PIPELINE = {
+    "workers": {"read", "decode_and_crop_jpeg", "resize", "collate"},
+    "threads": {"read", "decode_crop_resize_batch", "collate"},
+}
+STEP = {"data_wait", "copy", "prepare", "forward", "backward", "optimizer"}
+
+
+@pytest.mark.parametrize("engine", PIPELINE)
+def test_a_trace_names_the_parts_of_the_step_and_of_the_pipeline(
+    engine: str, tmp_path: Path, photo_folder: Path
+) -> None:
+    overrides = [
+        f"pipeline={engine}",
+        "pipeline.num_workers=1",
+        "trainer.batch_size=2",
+        "trainer.profile=true",
+    ]
+    assert forked.run(tmp_path, photo_folder, overrides) == 0
+    folder = tmp_path / "output" / "data" / "profile"
+    (file,) = folder.glob("rank0.*.pt.trace.json.gz")
+    trace = json.loads(gzip.decompress(file.read_bytes()))
+    events = trace["traceEvents"]
+    # What readers of such traces build their tables from.
+    assert trace["schemaVersion"] == 1 and trace["baseTimeNanoseconds"] > 0
+    for event in (e for e in events if e["ph"] == "X"):
+        assert {"cat", "name", "pid", "tid", "ts", "dur"} <= event.keys()
+    steps = [e for e in events if e["name"].startswith("ProfilerStep#")]
+    assert len(steps) == 10
+    first, last = (f(e["ts"] for e in steps) for f in (min, max))
+    for name in STEP | PIPELINE[engine]:
+        found = [e for e in events if e["name"] == name and e["ph"] == "X"]
+        assert any(first <= e["ts"] <= last and e["dur"] >= 0 for e in found), name
+    trainer = steps[0]["pid"]
+    others = {e["pid"] for e in events if e["name"] == "read"} - {trainer}
+    assert len(others) == (1 if engine == "workers" else 0)
+    log, text = (tmp_path / "log").read_text(), (folder / "rank0.txt").read_text()
+    for name in ("profile of 10 steps", *STEP, *PIPELINE[engine]):
+        assert name in text and name in log
+    assert "aten::" in text and str(file) in log
+    assert re.search(rf"^  trace +{re.escape(str(file))}$", log, re.M)
+
+
+def test_a_profile_of_a_short_epoch_shows_how_its_batches_were_made_and_no_noise(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """An epoch of three steps, whose batches are all read before the second step begins."""
+    overrides = ["pipeline=workers", "pipeline.num_workers=1", "trainer.profile=true"]
+    assert forked.run(tmp_path, photo_folder, overrides) == 0
+    log, folder = (tmp_path / "log").read_text(), tmp_path / "output" / "data" / "profile"
+    rows = {
+        line.split()[0]: line for line in (folder / "rank0.txt").read_text().splitlines() if line
+    }
+    assert log.count("profile of 2 steps") == 1
+    for name in PIPELINE["workers"]:
+        assert name in rows and name in log
+    assert rows["read"].split()[1] == "1.0"  # of each batch, whenever it was
+    (file,) = folder.glob("rank0.*.pt.trace.json.gz")
+    events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    assert sum(event["name"] == "collate" for event in events) >= 2
+    assert "gpuGetDeviceCount" not in log and "profiler_start" not in log
+
+
+@pytest.mark.parametrize("engine", ["pillow", "workers", "threads", "subprocess"])
+def test_every_engine_says_what_its_batches_took(engine: str, photo_folder: Path) -> None:
+    data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
+    source, pipeline = open_source(data, "train", Path()), PipelineConfig(engine, num_workers=1)
+    loader = build_loader(
+        source, data, pipeline, split="train", batch_size=24, seed=0, profile=True
+    )
+    first, second = loader.epoch(0)
+    loader.close()
+    for batch in (first, second):
+        names = [span.name for span in batch.spans]
+        assert names.count("read") in (1, 24) and "collate" in names
+        assert all(0 <= span.end - span.start < 60e9 for span in batch.spans)
+        here = {span.process for span in batch.spans} == {os.getpid()}
+        assert here == (engine == "threads")
+    assert max(s.end for s in first.spans) <= min(s.start for s in second.spans)
+
+
+def test_batches_say_nothing_where_nobody_asks(photo_folder: Path) -> None:
+    data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
+    source, pipeline = open_source(data, "train", Path()), PipelineConfig("threads", num_workers=1)
+    loader = build_loader(source, data, pipeline, split="train", batch_size=24, seed=0)
+    assert all(batch.spans == () for batch in loader.epoch(0))
+    loader.close()
+
+
+def test_on_a_gpu_a_range_has_the_hosts_time_and_the_gpus_own() -> None:
+    def event(name: str, category: str, milliseconds: float) -> dict[str, Any]:
+        return {"ph": "X", "name": name, "cat": category, "ts": 0.0, "dur": 1e3 * milliseconds}
+
+    on_host = [event(name, "user_annotation", 2) for name in ("ProfilerStep#1", "forward")]
+    on_gpu = [event(name, "gpu_user_annotation", 30) for name in ("ProfilerStep#1", "forward")]
+    rows = range_table({"traceEvents": on_host}, [])
+    assert [row.split() for row in rows[1:]] == [["forward", "1.0", "2.000"]]
+    rows = range_table({"traceEvents": [*on_host, *on_gpu]}, [])
+    assert "host ms/step" in rows[0] and "GPU ms/step" in rows[0]
+    assert [row.split() for row in rows[1:]] == [["forward", "1.0", "2.000", "30.000"]]
+
+
+def test_spans_lie_on_the_profilers_time_axis_in_their_own_process() -> None:
+    base = 1_000_000_000
+    step: dict[str, Any] = {"ph": "X", "name": "step", "pid": 1, "tid": 1, "ts": 50.0, "dur": 100.0}
+    trace: dict[str, Any] = {"baseTimeNanoseconds": base, "traceEvents": [step]}
+    inside = Span("read", base + 60_000, base + 70_000, process=7, thread=8)
+    reaching_in = Span("read", base + 10_000, base + 51_000, process=7, thread=8)
+    before = Span("read", base + 10_000, base + 49_000, process=7, thread=8)
+    after = Span("read", base + 151_000, base + 152_000, process=7, thread=8)
+    spans = within(trace, [before, reaching_in, inside, after])
+    assert spans == [reaching_in, inside]
+    add_spans(trace, spans)
+    read = [event for event in trace["traceEvents"] if event["name"] == "read"]
+    assert [(e["pid"], e["tid"], e["ts"], e["dur"]) for e in read] == [
+        (7, 8, 10.0, 41.0),
+        (7, 8, 60.0, 10.0),
+    ]
+    names = {e["args"]["name"] for e in trace["traceEvents"] if e["ph"] == "M"}
+    assert names == {"data worker", "data"}

@@ -1,0 +1,215 @@
+"""Where the time of a step goes, and what is said of it."""
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from entry_point.config.train_config import load_train_config
+from entry_point.contract import exit_codes
+from entry_point.contract.metrics_line import METRICS, STEP_PARTS, STEP_TIMES
+from entry_point.data import Batch
+from entry_point.training.device_batches import device_batches
+from entry_point.training.device_transform import DeviceTransform
+from entry_point.training.devices import Devices
+from entry_point.training.learner import Learner
+from entry_point.training.measure.headspace import KEPT_BATCHES, Headspace, verdict
+from entry_point.training.measure.stall_meter import StallMeter, percentiles, wait_share
+from entry_point.training.measure.stopwatch import Stopwatch
+from tests.entry_point.training import forked
+from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, weights
+from tests.entry_point.training.training_jobs import read_records, timeless
+
+CPU = Devices(torch.device("cpu"), None)
+
+
+@dataclass
+class Watch(Stopwatch):
+    """One that was read before."""
+
+    seconds: float = 0.0
+
+
+def times(*steps: tuple[float, float, float, float]) -> np.ndarray:
+    return np.array(steps, dtype=np.float32).reshape(-1, len(STEP_PARTS))
+
+
+def batches(count: int) -> list[Batch]:
+    draw = torch.Generator().manual_seed(0)
+    return [
+        Batch(
+            torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8, generator=draw),
+            torch.arange(4),
+            torch.arange(4),
+        )
+        for _ in range(count)
+    ]
+
+
+def test_a_stopwatch_shows_what_its_block_took() -> None:
+    with Stopwatch(CPU.device) as watch:
+        time.sleep(0.01)
+    assert 0.01 <= watch.seconds < 10
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_stopwatch_shows_what_the_gpu_took_not_what_launching_took() -> None:
+    device = torch.device("cuda")
+    a = torch.randn(8192, 8192, device=device)
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    with Stopwatch(device) as watch:
+        for _ in range(10):
+            a = a @ a
+    launched = time.perf_counter() - began
+    assert watch.seconds > launched
+
+
+def test_percentiles_are_of_this_epochs_steps_and_all_of_the_process() -> None:
+    meter = StallMeter(CPU)
+    for wait in (1.0, 2.0):
+        meter.begin_epoch()
+        for _ in range(3):
+            meter.add(wait, Watch(seconds=0.25), Watch(seconds=0.5))
+    record = meter.record()
+    assert list(record) == STEP_TIMES
+    assert [record[f"data_wait_ms_p{p}"] for p in (50, 90, 99)] == [2000, 2000, 2000]
+    assert (record["copy_ms_p99"], record["compute_ms_p50"]) == (250, 500)
+    assert percentiles(meter.all())["data_wait"] == [1500, 2000, 2000]
+
+
+def test_what_is_done_between_steps_is_part_of_none() -> None:
+    meter = StallMeter(CPU)
+    meter.begin_epoch()
+    meter.add(0.0, Watch(), Watch())
+    with meter.pause():
+        time.sleep(1)
+    meter.add(0.0, Watch(), Watch())
+    assert meter.epoch[:, STEP_PARTS.index("step")].max() < 1
+
+
+def test_percentiles_say_what_so_many_steps_stay_below() -> None:
+    steps = times(*((0.0, 0.0, 0.0, n / 1000) for n in range(101)))
+    assert percentiles(steps)["step"] == [50, 90, 99]
+    assert percentiles(steps[:0]) == {}
+
+
+def test_the_share_of_waiting_is_of_all_the_time() -> None:
+    assert wait_share(times((0.5, 0, 0, 1), (0, 0, 0, 1))) == pytest.approx(0.25)
+    assert wait_share(times()) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("wait", "speedup", "sentence"),
+    [
+        (
+            0.41,
+            1.7,
+            "input-bound: 41 % of each step waits for data; with input for free 1.7x faster",
+        ),
+        (
+            0.0,
+            1.01,
+            "not input-bound: 0 % of each step waits for data; "
+            "with input for free no faster (1.01x)",
+        ),
+        (
+            0.01,
+            1.3,
+            "input takes processor time from training: 1 % of each step waits for data, "
+            "yet with input for free 1.3x faster",
+        ),
+        (0.41, None, "input-bound: 41 % of each step waits for data"),
+        (0.01, None, "not input-bound: 1 % of each step waits for data"),
+    ],
+)
+def test_the_verdict_is_a_sentence(wait: float, speedup: float | None, sentence: str) -> None:
+    assert verdict(wait, speedup) == sentence
+
+
+@pytest.mark.parametrize("seconds", [100.0, 1e-9])
+def test_headspace_compares_steps_as_they_were_with_steps_on_kept_batches(seconds: float) -> None:
+    config, _ = load_train_config(
+        [
+            "model.name=tests.own_models.tiny_net_with_state",
+            "optim.ema_decay=0.9",
+        ]
+    )
+    learner = Learner(config, CPU, num_classes=4, steps_per_epoch=9, channels=Path())
+    prepare = DeviceTransform(config.data, 0)
+    trained: list[int] = []
+
+    def train(some: object) -> int:
+        before = len(trained)
+        for batch in device_batches(some, CPU.device, prepare, False):  # type: ignore[arg-type]
+            trained.append(int(batch.images.shape[0]))
+            learner.loss(batch.images, batch.labels, len(trained))
+            learner.update()
+        return len(trained) - before
+
+    headspace = Headspace(wanted=True)
+    train(headspace.keep(iter(batches(9))))
+    before = {key: value.clone() for key, value in learner.model.state_dict().items()}
+    rate, count = learner.lr, len(trained)
+    assert headspace.due
+    start, rest = [(1e3, 0, 0, 1e3)] * 3, [(seconds / 4, 0, 0, seconds)] * 6
+    measured = headspace.measure(times(*start, *rest), learner, CPU.device, train)
+    assert headspace.measured == measured and (measured.speedup > 1) == (seconds > 1)
+    assert measured.wait == pytest.approx(0.25)  # of the same steps: without the first ones
+    assert len(trained) > count + KEPT_BATCHES and not headspace.due
+    assert all(torch.equal(before[k], v) for k, v in learner.model.state_dict().items())
+    assert learner.lr == rate
+
+
+def test_kept_batches_do_not_change_when_the_loader_fills_its_memory_anew() -> None:
+    headspace = Headspace(wanted=True)
+    made = batches(2)
+    for batch in headspace.keep(iter(made)):
+        batch.images.zero_()
+    assert all(batch.images.any() for batch in headspace._kept)
+
+
+def test_a_run_that_measures_its_headspace_ends_like_one_that_does_not(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    for name, wanted in (("plain", "false"), ("measured", "true")):
+        overrides = [*OVERRIDES, f"trainer.headspace={wanted}"]
+        assert forked.run(tmp_path / name, photo_folder, overrides) == 0
+    one, other = weights(tmp_path / "plain"), weights(tmp_path / "measured")
+    assert all(torch.equal(one[key], other[key]) for key in one)
+    records = read_records(tmp_path / "measured")
+    assert [r["step"] for r in records if "headspace" in r] == [3]
+    rest = [r for r in records if "headspace" not in r]
+    assert timeless(rest) == timeless(read_records(tmp_path / "plain"))
+    log = (tmp_path / "measured" / "log").read_text()
+    assert re.search(
+        r"^(not )?input.*: \d+ % of each step waits for data.* with input for", log, re.M
+    )
+
+
+def test_a_stop_ends_the_measuring_of_headspace_after_the_epochs_checkpoint(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """An epoch has three steps, so that the fourth is one of the measurement's."""
+    net = "model.name=tests.own_models.stopping_net"
+    overrides = [*OVERRIDES, net, "optim.ema_decay=null", "trainer.headspace=true"]
+    assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.STOPPED
+    (newest,) = sorted((tmp_path / "checkpoints").glob("*3*"))[-1:]
+    state = torch.load(newest, weights_only=False)
+    assert (state["epoch"], state["step"]) == (1, 0)
+
+
+def test_every_epoch_logs_the_percentiles_of_its_steps(tmp_path: Path, photo_folder: Path) -> None:
+    assert forked.run(tmp_path, photo_folder, OVERRIDES) == 0
+    records = [r for r in read_records(tmp_path) if "step_ms_p50" in r]
+    assert [r["step"] for r in records] == [3, 6, 9, 12]
+    for record in records:
+        parts = sum(record[f"{part}_ms_p50"] for part in STEP_PARTS[:-1])
+        assert 0 < parts <= 3 * record["step_ms_p99"]
+    assert set(STEP_TIMES) < set(METRICS.values())
+    assert "verdict" in (tmp_path / "log").read_text()

@@ -1,0 +1,62 @@
+"""What TensorBoard shows of a run that was started again."""
+
+import io
+import logging
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from entry_point.contract.metrics_line import METRICS, STEP_TIMES, format_metrics
+from entry_point.training.measure.milliseconds import shown_milliseconds
+from entry_point.training.results.console import LineHandler
+from entry_point.training.results.metrics_log import MetricsLog, Record
+
+(LOSS,) = (name for name, key in METRICS.items() if key == "loss")
+
+
+def shown(folder: Path) -> dict[int, float]:
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {scalar.step: scalar.value for scalar in events.Scalars(LOSS)}
+
+
+def test_a_run_that_begins_anew_hides_the_curves_of_the_one_before(tmp_path: Path) -> None:
+    for losses in ((5.0, 4.0, 3.0), (2.0, 1.0)):
+        log = MetricsLog(tmp_path / "metrics.jsonl", tmp_path / "tensorboard")
+        for step, loss in enumerate(losses):
+            log.add({"epoch": 0, "step": step, "loss": loss})
+        log.close()
+    assert shown(tmp_path / "tensorboard") == {0: 2.0, 1: 1.0}
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_an_epochs_steps_are_short_for_people_and_whole_for_programs(
+    terminal: bool, tmp_path: Path
+) -> None:
+    steps: Record = {"epoch": 0, "step": 37, **dict.fromkeys(STEP_TIMES, 1990.613)}
+    loss: Record = {"epoch": 0, "step": 37, "loss": 0.5}
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
+    logger, handler = logging.getLogger("entry_point"), LineHandler(console)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    log = MetricsLog(tmp_path / "metrics.jsonl", tmp_path / "tensorboard")
+    for record in (steps, loss):
+        log.add(record)
+    log.close()
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+    assert isinstance(console.file, io.StringIO)
+    first, second = console.file.getvalue().splitlines()
+    short = (
+        "epoch=0 step=37 median ms: data_wait 1991, copy 1991, compute 1991, step 1991 (p99 1991)"
+    )
+    assert first == (short if terminal else format_metrics(steps))
+    assert second == format_metrics(loss)
+
+
+def test_milliseconds_have_no_exponent() -> None:
+    shown = [shown_milliseconds(value) for value in (0.135, 12.34, 123.4, 1990.61, 123456.0)]
+    assert shown == ["0.14", "12.3", "123", "1991", "123456"]

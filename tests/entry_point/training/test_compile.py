@@ -1,0 +1,55 @@
+"""`trainer.compile`: another way to the same weights, under the same names."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from entry_point import inference
+from entry_point.contract import exit_codes
+from entry_point.data import DataConfig
+from entry_point.training.device_transform import FromRgb
+from entry_point.training.results.metrics_log import column, training_records
+from entry_point.training.results.model_files import Probabilities
+from tests.entry_point.training import forked
+from tests.entry_point.training.training_jobs import read_records
+from tests.own_models import tiny_net
+
+
+def run_compiled(root: Path, data: Path, overrides: Sequence[str], cache: Path) -> None:
+    inductor = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    process = forked.start(root, data, [*overrides, "trainer.compile=true"], inductor)
+    process.join(timeout=240)
+    assert process.exitcode == exit_codes.FINISHED, (root / "log").read_text()
+    assert list(cache.rglob("*.so"))
+
+
+def test_a_compiled_model_trains_resumes_and_is_exported_like_any_other(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    # A rate that does not depend on when the run is to end.
+    overrides = ["optim.schedule=step", "optim.ema_decay=0.5"]
+    compiled, plain, cache = (tmp_path / name for name in ("compiled", "plain", "inductor"))
+    run_compiled(compiled, photo_folder, [*overrides, "trainer.epochs=1"], cache)
+    run_compiled(compiled, photo_folder, [*overrides, "trainer.report=true"], cache)
+    assert "going on from" in (compiled / "log").read_text()
+    assert forked.run(plain, photo_folder, overrides) == 0
+    saved, expected = (
+        torch.load(run / "checkpoints" / "step-000000006.pt", weights_only=True)
+        for run in (compiled, plain)
+    )
+    for part in ("model", "ema"):
+        assert list(saved[part]) == list(expected[part])
+        torch.testing.assert_close(saved[part], expected[part], rtol=1e-4, atol=1e-5)
+    losses, same = (
+        column(training_records(read_records(run)), "loss") for run in (compiled, plain)
+    )
+    assert losses == pytest.approx(same, rel=1e-4)
+
+    model = tiny_net(8).eval()
+    model.load_state_dict(torch.load(compiled / "model" / "model.pt", weights_only=True))
+    program = inference.load_program(compiled / "model" / "model.pt2", torch.device("cpu"), "")
+    images = torch.randint(256, (3, 3, 32, 32), dtype=torch.uint8)
+    expected_program = Probabilities(model, FromRgb(DataConfig()))
+    torch.testing.assert_close(program(images), expected_program(images))

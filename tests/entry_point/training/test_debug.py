@@ -1,0 +1,41 @@
+"""One batch again and again."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from entry_point.contract import exit_codes
+from tests.entry_point.training import forked
+from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
+from tests.entry_point.training.training_jobs import read_records
+
+ONE_BATCH = (*OVERRIDES, "trainer.overfit_one_batch=true")
+
+
+def test_the_debug_recipes_loss_falls(tmp_path: Path) -> None:
+    few = ["data.demo.train_images=128", "data.demo.val_images=10", "trainer.report=false"]
+    command = [sys.executable, "-m", "entry_point.train", "experiment=debug", *few]
+    environment = {**os.environ, "ML_ROOT": str(tmp_path), "DEMO_DATA": str(tmp_path / "demo")}
+    environment["OMP_NUM_THREADS"] = "1"
+    done = subprocess.run(
+        [*command, "pipeline=pillow", "pipeline.num_workers=0", "trainer.log_every_steps=1"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    losses = [record["loss"] for record in read_records(tmp_path) if "loss" in record]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_the_one_batch_stays_the_same_after_a_stop(tmp_path: Path, photo_folder: Path) -> None:
+    assert forked.run(tmp_path / "whole", photo_folder, ONE_BATCH) == 0
+    root = tmp_path / "torn"
+    for step in (3, 7):  # one of them between two epochs
+        code = forked.run_until_step(root, photo_folder, ONE_BATCH, step, signal.SIGTERM)
+        assert code == exit_codes.STOPPED
+    assert forked.run(root, photo_folder, ONE_BATCH) == 0
+    assert_same_end(root, tmp_path / "whole")

@@ -1,0 +1,80 @@
+"""What the device makes of a loader's images, for either form of the stall workload."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from entry_point.data import DataConfig
+from entry_point.data.decode.stall import kept_pixels, mask_ycbcr, rgb_to_ycbcr
+from entry_point.training.device_transform import DeviceTransform
+from entry_point.training.results.model_files import export
+from tests.entry_point.training import forked
+from tests.entry_point.training.training_jobs import read_records
+from tests.own_models import tiny_net
+
+STALL = {"transform": "stall", "mean": [0, 0, 0], "std": [1, 1, 1], "image_size": 32}
+OVERRIDES = (
+    "data.transform=stall",
+    "data.mean=[0,0,0]",
+    "data.std=[1,1,1]",
+    "pipeline=threads",
+    "pipeline.num_workers=1",
+    "optim.lr=0.02",
+)
+
+
+def images() -> torch.Tensor:
+    drawn = torch.Generator().manual_seed(0)
+    made = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8, generator=drawn)
+    return made.contiguous(memory_format=torch.channels_last)
+
+
+def test_the_stall_workload_is_masked_in_training_and_whole_in_validation() -> None:
+    data, indices = DataConfig(**STALL), torch.tensor([3, 1, 4, 1])  # type: ignore[arg-type]
+    prepare = DeviceTransform(data, seed=5)
+    masked = mask_ycbcr(images(), 5, 2, indices).float() / 255
+    torch.testing.assert_close(prepare(images(), indices, epoch=2), masked)
+    torch.testing.assert_close(prepare(images(), indices), images().float() / 255)
+
+
+def test_other_transforms_are_not_masked() -> None:
+    prepare = DeviceTransform(DataConfig(mean=[0, 0, 0], std=[1, 1, 1]), seed=5)
+    indices = torch.arange(4)
+    torch.testing.assert_close(prepare(images(), indices, epoch=2), images().float() / 255)
+
+
+def test_floats_come_finished() -> None:
+    data = DataConfig(**STALL, transform_on="cpu")  # type: ignore[arg-type]
+    floats = images().float()
+    assert DeviceTransform(data, 0)(floats, torch.arange(4), epoch=0) is floats
+
+
+def test_the_deployed_program_takes_rgb_whatever_the_model_was_trained_on() -> None:
+    model = nn.Sequential(tiny_net(3)).eval()
+    program = export(model, DataConfig(**STALL))  # type: ignore[arg-type]
+    rgb = images()[:3]
+    expected = model(rgb_to_ycbcr(rgb.float()) / 255).softmax(1)
+    torch.testing.assert_close(program.module()(rgb.contiguous()), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_masks_are_the_same_on_every_device() -> None:
+    here = kept_pixels(1, 2, torch.arange(3), 100)
+    there = kept_pixels(1, 2, torch.arange(3, device="cuda"), 100)
+    assert torch.equal(here, there.cpu())
+
+
+def test_both_forms_train_alike(tmp_path: Path, photo_folder: Path) -> None:
+    losses = []
+    for where in ("device", "cpu"):
+        overrides = [*OVERRIDES, f"data.transform_on={where}"]
+        assert forked.run(tmp_path / where, photo_folder, overrides) == 0
+        records = read_records(tmp_path / where)
+        losses.append(
+            [r.get("loss", r.get("val_loss")) for r in records if "lr" in r or "val_loss" in r]
+        )
+    assert len(losses[0]) == 6
+    assert losses[0] == pytest.approx(losses[1], abs=2e-3)

@@ -1,0 +1,83 @@
+"""What only a GPU shows: batches on their way to it, and jobs that train on it."""
+
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from entry_point.data import Batch, DataConfig, PipelineConfig, build_loader, open_source
+from entry_point.training.device_batches import device_batches
+from entry_point.training.device_transform import DeviceTransform
+from tests.entry_point.training.training_jobs import run_job
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+CUDA = torch.device("cuda", 0)
+ON_GPU = ("trainer.device=cuda", "trainer.deterministic=false", "pipeline=threads")
+STALL = {"transform": "stall", "mean": [0.0] * 3, "std": [1.0] * 3}
+
+
+def _prepare(data: DataConfig, device: str) -> partial[torch.Tensor]:
+    return partial(DeviceTransform(data, seed=1).to(device), epoch=3)
+
+
+@pytest.mark.parametrize("engine", ["pillow", "workers", "threads", "subprocess"])
+def test_every_engine_hands_over_pinned_batches(engine: str, photo_folder: Path) -> None:
+    data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
+    source, pipeline = open_source(data, "train", Path()), PipelineConfig(engine, num_workers=1)
+    loader = build_loader(source, data, pipeline, split="train", batch_size=16, seed=0, device=CUDA)
+    for batch in loader.epoch(0):
+        assert batch.images.is_pinned() and batch.labels.is_pinned()
+    loader.close()
+
+
+@pytest.mark.parametrize("settings", [{}, STALL])
+def test_batches_are_whole_though_computing_lags_behind_and_their_memory_is_used_again(
+    settings: dict[str, object], photo_folder: Path
+) -> None:
+    data = DataConfig(root=str(photo_folder), image_size=64, resize=64, **settings)  # type: ignore[arg-type]
+    source, pipeline = open_source(data, "train", Path()), PipelineConfig("threads", num_workers=2)
+
+    def made(device: str, batches_of: int) -> list[torch.Tensor]:
+        place = torch.device(device)
+        loader = build_loader(
+            source, data, pipeline, split="train", batch_size=batches_of, seed=0, device=place
+        )
+        seen = []
+        busy = torch.randn(4096, 4096, device=place) if place.type == "cuda" else None
+        for batch in device_batches(loader.epoch(3), place, _prepare(data, device), True):
+            for _ in range(10 if busy is not None else 0):
+                busy = busy @ busy * 1e-4  # type: ignore[operator]
+            seen.append((batch.images * 1).float())  # in the stream that computes
+        loader.close()
+        return [images.cpu() for images in seen]
+
+    for ours, expected in zip(made("cuda", 4), made("cpu", 4), strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_epochs_share_their_memory_on_the_gpu() -> None:
+    data = DataConfig()
+    images = torch.zeros((8, 3, 256, 256), dtype=torch.uint8).pin_memory()
+    reserved = []
+    for _ in range(4):
+        batches = [Batch(images, torch.arange(8), torch.arange(8))] * 3
+        list(device_batches(batches, CUDA, _prepare(data, "cuda"), True))
+        torch.cuda.synchronize()
+        reserved.append(torch.cuda.memory_reserved())
+    assert reserved[1] == reserved[-1]
+
+
+def test_a_job_on_a_gpu_measures_its_headspace(tmp_path: Path, photo_folder: Path) -> None:
+    said = run_job(tmp_path, photo_folder, [*ON_GPU, "trainer.headspace=true"])
+    assert re.search(r"input.*: \d+ % of each step waits for data.* with input for", said)
+
+
+def test_a_jobs_profile_tells_the_gpus_time(tmp_path: Path, photo_folder: Path) -> None:
+    run_job(tmp_path, photo_folder, [*ON_GPU, "trainer.batch_size=2", "trainer.profile=true"])
+    text = (tmp_path / "output" / "data" / "profile" / "rank0.txt").read_text()
+    assert "GPU ms/step" in text and re.search(r"forward +\d+\.\d +\d+\.\d+ +\d+\.\d+", text)

@@ -1,0 +1,69 @@
+"""Models of torchvision by name, and weights from files as they are published."""
+
+import re
+from collections import OrderedDict
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import ModelConfig
+from entry_point.training.model import build_model
+
+NAMES = torchvision.models.list_models(module=torchvision.models)
+FAMILIES = {re.match(r"[a-z]+(_v\d)?", name)[0]: name for name in reversed(NAMES)}  # type: ignore[index]
+FAMILIES["regnet"] = "regnet_x_400mf"
+
+
+@pytest.mark.parametrize("name", FAMILIES.values())
+def test_a_model_of_each_family_trains_on_a_batch(name: str) -> None:
+    # RegNet computes its widths with tensors, which need values.
+    with torch.device("cpu" if name.startswith("regnet") else "meta"):
+        model = build_model(ModelConfig(name), 7).train()
+        logits = model(torch.empty(2, 3, 224, 224))
+    assert isinstance(logits, torch.Tensor)
+    assert logits.shape == (2, 7)
+
+
+@pytest.mark.parametrize("name", ["vit_b_16", "maxvit_t"])
+def test_a_model_that_wants_to_know_the_images_size_is_told(name: str) -> None:
+    with torch.device("meta"):
+        model = build_model(ModelConfig(name), 7, image_size=448)
+        assert model(torch.empty(1, 3, 448, 448)).shape == (1, 7)
+    with pytest.raises(ConfigError, match=rf"model\.name={name}: not with data\.image_size=225"):
+        build_model(ModelConfig(name), 7, image_size=225)
+
+
+def published(name: str) -> "OrderedDict[str, torch.Tensor]":
+    """A state dict with the keys and the size that its file has."""
+    options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    state: OrderedDict[str, torch.Tensor] = torchvision.models.get_model(
+        name, weights=None, **options
+    ).state_dict()
+    old = re.compile(r"(denselayer\d+\.(?:norm|conv))([12])\.")
+    return OrderedDict((old.sub(r"\1.\2.", key), value) for key, value in state.items())
+
+
+@pytest.mark.parametrize("name", ["densenet121", "squeezenet1_1", "googlenet"])
+def test_published_weights_are_taken_but_for_the_head(name: str, tmp_path: Path) -> None:
+    state = published(name)
+    torch.save(state, tmp_path / "published.pth")
+    model = build_model(ModelConfig(name, weights=str(tmp_path / "published.pth")), 7)
+    first = next(iter(state))
+    assert torch.equal(model.state_dict()[first], state[first])
+
+
+@pytest.mark.parametrize("content", [b"", b"no weights", b"PK\x03\x04 no archive"])
+def test_a_file_that_holds_no_weights_is_named(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"model\.weights=.*weights\.pt: is no state dict"):
+        build_model(ModelConfig(weights=str(path)), 7)
+
+
+def test_an_archive_of_other_things_is_named(tmp_path: Path) -> None:
+    torch.save([1, 2], tmp_path / "weights.pt")
+    with pytest.raises(ConfigError, match="must hold a state dict"):
+        build_model(ModelConfig(weights=str(tmp_path / "weights.pt")), 7)

@@ -1,0 +1,102 @@
+"""Runs of several ranks that go on from a checkpoint, with as many ranks or with others."""
+
+import multiprocessing
+import signal
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.utils._pytree import tree_map
+
+from entry_point.config.train_config import load_train_config
+from entry_point.contract import exit_codes
+from entry_point.training.checkpoints.checkpoint import copied_to_cpu
+from entry_point.training.devices import Devices
+from entry_point.training.learner import Learner
+from tests.entry_point.supervisor.test_processes import TWO_RANKS, rank_processes, wait_for_steps
+from tests.entry_point.training import forked
+from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
+from tests.entry_point.training.training_jobs import TINY, run_job, start_job
+from tests.entry_point.training.ways import SOURCES
+
+MODELS = "model.name=tests.own_models"
+
+
+def test_a_job_of_two_ranks_that_was_stopped_and_killed_ends_bit_identical(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    # Checkpoints lie two steps apart, so that a killed run repeats some.
+    plan = [*OVERRIDES, *TWO_RANKS, "trainer.epochs=10", "trainer.evaluate_every_epochs=5"]
+    overrides = [*plan, "trainer.checkpoint_every_steps=2"]
+    assert forked.run(tmp_path / "undisturbed", photo_folder, overrides, ranks=2) == 0
+    root = tmp_path / "disturbed"
+    for number, step in ((signal.SIGTERM, 4), (signal.SIGKILL, 12)):
+        process = start_job(root, photo_folder, overrides)
+        wait_for_steps(root, process, step)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode in (exit_codes.STOPPED, -signal.SIGKILL), output
+        while rank_processes(root):  # the test's time limit ends a wait for ever
+            time.sleep(0.05)
+    assert "going on from" in run_job(root, photo_folder, overrides)
+    assert_same_end(root, tmp_path / "undisturbed")
+
+
+def _train_with_a_new_learner_from_the_third_step_on(rank: int, ranks: int, folder: Path) -> None:
+    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=ranks)
+    config, _ = load_train_config([*TINY, *OVERRIDES])
+    devices = Devices(torch.device("cpu"), None, rank, rank, ranks)
+    first, second = (
+        Learner(config, devices, num_classes=8, steps_per_epoch=9, channels=folder)
+        for _ in range(2)
+    )
+    for learner, steps in ((first, range(2)), (second, range(2, 5)), (first, range(2, 5))):
+        if learner is second:
+            second.load_state(tree_map(copied_to_cpu, first.state()))
+        for step in steps:
+            torch.manual_seed(100 * step + rank)
+            learner.loss(torch.randn(4, 3, 32, 32), torch.randint(8, (4,)), step)
+            learner.update()
+    one, other = first.model.state_dict(), second.model.state_dict()
+    raise SystemExit(0 if all(torch.equal(one[key], other[key]) for key in one) else 1)
+
+
+def test_three_ranks_that_start_anew_go_on_bit_identical(tmp_path: Path) -> None:
+    """Sums of two do not depend on their order, sums of three do."""
+    arguments = [(rank, 3, tmp_path) for rank in range(3)]
+    fork = multiprocessing.get_context("forkserver")
+    target = _train_with_a_new_learner_from_the_third_step_on
+    ranks = [fork.Process(target=target, args=those) for those in arguments]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(timeout=120)
+    assert [rank.exitcode for rank in ranks] == [0, 0, 0]
+
+
+def seen_images(root: Path) -> list[str]:
+    return sorted((root / "seen").read_text().splitlines())
+
+
+def test_a_stream_takes_each_sample_once_though_the_ranks_change_between_epochs(
+    tmp_path: Path, packed_photos: Path
+) -> None:
+    overrides = [*SOURCES["stream"], f"{MODELS}.noting_net", "trainer.batch_size=12"]
+    assert forked.run(tmp_path / "one", packed_photos, overrides) == 0
+    first = [*overrides, "trainer.epochs=1"]
+    assert forked.run(tmp_path / "changed", packed_photos, first, ranks=2) == 0
+    assert forked.run(tmp_path / "changed", packed_photos, overrides) == 0
+    images = seen_images(tmp_path / "one")
+    assert len(set(images)) == 2 * 48
+    assert seen_images(tmp_path / "changed") == images
+
+
+def test_a_stream_is_not_gone_on_from_within_an_epoch_with_other_ranks(
+    tmp_path: Path, packed_photos: Path
+) -> None:
+    overrides = [*SOURCES["stream"], f"{MODELS}.stopping_net", "trainer.batch_size=4"]
+    assert forked.run(tmp_path, packed_photos, overrides, ranks=2) == exit_codes.STOPPED
+    assert forked.run(tmp_path, packed_photos, overrides) == exit_codes.USAGE
+    refused = "ranks=1: the checkpoint to go on from was made with ranks=2"
+    assert refused in (tmp_path / "output" / "failure").read_text()

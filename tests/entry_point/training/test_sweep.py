@@ -1,0 +1,90 @@
+"""Several runs from one line."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from entry_point import sweep
+from entry_point.config.config_errors import ConfigError
+from entry_point.contract import exit_codes
+from tests.entry_point.training.training_jobs import TINY
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """A sweep listens to them from its start on, here in the tests' process."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+def test_values_are_combined_as_hydra_does() -> None:
+    runs = sweep.combinations(["optim.lr=0.1,0.2", "trainer.seed=range(0,2)", "trainer.epochs=3"])
+    assert [run[:2] for run in runs] == [
+        ["optim.lr=0.1", "trainer.seed=0"],
+        ["optim.lr=0.1", "trainer.seed=1"],
+        ["optim.lr=0.2", "trainer.seed=0"],
+        ["optim.lr=0.2", "trainer.seed=1"],
+    ]
+    assert all(run[2] == "trainer.epochs=3" for run in runs)
+
+
+@pytest.mark.parametrize("override", ["optim.lr=0.1,-1", "optim.lrr=1,2", "optim.lr=["])
+def test_a_wrong_run_is_found_before_the_first_one_starts(override: str) -> None:
+    with pytest.raises(ConfigError, match=r"optim\.lr"):
+        sweep.combinations([override])
+
+
+def test_each_run_has_its_folder_and_its_line(
+    tmp_path: Path,
+    photo_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sweep, "RUNS", tmp_path)
+    arguments = [*TINY, f"data.root={photo_folder}", "trainer.epochs=1"]
+    assert sweep.main([*arguments, "name=rates", "optim.lr=0.01,0.1"]) == 0
+    table = capfd.readouterr().out.splitlines()[-2:]
+    assert [("optim.lr=0.01" in table[0]), ("optim.lr=0.1" in table[1])] == [True, True]
+    assert all((tmp_path / "rates" / n / "model" / "model.pt").is_file() for n in "01")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_sweep_waits_for_its_runs_checkpoint(
+    number: signal.Signals, tmp_path: Path, photo_folder: Path
+) -> None:
+    arguments = [*TINY, f"data.root={photo_folder}", "name=a", "trainer.epochs=100000,100001"]
+    command = [sys.executable, "-m", "entry_point.sweep", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd()), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True)
+    first = tmp_path / "runs" / "a" / "0"
+    while not (first / "output" / "data" / "metrics.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does
+    else:
+        process.send_signal(number)
+    assert process.wait(timeout=120) == exit_codes.STOPPED
+    assert list((first / "checkpoints").glob("step-*.pt"))
+    assert not (first.parent / "1").exists()
+
+
+def test_a_killed_run_makes_the_sweep_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "RUNS", tmp_path)
+    codes = iter([-9, 0])
+    monkeypatch.setattr(sweep.Runs, "run", lambda *_: next(codes))
+    assert sweep.main(["name=a", "optim.lr=0.1,0.2"]) == exit_codes.FAILED
+
+
+def test_a_sweep_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep.main(["optim.lr=0.1,0.2"]) == exit_codes.USAGE
+    assert "name=" in capsys.readouterr().err

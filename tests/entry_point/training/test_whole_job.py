@@ -1,0 +1,80 @@
+"""The whole job on real photographs, as processes: what it prints, and what it leaves behind."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+
+from tests.entry_point.contract.test_metrics_line import found
+from tests.entry_point.training.training_jobs import read_records, run_job
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, photo_folder: Path) -> tuple[Path, str]:
+    """A ResNet-18 trained for two epochs on photographs, decoded by the operator in workers."""
+    root = tmp_path_factory.mktemp("run")
+    output = run_job(
+        root,
+        photo_folder,
+        [
+            "model.name=resnet18",
+            "pipeline=workers",
+            "pipeline.num_workers=1",
+            "optim.lr=0.02",
+        ],
+    )
+    return root, output
+
+
+def test_the_model_loads_safely_and_fits_torchvision(finished: tuple[Path, str]) -> None:
+    root, _ = finished
+    state = torch.load(root / "model" / "model.pt", weights_only=True)
+    classes = json.loads((root / "model" / "classes.json").read_text())
+    model = torchvision.models.resnet18(num_classes=len(classes))
+    model.load_state_dict(state)
+    assert len(classes) == 8
+    assert "resnet18" in (root / "model" / "config.yaml").read_text()
+
+
+def test_metrics_plot_and_events_are_there(finished: tuple[Path, str]) -> None:
+    root, _ = finished
+    records = read_records(root)
+    assert [r["step"] for r in records if "loss" in r] == [2, 3, 4, 6]
+    assert [r["step"] for r in records if "val_loss" in r] == [3, 6]
+    assert all(0 <= r["data_wait_pct"] <= 100 for r in records if "loss" in r)
+    assert (root / "output" / "data" / "summary.png").read_bytes().startswith(b"\x89PNG")
+    assert list((root / "output" / "data" / "tensorboard").glob("events.out.tfevents.*"))
+
+
+def test_the_log_carries_every_record_and_no_terminal_codes(finished: tuple[Path, str]) -> None:
+    root, output = finished
+    lines = [line for line in output.splitlines() if line.startswith("epoch=")]
+    assert len(lines) == len(read_records(root))
+    assert all("train:loss" in found(line) for line in lines if " loss=" in line)
+    assert "\x1b" not in output
+
+
+def test_the_log_says_what_will_happen_and_what_happened(finished: tuple[Path, str]) -> None:
+    _, output = finished
+    for part in (
+        "code     ",
+        "startup: imports=",
+        "total=",
+        "resnet18, 11,",
+        "48 training and 24 validation images, 8 classes",
+        "fp32",
+    ):
+        assert part in output
+    assert re.search(r"^startup: (\w+=[0-9.]+s )+total=[0-9.]+s$", output, re.MULTILINE)
+    for part in ("validation accuracy", "images/s", "waiting for data", "model.pt", "summary.png"):
+        assert part in output
+
+
+def test_nothing_half_written_is_left(finished: tuple[Path, str]) -> None:
+    root, _ = finished
+    left = [p for p in root.rglob("*") if p.is_file() and "input" not in p.parts]
+    assert not [p for p in left if p.name.startswith(".")]
+    assert not (root / "output" / "failure").exists()

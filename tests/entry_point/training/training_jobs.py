@@ -1,0 +1,80 @@
+"""Real jobs as real processes, started the way the desk and the container start them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from entry_point.contract import hyperparameters
+from entry_point.contract.metrics_line import STEP_TIMES
+
+TINY = (
+    "data=folder",
+    "data.image_size=32",
+    "data.resize=32",
+    "model.name=tests.own_models.tiny_net",
+    "pipeline=pillow",
+    "pipeline.num_workers=0",
+    "trainer.device=cpu",
+    "trainer.batch_size=16",
+    "trainer.epochs=2",
+    "trainer.log_every_steps=2",
+    "trainer.deterministic=true",
+    "trainer.report=false",
+    "optim.warmup_epochs=0",
+)
+"""3 steps an epoch on the 48 photographs, a few milliseconds each."""
+
+
+def start_job(
+    root: Path, data: Path, overrides: Sequence[str] = (), *, module: str = "container"
+) -> "subprocess.Popen[str]":
+    """Start the container's program (or the trainer alone) in `root` on the folder `data`."""
+    config = root / "input" / "config"
+    config.mkdir(parents=True, exist_ok=True)
+    channel = root / "input" / "data" / "training"
+    channel.parent.mkdir(parents=True, exist_ok=True)
+    if not channel.exists():
+        channel.symlink_to(data)
+    arguments = [*TINY, *overrides]
+    command = [sys.executable, "-m", f"entry_point.{module}"]
+    if module == "container":
+        parameters = hyperparameters.encode(arguments)
+        (config / "hyperparameters.json").write_text(json.dumps(parameters))
+        command.append("train")
+    else:
+        command.extend(arguments)
+    environment = {**os.environ, "ML_ROOT": str(root), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def run_job(
+    root: Path,
+    data: Path,
+    overrides: Sequence[str] = (),
+    *,
+    module: str = "container",
+    code: int = 0,
+) -> str:
+    """Run a job to its end; returns what it printed, having checked its exit code."""
+    process = start_job(root, data, overrides, module=module)
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == code, output
+    return output
+
+
+def read_records(root: Path) -> list[dict[str, Any]]:
+    """metrics.jsonl."""
+    lines = (root / "output" / "data" / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def timeless(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records without what the clock says."""
+    clock = {"images_per_s", "data_wait_pct", *STEP_TIMES}
+    return [{k: v for k, v in record.items() if k not in clock} for record in records]

@@ -1,0 +1,26 @@
+"""The ways from files to batches that a run can be interrupted on."""
+
+from pathlib import Path
+
+from entry_point.config.packing_config import OptimizeConfig
+from entry_point.data.packing.pack import pack
+
+ENGINES = ("pillow", "workers", "threads", "subprocess")
+SOURCES = {
+    "folder": (),
+    "shards": ("data.format=shards",),
+    "stream": ("data.format=shards", "data.access=stream", "data.window_shards=1"),
+}
+"""Overrides by data source."""
+WAYS = [
+    *((engine, "folder") for engine in ENGINES),
+    ("threads", "shards"),
+    ("threads", "stream"),
+    ("workers", "shards"),
+]
+
+
+def pack_photos(folder: Path, output: Path) -> Path:
+    """A folder of photographs, packed into several shards."""
+    pack(folder, output, OptimizeConfig(shard_mb=0.5))
+    return output

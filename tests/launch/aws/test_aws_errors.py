@@ -1,0 +1,198 @@
+"""What goes wrong at AWS ends in one line that says what to do, exit code 1, no traceback."""
+
+from pathlib import Path
+
+import pytest
+from botocore import exceptions
+
+from launch import sagemaker
+from launch.aws.sdk import send as sdk
+from launch.request import launch_errors as errors
+from tests.launch.conftest import BUCKET, ROLE, Aws
+
+INSTALLED_VERSION = sdk.installed_version
+
+pytestmark = pytest.mark.usefixtures("plain_sdk")
+
+
+def arguments(image: str, *more: str) -> list[str]:
+    return [
+        "train",
+        f"target.image={image}",
+        f"job.role={ROLE}",
+        f"job.output=s3://{BUCKET}/x",
+        *more,
+    ]
+
+
+def told(capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    """The one line on stderr that a failing command leaves."""
+    assert sagemaker.main(command) == 1
+    line = capsys.readouterr().err
+    assert line.endswith("\n") and line.count("\n") == 1, line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "advice"),
+    [
+        (
+            "ResourceLimitExceeded",
+            "The service limit 'ml.c7i.2xlarge for training job usage' is 0\n Instances",
+            ["Service Quotas", "target.spot=true"],
+        ),
+        ("ThrottlingException", "Rate exceeded", ["try again in a minute"]),
+        (
+            "ResourceInUse",
+            "Training job names must be unique within an AWS account and region",
+            ["the name is taken", "job.name"],
+        ),
+        (
+            "ValidationException",
+            f"Could not assume role {ROLE}. Please ensure that the role exists",
+            ["trust policy", "iam:PassRole", "make setup-aws"],
+        ),
+        (
+            "ValidationException",
+            "Cannot pull the image 1.dkr.ecr.eu-west-1.amazonaws.com/x",
+            ["make push", "ecr:BatchGetImage"],
+        ),
+        (
+            "ValidationException",
+            "The instance type ml.c7i.2xlarge is not supported in this region",
+            ["target.instance_type: choose another"],
+        ),
+        (
+            "AccessDeniedException",
+            "User is not authorized to perform: iam:PassRole on resource",
+            ["ask for this permission", "AWS_PROFILE"],
+        ),
+        ("ExpiredTokenException", "The security token is expired", ["have expired", "sso login"]),
+        ("UnrecognizedClientException", "The token is invalid", ["does not know", "sso login"]),
+        ("SomethingNew", "nobody knows it yet", ["nobody knows it yet [SomethingNew]"]),
+    ],
+)
+def test_refusal_of_the_service_is_one_line_with_advice(
+    aws: Aws, capsys: pytest.CaptureFixture[str], code: str, message: str, advice: list[str]
+) -> None:
+    image = aws.pretend_image()
+    aws.refuse("CreateTrainingJob", code, message)
+    line = told(capsys, *arguments(image))
+    assert line.startswith("CreateTrainingJob refused: ") and f"[{code}]" in line
+    assert all(part in line for part in advice), line
+
+
+def test_missing_credentials_say_how_to_sign_in(
+    aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = aws.pretend_image()
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    aws.calls.clear()
+    line = told(capsys, *arguments(image))
+    assert line.startswith("no AWS credentials found") and "aws sso login" in line
+    assert not aws.calls
+
+
+def test_missing_region_says_where_to_set_it(
+    aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = aws.pretend_image()
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    line = told(capsys, *arguments(image))
+    assert "job.region" in line
+    # What the line advises helps.
+    assert sagemaker.main(arguments(image, "job.region=eu-west-1")) == 0
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    assert "AWS_DEFAULT_REGION" in line and sagemaker.main(arguments(image)) == 0
+
+
+def test_unknown_profile_is_named(
+    aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = aws.pretend_image()
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    line = told(capsys, *arguments(image))
+    assert "(nobody)" in line and "aws configure list-profiles" in line
+
+
+def test_unreachable_network_is_told_as_such(
+    aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = aws.pretend_image()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    assert told(capsys, *arguments(image)).startswith("AWS cannot be reached")
+
+
+@pytest.mark.parametrize("tag", ["@sha256:" + "1" * 64, ":2", ""])
+def test_image_that_the_registry_lacks_stops_the_launch(
+    aws: Aws, capsys: pytest.CaptureFixture[str], tag: str
+) -> None:
+    image = aws.push_image().partition("@")[0] + tag
+    assert "make push" in told(capsys, *arguments(image))
+    elsewhere = image.replace("/training", "/nowhere")
+    assert "no such image" in told(capsys, *arguments(elsewhere))
+    assert not aws.made("CreateTrainingJob")
+
+
+def test_caller_who_may_not_ask_the_registry_is_not_stopped(aws: Aws) -> None:
+    image = aws.pretend_image()
+    aws.refuse("DescribeImages", "AccessDeniedException")
+    assert sagemaker.main(arguments(image)) == 0
+    assert aws.made("CreateTrainingJob")
+
+
+def test_environment_without_an_sdk_says_what_installs_one(
+    aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sdk, "installed_version", INSTALLED_VERSION)
+    line = told(capsys, *arguments(f"{'1' * 12}.dkr.ecr.eu-west-1.amazonaws.com/x:1"))
+    assert "requirements/launch.txt" in line and not aws.calls
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (exceptions.NoRegionError(), "AWS_DEFAULT_REGION"),
+        (exceptions.PartialCredentialsError(provider="env", cred_var="key"), "aws configure"),
+        (exceptions.UnauthorizedSSOTokenError(), "aws sso login"),
+        (exceptions.TokenRetrievalError(provider="sso", error_msg="expired"), "aws sso login"),
+        (exceptions.CredentialRetrievalError(provider="x", error_msg="y"), "aws sso login"),
+        (exceptions.ReadTimeoutError(endpoint_url="http://x"), "check the network"),
+    ],
+)
+def test_errors_that_boto3_raises_by_itself_are_explained(
+    error: exceptions.BotoCoreError, advice: str
+) -> None:
+    line = errors.explain(error)
+    assert line is not None and advice in line and "\n" not in line
+
+
+def test_bug_of_our_own_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("launch.request.compose.load", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        sagemaker.main(["status"])
+
+
+def test_interrupted_command_ends_as_the_shell_expects(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("launch.request.compose.load", interrupted)
+    assert sagemaker.main(["status"]) == 130
+
+
+def test_credentials_in_a_file_are_found(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    image = aws.pretend_image()
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    file = tmp_path / "credentials"
+    file.write_text("[work]\naws_access_key_id=a\naws_secret_access_key=b\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    assert sagemaker.main(arguments(image)) == 0

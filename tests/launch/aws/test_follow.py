@@ -1,0 +1,233 @@
+"""Watching a job: every line once, through throttling and dropped connections, until Ctrl-C."""
+
+import io
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from launch.aws import session as boto
+from launch.aws.follow import follow
+from launch.aws.sagemaker_job import Job
+from tests.launch.aws.cloudwatch import write_lines
+from tests.launch.conftest import DROPPED, ROOT, Answer, Aws, refusal
+
+ATTEMPTS = 6  # that launch.aws.session.client makes by itself
+
+
+def state(status: str = "InProgress", **more: Any) -> Answer:
+    return 200, {
+        "TrainingJobName": "the-job",
+        "TrainingJobStatus": status,
+        "SecondaryStatus": "Training" if status == "InProgress" else status,
+        **more,
+    }
+
+
+class Watched:
+    """What a watch showed, and what happened while it slept."""
+
+    def __init__(self, aws: Aws, *, terminal: bool = False) -> None:
+        self.aws, self.slept = aws, list[float]()
+        self.shown = io.StringIO()
+        self.console = Console(file=self.shown, force_terminal=terminal, width=200)
+        self.session = boto.open_session(None)
+
+    def run(self, *, events: dict[int, Any] | None = None) -> str | None:
+        """Follow to the end; `events` happen in the sleeps of those numbers."""
+
+        def sleep(seconds: float) -> None:
+            self.slept.append(seconds)
+            if event := (events or {}).get(len(self.slept)):
+                event()
+
+        return follow(Job(self.session, "the-job"), self.console, sleep=sleep)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.shown.getvalue().splitlines()
+
+
+def test_lines_come_once_each_and_the_end_tells_the_result(aws: Aws) -> None:
+    aws.answers["DescribeTrainingJob"] = [
+        state(),
+        state(),
+        state("Completed", TrainingTimeInSeconds=90, BillableTimeInSeconds=90),
+    ]
+    watched = Watched(aws)
+    more = {
+        1: lambda: write_lines(aws, {"algo-1": [(1, "first [line]")]}),
+        2: lambda: write_lines(aws, {"algo-2": [(2, "second")]}),
+        3: lambda: write_lines(aws, {"algo-1": [(3, "last, after the end")]}),
+    }
+    assert watched.run(events=more) == "Completed"
+    assert [line for line in watched.lines if line.startswith("algo")] == [
+        "algo-1 first [line]",
+        "algo-2 second",
+        "algo-1 last, after the end",
+    ]
+    assert "the-job: Completed (Completed)" in watched.lines
+    assert "trained 90 s, billed 90 s" in watched.lines
+
+
+@pytest.mark.parametrize("status", ["Failed", "Stopped"])
+def test_job_that_did_not_complete_is_told_with_its_whole_reason(aws: Aws, status: str) -> None:
+    reason = "AlgorithmError: ExecuteUserScriptError: " + "long " * 200
+    aws.answers["DescribeTrainingJob"] = [state(status, FailureReason=reason)]
+    watched = Watched(aws)
+    assert watched.run() == status
+    assert f"reason: {reason}" in watched.lines
+
+
+def test_live_line_carries_the_latest_numbers(aws: Aws) -> None:
+    aws.answers["DescribeTrainingJob"] = [state(), state(), state("Completed")]
+    write_lines(
+        aws,
+        {
+            "algo-1": [
+                (1, "epoch=1 step=10 loss=2.5 lr=0.1 images_per_s=812.5 data_wait_pct=0.4"),
+                (2, "epoch=2 step=20 loss=nan lr=0.1 images_per_s=900 data_wait_pct=0.2"),
+            ]
+        },
+    )
+    watched = Watched(aws, terminal=True)
+    assert watched.run() == "Completed"
+    live = "Completed · Completed · epoch 2 · loss 2.5 · 900 images/s · data wait 0.2 %"
+    assert live in watched.shown.getvalue()
+
+
+def test_throttling_and_dropped_connections_cost_no_line(aws: Aws) -> None:
+    write_lines(aws, {"algo-1": [(1, "one")], "algo-2": [(2, "two")]})
+    throttled, down = refusal("ThrottlingException", "Rate exceeded"), (503, {"__type": "X"})
+    aws.answers["DescribeTrainingJob"] = [
+        *[throttled] * ATTEMPTS,
+        *[DROPPED] * ATTEMPTS,
+        state(),
+        state("Completed"),
+    ]
+    # The first host's two pages (lines, then the end of them) are read before the second refuses.
+    aws.answers["GetLogEvents"] = [None, None, *[throttled] * ATTEMPTS, *[DROPPED] * ATTEMPTS, None]
+    aws.answers["DescribeLogStreams"] = [*[down] * (ATTEMPTS - 1), None]
+    watched = Watched(aws)
+    assert watched.run() == "Completed"
+    assert [line for line in watched.lines if line.startswith("algo")] == [
+        "algo-1 one",
+        "algo-2 two",
+    ]
+    assert watched.slept[:2] == [1.0, 2.0]
+    assert any("ThrottlingException; asking again in 1 s" in line for line in watched.lines)
+
+
+def test_refusal_that_no_patience_mends_ends_the_watch(aws: Aws) -> None:
+    aws.refuse("DescribeTrainingJob", "ExpiredTokenException")
+    with pytest.raises(Exception, match="ExpiredTokenException"):
+        Watched(aws).run()
+
+
+def test_watch_begins_before_the_first_line_and_before_the_log_group(aws: Aws) -> None:
+    lines = Job(boto.open_session(None), "the-job").lines()
+    assert lines.new() == []
+    write_lines(aws, {"algo-1": [(1, "one")]})
+    write_lines(aws, {"algo-1": [(1, "of another job")]}, job="the-job-2")
+    assert lines.new() == [("algo-1", "one")]
+    assert lines.new() == []
+
+
+class Terminal:
+    """`logs the-job --follow` on a terminal of its own."""
+
+    def __init__(self, aws: Aws) -> None:
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "launch.sagemaker", "logs", "the-job", "--follow"],
+            cwd=ROOT,
+            env={"PATH": os.environ["PATH"], "TERM": "xterm", **aws.environment},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self.seen = ""
+
+    def wait_for(self, text: str) -> None:
+        deadline = time.monotonic() + 60
+        while text not in self.seen:
+            assert time.monotonic() < deadline, self.seen
+            if select.select([self.master], [], [], 1)[0]:
+                try:
+                    self.seen += os.read(self.master, 4096).decode(errors="replace")
+                except OSError:
+                    assert text in self.seen, self.seen
+
+    def interrupt(self) -> None:
+        os.kill(self.process.pid, signal.SIGINT)
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def end(self) -> int:
+        try:
+            return self.process.wait(timeout=60)
+        finally:
+            self.process.kill()
+            os.close(self.master)
+
+
+def test_ctrl_c_then_s_stops_the_job_and_watches_it_end(aws: Aws) -> None:
+    aws.answers["DescribeTrainingJob"] = [state()]
+    aws.answers["StopTrainingJob"] = [(200, {})]
+    terminal = Terminal(aws)
+    terminal.wait_for("InProgress")
+    terminal.interrupt()
+    terminal.wait_for("Enter leaves it running")
+    aws.answers["DescribeTrainingJob"] = [state("Stopped")]
+    terminal.type("s\n")
+    terminal.wait_for("the-job: Stopped")
+    assert terminal.end() == 1
+    assert aws.made("StopTrainingJob") == [{"TrainingJobName": "the-job"}]
+
+
+def test_ctrl_c_then_enter_leaves_the_job_running(aws: Aws) -> None:
+    aws.answers["DescribeTrainingJob"] = [state()]
+    terminal = Terminal(aws)
+    terminal.wait_for("InProgress")
+    terminal.interrupt()
+    terminal.wait_for("Enter leaves it running")
+    terminal.type("\n")
+    terminal.wait_for("the-job goes on; make sagemaker-stop ARGS=the-job stops it")
+    assert terminal.end() == 0
+    assert not aws.made("StopTrainingJob")
+
+
+def test_ctrl_c_where_nobody_can_be_asked_leaves_the_job_running(aws: Aws) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    aws.answers["DescribeTrainingJob"] = [state()]
+    watched = Watched(aws)
+    assert watched.run(events={1: interrupt}) is None
+    assert watched.lines[-1].startswith("the-job goes on")
+    assert not aws.made("StopTrainingJob")
+
+
+def test_stopping_a_job_that_has_just_ended_shows_its_end(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt() -> None:
+        aws.answers["DescribeTrainingJob"] = [state("Completed")]
+        raise KeyboardInterrupt
+
+    aws.answers["DescribeTrainingJob"] = [state()]
+    aws.refuse("StopTrainingJob", "ValidationException", "The request was rejected")
+    watched = Watched(aws, terminal=True)
+    monkeypatch.setattr(watched.console, "input", lambda _: "s")
+    assert watched.run(events={1: interrupt}) == "Completed"
+    assert "the-job: Completed" in watched.shown.getvalue()

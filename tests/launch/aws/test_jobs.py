@@ -1,0 +1,302 @@
+"""Jobs by name: launched, listed, described, stopped, read, downloaded, resumed, priced."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch import sagemaker
+from tests.launch.aws.cloudwatch import write_lines
+from tests.launch.conftest import BUCKET, REGION, ROLE, Aws
+
+pytestmark = pytest.mark.usefixtures("plain_sdk")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Downloads go into a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+
+def launch(aws: Aws, *more: str, name: str = "the-job") -> None:
+    arguments = [
+        f"target.image={aws.pretend_image()}",
+        f"job.role={ROLE}",
+        f"job.output=s3://{BUCKET}/x",
+        f"job.name={name}",
+        *more,
+    ]
+    assert sagemaker.main(["train", *arguments]) == 0
+
+
+def description(status: str = "Completed", **more: Any) -> dict[str, Any]:
+    return {
+        "TrainingJobName": "the-job",
+        "TrainingJobStatus": status,
+        "SecondaryStatus": "Training" if status == "InProgress" else status,
+        **more,
+    }
+
+
+def test_launch_names_the_job_and_the_ways_to_see_it(
+    aws: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launch(aws, "trainer.epochs=1")
+    out = capsys.readouterr().out
+    assert "job the-job created" in out
+    assert "make sagemaker-status ARGS=the-job" in out
+    assert f"https://{REGION}.console.aws.amazon.com/sagemaker/home?region={REGION}" in out
+    (sent,) = aws.made("CreateTrainingJob")
+    assert sent["HyperParameters"] == {"hydra_overrides_000": '["trainer.epochs=1"]'}
+
+
+def test_status_lists_the_latest_jobs_and_describes_one(
+    aws: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sagemaker.main(["status"]) == 0
+    assert f"no jobs in {REGION}" in capsys.readouterr().out
+    launch(aws)
+    capsys.readouterr()
+    assert sagemaker.main(["status"]) == 0
+    assert capsys.readouterr().out.split()[-1] == "the-job"
+    assert sagemaker.main(["status", "the-job"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("the-job: Completed")
+    assert "machines: 1 x ml.c7i.2xlarge" in out
+    assert f"checkpoints: s3://{BUCKET}/x/the-job/checkpoints" in out
+
+
+def test_status_tells_what_was_billed_saved_reached_and_why_it_failed(
+    aws: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reason = "AlgorithmError: " + "x" * 900 + " the end"
+    aws.answers["DescribeTrainingJob"] = [
+        (
+            200,
+            description(
+                "Failed",
+                FailureReason=reason,
+                TrainingTimeInSeconds=1000,
+                BillableTimeInSeconds=300,
+                EnableManagedSpotTraining=True,
+                ResourceConfig={"InstanceType": "ml.g6.4xlarge", "InstanceCount": 2},
+                FinalMetricDataList=[{"MetricName": "validation:accuracy", "Value": 0.75}],
+                ModelArtifacts={"S3ModelArtifacts": "s3://b/model.tar.gz"},
+            ),
+        )
+    ]
+    assert sagemaker.main(["status", "the-job"]) == 0
+    out = capsys.readouterr().out
+    assert "trained 1000 s, billed 300 s on each of 2 machines: spot saved 70 %" in out
+    assert "validation:accuracy: 0.75" in out
+    assert "model: s3://b/model.tar.gz" in out
+    assert f"reason: {reason}\n" in out
+
+
+@pytest.mark.usefixtures("aws")
+@pytest.mark.parametrize("command", ["status", "stop", "logs", "download"])
+def test_job_that_does_not_exist_is_one_line(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert sagemaker.main([command, "nothing"]) == 1
+    err = capsys.readouterr().err
+    assert f"nothing: no such job in {REGION}" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["stop", "logs", "download"])
+@pytest.mark.usefixtures("aws")
+def test_command_without_a_job_asks_which_before_it_asks_for_a_region(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    assert sagemaker.main([command]) == 1
+    assert "which job?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argument", ["b", "regoin=x", "job.regoin=x"])
+def test_argument_that_means_nothing_is_named(
+    capsys: pytest.CaptureFixture[str], argument: str
+) -> None:
+    assert sagemaker.main(["status", "a", argument]) == 1
+    err = capsys.readouterr().err
+    assert argument.removeprefix("job.").split("=")[0] in err and err.count("\n") == 1
+
+
+def test_stop_asks_the_service_once_and_leaves_ended_jobs_alone(
+    aws: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws.answers["StopTrainingJob"] = [(200, {})]
+    aws.answers["DescribeTrainingJob"] = [(200, description("InProgress")), (200, description())]
+    assert sagemaker.main(["stop", "the-job"]) == 0
+    assert "the-job is stopping: it has 120 s" in capsys.readouterr().out
+    assert sagemaker.main(["stop", "the-job"]) == 0
+    assert "has ended already: Completed" in capsys.readouterr().out
+    assert aws.made("StopTrainingJob") == [{"TrainingJobName": "the-job"}]
+
+
+def test_logs_of_all_hosts_come_in_the_order_of_time(
+    aws: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws.answers["DescribeTrainingJob"] = [(200, description())]
+    assert sagemaker.main(["logs", "the-job"]) == 0
+    assert capsys.readouterr().out == ""
+    write_lines(aws, {"algo-1": [(1, "one"), (3, "[three]")], "algo-2": [(2, "two\n")]})
+    assert sagemaker.main(["logs", "the-job"]) == 0
+    assert capsys.readouterr().out == "algo-1 one\nalgo-2 two\nalgo-1 [three]\n"
+
+
+def archive(**files: str) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name.replace("__", "/"))
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return packed.getvalue()
+
+
+def ended_with_results(aws: Aws, s3: Any) -> None:
+    folder = "x/the-job/output"
+    s3.put_object(Bucket=BUCKET, Key=f"{folder}/model.tar.gz", Body=archive(model_pt="weights"))
+    s3.put_object(Bucket=BUCKET, Key=f"{folder}/output.tar.gz", Body=archive(a__report="fine"))
+    for number in (1, 2):
+        key = f"x/the-job/checkpoints/step-{number}/state.pt"
+        s3.put_object(Bucket=BUCKET, Key=key, Body=f"state {number}".encode())
+    aws.answers["DescribeTrainingJob"] = [
+        (
+            200,
+            description(
+                ModelArtifacts={"S3ModelArtifacts": f"s3://{BUCKET}/{folder}/model.tar.gz"},
+                CheckpointConfig={"S3Uri": f"s3://{BUCKET}/x/the-job/checkpoints"},
+            ),
+        )
+    ]
+
+
+def test_download_unpacks_into_a_run_folder_like_any_other(
+    aws: Aws, bucket: Any, tmp_path: Path
+) -> None:
+    ended_with_results(aws, bucket)
+    assert sagemaker.main(["download", "the-job"]) == 0
+    run = tmp_path / "runs" / "the-job"
+    assert (run / "model" / "model_pt").read_text() == "weights"
+    assert (run / "output" / "data" / "a" / "report").read_text() == "fine"
+    assert not (run / "checkpoints").exists()
+    assert not list(run.rglob(".download-*"))
+
+
+def test_download_of_checkpoints_and_again_of_what_is_there(
+    aws: Aws, bucket: Any, tmp_path: Path
+) -> None:
+    ended_with_results(aws, bucket)
+    assert sagemaker.main(["download", "the-job", "--checkpoints"]) == 0
+    run = tmp_path / "runs" / "the-job"
+    assert (run / "checkpoints" / "step-2" / "state.pt").read_text() == "state 2"
+    (run / "model" / "model_pt").write_text("changed here")
+    assert sagemaker.main(["download", "the-job", "--checkpoints"]) == 0
+    assert (run / "model" / "model_pt").read_text() == "changed here"
+
+
+def test_job_without_output_of_its_own_gives_its_model(
+    aws: Aws, bucket: Any, tmp_path: Path
+) -> None:
+    ended_with_results(aws, bucket)
+    bucket.delete_object(Bucket=BUCKET, Key="x/the-job/output/output.tar.gz")
+    assert sagemaker.main(["download", "the-job"]) == 0
+    assert [path.name for path in (tmp_path / "runs" / "the-job").iterdir()] == ["model", "output"]
+
+
+def test_download_before_there_is_anything_says_so(
+    aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended_with_results(aws, bucket)
+    for name in ("model", "output"):
+        bucket.delete_object(Bucket=BUCKET, Key=f"x/the-job/output/{name}.tar.gz")
+    assert sagemaker.main(["download", "the-job"]) == 1
+    assert "nothing to download yet" in capsys.readouterr().err
+
+
+def test_archive_that_would_write_outside_is_refused(
+    aws: Aws, bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended_with_results(aws, bucket)
+    evil = archive(**{"..__..__..__evil": "x"})
+    bucket.put_object(Bucket=BUCKET, Key="x/the-job/output/model.tar.gz", Body=evil)
+    assert sagemaker.main(["download", "the-job"]) == 1
+    assert "model.tar.gz" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*evil*"))
+    assert not (tmp_path / "runs" / "the-job" / "model").exists()
+
+
+def test_checkpoint_keys_that_lead_outside_are_left_alone(
+    aws: Aws, bucket: Any, tmp_path: Path
+) -> None:
+    ended_with_results(aws, bucket)
+    outside = "x/the-job/checkpoints/../../../../evil"
+    bucket.put_object(Bucket=BUCKET, Key=outside, Body=b"x")
+    assert sagemaker.main(["download", "the-job", "--checkpoints"]) == 0
+    assert not list(tmp_path.rglob("evil"))
+
+
+def test_resumed_job_gets_the_checkpoints_of_the_one_before(aws: Aws) -> None:
+    kept = {"CheckpointConfig": {"S3Uri": "s3://elsewhere/kept"}}
+    aws.answers["DescribeTrainingJob"] = [(200, description("Stopped", **kept))]
+    launch(aws, "resume_from=the-job", name="next")
+    (sent,) = aws.made("CreateTrainingJob")
+    assert sent["CheckpointConfig"]["S3Uri"] == "s3://elsewhere/kept"
+
+
+@pytest.mark.parametrize(
+    ("before", "reason"),
+    [
+        (description("InProgress"), "make sagemaker-stop ARGS=the-job"),
+        (description("Stopped"), "kept no checkpoints"),
+    ],
+)
+def test_job_that_cannot_be_resumed_is_refused(
+    aws: Aws, capsys: pytest.CaptureFixture[str], before: dict[str, Any], reason: str
+) -> None:
+    image = aws.pretend_image()
+    aws.answers["DescribeTrainingJob"] = [(200, before)]
+    least = [f"target.image={image}", f"job.role={ROLE}", f"job.output=s3://{BUCKET}/x"]
+    assert sagemaker.main(["train", *least, "resume_from=the-job"]) == 1
+    assert reason in capsys.readouterr().err
+    assert not aws.made("CreateTrainingJob")
+
+
+def price(dollars: str) -> dict[str, Any]:
+    terms = {"OnDemand": {"t": {"priceDimensions": {"d": {"pricePerUnit": {"USD": dollars}}}}}}
+    return {"PriceList": [json.dumps({"terms": terms})]}
+
+
+def test_cost_is_told_before_the_launch(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
+    aws.answers["GetProducts"] = [(200, price("1.5"))]
+    launch(aws, "target.instance_count=2", "target.max_runtime_s=7200")
+    out = capsys.readouterr().out
+    assert "cost: at most $6.00 on demand for 2 h ($3.00 an hour); target.spot=true is" in out
+    (asked,) = aws.made("GetProducts")
+    assert {f["Field"]: f["Value"] for f in asked["Filters"]} == {
+        "regionCode": REGION,
+        "instanceName": "ml.c7i.2xlarge",
+        "component": "Training",
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        ((400, {"__type": "AccessDeniedException"}), "pricing:GetProducts allows it"),
+        ((200, {"PriceList": []}), "no entry for ml.c7i.2xlarge"),
+    ],
+)
+def test_unknown_cost_is_one_line_and_no_obstacle(
+    aws: Aws, capsys: pytest.CaptureFixture[str], answer: tuple[int, dict[str, Any]], line: str
+) -> None:
+    aws.answers["GetProducts"] = [answer]
+    launch(aws)
+    (cost,) = [text for text in capsys.readouterr().out.splitlines() if "cost" in text]
+    assert line in cost
+    assert aws.made("CreateTrainingJob")

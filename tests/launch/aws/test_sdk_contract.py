@@ -1,0 +1,190 @@
+"""Both SDKs send the request that DRY_RUN prints, member for member.
+
+Each SDK runs in the environment that `make test-launch` made for it, against moto over HTTP.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.aws.sdk.send import differences, without_harmless
+from tests.launch.conftest import BUCKET, ROLE, ROOT, Aws
+
+ENVIRONMENTS = {"2": ROOT / ".venv-launch", "3": ROOT / ".venv-launch-v3"}
+
+COMMON = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs", "optim.lr=0.1"]
+JOBS = {
+    "plain": [*COMMON],
+    "spot": [
+        *COMMON,
+        "data=folder",
+        "target=gpu_spot",
+        "target.instance_count=2",
+        f"job.channels.training=s3://{BUCKET}/data/",
+        f"job.channels.extra={{s3:s3://{BUCKET}/x,mode:File,distribution:ShardedByS3Key}}",
+        "job.environment.OPT_OUT_TRACKING='true'",
+        "job.tags.team=vision",
+        "job.subnets=[subnet-1,subnet-2]",
+        "job.security_groups=[sg-1]",
+        "job.volume_kms_key=alias/volumes",
+        "job.output_kms_key=alias/results",
+        "job.encrypt_traffic=true",
+        "job.network_isolation=true",
+        "job.retries=3",
+        "data.root='/opt/ml/input/data/training/it\\'s \"quoted\", $HOME ü'",
+    ],
+    "warm groups": [
+        *COMMON,
+        "data=folder",
+        "target.instance_groups=[{name:a,instance_type:ml.c7i.large,instance_count:2},"
+        "{name:b,instance_type:ml.m7i.large}]",
+        f"job.channels.training={{s3:s3://{BUCKET}/data/,instance_groups:[a,b]}}",
+        "job.tensorboard=false",
+        "job.checkpoints=none",
+    ],
+    "warm pool": [*COMMON, "target.keep_alive_s=600", f"job.checkpoints=s3://{BUCKET}/kept"],
+}
+
+
+def _python(sdk: str) -> str:
+    return str(ENVIRONMENTS[sdk] / "bin" / "python")
+
+
+def _run(python: str, aws: Aws, home: Path, *arguments: str, **environment: str) -> str:
+    done = subprocess.run(
+        [python, "-m", "launch.sagemaker", *arguments],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "HOME": str(home), **aws.environment, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("sdk", ENVIRONMENTS)
+def test_sdk_sends_what_dry_run_prints_and_asks_aws_nothing_else(
+    aws: Aws, tmp_path: Path, sdk: str, job: str
+) -> None:
+    arguments = ["train", *JOBS[job], f"target.image={aws.push_image()}", "job.name=the-job"]
+    shown: dict[str, Any] = json.loads(_run(sys.executable, aws, tmp_path, *arguments, DRY_RUN="1"))
+    aws.calls.clear()
+    _run(_python(sdk), aws, tmp_path, *arguments)
+    (sent,) = aws.made("CreateTrainingJob")
+    assert differences(without_harmless(sent, shown), shown) == []
+    operations = {call.operation for call in aws.calls}
+    assert operations <= {
+        "DescribeImages",
+        "GetProducts",
+        "CreateTrainingJob",
+        "DescribeTrainingJob",
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        ("ResourceLimitExceeded", "Service Quotas"),
+        ("ResourceInUse", "the name is taken"),
+        ("ExpiredTokenException", "aws sso login"),
+    ],
+)
+@pytest.mark.parametrize("sdk", ENVIRONMENTS)
+def test_refusal_comes_through_the_sdk_as_one_line(
+    aws: Aws, tmp_path: Path, sdk: str, code: str, advice: str
+) -> None:
+    arguments = ["train", *COMMON, f"target.image={aws.push_image()}"]
+    aws.refuse("CreateTrainingJob", code)
+    done = subprocess.run(
+        [_python(sdk), "-m", "launch.sagemaker", *arguments],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **aws.environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr + done.stdout
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("CreateTrainingJob refused: ") and advice in line
+    # v2 says what becomes of it, once.
+    assert done.stderr.count("\n") == (2 if sdk == "2" else 1)
+    assert ("supported until 2027-07-06" in done.stderr) is (sdk == "2")
+
+
+@pytest.mark.parametrize("sdk", ENVIRONMENTS)
+def test_every_command_runs_in_the_environment_that_make_gives_it(
+    aws: Aws, bucket: Any, tmp_path: Path, sdk: str
+) -> None:
+    photos = tmp_path / "photos" / "train" / "a"
+    photos.mkdir(parents=True)
+    (photos / "1.jpg").write_bytes(b"x")
+    image = f"target.image={aws.push_image()}"
+    role = f"job.role={ROLE}"
+
+    def run(module: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [_python(sdk), "-m", f"launch.{module}", *arguments],
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **aws.environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "bucket-of-setup: created" in run("setup_aws", "bucket=bucket-of-setup")
+    source = f"s3://{BUCKET}/photos"
+    assert "uploaded 1 files" in run("upload", f"source={tmp_path / 'photos'}", f"s3={source}")
+    packing = [f"source={source}", f"output=s3://{BUCKET}/packed", "job.name=pack", "--no-wait"]
+    assert "job pack created" in run("dataset", *packing, image, role)
+    assert "pack" in run("sagemaker", "status")
+    assert "pack: Completed" in run("sagemaker", "status", "pack")
+    assert "ended already" in run("sagemaker", "stop", "pack")
+    assert run("sagemaker", "logs", "pack") == ""
+    training = ["job.name=train", image, role, f"job.output=s3://{BUCKET}/runs", "--wait"]
+    assert "train: Completed" in run("sagemaker", "train", *training)
+    archive = tmp_path / "model.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(photos / "1.jpg", "model.pt")
+    described = aws.client("sagemaker").describe_training_job(TrainingJobName="train")
+    key = described["ModelArtifacts"]["S3ModelArtifacts"].removeprefix(f"s3://{BUCKET}/")
+    bucket.upload_file(str(archive), BUCKET, key)
+    run("sagemaker", "download", "train")
+    assert (tmp_path / "runs" / "train" / "model" / "model.pt").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("sdk", ENVIRONMENTS)
+def test_sdk_that_would_send_something_else_sends_nothing(
+    aws: Aws, tmp_path: Path, sdk: str
+) -> None:
+    spoil = (
+        f"import sys, launch.sdk_v{sdk} as sdk\n"
+        "inner = sdk.send\n"
+        "def send(request, session):\n"
+        "    inner({**request, 'Environment': {'LEAKED': '1'}}, session)\n"
+        "sdk.send = send\n"
+        "from launch.sagemaker import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    done = subprocess.run(
+        [_python(sdk), "-c", spoil, "train", *COMMON, f"target.image={aws.push_image()}"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **aws.environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert "would send something else at Environment; nothing was sent" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not aws.made("CreateTrainingJob")

@@ -1,0 +1,177 @@
+"""What ``make image`` and ``make push`` ask of the engine, and when they refuse."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from launch import image
+from launch.containers.engine import ContainerError
+from tests.launch.containers.conftest import FakeEngine
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of one commit in the project's place."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text('version = "1.2.3"\n')
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+        subprocess.run(["git", "-C", str(folder), *identity, *command], check=True)
+    monkeypatch.setattr(image, "ROOT", folder)
+    return folder
+
+
+def test_the_tag_names_device_and_commit(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = subprocess.run(
+        ["git", "-C", str(repository), "rev-parse", "HEAD"], capture_output=True, text=True
+    ).stdout
+    assert image.local_reference() == f"{image.NAME}:cpu-{head[:12]}"
+    monkeypatch.setenv("DEVICE", "gpu")
+    assert image.local_reference() == f"{image.NAME}:gpu-{head[:12]}"
+    (repository / "new").write_text("")
+    assert image.local_reference() == f"{image.NAME}:gpu-{head[:12]}-dirty"
+
+
+def test_environments_and_data_kept_elsewhere_leave_the_tree_clean(repository: Path) -> None:
+    ignored = (Path(__file__).resolve().parents[3] / ".gitignore").read_text()
+    (repository / ".git" / "info" / "exclude").write_text(ignored)
+    for name in (".venv", ".venv-launch", "data", "runs"):
+        (repository / name).symlink_to("/")
+    assert not image.revision().endswith("-dirty"), image.changed_files()
+
+
+def test_a_tree_without_git_can_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert image.local_reference() == f"{image.NAME}:cpu-untracked"
+
+
+def test_a_machine_without_git_can_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert image.local_reference() == f"{image.NAME}:cpu-untracked"
+
+
+@pytest.mark.parametrize("reference", ["mine:7", "host:5000/mine:7", "host/mine@sha256:abc"])
+def test_a_whole_reference_is_taken_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, reference: str
+) -> None:
+    monkeypatch.setenv("IMAGE", reference)
+    assert image.local_reference() == reference
+
+
+def test_a_registry_with_a_port_is_no_tag(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert repository
+    monkeypatch.setenv("IMAGE", "host:5000/mine")
+    assert image.local_reference().startswith("host:5000/mine:cpu-")
+
+
+def test_settings_become_build_arguments(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert repository
+    monkeypatch.setenv("BASE_IMAGE", "mine:1")
+    monkeypatch.setenv("PREBUILD", "1")
+    monkeypatch.setenv("EXTRAS", "dali")
+    monkeypatch.setenv("BUILD_OPTIONS", "--network=host --build-arg='A=b c'")
+    arguments = image.build_arguments()
+    assert "--build-arg=BASE_IMAGE=mine:1" in arguments
+    assert "--build-arg=PREBUILD=1" in arguments
+    assert "--build-arg=EXTRAS=dali" in arguments
+    assert "--build-arg=VERSION=1.2.3" in arguments
+    assert arguments[-2:] == ["--network=host", "--build-arg=A=b c"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("DEVICE", "tpu"), ("PREBUILD", "yes")])
+def test_a_setting_that_cannot_be_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ContainerError, match=f"{name}={value}"):
+        image.build_arguments()
+
+
+def test_build_says_name_size_and_identity(
+    repository: Path, fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    described = json.dumps([{"Size": 6136000000, "Id": "sha256:12ab"}])
+    calls = fake_engine(f"case $1 in image) echo '{described}';; esac")
+    image.build()
+    told = capfd.readouterr().out
+    assert image.local_reference() in told
+    assert "6,136 MB" in told and "sha256:12ab" in told
+    assert f"build --progress=plain -t {image.local_reference()}" in calls.read_text()
+    assert str(repository) in calls.read_text()
+
+
+def test_a_changed_tree_is_not_pushed(repository: Path, fake_engine: FakeEngine) -> None:
+    calls = fake_engine("exit 0")
+    (repository / "pyproject.toml").write_text("")
+    with pytest.raises(ContainerError, match=r"the tree is dirty \(pyproject\.toml\), .*commit"):
+        image.push()
+    for number in range(4):
+        (repository / f"new {number}").write_text("")
+    with pytest.raises(ContainerError, match=r'\(pyproject\.toml, "new 0", "new 1" and 2 more\)'):
+        image.push()
+    assert not calls.exists()
+
+
+def test_an_image_that_was_not_built_is_not_pushed(
+    repository: Path, fake_engine: FakeEngine
+) -> None:
+    assert repository
+    fake_engine("case $1 in image) echo 'Error: No such image' >&2; exit 1;; esac")
+    with pytest.raises(ContainerError, match="run `make image` first"):
+        image.push()
+
+
+def described(revision: str, repository: str = image.NAME) -> str:
+    """A script of an engine that has an image of this revision, also under two digests."""
+    facts = {
+        "Config": {"Labels": {image.REVISION_LABEL: revision}},
+        "RepoDigests": [f"other/{repository}@sha256:1", f"localhost:5000/{repository}@sha256:2"],
+    }
+    return f"case $1 in image) echo '{json.dumps([facts])}';; esac"
+
+
+def test_push_returns_the_digest_of_the_registry_it_went_to(
+    repository: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert repository
+    calls = fake_engine(described(image.revision()))
+    monkeypatch.setenv("REGISTRY", "localhost:5000")
+    assert image.push() == f"localhost:5000/{image.NAME}@sha256:2"
+    target = f"localhost:5000/{image.local_reference()}"
+    assert f"tag {image.local_reference()} {target}\npush {target}" in calls.read_text()
+
+
+def test_a_tag_of_ones_own_is_pushed_only_if_the_image_is_of_this_commit(
+    repository: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert repository
+    monkeypatch.setenv("IMAGE", "team/mine:7")
+    monkeypatch.setenv("REGISTRY", "localhost:5000")
+    fake_engine(described(image.revision(), "team/mine"))
+    assert image.push() == "localhost:5000/team/mine@sha256:2"
+    calls = fake_engine(described("0123456789ab", "team/mine"))
+    calls.unlink()
+    with pytest.raises(ContainerError, match=r"mine:7 was built from 0123456789ab.*make image"):
+        image.push()
+    assert "push" not in calls.read_text()
+
+
+@pytest.mark.parametrize("reference", ["host:5000/mine", "ghcr.io/me/mine:1", "mine@sha256:abc"])
+def test_a_registry_inside_the_images_name_is_not_pushed_to(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, reference: str
+) -> None:
+    assert repository
+    monkeypatch.setenv("IMAGE", reference)
+    with pytest.raises(ContainerError, match=f"IMAGE={reference}: .*REGISTRY=HOST:PORT"):
+        image.push()
+
+
+def test_the_commands_are_named_to_who_misspells_them() -> None:
+    with pytest.raises(SystemExit, match="name one of build, push"):
+        image.main(["biuld"])

@@ -1,0 +1,142 @@
+"""Fixtures of the tests that need a container engine: ``make test-container`` runs them.
+
+Anything that lasts is made once per session: the engine, the base, the image with and without
+the operator inside. An ordinary ``pytest`` collects nothing here.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from launch.containers.engine import Engine
+from tests.launch.real_engine.engine_jobs import ROOT, Job, Launch, Launcher
+from tests.launch.real_engine.photos import write_many_photos, write_photos
+from tests.launch.real_engine.private_engine import (
+    MissingPart,
+    docker_command,
+    ensure_packages,
+    running_engine,
+)
+from tests.launch.real_engine.stand_in_base import ensure_base
+
+IS_ASKED_FOR = os.environ.get("TEST_CONTAINER") == "1"
+collect_ignore_glob = [] if IS_ASKED_FOR else ["test_*.py"]
+# The first test waits for the base image to be made.
+TIMEOUT_SECONDS = 1800
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+
+
+@pytest.fixture(scope="session")
+def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Say on the terminal what takes so long."""
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+
+    def write(text: str) -> None:
+        if reporter:
+            reporter.ensure_newline()
+            reporter.write_line(text)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def engine(tell: Callable[[str], None]) -> Iterator[Engine]:
+    """A running engine; every launcher started in this session uses it too."""
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            ensure_packages()
+            docker = docker_command()
+            with running_engine(docker) as host:
+                if host:
+                    patch.setenv("DOCKER_HOST", host)
+                patch.setenv("ENGINE", docker)
+                patch.setenv("DOCKER_BUILDKIT", "1")
+                engine = Engine((docker,))
+                tell(f"engine {engine.call('version', '--format', '{{.Server.Version}}')}")
+                yield engine
+        except MissingPart as error:
+            pytest.exit(f"make test-container: {error}", returncode=1)
+
+
+@pytest.fixture(scope="session")
+def base_image(engine: Engine, tell: Callable[[str], None]) -> str:
+    tell("stand-in base: made once, in about four minutes, then kept")
+    return ensure_base(engine)
+
+
+def build_image(base: str, reference: str, **settings: str) -> str:
+    """``make image`` of this tree on ``base``; returns the reference."""
+    environment = {
+        **os.environ,
+        "BASE_IMAGE": base,
+        "IMAGE": reference,
+        # The private engine has no network of its own to build on.
+        "BUILD_OPTIONS": "--network=host",
+        **settings,
+    }
+    command = [sys.executable, "-m", "launch.image", "build"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    return reference
+
+
+@pytest.fixture(scope="session")
+def image(engine: Engine, base_image: str) -> Iterator[str]:
+    """The image as it is by default: the operator's source inside."""
+    yield (reference := build_image(base_image, "container-test:plain"))
+    engine.call("rmi", "--force", reference)
+
+
+@pytest.fixture(scope="session")
+def prebuilt_image(engine: Engine, base_image: str) -> Iterator[str]:
+    """The image with the operator compiled, too."""
+    yield (reference := build_image(base_image, "container-test:prebuilt", PREBUILD="1"))
+    engine.call("rmi", "--force", reference)
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small data set in the folder layout, readable by any uid."""
+    root = write_photos(tmp_path_factory.mktemp("photos"))
+    for path in [root, *root.parents]:
+        if path.is_relative_to(tmp_path_factory.getbasetemp().parent):
+            path.chmod(0o755)
+    return root
+
+
+@pytest.fixture(scope="session")
+def many_photos(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
+    """As many that whoever stops a job on them after some steps does so in its first epoch."""
+    return write_many_photos(tmp_path_factory.mktemp("many"), photos, copies=100)
+
+
+@pytest.fixture
+def job(engine: Engine, tmp_path: Path, photos: Path) -> Iterator[Job]:
+    """One host's ``/opt/ml``, and containers on it that are removed after the test."""
+    job = Job(engine, tmp_path / "ml", photos)
+    yield job
+    job.remove_containers()
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Start ``make docker-train``; what still runs at the end of the test is killed."""
+    started: list[Launcher] = []
+
+    def start(image: str, *arguments: str, name: str, settings: dict[str, str]) -> Launcher:
+        started.append(Launcher(tmp_path, image, *arguments, name=name, settings=settings))
+        return started[-1]
+
+    yield start
+    for launcher in started:
+        launcher.process.kill()
+        launcher.process.wait()

@@ -1,0 +1,169 @@
+"""Jobs of one host as SageMaker starts them, and launcher processes, for the tests to disturb."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from launch.containers.container_run import LABEL
+from launch.containers.engine import Engine
+from launch.request.input_config import write_contract
+
+ROOT = Path(__file__).resolve().parents[3]
+# The smallest training there is: what is tested is everything around it.
+OVERRIDES = (
+    "data=folder",
+    "data.image_size=32",
+    "data.resize=36",
+    "model.name=shufflenet_v2_x0_5",
+    "trainer.batch_size=16",
+    "trainer.epochs=2",
+    "trainer.log_every_steps=2",
+    "trainer.report=false",
+)
+ENDLESS = ("trainer.epochs=100000",)
+WRITTEN = ("model", "output", "checkpoints")
+# Long enough for a machine that has much else to do.
+PATIENCE_SECONDS = 600.0
+STEP_LINE = re.compile(r"\bepoch=(\d+) step=(\d+) loss=")
+START_LINE = re.compile(r"\bstart +epoch (\d+), step (\d+)")
+
+
+class Job:
+    """Containers on one ``/opt/ml``, started one after another."""
+
+    def __init__(self, engine: Engine, folder: Path, photos: Path) -> None:
+        self.engine, self.folder, self.photos = engine, folder, photos
+        self.containers: list[str] = []
+
+    def start(
+        self,
+        image: str,
+        *options: str,
+        overrides: Sequence[str] = (),
+        hosts: Sequence[str] = ("algo-1",),
+    ) -> str:
+        """Start ``image train`` in the background, as the first host; returns its id."""
+        write_contract(
+            self.folder,
+            [*OVERRIDES, *overrides],
+            hosts=hosts,
+            current="algo-1",
+            channels=["training"],
+        )
+        container = self.engine.call(
+            "run",
+            "--detach",
+            "--hostname=algo-1",
+            "--network=none",
+            "--add-host=algo-1:127.0.0.1",
+            f"--volume={self.folder}/input:/opt/ml/input:ro",
+            f"--volume={self.photos}:/opt/ml/input/data/training:ro",
+            *(f"--volume={self.folder}/{part}:/opt/ml/{part}" for part in WRITTEN),
+            *options,
+            image,
+            "train",
+        )
+        self.containers.append(container)
+        return container
+
+    def log(self, container: str) -> str:
+        """All that a container has said so far."""
+        done = subprocess.run(
+            [*self.engine.command, "logs", container],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        return done.stdout
+
+    def wait(self, container: str) -> int:
+        """Exit code of a container that ends by itself."""
+        command = [*self.engine.command, "wait", container]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        return int(done.stdout)
+
+    def wait_for(self, container: str, pattern: re.Pattern[str], count: int = 1) -> re.Match[str]:
+        """Wait for the ``count``-th match in the log, return it; fails if the container ends."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            ended = self.state(container) != "running"
+            log = self.log(container)
+            found = list(pattern.finditer(log))
+            if len(found) >= count:
+                return found[count - 1]
+            assert not ended, f"ended before {pattern.pattern!r}:\n{log}"
+            assert time.monotonic() < deadline, f"no {pattern.pattern!r} in:\n{log}"
+            time.sleep(0.3)
+
+    def state(self, container: str) -> str:
+        return self.engine.call("inspect", "--format", "{{.State.Status}}", container)
+
+    def give_to(self, uid: int) -> None:
+        """Let another user own the folder, as on a desk where one is not root."""
+        write_contract(self.folder, [], hosts=["algo-1"], current="algo-1", channels=["training"])
+        for path in [self.folder, *self.folder.rglob("*")]:
+            os.chown(path, uid, uid)
+        for parent in self.folder.parents:
+            if parent.stat().st_uid == os.getuid() and parent != Path(parent.anchor):
+                parent.chmod(parent.stat().st_mode | 0o055)
+
+    def remove_containers(self) -> None:
+        for container in self.containers:
+            self.engine.call("rm", "--force", "--volumes", container)
+
+
+class Launcher:
+    """A ``make docker-train`` process, its output in a file."""
+
+    def __init__(
+        self, folder: Path, image: str, *arguments: str, name: str, settings: dict[str, str]
+    ) -> None:
+        self.run_folder = folder / "runs" / name
+        self.output = folder / f"{name}.log"
+        with self.output.open("w") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "launch.docker", f"name={name}", *OVERRIDES, *arguments],
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "IMAGE": image, **settings},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                # A group of its own, so that the test can press Ctrl-C there and only there.
+                start_new_session=True,
+            )
+
+    def container(self, host: str) -> str:
+        """Name of a host's container."""
+        return f"{self.run_folder.name}-{self.process.pid}-{host}"
+
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def wait(self) -> int:
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def wait_for(self, pattern: re.Pattern[str]) -> None:
+        """Wait until ``pattern`` is in the output; fails if the launcher ends before."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not pattern.search(self.text()):
+            assert self.process.poll() is None, f"ended early:\n{self.text()}"
+            assert time.monotonic() < deadline, f"no {pattern.pattern!r} in:\n{self.text()}"
+            time.sleep(0.3)
+
+
+class Launch(Protocol):
+    """Starts a launcher that the test need not clean up after."""
+
+    def __call__(
+        self, image: str, *arguments: str, name: str, settings: dict[str, str]
+    ) -> Launcher: ...
+
+
+def leftovers(engine: Engine) -> str:
+    """Containers and networks of launchers that are still there."""
+    label = ("--quiet", "--filter", f"label={LABEL}")
+    return engine.call("ps", "--all", *label) + engine.call("network", "ls", *label)

@@ -1,0 +1,59 @@
+"""The base image that the tests build on: made from Debian's packages, no registry asked."""
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from launch.containers.engine import Engine
+
+FOLDER = Path(__file__).parent / "stand_in"
+CERTIFICATES = Path("/usr/local/share/ca-certificates")
+RELEASE = "bookworm"
+# No JPEG headers: the Dockerfile has to bring them.
+PACKAGES = ("ca-certificates", "g++", "python3", "python3-dev", "python3-venv")
+UNNEEDED = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*")
+
+
+def reference() -> str:
+    """Name of the base, by what it is made from."""
+    digest = hashlib.sha256(repr((RELEASE, PACKAGES)).encode())
+    for file in sorted(FOLDER.iterdir()):
+        digest.update(file.read_bytes())
+    return f"stand-in-base:{digest.hexdigest()[:12]}"
+
+
+def ensure_base(engine: Engine) -> str:
+    """Make the base unless the engine has it; returns its name. Takes about four minutes."""
+    name = reference()
+    if engine.image(name) is None:
+        with TemporaryDirectory(prefix="stand-in-") as folder:
+            rootfs = make_rootfs(engine, Path(folder))
+            build(engine, Path(folder), rootfs, name)
+    return name
+
+
+def make_rootfs(engine: Engine, folder: Path) -> str:
+    """A minimal Debian as an image; returns its name."""
+    archive, name = folder / "rootfs.tar", "stand-in-rootfs:latest"
+    options = [f"--dpkgopt=path-exclude={pattern}" for pattern in UNNEEDED]
+    packages = f"--include={','.join(PACKAGES)}"
+    subprocess.run(
+        ["mmdebstrap", "--quiet", "--variant=minbase", packages, *options, RELEASE, str(archive)],
+        check=True,
+    )
+    engine.call("import", str(archive), name)
+    archive.unlink()
+    return name
+
+
+def build(engine: Engine, folder: Path, rootfs: str, name: str) -> None:
+    """Put Python packages onto the minimal Debian."""
+    context = folder / "context"
+    shutil.copytree(FOLDER, context)
+    (context / "certificates").mkdir()
+    for certificate in CERTIFICATES.glob("*.crt"):
+        shutil.copy(certificate, context / "certificates")
+    options = ["--network=host", f"--build-arg=ROOTFS={rootfs}", f"--tag={name}"]
+    engine.follow("build", "--progress=plain", *options, str(context))

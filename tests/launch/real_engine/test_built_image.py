@@ -1,0 +1,98 @@
+"""What is in the image, and what is not."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+from launch.containers.engine import Engine
+from launch.image import REVISION_LABEL
+from tests.launch.real_engine.engine_jobs import ROOT
+
+
+def in_container(engine: Engine, image: str, *command: str, options: tuple[str, ...] = ()) -> str:
+    program, *arguments = command
+    return engine.call(
+        "run", "--rm", "--network=none", *options, f"--entrypoint={program}", image, *arguments
+    )
+
+
+def versions(engine: Engine, image: str) -> dict[str, str]:
+    listed = json.loads(in_container(engine, image, "python", "-m", "pip", "list", "--format=json"))
+    return {package["name"]: package["version"] for package in listed}
+
+
+def test_our_layers_add_at_most_60_megabytes(engine: Engine, base_image: str, image: str) -> None:
+    ours, base = engine.image(image), engine.image(base_image)
+    assert ours and base
+    assert int(str(ours["Size"])) - int(str(base["Size"])) <= 60e6
+
+
+def test_what_the_base_brings_keeps_its_version(
+    engine: Engine, base_image: str, image: str
+) -> None:
+    before, after = versions(engine, base_image), versions(engine, image)
+    changed = {name for name, version in before.items() if after.get(name) != version}
+    # Only what requirements/job.in asks for in a newer version than AWS's image has.
+    assert changed <= {"filelock"}
+    assert "hydra-core" in after
+
+
+def test_only_code_and_config_are_inside(engine: Engine, image: str) -> None:
+    listed = in_container(engine, image, "ls", "-A", "/opt/program").split()
+    assert sorted(listed) == ["configs", "custom_op", "entry_point"]
+    operator = in_container(engine, image, "ls", "/opt/program/custom_op").split()
+    assert "csrc" in operator and "fuzz" not in operator
+    assert in_container(engine, image, "ls", "-A", "/opt/custom_op_cache") == ""
+
+
+def test_compiling_leaves_nothing_outside_its_cache(
+    engine: Engine, base_image: str, prebuilt_image: str
+) -> None:
+    for folder in ("/tmp", "/root"):
+        before, after = (
+            in_container(engine, image, "ls", "-A", folder)
+            for image in (base_image, prebuilt_image)
+        )
+        assert before == after
+    assert in_container(engine, prebuilt_image, "ls", "/opt/custom_op_cache") != ""
+
+
+def labels_of(engine: Engine, image: str) -> dict[str, str]:
+    config = (engine.image(image) or {})["Config"]
+    assert isinstance(config, dict)
+    return dict(config["Labels"])
+
+
+def test_labels_name_version_and_revision(engine: Engine, image: str) -> None:
+    labels = labels_of(engine, image)
+    assert labels["org.opencontainers.image.version"] != "unknown"
+    assert re.fullmatch("[0-9a-f]{12}(-dirty)?|untracked", labels[REVISION_LABEL])
+
+
+def test_code_is_readable_by_any_user(engine: Engine, image: str) -> None:
+    command = ("python", "-c", "import entry_point.container, custom_op")
+    in_container(engine, image, *command, options=("--user=12345:12345", "--read-only"))
+
+
+def test_env_tells_versions_and_the_operators_build(engine: Engine, prebuilt_image: str) -> None:
+    told = engine.call("run", "--rm", "--network=none", prebuilt_image)
+    for word in ("torch", "torchvision", "hydra-core", "/opt/custom_op_cache"):
+        assert word in told
+    assert f"of revision {labels_of(engine, prebuilt_image)[REVISION_LABEL]}" in told
+
+
+def test_a_missing_base_image_is_one_line_with_the_fix(engine: Engine) -> None:
+    """The registry's port is closed: nothing outside this machine is asked."""
+    assert engine
+    done = subprocess.run(
+        [sys.executable, "-m", "launch.image", "build"],
+        cwd=ROOT,
+        env={**os.environ, "BASE_IMAGE": "localhost:1/none:latest", "IMAGE": "none"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "BASE_IMAGE" in done.stderr

@@ -1,0 +1,52 @@
+"""Places that are tight: no network, nothing writable, somebody else's uid, hardly any /dev/shm."""
+
+from pathlib import Path
+
+from tests.launch.real_engine.engine_jobs import Job
+
+STRANGER = 12345
+LOCKED_UP = ("--read-only", f"--user={STRANGER}:{STRANGER}", "--cap-drop=ALL")
+
+
+def test_a_prebuilt_image_trains_where_only_tmp_and_opt_ml_are_writable(
+    job: Job, prebuilt_image: str, photos: Path
+) -> None:
+    before = sorted(photos.rglob("*"))
+    job.give_to(STRANGER)
+    container = job.start(
+        prebuilt_image, *LOCKED_UP, "--tmpfs=/tmp", overrides=["trainer.epochs=1"]
+    )
+    assert job.wait(container) == 0, job.log(container)
+    assert "custom_op: building" not in job.log(container)
+    assert {p.stat().st_uid for p in (job.folder / "model").iterdir()} == {STRANGER}
+    assert sorted(photos.rglob("*")) == before
+
+
+def test_an_operator_made_for_another_machine_is_compiled_again_into_tmp(
+    job: Job, prebuilt_image: str
+) -> None:
+    """Another compiler's name makes another key, as another processor would."""
+    job.give_to(STRANGER)
+    container = job.start(
+        prebuilt_image,
+        *LOCKED_UP,
+        "--tmpfs=/tmp:exec",
+        "--env=CXX=g++",
+        overrides=["trainer.epochs=1"],
+    )
+    assert job.wait(container) == 0, job.log(container)
+    assert job.log(container).count("custom_op: built in") == 1
+
+
+def test_a_tmp_that_runs_no_code_is_named_with_the_way_out(job: Job, prebuilt_image: str) -> None:
+    job.give_to(STRANGER)
+    container = job.start(prebuilt_image, *LOCKED_UP, "--tmpfs=/tmp", "--env=CXX=g++")
+    assert job.wait(container) not in (0, 75)
+    failure = (job.folder / "output/failure").read_text()
+    assert "noexec" in failure and "CUSTOM_OP_CACHE" in failure
+
+
+def test_a_tiny_dev_shm_is_enough_for_worker_processes(job: Job, prebuilt_image: str) -> None:
+    overrides = ["pipeline=workers", "pipeline.num_workers=2", "trainer.epochs=1"]
+    container = job.start(prebuilt_image, "--shm-size=1m", overrides=overrides)
+    assert job.wait(container) == 0, job.log(container)

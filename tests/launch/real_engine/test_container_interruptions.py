@@ -1,0 +1,100 @@
+"""Jobs that are stopped or killed go on where they were; launchers leave nothing behind."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+from launch.containers.engine import Engine
+from tests.launch.real_engine.engine_jobs import (
+    ENDLESS,
+    START_LINE,
+    STEP_LINE,
+    Job,
+    Launch,
+    leftovers,
+)
+
+STOPPED = 75
+
+
+def positions(pattern: re.Pattern[str], log: str) -> list[tuple[int, int]]:
+    """(epoch, step) of the log lines of a kind."""
+    return [(int(match[1]), int(match[2])) for match in pattern.finditer(log)]
+
+
+def checkpoints(folder: Path) -> list[int]:
+    """Steps after which there is a checkpoint."""
+    names = (path.stem for path in (folder / "checkpoints").glob("step-*.pt"))
+    return sorted(int(name.removeprefix("step-")) for name in names)
+
+
+def test_a_job_stopped_in_mid_epoch_and_then_killed_goes_on_where_it_was(
+    job: Job, prebuilt_image: str, many_photos: Path
+) -> None:
+    job.photos = many_photos
+    each_step = [*ENDLESS, "trainer.log_every_steps=1"]
+    first = job.start(prebuilt_image, overrides=each_step)
+    job.wait_for(first, STEP_LINE, count=3)
+    job.engine.call("stop", "-t", "120", first)
+    assert job.wait(first) == STOPPED, job.log(first)
+    epoch, last = positions(STEP_LINE, job.log(first))[-1]
+    # Nothing but the stop asks for a checkpoint before an epoch is over.
+    assert epoch == 0
+    assert checkpoints(job.folder) in ([last], [last + 1])
+
+    second = job.start(prebuilt_image, overrides=[*each_step, "trainer.checkpoint_every_steps=5"])
+    job.wait_for(second, STEP_LINE, count=12)
+    job.engine.call("kill", "-s", "KILL", second)
+    assert job.wait(second) == 128 + signal.SIGKILL
+    (resumed,) = positions(START_LINE, job.log(second))
+    assert resumed in ((0, last), (0, last + 1))
+    assert positions(STEP_LINE, job.log(second))[0] == (0, resumed[1] + 1)
+    newest = checkpoints(job.folder)[-1]
+    assert newest > resumed[1]
+
+    third = job.start(prebuilt_image, overrides=each_step)
+    job.wait_for(third, STEP_LINE)
+    assert positions(START_LINE, job.log(third)) == [(0, newest)]
+
+
+def test_a_job_that_still_looks_for_its_peers_can_be_stopped(job: Job, prebuilt_image: str) -> None:
+    """Its other host's name never resolves."""
+    container = job.start(prebuilt_image, hosts=["algo-1", "algo-2"])
+    job.wait_for(container, re.compile("algo-2"))
+    job.engine.call("stop", "-t", "120", container)
+    assert job.wait(container) == STOPPED, job.log(container)
+
+
+def test_ctrl_c_stops_both_hosts_with_a_checkpoint(
+    engine: Engine, prebuilt_image: str, many_photos: Path, launch: Launch
+) -> None:
+    launcher = launch(
+        prebuilt_image,
+        f"data.root={many_photos}",
+        *ENDLESS,
+        name="interrupted",
+        settings={"HOSTS": "2"},
+    )
+    launcher.wait_for(STEP_LINE)
+    os.killpg(launcher.process.pid, signal.SIGINT)
+    assert launcher.wait() == STOPPED, launcher.text()
+    assert checkpoints(launcher.run_folder)
+    assert leftovers(engine) == ""
+
+
+def test_a_killed_launcher_leaves_no_container_and_no_network(
+    engine: Engine, prebuilt_image: str, many_photos: Path, launch: Launch
+) -> None:
+    launcher = launch(
+        prebuilt_image, f"data.root={many_photos}", *ENDLESS, name="killed", settings={}
+    )
+    launcher.wait_for(STEP_LINE)
+    launcher.process.kill()
+    launcher.process.wait()
+    deadline = time.monotonic() + 120
+    while leftovers(engine):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert checkpoints(launcher.run_folder)

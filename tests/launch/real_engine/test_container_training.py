@@ -1,0 +1,110 @@
+"""Whole jobs in the image: one host, two hosts, and a configuration that is wrong."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from launch.containers.engine import ContainerError, Engine
+from tests.launch.real_engine.engine_jobs import ENDLESS, STEP_LINE, Job, Launch, leftovers
+from tests.launch.real_engine.photos import CLASSES, PER_CLASS
+
+EPOCHS, BATCH = 2, 16
+STEPS = EPOCHS * len(CLASSES) * PER_CLASS["train"] // BATCH
+
+
+def metrics(run: Path) -> list[dict[str, object]]:
+    lines = (run / "output/data/metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_one_host_trains_to_completion_and_compiles_once(
+    engine: Engine, image: str, photos: Path, launch: Launch
+) -> None:
+    launcher = launch(image, f"data.root={photos}", name="one", settings={})
+    assert launcher.wait() == 0, launcher.text()
+    run = launcher.run_folder
+    assert launcher.text().count("custom_op: built in") == 1
+    assert max(int(str(line["step"])) for line in metrics(run) if "loss" in line) == STEPS
+    assert json.loads((run / "model/classes.json").read_text())
+    assert (run / "model/model.pt").stat().st_size > 0
+    owners = {path.stat().st_uid for path in run.rglob("*")}
+    assert owners == {os.getuid()}
+    assert leftovers(engine) == ""
+
+
+def test_two_isolated_hosts_train_together_and_compile_once_each(
+    engine: Engine, image: str, photos: Path, launch: Launch
+) -> None:
+    launcher = launch(
+        image,
+        f"data.root={photos}",
+        name="two",
+        settings={"HOSTS": "2", "NETWORK": "none"},
+    )
+    assert launcher.wait() == 0, launcher.text()
+    text, run = launcher.text(), launcher.run_folder
+    built = [line.split(" | ")[0] for line in text.splitlines() if "custom_op: built in" in line]
+    assert sorted(built) == ["algo-1", "algo-2"]
+    assert "devices  2 x" in text
+    # Two hosts share each batch: as many steps as one host would take.
+    steps = [int(str(line["step"])) for line in metrics(run) if "loss" in line]
+    assert max(steps) == STEPS
+    assert (run / "model/model.pt").exists()
+    assert not (run / "hosts/algo-2/model/model.pt").exists()
+    assert leftovers(engine) == ""
+
+
+def test_what_a_host_is_given_it_cannot_write_into(
+    engine: Engine, prebuilt_image: str, photos: Path, launch: Launch
+) -> None:
+    launcher = launch(prebuilt_image, f"data.root={photos}", *ENDLESS, name="given", settings={})
+    launcher.wait_for(STEP_LINE)
+    inside = ("exec", launcher.container("algo-1"), "touch")
+    for folder in ("input/data/training", "input/config"):
+        with pytest.raises(ContainerError, match="Read-only file system"):
+            engine.call(*inside, f"/opt/ml/{folder}/new")
+    engine.call(*inside, "/opt/ml/output/data/new")
+
+
+def test_a_wrong_config_leaves_its_reason_and_fails(job: Job, prebuilt_image: str) -> None:
+    container = job.start(prebuilt_image, overrides=["trainer.epochs=-1"])
+    assert job.wait(container) not in (0, 75)
+    assert "trainer.epochs=-1" in (job.folder / "output/failure").read_text()
+
+
+def test_a_host_that_dies_takes_the_job_down(
+    engine: Engine, prebuilt_image: str, photos: Path, launch: Launch
+) -> None:
+    launcher = launch(
+        prebuilt_image,
+        f"data.root={photos}",
+        *ENDLESS,
+        name="dies",
+        settings={"HOSTS": "2"},
+    )
+    launcher.wait_for(STEP_LINE)
+    engine.call("kill", launcher.container("algo-2"))
+    assert launcher.wait() not in (0, 75), launcher.text()
+    assert leftovers(engine) == ""
+
+
+def test_the_image_packs_a_data_set_trains_on_it_and_classifies_with_the_model(
+    job: Job, prebuilt_image: str, photos: Path, tmp_path: Path
+) -> None:
+    packed = tmp_path / "packed"
+    packed.mkdir()
+
+    def run(word: str, *overrides: str) -> str:
+        mounts = [f"--volume={photos}:/photos:ro", f"--volume={tmp_path}:/opt/ml/all"]
+        return job.engine.call(
+            "run", "--rm", "--network=none", *mounts, prebuilt_image, word, *overrides
+        )
+
+    run("optimize", "source=/photos", "output=/opt/ml/all/packed")
+    job.photos = packed
+    container = job.start(prebuilt_image, overrides=["data=shards", "trainer.report=true"])
+    assert job.wait(container) == 0, job.log(container)
+    told = run("predict", "model_dir=/opt/ml/all/ml/model", "input=/photos/val")
+    assert told.count(".jpg") == len(CLASSES) * PER_CLASS["val"]

@@ -1,0 +1,119 @@
+"""Pushing to a registry and pulling back, on loopback."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launch.containers.engine import Engine
+from launch.image import REVISION_LABEL
+from tests.launch.real_engine.engine_jobs import ROOT
+from tests.launch.real_engine.private_engine import find_program
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[str]:
+    """A registry's ``localhost:PORT``."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    config = tmp_path / "registry.yml"
+    config.write_text(
+        "version: 0.1\n"
+        f"storage: {{filesystem: {{rootdirectory: {tmp_path}/registry}}}}\n"
+        f'http: {{addr: "127.0.0.1:{port}"}}\n'
+    )
+    program = find_program("docker-registry")
+    assert program
+    with (tmp_path / "registry.log").open("w") as log:
+        process = subprocess.Popen([program, "serve", str(config)], stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 30
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        yield f"localhost:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The launcher in a repository of its own, everything committed."""
+    folder = tmp_path / "checkout"
+    shutil.copytree(
+        ROOT / "launch", folder / "launch", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (folder / ".gitignore").write_text("__pycache__\n")
+    git = ["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@localhost"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "all"], check=True)
+    return folder
+
+
+def push(checkout: Path, registry: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "launch.image", "push"],
+        cwd=checkout,
+        env={**os.environ, "IMAGE": "container-test-push", "REGISTRY": registry},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture
+def small_image(engine: Engine, checkout: Path, tmp_path: Path) -> Iterator[str]:
+    """The name that the checkout's image has, on an image that is quick to push."""
+    head = subprocess.run(
+        ["git", "-C", str(checkout), "rev-parse", "--short=12", "HEAD"],
+        capture_output=True,
+        text=True,
+    )
+    revision = head.stdout.strip()
+    reference = f"container-test-push:cpu-{revision}"
+    archive = tmp_path / "small.tar"
+    subprocess.run(["tar", "-cf", str(archive), "-C", str(checkout), "launch"], check=True)
+    engine.call("import", f"--change=LABEL {REVISION_LABEL}={revision}", str(archive), reference)
+    yield reference
+    if found := engine.image(reference):
+        engine.call("rmi", "--force", str(found["Id"]))
+
+
+def test_what_is_pushed_comes_back_under_the_printed_digest(
+    engine: Engine, registry: str, checkout: Path, small_image: str
+) -> None:
+    identity = (engine.image(small_image) or {})["Id"]
+    done = push(checkout, registry)
+    assert done.returncode == 0, done.stderr
+    match = re.search(r"target\.image=(\S+@sha256:[0-9a-f]{64})", done.stdout)
+    assert match, done.stdout
+    engine.call("rmi", "--force", str(identity))
+    assert engine.image(small_image) is None
+    engine.call("pull", match[1])
+    assert (engine.image(match[1]) or {})["Id"] == identity
+    engine.call("rmi", "--force", str(identity))
+
+
+def test_a_changed_tree_is_not_pushed(engine: Engine, registry: str, checkout: Path) -> None:
+    assert engine
+    (checkout / "launch" / "new.py").write_text("")
+    done = push(checkout, registry)
+    assert done.returncode == 1
+    assert "commit" in done.stderr
+
+
+def test_a_registry_that_does_not_answer_is_one_line(checkout: Path, small_image: str) -> None:
+    assert small_image
+    done = push(checkout, "localhost:1")
+    assert done.returncode == 1
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "REGISTRY" in done.stderr

@@ -1,0 +1,207 @@
+"""Whatever can be known to be wrong is refused before it is sent, by the config key."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from entry_point.contract.hyperparameters import CHUNK_CHARACTERS, encode
+from entry_point.contract.metrics_line import METRIC_REGEXES
+from launch.request import checks, config_keys, service_model
+from launch.request.launch_config import LaunchConfig
+from launch.request.launch_errors import LaunchError
+from tests.launch.conftest import ACCOUNT, BUCKET, REGION
+from tests.launch.least_job import LEAST, built, checked
+
+ECR = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
+CHANNEL = f"job.channels.training=s3://{BUCKET}/data/"
+GROUPS = "target.instance_groups=[{name:a,instance_type:ml.c7i.large}]"
+
+
+# Members that no setting changes.
+FIXED_MEMBERS = {
+    "AlgorithmSpecification.TrainingInputMode",
+    "CheckpointConfig.LocalPath",
+    "TensorBoardOutputConfig.LocalPath",
+    "EnableManagedSpotTraining",
+} | {
+    f"AlgorithmSpecification.MetricDefinitions[{number}].{member}"
+    for number in range(len(METRIC_REGEXES))
+    for member in ("Name", "Regex")
+}
+
+
+def refusal(*arguments: str, least: list[str] = LEAST) -> list[str]:
+    """The lines that say why the request is refused."""
+    with pytest.raises(LaunchError) as caught:
+        checked(*arguments, least=least)
+    return str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "reason"),
+    [
+        # The service's own limits: types, patterns, enums, minima and maxima.
+        (["job.name=-x"], "job.name=-x", "does not match"),
+        ([f"job.name={'x' * 64}"], "job.name ", "at most 63"),
+        ([f"job.base_name={'x' * 50}"], "job.base_name=xxx", "at most 63"),
+        (["job.base_name=under_score"], "job.base_name=under_score", "does not match"),
+        (["job.role=training"], "job.role", "20"),
+        (["job.output=/tmp/x"], "job.output=/tmp/x", "does not match"),
+        (["target.instance_type=ml.c7i.3xlarge"], "target.instance_type", "ml.c7i.xlarge"),
+        (["target.volume_gb=-1"], "target.volume_gb=-1", "least allowed, 0"),
+        (["target.max_runtime_s=0"], "target.max_runtime_s=0", "least allowed, 1"),
+        (["target.keep_alive_s=21601"], "target.keep_alive_s=21601", "most allowed, 21600"),
+        (["job.retries=31"], "job.retries=31", "most allowed, 30"),
+        (["job.volume_kms_key='a b!'"], "job.volume_kms_key", "does not match"),
+        (["job.environment.a-b=1"], "job.environment.a-b", "does not match"),
+        ([f"job.environment.A={'x' * 513}"], "job.environment.A", "at most 512"),
+        (["job.tags.a='?'"], "job.tags", "does not match"),
+        ([f"job.channels.{'x' * 65}=s3://b/x/"], "job.channels.xxx", "at most 64"),
+        (["job.channels.x=b/x/"], "job.channels.x.s3", "does not match"),
+        (["job.channels.x={s3:s3://b/,mode:Slow}"], "job.channels.x.mode=Slow", "FastFile"),
+        (["job.channels.x={s3:s3://b/,type:Y}"], "job.channels.x.type=Y", "S3Prefix"),
+        (["job.channels.x={s3:s3://b/,distribution:Y}"], "job.channels.x.distribution", "Sharded"),
+        (["job.subnets=['?']", "job.security_groups=[sg]"], "job.subnets[0]=?", "match"),
+        ([GROUPS.replace("large", "tiny")], "target.instance_groups[0].instance_type", "none of"),
+        # What follows from two keys together.
+        (["target.max_wait_s=90000"], "target.max_wait_s=90000", "only spot jobs wait"),
+        (["target.spot=true", "target.max_wait_s=9"], "target.max_wait_s=9", "max_runtime_s=86400"),
+        (["target.spot=true", "job.checkpoints=none"], "job.checkpoints=none", "interruption"),
+        (["target.spot=true", "target.keep_alive_s=60"], "target.keep_alive_s=60", "warm pool"),
+        (["resume_from=a", "job.checkpoints=none"], "resume_from=a", "needs checkpoints"),
+        (["resume_from=a", "job.name=a"], "job.name=a", "used once"),
+        (["job.channels.x=s3://b/data"], "job.channels.x.s3=s3://b/data", "end the prefix in /"),
+        (["job.channels.x={s3:s3://b/,mode:Pipe}"], "job.channels.x.mode=Pipe", "FastFile"),
+        (
+            ["job.channels.x={s3:s3://b/,instance_groups:[b]}", GROUPS],
+            "job.channels.x.instance_groups=['b']",
+            "no such name",
+        ),
+        (
+            ["job.channels.x={s3:s3://b/,instance_groups:[a]}", CHANNEL, GROUPS],
+            "job.channels",
+            "every channel",
+        ),
+        ([GROUPS, "target.keep_alive_s=60"], "target.keep_alive_s", "instance_groups"),
+        (["target.instance_count=0"], "target.instance_count=0", "at least one"),
+        (["target.device=tpu"], "target.device=tpu", "cpu or gpu"),
+        (["target.device=gpu"], "target.instance_type=ml.c7i.2xlarge", "belongs on a GPU"),
+        (["target.instance_type=ml.g6.xlarge"], "target.instance_type=ml.g6", "belongs on a CPU"),
+        (["target.instance_type=ml.trn1.2xlarge"], "target.instance_type=ml.trn1", "CUDA"),
+        (
+            [GROUPS.replace("c7i.large", "g6.xlarge")],
+            "target.instance_groups[0].instance_type",
+            "a CPU type",
+        ),
+        (["target.image=pytorch:latest"], "target.image=pytorch:latest", "make push"),
+        ([f"target.image='{ECR.replace(REGION, 'us-east-1')}/ab:1'"], "target.image", "us-east-1"),
+        ([f"target.image='{ECR}/ab:gpu-1'"], "target.image", "its tag says gpu"),
+        ([f"target.image='{ECR}/a:1'"], f"target.image={ECR}/a:1", "names of two letters or more"),
+        (["job.subnets=[subnet-1]"], "job.security_groups", "beside job.subnets"),
+        (["job.security_groups=[sg-1]"], "job.subnets", "beside job.security_groups"),
+    ],
+    ids=lambda value: value[0].split("=", 1)[-1][:40] if isinstance(value, list) else None,
+)
+def test_wrong_value_is_refused_by_its_key(overrides: list[str], key: str, reason: str) -> None:
+    lines = refusal(*overrides)
+    assert any(line.startswith(key) and reason in line for line in lines), lines
+
+
+def test_missing_settings_are_named_with_the_way_to_get_them() -> None:
+    lines = refusal(least=[])
+    assert len(lines) == 3
+    found = dict(line.split(" is missing; ") for line in lines)
+    assert set(found) == {"target.image", "job.role", "job.output"}
+    assert "make push" in found["target.image"]
+    assert "make setup-aws" in found["job.role"]
+
+
+def test_everything_wrong_is_told_at_once() -> None:
+    assert len(refusal("target.volume_gb=-1", "job.retries=99", "target.device=tpu")) == 3
+
+
+def test_region_is_not_held_against_the_image_while_it_is_unknown() -> None:
+    request, config = built(f"target.image='{ECR.replace(REGION, 'us-east-1')}/ab:1'")
+    checks.check(request, config, None)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["target=gpu"],
+        ["target=gpu_spot"],
+        ["target=multi_gpu"],
+        ["target=gpu", "target.keep_alive_s=600"],
+        [
+            f"target.image={ECR}/a/b:cpu-1",
+            CHANNEL,
+            "job.subnets=[subnet-1]",
+            "job.security_groups=[sg-1]",
+        ],
+        [f"target.image={ECR}/gpu-team/b"],
+    ],
+)
+def test_what_is_right_passes(overrides: list[str]) -> None:
+    assert checked(*overrides)["TrainingJobName"]
+
+
+def _overrides_of_chunks(count: int) -> list[str]:
+    # The JSON list around one override adds two brackets and two quotes.
+    return [f"x={'y' * (count * CHUNK_CHARACTERS - len('x=') - 4)}"]
+
+
+def test_100_hyperparameters_of_2500_characters_pass_and_101_are_refused() -> None:
+    full = _overrides_of_chunks(100)
+    assert [len(value) for value in encode(full).values()] == [2500] * 100
+    assert len(checked(*full)["HyperParameters"]) == 100
+    (line,) = refusal(*_overrides_of_chunks(101))
+    assert line.startswith("the job's overrides")
+    assert line.endswith("101 entries, at most 100 are allowed")
+
+
+def _spoilt(request: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The request with one leaf of the wrong type, for each leaf, and that leaf's path."""
+    if not isinstance(request, dict | list):
+        yield path, object()
+        return
+    for key, member in request.items() if isinstance(request, dict) else enumerate(request):
+        inner = f"{path}[{key}]" if isinstance(request, list) else f"{path}.{key}".strip(".")
+        for where, spoilt in _spoilt(member, inner):
+            copy = request.copy()
+            copy[key] = spoilt
+            yield where, copy
+
+
+def test_every_member_that_is_configured_has_a_config_key() -> None:
+    request, config = built(
+        "target=gpu_spot", CHANNEL, "job.tags.a=1", "job.retries=2", "job.environment.A=1", "a=1"
+    )
+    for path, spoilt in _spoilt(request):
+        (problem,) = service_model.problems(spoilt, "CreateTrainingJob")
+        assert problem.path == path
+        key = config_keys.config_key(path, config)
+        assert key[0].islower() or path in FIXED_MEMBERS, path
+
+
+@pytest.mark.parametrize(
+    ("members", "path", "reason"),
+    [
+        ({"TrainingJobName": 3}, "TrainingJobName", "is no string"),
+        ({"EnableNetworkIsolation": "yes"}, "EnableNetworkIsolation", "is no boolean"),
+        ({"ResourceConfig": {"InstanceCount": True}}, "ResourceConfig.InstanceCount", "integer"),
+        ({"Colour": "red"}, "Colour", "not a member"),
+        ({}, "RoleArn", "is missing"),
+    ],
+)
+def test_walk_finds_what_botocore_leaves_to_the_service(
+    members: dict[str, object], path: str, reason: str
+) -> None:
+    found = service_model.problems(members, "CreateTrainingJob")
+    assert any(problem.path == path and reason in problem.reason for problem in found)
+
+
+def test_config_defaults_are_those_of_the_yaml() -> None:
+    _, config = built(least=[])
+    plain = LaunchConfig()
+    assert config.job == plain.job

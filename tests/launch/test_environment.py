@@ -1,0 +1,182 @@
+"""Setting a machine up: what is missing is named, what is there is left alone."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch import environment
+
+ROOT = Path(__file__).resolve().parents[2]
+NOBODY = 65534
+
+
+def command(path: Path, name: str, script: str) -> None:
+    """Put an executable shell script called ``name`` into the folder ``path``."""
+    target = path / name
+    target.write_text(f"#!/bin/sh\n{script}\n")
+    target.chmod(0o755)
+
+
+def set_up(tmp_path: Path, bin_folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the set-up from a copy of the sources with only ``bin_folder`` on the PATH."""
+    copy = tmp_path / "copy"
+    (copy / "launch").mkdir(parents=True)
+    shutil.copy(ROOT / "launch" / "environment.py", copy / "launch")
+    shutil.copytree(ROOT / "requirements", copy / "requirements")
+    return subprocess.run(
+        [sys.executable, str(copy / "launch" / "environment.py"), "job"],
+        env={"PATH": str(bin_folder), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture
+def bin_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("installer", "expected"),
+    [
+        ("apt-get", "sudo apt-get install -y --no-install-recommends g++ libjpeg-dev"),
+        ("dnf", "sudo dnf install -y gcc-c++ libjpeg-turbo-devel"),
+        ("brew", "brew install gcc jpeg-turbo"),
+    ],
+)
+def test_without_privilege_the_exact_command_is_named(
+    monkeypatch: pytest.MonkeyPatch, bin_folder: Path, installer: str, expected: str
+) -> None:
+    command(bin_folder, installer, "exit 1")
+    monkeypatch.setenv("PATH", str(bin_folder))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    with pytest.raises(environment.SetupError) as error:
+        environment.ensure_system_packages()
+    assert expected in str(error.value)
+
+
+def test_an_unknown_system_is_told_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, bin_folder: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(bin_folder))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(environment.SetupError, match=r"apt-get, dnf, brew.*g\+\+ libjpeg-dev"):
+        environment.ensure_system_packages()
+
+
+def test_with_privilege_what_is_missing_is_installed_and_checked(
+    tmp_path: Path, bin_folder: Path
+) -> None:
+    log = tmp_path / "calls"
+    command(bin_folder, "sudo", 'test "$1" = -n && shift && exec "$@"')
+    command(bin_folder, "true", "exit 0")
+    command(bin_folder, "apt-get", f'echo "$@" >> {log}; echo "E: no space left"; exit 100')
+    done = set_up(tmp_path, bin_folder)
+    assert done.returncode == 1
+    assert "install -y --no-install-recommends g++ libjpeg-dev" in log.read_text()
+    assert "E: no space left" in done.stderr
+    assert "g++ libjpeg-dev still missing" in done.stderr
+    assert not (tmp_path / "copy" / ".venv").exists()
+
+
+def test_an_ordinary_user_gets_one_message_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, bin_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(bin_folder, "apt-get", "exit 1")
+    monkeypatch.setenv("PATH", str(bin_folder))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    assert environment.main(["job"]) == 1
+    assert "run\n  sudo apt-get install" in capsys.readouterr().err
+
+
+def test_the_compiler_that_builds_these_tests_is_found() -> None:
+    assert environment.compiler() is not None
+    assert environment.missing_packages("apt-get") == []
+
+
+def test_a_libjpeg_that_is_not_turbo_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "jpeglib.h").write_text("#define JPEG_LIB_VERSION 90\n")
+    cxx = environment.compiler()
+    assert cxx is not None
+    assert not environment.compiles(environment.JPEG_PROBE, [*cxx, f"-I{tmp_path}"])
+    assert environment.compiles(environment.JPEG_PROBE, cxx)
+
+
+def test_a_changed_pin_makes_the_environment_stale(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "requirements").mkdir()
+    for name in ("torch.txt", "job.txt"):
+        (tmp_path / "requirements" / name).write_text("numpy==2.2.6\n")
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    before = environment.fingerprint("job")
+    (tmp_path / "requirements" / "job.txt").write_text("numpy==2.2.5\n")
+    assert environment.fingerprint("job") != before
+
+
+def test_a_ready_environment_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / ".job-installed").write_text(environment.fingerprint("job"))
+
+    def unexpected(*arguments: object, **_: object) -> None:
+        raise AssertionError(f"started {arguments}")
+
+    monkeypatch.setattr(subprocess, "run", unexpected)
+    environment.ensure_environment(tmp_path, "job")
+
+
+def test_too_little_room_is_told_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=250_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    for extra, needed in (("job", environment.SIZES_GB["job"]), ("launch", 0.3)):
+        reason = rf"\.venv needs about {needed:g} GB, and 0\.2 GB are free in {tmp_path};"
+        with pytest.raises(environment.SetupError, match=reason):
+            environment.ensure_environment(tmp_path / ".venv", extra)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_new_environment_that_pip_cannot_fill_is_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # As `python -m venv --clear FOLDER`, with a pip that cannot install.
+    making = (
+        'mkdir -p "$4/bin"; printf "#!/bin/sh\\nexit 1\\n" > "$4/bin/pip"; chmod +x "$4/bin/pip"'
+    )
+    command(tmp_path, "python", making)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    venv = tmp_path / ".venv-launch"
+    with pytest.raises(environment.SetupError, match=r"pip.*requirements/launch\.txt"):
+        environment.ensure_environment(venv, "launch")
+    assert not venv.exists()
+    command(tmp_path, "python", f"{making}; exit 1")
+    with pytest.raises(environment.SetupError, match=r"could not make \.venv-launch"):
+        environment.ensure_environment(venv, "launch")
+    assert not venv.exists()
+
+
+@pytest.mark.parametrize("unfinished", [True, False])
+def test_after_a_kill_only_an_environment_that_was_never_finished_is_removed(
+    tmp_path: Path, unfinished: bool
+) -> None:
+    venv = tmp_path / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    command(venv / "bin", "pip", "exit 1")
+    if unfinished:
+        (venv / environment.UNFINISHED).touch()
+    with pytest.raises(environment.SetupError):
+        environment.ensure_environment(venv, "launch")
+    assert venv.exists() != unfinished
+
+
+def test_an_unknown_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert environment.main(["gpu"]) == 1
+    assert "gpu" in capsys.readouterr().err

@@ -1,0 +1,151 @@
+"""A run on the desk: one folder per run, the newest by link, an earlier one by its name."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from filelock import FileLock
+from PIL import Image
+
+from entry_point.contract import hyperparameters
+from launch import local
+from launch.request import input_config as contract
+
+ROOT = Path(__file__).resolve().parents[2]
+JOB = (
+    "data=folder",
+    "data.root=photos",
+    "data.image_size=32",
+    "data.resize=32",
+    "model.name=tests.own_models.tiny_net",
+    "pipeline=pillow",
+    "pipeline.num_workers=0",
+    "trainer.device=cpu",
+    "trainer.batch_size=4",
+    "trainer.report=false",
+    "optim.warmup_epochs=0",
+)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A start folder with eight small JPEGs of two classes."""
+    folder = tmp_path_factory.mktemp("desk")
+    draw = np.random.default_rng(0)
+    for split in ("train", "val"):
+        for label in ("dark", "light"):
+            (folder / "photos" / split / label).mkdir(parents=True)
+            for number in range(2):
+                pixels = draw.integers(0, 128, (48, 64, 3)) + 127 * (label == "light")
+                target = folder / "photos" / split / label / f"{number}.jpg"
+                Image.fromarray(pixels.astype(np.uint8)).save(target)
+    return folder
+
+
+def local_train(desk: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment.pop("NPROC", None)
+    return subprocess.run(
+        [sys.executable, "-m", "launch.local", *arguments],
+        cwd=desk,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_a_named_run_has_its_folder_and_goes_on_when_named_again(desk: Path) -> None:
+    first = local_train(desk, "name=first", *JOB, "trainer.epochs=1")
+    assert first.returncode == 0, first.stdout
+    assert (desk / "runs" / "latest").resolve() == desk / "runs" / "first"
+    assert (desk / "runs" / "latest" / "model" / "model.pt").is_file()
+    again = local_train(desk, "name=first", *JOB, "trainer.epochs=2")
+    assert again.returncode == 0, again.stdout
+    epochs = [line.split()[0] for line in again.stdout.splitlines() if "val_loss=" in line]
+    assert epochs == ["epoch=1"]
+
+
+def test_data_that_is_not_there_is_one_line_that_names_it(desk: Path) -> None:
+    done = local_train(desk, *JOB, "data.root=nowhere")
+    assert done.returncode == 2, done.stdout
+    assert "nowhere" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, desk: Path, *arguments: str) -> None:
+    """Start a run at `desk` that must not start."""
+    monkeypatch.chdir(desk)
+    monkeypatch.delenv("NPROC", raising=False)
+    monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("the job was started"))
+    with pytest.raises(SystemExit, match="2"):
+        local.main(arguments)
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("trainer.epoch=1", "trainer.epoch=1: no such key"),
+        ("trainer.epochs=0", "trainer.epochs=0: must be"),
+        ("model=resnet81", "did you mean resnet18"),
+        ("--multirun", "--multirun: not an override"),
+    ],
+)
+def test_a_mistyped_argument_is_one_line_and_leaves_no_run(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    argument: str,
+    said: str,
+) -> None:
+    refused(monkeypatch, tmp_path, argument)
+    line = capsys.readouterr().err
+    assert said in line
+    assert line.startswith("local-train: ") and line.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_trains_is_left_alone_by_a_second_of_its_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    output = tmp_path / "runs" / "busy" / "output"
+    output.mkdir(parents=True)
+    with FileLock(output / "lock"):
+        refused(monkeypatch, tmp_path, "name=busy", "trainer.epochs=1")
+    assert "another process is training in runs/busy; wait" in capsys.readouterr().err
+    left = [str(path.relative_to(tmp_path)) for path in (tmp_path / "runs").rglob("*")]
+    assert sorted(left) == ["runs/busy", "runs/busy/output", "runs/busy/output/lock"]
+
+
+@pytest.mark.parametrize("name", ["with space", "", "-x", "a" * 64, "../up", "under_score"])
+def test_a_name_no_job_may_have_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"name={re.escape(name)}: use 1 to 63"):
+        local.split_name([f"name={name}"])
+
+
+def test_the_link_to_the_newest_run_is_no_runs_name() -> None:
+    with pytest.raises(ValueError, match="name=latest: leads to the newest run"):
+        local.split_name(["name=latest"])
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["data.root=a b", "model.name=x$y", "data.classes=[a,'b c']", 'note="quoted"', "name_of=ü"],
+)
+def test_an_override_reaches_the_job_as_it_was_written(tmp_path: Path, override: str) -> None:
+    contract.write_contract(tmp_path, [override], hosts=["algo-1"], current="algo-1")
+    text = (tmp_path / "input" / "config" / "hyperparameters.json").read_text()
+    assert hyperparameters.decode(json.loads(text)) == [override]
+
+
+def test_runs_started_in_the_same_second_get_folders_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = {local.run_folder(None) for _ in range(5)}
+    assert len(folders) == 5

@@ -1,0 +1,168 @@
+"""A model of one's own, as a person would bring it: small, and without batch statistics."""
+
+import os
+import signal
+
+import torch
+from torch import nn
+
+from entry_point.contract.run_folder import RunFolder
+
+
+def tiny_net(num_classes: int) -> nn.Module:
+    """Two strided convolutions and a classifier."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, 1),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, 2, 1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, num_classes),
+    )
+
+
+def tiny_net_with_state(num_classes: int) -> nn.Module:
+    """As above with all that makes resuming hard: batch statistics and dropout."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, 1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(0.3),
+        nn.Linear(32, num_classes),
+    )
+
+
+class _Poisoned(nn.Module):
+    """A classifier whose third training step gives NaN."""
+
+    calls: torch.Tensor
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.net = tiny_net(num_classes)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.net(images)
+        if self.training:
+            self.calls += 1
+            logits = logits * torch.where(self.calls == 3, float("nan"), 1.0)
+        return logits
+
+
+def poisoned_net(num_classes: int) -> nn.Module:
+    """NaN in the third training step."""
+    return _Poisoned(num_classes)
+
+
+class _Stopping(nn.Module):
+    """A classifier that asks its job to stop in its fourth training step, and dies in its eighth
+    as if killed after too long a wait."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.net, self.calls = tiny_net(num_classes), 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.calls += self.training
+        if self.training and self.calls == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if self.calls >= 8:
+            os._exit(9)
+        logits: torch.Tensor = self.net(images)
+        return logits
+
+
+def stopping_net(num_classes: int) -> nn.Module:
+    """A stop in the fourth training step."""
+    return _Stopping(num_classes)
+
+
+class _Exploding(torch.autograd.Function):
+    """Nothing forward, infinity backward."""
+
+    @staticmethod
+    def forward(_context: object, values: torch.Tensor) -> torch.Tensor:
+        return values.clone()
+
+    @staticmethod
+    def backward(_context: object, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * float("inf")
+
+
+class _Hooked(nn.Module):
+    """A classifier that does something in its third training step, or in evaluation."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.net, self.calls = tiny_net(num_classes), 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.net(images)
+        if not self.training:
+            return self.evaluating(logits)
+        self.calls += 1
+        return self.third_step(logits) if self.calls == 3 else logits
+
+    def third_step(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits
+
+    def evaluating(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits
+
+
+class exploding_net(_Hooked):
+    """Infinite gradients of a finite loss in the third training step."""
+
+    def third_step(self, logits: torch.Tensor) -> torch.Tensor:
+        exploded: torch.Tensor = _Exploding.apply(logits)
+        return exploded
+
+
+class failing_net(_Hooked):
+    """The second rank raises in the third training step."""
+
+    def third_step(self, logits: torch.Tensor) -> torch.Tensor:
+        if os.environ.get("RANK") == "1":
+            raise ArithmeticError("the second rank cannot go on")
+        return logits
+
+
+class blind_net(_Hooked):
+    """NaN in evaluation alone."""
+
+    def evaluating(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits * float("nan")
+
+
+class stopping_in_evaluation_net(_Hooked):
+    """Asks its job to stop in its run's first evaluation."""
+
+    def evaluating(self, logits: torch.Tensor) -> torch.Tensor:
+        asked = RunFolder.from_environment().root / "asked"
+        if not asked.exists():
+            asked.touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+        return logits
+
+
+class untraceable_net(_Hooked):
+    """What torch.export cannot follow: control flow by values."""
+
+    def evaluating(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits if float(logits.sum()) < 1e9 else -logits
+
+
+class noting_net(_Hooked):
+    """Notes the sum of each image it is trained on in its run's file `seen`."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            sums = images.double().sum(dim=(1, 2, 3)).tolist()
+            with (RunFolder.from_environment().root / "seen").open("a") as seen:
+                seen.write("".join(f"{value:.3f}\n" for value in sums))
+        logits: torch.Tensor = super().forward(images)
+        return logits
