@@ -149,7 +149,7 @@ test-launch: ## Both SDKs send the same request, against a server on this machin
 
 test-dali: ## The engine dali, on the CPU where there is no GPU; installs it
 	@$(READY) job dev dali
-	@REQUIRE_DALI=1 $(PY) -m pytest tests/data -k dali $(ARGS)
+	@REQUIRE_DALI=1 $(PY) -m pytest tests/entry_point/data -k dali $(ARGS)
 
 test-gpu: ## What only a GPU can run
 	@$(READY) job dev dali
@@ -157,7 +157,7 @@ test-gpu: ## What only a GPU can run
 
 test-container: ## The image and its launchers on a real engine (Linux, root)
 	@$(READY) job dev
-	@TEST_CONTAINER=1 $(PY) -m pytest tests/container $(ARGS)
+	@TEST_CONTAINER=1 $(PY) -m pytest tests/launch/real_engine $(ARGS)
 
 fuzz: ## Fuzz the operator under sanitizers: SECONDS=60 (needs clang++)
 	@$(READY) job
