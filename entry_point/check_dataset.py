@@ -14,9 +14,9 @@ from pathlib import Path
 
 from omegaconf import MISSING, OmegaConf
 
+from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError, check_range
 from entry_point.config.data_config import usable_cores
-from entry_point.config.train_config import load_config
 from entry_point.contract import exit_codes
 from entry_point.data.errors import DataError
 from entry_point.data.packing.check import check_dataset

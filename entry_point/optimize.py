@@ -17,9 +17,9 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.config.train_config import load_config
 from entry_point.contract import exit_codes
 from entry_point.contract.failure import failure_text, write_failure
 from entry_point.contract.platform_files import ContractError, Hosts, read_hosts

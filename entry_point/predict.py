@@ -22,11 +22,12 @@ from rich.console import Console
 from rich.progress import track
 
 from entry_point import inference
+from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError, check_choice, check_range
-from entry_point.config.train_config import load_config
+from entry_point.config.data_config import PipelineConfig
 from entry_point.contract import exit_codes
-from entry_point.contract import whole_file as atomic
-from entry_point.data import Damage, PipelineConfig
+from entry_point.contract.whole_file import replacing
+from entry_point.data.batch import Damage
 from entry_point.data.file_loader import build_file_loader
 
 
@@ -148,7 +149,7 @@ def _opened(output: str | None) -> Iterator[TextIO]:
         sys.stdout.flush()
         return
     with (
-        atomic.replacing(Path(output)) as temporary,
+        replacing(Path(output)) as temporary,
         temporary.open("w", encoding="utf-8", newline="") as file,
     ):
         yield file

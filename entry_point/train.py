@@ -23,7 +23,8 @@ from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.failure import failure_text, write_failure
 from entry_point.contract.run_folder import RunBusyError, RunFolder, RunFolderError
-from entry_point.data import Batch, DataError
+from entry_point.data.batch import Batch
+from entry_point.data.errors import DataError
 from entry_point.supervisor import hand_over
 from entry_point.supervisor.die_with_parent import die_with_parent
 from entry_point.training.checkpoints.checkpoint import CheckpointWriter, set_aside

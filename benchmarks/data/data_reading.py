@@ -26,10 +26,11 @@ import torch
 from benchmarks import measure
 from benchmarks.data.data_photographs import indexed_photographs
 from custom_op import decode_crop_resize_batch
-from entry_point.data import DataConfig, PipelineConfig, Source, build_loader, open_source
+from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import empty_images
 from entry_point.data.decode.image_sizes import upright_sizes
 from entry_point.data.decode.reading import is_packed, read_files
+from entry_point.data.loader import build_loader, open_source
 from entry_point.data.packing.tar import TarWriter
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.order import EpochPlan
@@ -42,6 +43,7 @@ from entry_point.data.sources.index import (
     write_description,
     write_index,
 )
+from entry_point.data.sources.source import Source
 
 PER_SHARD = 500
 BATCH = 64

@@ -23,10 +23,12 @@ import numpy as np
 from benchmarks import measure
 from benchmarks.data.data_photographs import indexed_photographs
 from benchmarks.data.data_reading import write_shards
-from entry_point.data import DataConfig, Loader, PipelineConfig, Source, build_loader, open_source
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.plan.order import EpochPlan, Plan
 from entry_point.data.sources.index import Description, Rows, Shard, Split, write_index
 from entry_point.data.sources.index import write_description as describe
+from entry_point.data.sources.source import Source
 from entry_point.data.sources.stream import Share, StreamPlan, StreamSource
 
 ROUNDS = 5

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
 
+from entry_point.config.data_config import DemoConfig
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.data import DemoConfig
 from entry_point.data.errors import DataError
 from entry_point.data.packing.pack import pack
 from entry_point.data.sources.demo import ensure_demo

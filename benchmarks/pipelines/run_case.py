@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.pipelines import process_tree
-from entry_point.data import Batch, DataConfig, Loader, PipelineConfig, open_source
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.batch import Batch
 from entry_point.data.decode.batch_maker import BatchMaker, MakeImages
-from entry_point.data.loader import image_maker, start_loader
+from entry_point.data.loader import Loader, image_maker, open_source, start_loader
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan
 from entry_point.data.sources.source import Source

@@ -24,9 +24,9 @@ from benchmarks.training.stall_contenders import write_data
 from benchmarks.training.stall_step import Rounds, Training, take_turns
 from entry_point.config.data_config import usable_cores
 from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.data import Batch, Loader, build_loader, open_source
+from entry_point.data.batch import Batch
 from entry_point.data.decode.batch_maker import BatchMaker
-from entry_point.data.loader import start_loader
+from entry_point.data.loader import Loader, build_loader, open_source, start_loader
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan
 from entry_point.training.devices import Devices

@@ -15,11 +15,11 @@ from benchmarks.operator.op_photographs import photographs
 from custom_op import jpeg_size
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.data import Loader, build_loader, open_source
 from entry_point.data.batch import empty_images
 from entry_point.data.decode.batch_maker import BatchMaker
 from entry_point.data.decode.stall import SampleBySample
 from entry_point.data.engines.workers import WorkerLoader
+from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.packing.pack import pack
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan

@@ -32,7 +32,7 @@ from benchmarks.training.stall_contenders import (
 )
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.metrics_line import STEP_PARTS
-from entry_point.data import Loader
+from entry_point.data.loader import Loader
 from entry_point.training.device_batches import device_batches
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices

@@ -23,7 +23,7 @@ from torch import nn
 from benchmarks import measure
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.run_folder import RunFolder
-from entry_point.data import Batch
+from entry_point.data.batch import Batch
 from entry_point.train import Trainer
 from entry_point.training.devices import Devices
 

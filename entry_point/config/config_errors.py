@@ -23,16 +23,32 @@ _PLAIN = {
 """OmegaConf's words, and a person's."""
 
 
+_UNSAID = object()
+
+
 class ConfigError(ValueError):
-    """What is wrong with the configuration: names the key, its value and what is allowed."""
+    """One line: the key and its value as the user would type them, what is allowed, what to do."""
+
+    def __init__(self, key: str, value: object = _UNSAID, must: str = "") -> None:
+        """`must` follows "key=value: " and says what is allowed and, where it helps, what to do."""
+        super().__init__(key if value is _UNSAID else f"{key}={shown(value)}: {must}")
+
+
+def shown(value: object) -> str:
+    """A value in Hydra's spelling: `null`, `true`, `[0.9,0.999]`."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(shown, value))}]"
+    return str(value)
 
 
 def check_choice(key: str, value: str, allowed: Sequence[str]) -> None:
     """Raise ConfigError unless `value` is one of `allowed`."""
     if value not in allowed:
-        raise ConfigError(
-            f"{key}={value}: must be one of {', '.join(allowed)}{near(value, allowed)}"
-        )
+        raise ConfigError(key, value, f"must be one of {', '.join(allowed)}{near(value, allowed)}")
 
 
 def check_range(
@@ -45,11 +61,11 @@ def check_range(
 ) -> None:
     """Raise ConfigError unless least <= value <= most (or value > above); NaN is never inside."""
     if above is not None and not value > above:
-        raise ConfigError(f"{key}={value}: must be above {above:g}")
+        raise ConfigError(key, value, f"must be above {above:g}")
     if least is not None and not value >= least:
-        raise ConfigError(f"{key}={value}: must be at least {least:g}")
+        raise ConfigError(key, value, f"must be at least {least:g}")
     if most is not None and not value <= most:
-        raise ConfigError(f"{key}={value}: must be at most {most:g}")
+        raise ConfigError(key, value, f"must be at most {most:g}")
 
 
 def near(value: str, allowed: Iterable[str]) -> str:

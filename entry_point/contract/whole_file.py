@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever kills the process."""
+"""Files that are complete under their name or absent, whatever kills the process or the machine."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path`; on success make it durable and rename it to `path`.
+def replacing(path: Path, temporary: Path | None = None) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success make it durable and rename it to `path`.
 
-    The temporary name starts with a dot and ends in the process id, so that two writers do
-    not meet and a platform that mirrors the folder shows no half-written file under a real name.
+    The default temporary name starts with a dot and contains the process id: two writers never
+    collide, and a platform that mirrors the folder never sees a partial file under its final name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
+    if temporary is None:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
     try:
         yield temporary
         _sync(temporary)
@@ -26,10 +28,33 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a binary file; its content gets the name `path` once all of it is on disk.
+
+    The temporary name is the same for every process, so the next attempt overwrites what a killed
+    one left behind. Two processes must not write the same `path` at once.
+    """
+    part = path.with_name(f"{path.name}.part")
+    with naming(path), replacing(path, part) as temporary, temporary.open("wb") as file:
+        yield file
+
+
 def write_text(path: Path, text: str) -> None:
     """Write `text` (UTF-8) to `path` in one piece."""
-    with replacing(path) as temporary:
+    with naming(path), replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Add `path` to an OSError that names no file: errors of write() never do."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _sync(path: Path) -> None:

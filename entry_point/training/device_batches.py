@@ -9,7 +9,7 @@ from functools import cache
 
 import torch
 
-from entry_point.data import Batch
+from entry_point.data.batch import Batch
 from entry_point.data.spans import Span
 from entry_point.training.measure.named_range import named_range
 from entry_point.training.measure.stopwatch import Stopwatch

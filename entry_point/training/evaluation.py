@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from entry_point.data import Loader
+from entry_point.data.loader import Loader
 from entry_point.training.device_batches import Prepare, device_batches
 from entry_point.training.devices import Devices
 from entry_point.training.stop import StopRequest

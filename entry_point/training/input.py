@@ -7,7 +7,9 @@ from itertools import zip_longest
 
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.run_folder import RunFolder
-from entry_point.data import DataError, Loader, Source, build_loader, open_source
+from entry_point.data.errors import DataError
+from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.sources.source import Source
 from entry_point.training.devices import Devices
 
 

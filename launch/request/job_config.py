@@ -74,9 +74,9 @@ def _channel(name: str) -> str:
 
 def check_packing(overrides: Sequence[str]) -> None:
     """The same for the job that packs a data set."""
+    from entry_point.config.compose import load_config
     from entry_point.config.config_errors import ConfigError
     from entry_point.config.packing_config import OptimizeConfig
-    from entry_point.config.train_config import load_config
 
     try:
         load_config("optimize", OptimizeConfig, overrides)

@@ -12,9 +12,9 @@ from benchmarks.training.gpu_training import FREE, KeptBatches, table, verdict
 from benchmarks.training.nvjpeg import TrimmedOn
 from benchmarks.training.stall_contenders import write_data
 from benchmarks.training.stall_step import Rounds
-from entry_point.data import DataConfig, PipelineConfig, build_loader, open_source
+from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.decode.batch_maker import BatchMaker
-from entry_point.data.loader import start_loader
+from entry_point.data.loader import build_loader, open_source, start_loader
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan
 

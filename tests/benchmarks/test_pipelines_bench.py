@@ -16,7 +16,7 @@ from benchmarks.pipelines.page import Page
 from benchmarks.pipelines.run_case import Case, Normalise, Result
 from benchmarks.pipelines.table import ON_FILES, Measurement, advice
 from entry_point.config.config_errors import ConfigError
-from entry_point.data import DataConfig
+from entry_point.config.data_config import DataConfig
 from entry_point.optimize import main as optimize
 
 

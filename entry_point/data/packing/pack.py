@@ -16,7 +16,7 @@ from pathlib import Path
 import custom_op
 from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.contract.durable import write_text
+from entry_point.contract.whole_file import write_text
 from entry_point.data.packing.listing import Listing
 from entry_point.data.packing.output import beside, is_complete, locked, publish
 from entry_point.data.packing.packing_report import Report, SplitReport, find_duplicates

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from entry_point.contract.durable import write_text
+from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.sources.index import read_column, read_keys
 

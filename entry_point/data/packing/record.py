@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from entry_point.contract.durable import write_text
+from entry_point.contract.whole_file import write_text
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.contract.durable import naming, whole_file
+from entry_point.contract.whole_file import naming, whole_file
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.packing.convert import RejectedError
 from entry_point.data.packing.encode import Encoded, encode

@@ -24,7 +24,7 @@ from arro3.core import Array, ChunkedArray, DataType, Field, RecordBatch, Record
 from arro3.io import read_parquet, write_parquet
 from numpy.typing import NDArray
 
-from entry_point.contract.durable import whole_file, write_text
+from entry_point.contract.whole_file import whole_file, write_text
 from entry_point.data.errors import DataError
 
 DESCRIPTION = "dataset.json"

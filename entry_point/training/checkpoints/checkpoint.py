@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from entry_point.contract import whole_file as atomic
+from entry_point.contract.whole_file import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -65,10 +65,10 @@ class CheckpointWriter:
     def _write(self, state: State, step: int, best: bool) -> None:
         _check_finite(state, step, self._folder)
         path = self._folder / f"step-{step:09d}.pt"
-        with atomic.replacing(path) as temporary:
+        with replacing(path) as temporary:
             torch.save(state, temporary)
         if best:
-            with atomic.replacing(self._folder / BEST) as temporary:
+            with replacing(self._folder / BEST) as temporary:
                 os.link(path, temporary)
         others = [old for old in _newest_first(self._folder) if old != path]
         for old in others[self._keep - 1 :]:

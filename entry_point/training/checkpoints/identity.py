@@ -8,7 +8,7 @@ from typing import Any
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
-from entry_point.data import Source
+from entry_point.data.sources.source import Source
 from entry_point.data.sources.stream import StreamSource
 from entry_point.training.checkpoints.checkpoint import State
 from entry_point.training.devices import Devices

@@ -15,7 +15,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from entry_point.contract.metrics_line import STEP_PARTS
-from entry_point.data import Batch
+from entry_point.data.batch import Batch
 from entry_point.training.checkpoints.checkpoint import copied_to_cpu
 from entry_point.training.learner import Learner
 from entry_point.training.measure.stall_meter import Times, wait_share

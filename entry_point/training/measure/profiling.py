@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
-from entry_point.contract import whole_file as atomic
+from entry_point.contract.whole_file import write_text
 from entry_point.data.spans import Span
 from entry_point.training.device_batches import DeviceBatch
 from entry_point.training.devices import Devices
@@ -86,7 +86,7 @@ class StepProfiler:
         name = f"rank{rank}.{time.time_ns() // 1_000_000}.pt.trace.json.gz"
         write_trace(self._folder / name, trace)
         text = "\n".join([*ranges, "", f"The {TOP} most expensive operators:", operators])
-        atomic.write_text(self._folder / f"rank{rank}.txt", text)
+        write_text(self._folder / f"rank{rank}.txt", text)
         for line in [*ranges, f"trace {self._folder / name}: open it in https://ui.perfetto.dev"]:
             logger.info(line)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from entry_point.contract import whole_file as atomic
+from entry_point.contract.whole_file import replacing
 from entry_point.data.spans import Span
 
 Trace = dict[str, Any]
@@ -49,5 +49,5 @@ def within(trace: Trace, spans: Sequence[Span]) -> list[Span]:
 
 def write_trace(path: Path, trace: Trace) -> None:
     """Write it compressed, in one piece."""
-    with atomic.replacing(path) as temporary, gzip.open(temporary, "wt", encoding="utf-8") as file:
+    with replacing(path) as temporary, gzip.open(temporary, "wt", encoding="utf-8") as file:
         json.dump(trace, file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from entry_point.config.train_config import TrainConfig
-from entry_point.data import Source
+from entry_point.data.sources.source import Source
 from entry_point.training.devices import Devices
 from entry_point.training.model import count_parameters
 from entry_point.training.results.about import revision

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch.utils.tensorboard.writer import SummaryWriter
 
-from entry_point.contract import whole_file as atomic
 from entry_point.contract.metrics_line import METRICS, STEP_PARTS, STEP_TIMES, format_metrics
+from entry_point.contract.whole_file import write_text
 from entry_point.training.measure.milliseconds import shown_milliseconds
 from entry_point.training.results.console import FOR_PEOPLE
 
@@ -29,7 +29,7 @@ class MetricsLog:
         self.records: list[Record] = list(earlier)
         lines = "".join(json.dumps(record) + "\n" for record in self.records)
         # What was logged after the checkpoint will be logged again.
-        atomic.write_text(file, lines)
+        write_text(file, lines)
         self._file = file.open("a", encoding="utf-8")
         first = int(self.records[-1]["step"]) + 1 if self.records else 0
         restored = not any(tensorboard.glob("events.out.tfevents.*"))

@@ -12,8 +12,8 @@ from torch import nn
 
 from entry_point import inference
 from entry_point.config.data_config import DataConfig
-from entry_point.contract import whole_file as atomic
 from entry_point.contract.run_folder import RunFolder
+from entry_point.contract.whole_file import replacing, write_text
 from entry_point.training.device_transform import FromRgb
 
 REQUIREMENTS = "pillow\n"
@@ -34,10 +34,10 @@ class Probabilities(nn.Module):
 def save_model(run: RunFolder, model: nn.Module, classes: list[str], config_yaml: str) -> None:
     """Write model/model.pt (a state dict on the CPU), classes.json and config.yaml."""
     state = {key: value.detach().cpu() for key, value in model.state_dict().items()}
-    with atomic.replacing(run.model / "model.pt") as temporary:
+    with replacing(run.model / "model.pt") as temporary:
         torch.save(state, temporary)
-    atomic.write_text(run.model / "classes.json", json.dumps(classes, ensure_ascii=False) + "\n")
-    atomic.write_text(run.model / "config.yaml", config_yaml)
+    write_text(run.model / "classes.json", json.dumps(classes, ensure_ascii=False) + "\n")
+    write_text(run.model / "config.yaml", config_yaml)
 
 
 def save_program(run: RunFolder, model: nn.Module, data: DataConfig) -> None:
@@ -48,13 +48,13 @@ def save_program(run: RunFolder, model: nn.Module, data: DataConfig) -> None:
         "resize": data.resize,
         "torch": torch.__version__,
     }
-    with warnings.catch_warnings(), atomic.replacing(run.model / inference.PROGRAM) as temporary:
+    with warnings.catch_warnings(), replacing(run.model / inference.PROGRAM) as temporary:
         warnings.simplefilter("ignore")  # about torch's own internals
         torch.export.save(export(model, data), temporary)
-    atomic.write_text(run.model / inference.SETTINGS, json.dumps(settings) + "\n")
+    write_text(run.model / inference.SETTINGS, json.dumps(settings) + "\n")
     source = Path(inference.__file__).read_text(encoding="utf-8")
-    atomic.write_text(run.model / "code" / "inference.py", source)
-    atomic.write_text(run.model / "code" / "requirements.txt", REQUIREMENTS)
+    write_text(run.model / "code" / "inference.py", source)
+    write_text(run.model / "code" / "requirements.txt", REQUIREMENTS)
 
 
 def export(model: nn.Module, data: DataConfig) -> torch.export.ExportedProgram:

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from entry_point.contract import whole_file as atomic
+from entry_point.contract.whole_file import replacing
 from entry_point.training.results.metrics_log import (
     Record,
     column,
@@ -55,5 +55,5 @@ def draw(records: Sequence[Record], title: str, training: str = "training") -> F
 
 def save_plot(records: Sequence[Record], title: str, training: str, path: Path) -> None:
     """Write the plot as PNG."""
-    with atomic.replacing(path) as temporary:
+    with replacing(path) as temporary:
         draw(records, title, training).savefig(temporary, dpi=110, format="png")

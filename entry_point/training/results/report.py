@@ -15,9 +15,10 @@ import torchvision
 from PIL import Image
 
 from entry_point import inference
-from entry_point.contract import whole_file as atomic
 from entry_point.contract.metrics_line import PERCENTILES
-from entry_point.data import DataError, Source
+from entry_point.contract.whole_file import write_text
+from entry_point.data.errors import DataError
+from entry_point.data.sources.source import Source
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.measure.milliseconds import shown_milliseconds
 from entry_point.training.measure.totals import Totals
@@ -70,7 +71,7 @@ def write_report(
         f"<h2>Configuration</h2><pre>{html.escape(config_yaml)}</pre>",
     ]
     name = html.escape(title)
-    atomic.write_text(
+    write_text(
         path,
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
         f"<style>{STYLE}</style></head><body><h1>{name}</h1>{''.join(sections)}</body></html>\n",

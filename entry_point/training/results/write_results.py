@@ -10,7 +10,7 @@ from torch import nn
 
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.run_folder import RunFolder
-from entry_point.data import Source
+from entry_point.data.sources.source import Source
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.measure.totals import Totals
 from entry_point.training.results.about import about, run_name

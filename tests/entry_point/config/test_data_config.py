@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.data import DataConfig, DemoConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig, DemoConfig, PipelineConfig
 
 
 @pytest.mark.parametrize(

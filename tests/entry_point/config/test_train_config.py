@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from entry_point.config.compose import CONFIGS
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import CONFIGS, load_train_config
+from entry_point.config.train_config import load_train_config
 
 GROUPS = ("data", "pipeline", "model", "optim", "trainer", "experiment")
 

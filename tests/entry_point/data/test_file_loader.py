@@ -9,7 +9,7 @@ from PIL import Image, features
 
 from entry_point import inference
 from entry_point.config.config_errors import ConfigError
-from entry_point.data import PipelineConfig
+from entry_point.config.data_config import PipelineConfig
 from entry_point.data.file_loader import build_file_loader
 
 SIZE, RESIZE = 40, 48

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from entry_point import inference
+from entry_point.config.data_config import DataConfig
 from entry_point.contract import exit_codes
-from entry_point.data import DataConfig
 from entry_point.training.device_transform import FromRgb
 from entry_point.training.results.metrics_log import column, training_records
 from entry_point.training.results.model_files import Probabilities

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from entry_point.data import DataConfig
+from entry_point.config.data_config import DataConfig
 from entry_point.data.decode.stall import kept_pixels, mask_ycbcr, rgb_to_ycbcr
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.results.model_files import export

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point.data import Batch, DataConfig, PipelineConfig, build_loader, open_source
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.batch import Batch
+from entry_point.data.loader import build_loader, open_source
 from entry_point.training.device_batches import device_batches
 from entry_point.training.device_transform import DeviceTransform
 from tests.entry_point.training.training_jobs import run_job

@@ -14,10 +14,10 @@ from torch import nn
 from torchvision.transforms.v2 import functional
 
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import ModelConfig, OptimConfig, load_train_config
 from entry_point.contract.run_folder import RunFolder
-from entry_point.data import Batch, DataConfig
-from entry_point.data.batch import Damage
+from entry_point.data.batch import Batch, Damage
 from entry_point.training.device_batches import device_batches
 from entry_point.training.device_transform import DeviceTransform, Normalize
 from entry_point.training.devices import Devices

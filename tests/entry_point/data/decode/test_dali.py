@@ -14,14 +14,9 @@ import pytest
 import torch
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.data import (
-    DataConfig,
-    DataError,
-    Loader,
-    PipelineConfig,
-    build_loader,
-    open_source,
-)
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.errors import DataError
+from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.optimize import main as optimize
 
 # Of 255 levels: the mean difference, and the share of pixels that differ by no more than so many.

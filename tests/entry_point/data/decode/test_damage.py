@@ -9,15 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from entry_point.data import (
-    Batch,
-    DataConfig,
-    DataError,
-    Loader,
-    PipelineConfig,
-    build_loader,
-    open_source,
-)
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.batch import Batch
+from entry_point.data.errors import DataError
+from entry_point.data.loader import Loader, build_loader, open_source
 from tests.entry_point.data.engines.every_engine import ENGINES
 
 

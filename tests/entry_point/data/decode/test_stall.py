@@ -9,8 +9,10 @@ import torch
 from PIL import Image
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.data import Batch, DataConfig, PipelineConfig, build_loader, open_source
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.batch import Batch
 from entry_point.data.decode.stall import BLACK, kept_pixels, mask_ycbcr, rgb_to_ycbcr
+from entry_point.data.loader import build_loader, open_source
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.philox32 import WORD, philox32
 

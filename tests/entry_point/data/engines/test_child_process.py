@@ -16,16 +16,11 @@ from typing import Any
 import pytest
 import torch
 
-from entry_point.data import (
-    Batch,
-    DataConfig,
-    DataError,
-    Loader,
-    PipelineConfig,
-    batch,
-    build_loader,
-    open_source,
-)
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data import batch
+from entry_point.data.batch import Batch
+from entry_point.data.errors import DataError
+from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.optimize import main as optimize
 
 
@@ -106,7 +101,8 @@ def test_shared_memory_that_is_full_is_an_error_that_says_what_to_do(
 JOB = """
 import multiprocessing, os, signal, sys
 from pathlib import Path
-from entry_point.data import DataConfig, PipelineConfig, build_loader, open_source
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.loader import build_loader, open_source
 
 data = DataConfig(root=sys.argv[1], image_size=32, resize=32)
 source = open_source(data, "train", Path())

@@ -13,7 +13,9 @@ import pytest
 import torch
 from PIL import Image
 
-from entry_point.data import Batch, DataConfig, Loader, PipelineConfig, build_loader, open_source
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.batch import Batch
+from entry_point.data.loader import Loader, build_loader, open_source
 
 ENGINES = ("pillow", "workers", "threads")
 SIZE = 96
@@ -127,7 +129,8 @@ def _worker_processes() -> list[int]:
 KILL_A_WORKER = """
 import multiprocessing, os, signal, sys
 from pathlib import Path
-from entry_point.data import DataConfig, PipelineConfig, build_loader, open_source
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.loader import build_loader, open_source
 
 data = DataConfig(root=sys.argv[1], image_size=32, resize=32)
 source = open_source(data, "train", Path())
@@ -157,7 +160,9 @@ DIE_LOOKING_AT_THE_FLAG = """
 import multiprocessing, os, signal, sys
 from multiprocessing import synchronize
 from pathlib import Path
-from entry_point.data import DataConfig, PipelineConfig, build_loader, open_source, workers
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.engines import workers
+from entry_point.data.loader import build_loader, open_source
 
 trainer, calls = os.getpid(), 0
 
@@ -202,7 +207,8 @@ def test_a_worker_killed_while_it_looks_whether_to_end_hangs_nobody(photo_folder
 NEVER_CLOSE = """
 import sys
 from pathlib import Path
-from entry_point.data import DataConfig, PipelineConfig, build_loader, open_source
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.loader import build_loader, open_source
 
 data = DataConfig(root=sys.argv[1], image_size=32, resize=32)
 source = open_source(data, "train", Path())

@@ -11,8 +11,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from entry_point.data import Batch, DataConfig, DataError, PipelineConfig
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.batch import Batch
 from entry_point.data.engines.threads import ThreadLoader
+from entry_point.data.errors import DataError
 
 SLOW_SECONDS = 8.0  # more than the 6 s after which SPDL gives up waiting for its threads
 

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from entry_point.data import Batch, DataConfig, DataError, PipelineConfig
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.batch import Batch
 from entry_point.data.engines.workers import WorkerLoader
+from entry_point.data.errors import DataError
 from entry_point.data.plan.order import EpochPlan
 
 

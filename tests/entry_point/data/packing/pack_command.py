@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from entry_point.data import DataConfig, open_source
+from entry_point.config.data_config import DataConfig
+from entry_point.data.loader import open_source
 from entry_point.optimize import main as optimize
 
 

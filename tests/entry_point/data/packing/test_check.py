@@ -8,8 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from entry_point.check_dataset import main as check_dataset
+from entry_point.config.data_config import DataConfig
 from entry_point.contract import exit_codes
-from entry_point.data import DataConfig, DataError, open_source
+from entry_point.data.errors import DataError
+from entry_point.data.loader import open_source
 from entry_point.data.sources.index import read_description
 from tests.entry_point.data.packing.pack_command import copy, pack
 

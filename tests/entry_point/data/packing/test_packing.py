@@ -14,8 +14,9 @@ import webdataset
 from PIL import Image
 
 from entry_point.check_dataset import main as check_dataset
+from entry_point.config.data_config import DataConfig
 from entry_point.contract import exit_codes
-from entry_point.data import DataConfig, open_source
+from entry_point.data.loader import open_source
 from entry_point.data.packing import listing
 from tests.entry_point.data.packing.pack_command import contents, copy, pack, report
 

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from entry_point.config.data_config import DataConfig
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract import exit_codes
-from entry_point.data import DataConfig, DataError, open_source
+from entry_point.data.errors import DataError
+from entry_point.data.loader import open_source
 from entry_point.data.packing import convert
 from entry_point.data.packing.convert import RejectedError
 from entry_point.data.packing.encode import encode

@@ -3,14 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from entry_point.data import (
-    Batch,
-    DataConfig,
-    Loader,
-    PipelineConfig,
-    build_loader,
-    open_source,
-)
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.batch import Batch
+from entry_point.data.loader import Loader, build_loader, open_source
 
 
 def loader_of(

@@ -14,7 +14,9 @@ from PIL.JpegImagePlugin import JpegImageFile
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 
-from entry_point.data import DataConfig, DataError, DemoConfig, open_source
+from entry_point.config.data_config import DataConfig, DemoConfig
+from entry_point.data.errors import DataError
+from entry_point.data.loader import open_source
 from entry_point.data.sources.demo import ensure_demo
 from entry_point.data.sources.demo_images import PATTERNS, draw_jpeg
 

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.data import DataConfig, DataError, open_source
+from entry_point.config.data_config import DataConfig
+from entry_point.data.errors import DataError
+from entry_point.data.loader import open_source
 from entry_point.data.sources.folder import FolderSource, files_below
 
 

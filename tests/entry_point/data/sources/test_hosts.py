@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from entry_point.data import DataConfig, open_source
+from entry_point.config.data_config import DataConfig
+from entry_point.data.loader import open_source
 from entry_point.data.sources.shards import ShardIndex
 from entry_point.data.sources.stream import StreamSource
 
@@ -19,7 +20,9 @@ RANK = """
 import json, sys
 from pathlib import Path
 from torch import distributed
-from entry_point.data import DataConfig, DataError, PipelineConfig, build_loader, open_source
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.errors import DataError
+from entry_point.data.loader import build_loader, open_source
 
 rank, ranks, (root, index, meeting) = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=ranks)

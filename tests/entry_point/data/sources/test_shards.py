@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from entry_point.data import (
-    DataError,
-)
+from entry_point.data.errors import DataError
 from entry_point.data.sources.mapping import map_files
 from entry_point.data.sources.stream import StreamSource
 from tests.entry_point.data.engines.every_engine import ENGINES

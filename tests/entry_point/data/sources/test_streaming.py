@@ -9,15 +9,10 @@ from typing import Any
 import pytest
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.data import (
-    DataConfig,
-    DataError,
-    Loader,
-    PipelineConfig,
-    build_loader,
-    open_source,
-)
+from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.engines import workers
+from entry_point.data.errors import DataError
+from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.sources.stream import Share, StreamPlan, StreamSource
 from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, loader_of
 

@@ -10,7 +10,7 @@ import torch
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
-from entry_point.data import open_source
+from entry_point.data.loader import open_source
 from entry_point.training.checkpoints.checkpoint import (
     CheckpointError,
     CheckpointWriter,

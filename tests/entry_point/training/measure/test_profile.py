@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from entry_point.data import DataConfig, PipelineConfig, build_loader, open_source
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.loader import build_loader, open_source
 from entry_point.data.spans import Span
 from entry_point.training.measure.profiling import range_table
 from entry_point.training.measure.trace import add_spans, within

@@ -12,7 +12,7 @@ import torch
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import METRICS, STEP_PARTS, STEP_TIMES
-from entry_point.data import Batch
+from entry_point.data.batch import Batch
 from entry_point.training.device_batches import device_batches
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
