@@ -24,8 +24,8 @@ from benchmarks import measure
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
-from entry_point.train import Trainer
 from entry_point.training.devices import Devices
+from entry_point.training.trainer import Trainer
 
 ROUNDS, BATCH, SIZE = 9, 32, 64
 

@@ -168,7 +168,7 @@ def test_sdk_that_would_send_something_else_sends_nothing(
     aws: Aws, tmp_path: Path, sdk: str
 ) -> None:
     spoil = (
-        f"import sys, launch.sdk_v{sdk} as sdk\n"
+        f"import sys, launch.aws.sdk.v{sdk} as sdk\n"
         "inner = sdk.send\n"
         "def send(request, session):\n"
         "    inner({**request, 'Environment': {'LEAKED': '1'}}, session)\n"
