@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING
 
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError, check_range
@@ -39,8 +39,7 @@ class CheckConfig:
 def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     try:
-        config = OmegaConf.to_object(load_config("check_dataset", CheckConfig, arguments))
-        assert isinstance(config, CheckConfig)
+        config = load_config("check_dataset", CheckConfig, arguments)
         count, damage = check_dataset(Path(config.root), config.workers or usable_cores())
     except (ConfigError, DataError, OSError) as error:
         log.error("check-dataset: %s", error)

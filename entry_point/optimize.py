@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig
@@ -38,8 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     root = Path(os.environ.get("ML_ROOT", ROOT))
     try:
-        config = OmegaConf.to_object(load_config("optimize", OptimizeConfig, arguments))
-        assert isinstance(config, OptimizeConfig)
+        config = load_config("optimize", OptimizeConfig, arguments)
         run(config, root)
         return exit_codes.FINISHED
     except (ConfigError, ContractError, DataError) as error:

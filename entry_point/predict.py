@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING
 from PIL import Image
 from rich.console import Console
 from rich.progress import track
@@ -170,8 +170,7 @@ def _bad_files_unsaid() -> Iterator[None]:
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides of configs/predict.yaml."""
     try:
-        config = OmegaConf.to_object(load_config("predict", PredictConfig, arguments))
-        assert isinstance(config, PredictConfig)
+        config = load_config("predict", PredictConfig, arguments)
         return _run(config)
     except (ConfigError, inference.ModelError) as error:
         sys.stderr.write(f"predict: {error}\n")

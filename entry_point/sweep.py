@@ -17,10 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-
-from entry_point.config.config_errors import ConfigError, explain
+from entry_point.config.compose import parse_overrides
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 
@@ -29,15 +27,11 @@ RUNS = Path("runs")
 
 def combinations(overrides: Sequence[str]) -> list[list[str]]:
     """Every run's overrides. Raises ConfigError if any of them would not start."""
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException as error:
-        raise ConfigError(explain(error, overrides)) from error
     axes = [
         [f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()]
         if o.is_sweep_override()
         else [o.input_line or ""]
-        for o in parsed
+        for o in parse_overrides(overrides)
     ]
     runs = [list(run) for run in itertools.product(*axes)]
     for run in runs:

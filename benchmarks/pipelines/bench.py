@@ -20,14 +20,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from benchmarks.measure import RESULTS
 from benchmarks.pipelines.images import Images, prepare
 from benchmarks.pipelines.page import Page
 from benchmarks.pipelines.run_case import STAGES, Case, Result
 from benchmarks.pipelines.table import ON_FILES, Measurement
-from entry_point.config.config_errors import ConfigError, check_choice, check_range, explain
+from entry_point.config.compose import check_config
+from entry_point.config.config_errors import ConfigError, check_choice, check_range
 from entry_point.config.data_config import usable_cores
 from entry_point.data.errors import DataError
 
@@ -183,13 +183,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def read_config(arguments: Sequence[str]) -> BenchConfig:
-    try:
-        given = OmegaConf.from_dotlist(list(arguments))
-        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(BenchConfig), given))
-    except OmegaConfBaseException as error:
-        raise ConfigError(explain(error, arguments)) from error
-    assert isinstance(config, BenchConfig)
-    return config
+    return check_config(OmegaConf.from_dotlist(list(arguments)), BenchConfig, arguments)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
     OmegaConfBaseException,
-    ValidationError,
 )
 
 _BESIDE_OPTIONS = {"model": " (model.name=NAME takes any classification model of torchvision)"}
@@ -30,8 +29,9 @@ class ConfigError(ValueError):
     """One line: the key and its value as the user would type them, what is allowed, what to do."""
 
     def __init__(self, key: str, value: object = _UNSAID, must: str = "") -> None:
-        """`must` follows "key=value: " and says what is allowed and, where it helps, what to do."""
-        super().__init__(key if value is _UNSAID else f"{key}={shown(value)}: {must}")
+        """The text is `key=value: must`, or `key: must` for a key without a value."""
+        said = key if value is _UNSAID else f"{key}={shown(value)}"
+        super().__init__(f"{said}: {must}" if must else said)
 
 
 def shown(value: object) -> str:
@@ -74,22 +74,25 @@ def near(value: str, allowed: Iterable[str]) -> str:
     return f"; did you mean {match[0]}?" if match else ""
 
 
-def explain(error: Exception, overrides: Sequence[str]) -> str:
-    """Turn an error of Hydra or OmegaConf into one message for the person who typed it."""
+def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
+    """Turn an error of Hydra or OmegaConf into one line for the person who typed `overrides`."""
     cause = next((e for e in _chain(error) if isinstance(e, OmegaConfBaseException)), None)
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, option = (error.missing_cfg_file or "").rpartition("/")
         options = sorted(error.options)
         allowed = ", ".join(options) + _BESIDE_OPTIONS.get(group, "")
-        return f"{group}={option}: must be one of {allowed}{near(option, options)}"
+        return ConfigError(group, option, f"must be one of {allowed}{near(option, options)}")
     if isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
-        return _explain_unknown_key(cause, overrides)
+        return _unknown_key(cause, overrides)
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: not an override as in key=value; quote it if it has ,[]{{}}"
-    if isinstance(cause, ValidationError):
-        text = _plainly(str(cause.msg or cause).splitlines()[0])
-        return f"{_typed(cause.full_key, overrides)}: {text}"
-    return " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        must = "not an override as in key=value; quote a value that has ,[]{}"
+        return ConfigError(str(error.override), must=must)
+    if cause is not None and cause.full_key:
+        text = str(cause.msg or cause).splitlines()[0]
+        must = next((plain for words, plain in _PLAIN.items() if words in text), text)
+        return ConfigError(_typed(cause.full_key, overrides), must=must)
+    lines = (line.strip() for line in str(error).splitlines())
+    return ConfigError("configuration", must=" ".join(line for line in lines if line))
 
 
 def _chain(error: BaseException | None) -> Iterable[BaseException]:
@@ -98,17 +101,14 @@ def _chain(error: BaseException | None) -> Iterable[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _explain_unknown_key(error: OmegaConfBaseException, overrides: Sequence[str]) -> str:
+def _unknown_key(error: OmegaConfBaseException, overrides: Sequence[str]) -> ConfigError:
     full_key = error.full_key or str(error.key)
     schema = error.object_type
     known = [f.name for f in fields(schema)] if is_dataclass(schema) else []
     group = full_key.rpartition(".")[0]
     allowed = f"; {group or 'the top level'} has {', '.join(known)}" if known else ""
-    return f"{_typed(full_key, overrides)}: no such key{allowed}{near(str(error.key), known)}"
-
-
-def _plainly(text: str) -> str:
-    return next((plain for words, plain in _PLAIN.items() if words in text), text)
+    must = f"no such key{allowed}{near(str(error.key), known)}"
+    return ConfigError(_typed(full_key, overrides), must=must)
 
 
 def _typed(key: str | None, overrides: Sequence[str]) -> str:

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from omegaconf import OmegaConf
-
-from entry_point.config.compose import load_config
+from entry_point.config.compose import load_config, resolved_yaml
 from entry_point.config.config_errors import ConfigError, check_choice, check_range
 from entry_point.config.data_config import DataConfig, PipelineConfig
 
@@ -179,7 +177,5 @@ class TrainConfig:
 
 def load_train_config(overrides: Sequence[str]) -> tuple[TrainConfig, str]:
     """The training job's configuration, and the same as the YAML text to keep with the model."""
-    composed = load_config("train", TrainConfig, overrides)
-    config = OmegaConf.to_object(composed)
-    assert isinstance(config, TrainConfig)
-    return config, OmegaConf.to_yaml(composed, resolve=True)
+    config = load_config("train", TrainConfig, overrides)
+    return config, resolved_yaml(config)

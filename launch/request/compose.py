@@ -60,7 +60,7 @@ def _composed(name: str, overrides: Sequence[str]) -> dict[Any, Any]:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             plain = OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
-        raise LaunchError(explain(error, overrides)) from error
+        raise LaunchError(str(explain(error, overrides))) from error
     assert isinstance(plain, dict)
     return plain
 
@@ -71,7 +71,7 @@ def _typed(plain: dict[Any, Any], schema: type[T], overrides: Sequence[str]) -> 
     except MissingMandatoryValue as error:
         raise LaunchError(f"{error.full_key}: has no value; add {error.full_key}=...") from error
     except OmegaConfBaseException as error:
-        raise LaunchError(explain(error, overrides)) from error
+        raise LaunchError(str(explain(error, overrides))) from error
     assert isinstance(config, schema)
     return config
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.config.compose import CONFIGS
+from entry_point.config.compose import CONFIGS, load_resolved, resolved_yaml
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import load_train_config
+from entry_point.config.train_config import TrainConfig, load_train_config
 
 GROUPS = ("data", "pipeline", "model", "optim", "trainer", "experiment")
 
@@ -82,3 +82,21 @@ def test_composing_changes_no_directory_and_leaves_no_folder(
     load_train_config([])
     assert Path.cwd() == tmp_path
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [[], ["experiment=stall"], ["data=folder", r"data.root=\${x}/a\b"], ["optim.lr=1e-7"]],
+)
+def test_a_resolved_configuration_loads_as_the_same_configuration(overrides: list[str]) -> None:
+    config, yaml = load_train_config(overrides)
+    assert load_resolved(yaml, TrainConfig) == config
+    assert resolved_yaml(config) == yaml
+
+
+def test_a_resolved_configuration_is_checked_like_any_other() -> None:
+    _, yaml = load_train_config([])
+    with pytest.raises(ConfigError, match="^trainer.epochs=0: must be at least 1$"):
+        load_resolved(yaml.replace("epochs: 5\n", "epochs: 0\n"), TrainConfig)
+    with pytest.raises(ConfigError, match="^trainer.epoch: no such key"):
+        load_resolved(yaml.replace("  epochs: 5\n", "  epoch: 5\n"), TrainConfig)
