@@ -20,7 +20,7 @@ PY := .venv/bin/python
 CODE := custom_op entry_point launch benchmarks tests
 
 .PHONY: help setup local-train predict dataset check-dataset sweep image push docker-train sagemaker-train \
-	sagemaker-status sagemaker-stop sagemaker-logs sagemaker-download upload sagemaker-dataset setup-aws \
+	sagemaker-status sagemaker-stop sagemaker-logs sagemaker-download upload sagemaker-dataset setup-aws knobs \
 	bench bench-op bench-stall bench-data bench-train bench-launch bench-job-start bench-gpu deaths \
 	test test-launch test-dali test-gpu test-container fuzz lint format clean
 
@@ -98,6 +98,10 @@ sagemaker-dataset: ## Pack a data set on SageMaker: source=s3://... output=s3://
 setup-aws: ## The role, bucket and repository that jobs need: bucket=NAME; DRY_RUN=1 prints them
 	@$(READY) $(LAUNCH)
 	@.venv-$(LAUNCH)/bin/python -m launch.setup_aws $(ARGS)
+
+knobs: ## Every setting with its default, allowed values and meaning, as in docs/settings.md
+	@$(READY) job >&2
+	@$(PY) -m launch.settings
 
 bench: ## Every pipeline engine on your data: data.root=PATH; tables, a page, the setting to use
 	@$(READY) job

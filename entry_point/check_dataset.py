@@ -9,31 +9,17 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import MISSING
-
+from entry_point.config.check_config import CheckConfig
 from entry_point.config.compose import load_config
-from entry_point.config.config_errors import ConfigError, check_range
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
 from entry_point.contract import exit_codes
 from entry_point.data.errors import DataError
 from entry_point.data.packing.check import check_dataset
 
 log = logging.getLogger("check_dataset")
-
-
-@dataclass
-class CheckConfig:
-    root: str = MISSING
-    """A folder of train/<class>/*.jpg and val/..., or what `make dataset` wrote."""
-    workers: int | None = None
-    """Threads; null means one per usable core."""
-
-    def __post_init__(self) -> None:
-        if self.workers is not None:
-            check_range("workers", self.workers, 1, 1024)
 
 
 def main(arguments: Sequence[str]) -> int:

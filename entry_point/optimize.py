@@ -69,7 +69,7 @@ def run(config: OptimizeConfig, root: Path) -> None:
         output = _pack_in_job(config, root / "processing", read_hosts(root / "config"))
     else:
         if config.source is None or config.output is None:
-            raise ConfigError("source=PHOTOS output=FOLDER: both are needed outside a job")
+            raise ConfigError("source=PHOTOS output=FOLDER", must="both are needed outside a job")
         output = Path(config.output)
         pack(Path(config.source), output, config, whole=config.classes is None)
     log.info("the data set is in %s", output)
@@ -81,7 +81,8 @@ def _is_job(root: Path) -> bool:
 
 def _pack_in_job(config: OptimizeConfig, processing: Path, hosts: Hosts) -> Path:
     if len(hosts.names) > 1 and config.output_format == "folder":
-        raise ConfigError("output_format=folder: parts of several hosts are united as shards only")
+        must = "parts of several hosts are united as shards only"
+        raise ConfigError("output_format", "folder", must)
     config = replace(config, part=hosts.rank)
     source = Path(config.source or processing / "input")
     whole = Path(config.output or processing / "output")

@@ -12,77 +12,45 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from omegaconf import MISSING
 from PIL import Image
 from rich.console import Console
 from rich.progress import track
 
 from entry_point import inference
 from entry_point.config.compose import load_config
-from entry_point.config.config_errors import ConfigError, check_choice, check_range
-from entry_point.config.data_config import PipelineConfig
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.predict_config import PredictConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.whole_file import replacing
 from entry_point.data.batch import Damage
 from entry_point.data.file_loader import build_file_loader
 
 
-@dataclass
-class PredictConfig:
-    input: str = MISSING
-    """An image, or a folder that is searched with its sub-folders."""
-    model_dir: str = MISSING
-    """The `model` folder of a finished run."""
-    output: str | None = None
-    """File to write; null writes to stdout."""
-    format: str = "csv"
-    """csv (path, class, probability) or jsonl (all probabilities too)."""
-    batch_size: int = 32
-    engine: str = "threads"
-    """threads, subprocess or workers (the operator, compiled once), or pillow (no compiler)."""
-    num_workers: int | None = None
-    """Threads or processes that decode; null means one per usable core."""
-    allow_bad: bool = False
-    """Exit with 0 although some files could not be read."""
-
-    def __post_init__(self) -> None:
-        check_choice("format", self.format, ("csv", "jsonl"))
-        check_range("batch_size", self.batch_size, 1)
-        self.pipeline()
-        if not (Path(self.model_dir) / inference.PROGRAM).is_file():
-            raise ConfigError(
-                f"model_dir={self.model_dir}: has no {inference.PROGRAM}"
-                f"{_links(Path(self.model_dir))}; name the model folder of a run that finished "
-                "with trainer.report=true"
-            )
-        if not Path(self.input).exists():
-            raise ConfigError(f"input={self.input}: there is no such file or folder")
-        if self.output is not None:
-            _check_output(Path(self.output))
-
-    def pipeline(self) -> PipelineConfig:
-        check_choice("engine", self.engine, ("threads", "subprocess", "workers", "pillow"))
-        if self.num_workers is not None:
-            check_range("num_workers", self.num_workers, 0)
-        return PipelineConfig(self.engine, self.num_workers)
+def check_paths(config: PredictConfig) -> None:
+    """Raise ConfigError, before any work is done, for a path that cannot be used."""
+    if not (Path(config.model_dir) / inference.PROGRAM).is_file():
+        raise ConfigError(
+            "model_dir",
+            config.model_dir,
+            f"has no {inference.PROGRAM}{_links(Path(config.model_dir))}; name the model folder of "
+            "a run that finished with trainer.report=true",
+        )
+    if not Path(config.input).exists():
+        raise ConfigError("input", config.input, "there is no such file or folder")
+    output = Path(config.output) if config.output is not None else None
+    if output is not None and output.is_dir():
+        raise ConfigError("output", output, "is a folder; name a file")
+    if output is not None and not output.parent.is_dir():
+        raise ConfigError("output", output, f"there is no folder {output.parent}; create it first")
 
 
 def _links(path: Path) -> str:
     """Where `latest` leads: which run that is cannot be seen from its name."""
     links = [link for link in (path, *path.parents) if link.is_symlink()]
     return "".join(f" ({link} leads to {link.readlink()})" for link in links)
-
-
-def _check_output(output: Path) -> None:
-    """Before any work is done."""
-    if output.is_dir():
-        raise ConfigError(f"output={output}: is a folder; name a file")
-    if not output.parent.is_dir():
-        raise ConfigError(f"output={output}: there is no folder {output.parent}; make it first")
 
 
 def find_images(root: Path) -> list[Path]:
@@ -92,7 +60,7 @@ def find_images(root: Path) -> list[Path]:
     known = {end for end, kind in Image.registered_extensions().items() if kind in Image.OPEN}
     paths = sorted(p for p in root.rglob("*") if p.suffix.lower() in known and p.is_file())
     if not paths:
-        raise ConfigError(f"input={root}: holds no image files")
+        raise ConfigError("input", root, "holds no image files")
     return paths
 
 
@@ -171,6 +139,7 @@ def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides of configs/predict.yaml."""
     try:
         config = load_config("predict", PredictConfig, arguments)
+        check_paths(config)
         return _run(config)
     except (ConfigError, inference.ModelError) as error:
         sys.stderr.write(f"predict: {error}\n")

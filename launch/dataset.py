@@ -68,10 +68,10 @@ def _merge(session: Any, name: str) -> int:
 
 def _session_and_name(arguments: Sequence[str]) -> tuple[Any, str]:
     from launch.aws import session as aws
-    from launch.request import compose
+    from launch.request.launch_overrides import load_launch_config
 
     names = [argument for argument in arguments if "=" not in argument]
-    config, unknown = compose.load([argument for argument in arguments if "=" in argument])
+    config, unknown = load_launch_config([argument for argument in arguments if "=" in argument])
     if len(names) != 1 or unknown:
         raise LaunchError("--merge takes the name of one job, as the launch printed it")
     return aws.open_session(config.job.region), names[0]

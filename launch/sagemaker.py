@@ -117,10 +117,10 @@ def _session_and_job(arguments: Sequence[str]) -> tuple[Any, str]:
 
 def _session_and_name(arguments: Sequence[str], *, required: bool) -> tuple[Any, str | None]:
     from launch.aws import session as aws
-    from launch.request import compose
+    from launch.request.launch_overrides import load_launch_config
 
     names = [argument for argument in arguments if "=" not in argument]
-    config, unknown = compose.load([argument for argument in arguments if "=" in argument])
+    config, unknown = load_launch_config([argument for argument in arguments if "=" in argument])
     if len(names) > 1:
         raise LaunchError(f"one job at a time, not {' '.join(names)}")
     if unknown:

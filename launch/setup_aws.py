@@ -6,19 +6,16 @@ profile and region are boto3's own.
 """
 
 import json
-import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from entry_point.config.compose import load_config
 from launch.aws.policies import Permissions
-from launch.request import compose
 from launch.request.launch_errors import LaunchError
+from launch.request.setup_config import SetupConfig
 from launch.sagemaker import is_dry_run, run_and_explain
 
-_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_ROLE_NAME = re.compile(r"[\w+=,.@-]{1,64}", re.ASCII)
 DESCRIPTION = "Training and Processing jobs of managed-training-template"
 PRIVATE = {
     "BlockPublicAcls": True,
@@ -39,19 +36,6 @@ LIFECYCLE = {
 }
 
 
-@dataclass
-class SetupConfig:
-    """configs/setup_aws.yaml, typed."""
-
-    bucket: str
-    role: str = ""
-    repository: str = ""
-    read_buckets: list[str] = field(default_factory=list)
-    kms_keys: list[str] = field(default_factory=list)
-    vpc: bool = False
-    update: bool = False
-
-
 def main(arguments: Sequence[str]) -> int:
     """Exit code 0 when everything is as it should be, else 1."""
     return run_and_explain(lambda: _run(arguments))
@@ -60,8 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     from launch.aws import session as aws
 
-    config = compose.load_command("setup_aws", SetupConfig, arguments)
-    _check(config)
+    config = load_config("setup_aws", SetupConfig, arguments)
     if is_dry_run():
         _show(config, _permissions(config, "ACCOUNT", "REGION", "aws"))
         return 0
@@ -179,21 +162,6 @@ def _permissions(config: SetupConfig, account: str, region: str, partition: str)
         vpc=config.vpc,
         partition=partition,
     )
-
-
-def _check(config: SetupConfig) -> None:
-    for key, names in {"bucket": [config.bucket], "read_buckets": config.read_buckets}.items():
-        for name in names:
-            if not _BUCKET_NAME.fullmatch(name):
-                raise LaunchError(
-                    f"{key}={name}: a bucket's name has 3 to 63 small letters, digits, dots and "
-                    "hyphens, and no s3:// before it"
-                )
-    if not _ROLE_NAME.fullmatch(config.role):
-        raise LaunchError(f"role={config.role}: a name, not an ARN, of 1 to 64 characters")
-    for key in config.kms_keys:
-        if not key.startswith("arn:"):
-            raise LaunchError(f"kms_keys={key}: policies take the key's ARN, not its id or alias")
 
 
 def _show(config: SetupConfig, permissions: Permissions) -> None:

@@ -25,24 +25,16 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from entry_point.config.compose import load_config
 from launch.aws import session as aws
 from launch.aws.local_files import LocalFile, list_files
-from launch.request import compose
 from launch.request.launch_errors import LaunchError
+from launch.request.upload_config import UploadConfig
 from launch.sagemaker import is_dry_run, run_and_explain
 
 PARALLEL = 16
 PART_BYTES = 16 << 20
 _CHECKSUM = {"ChecksumAlgorithm": "CRC32", "ChecksumType": "FULL_OBJECT"}
-
-
-@dataclass
-class UploadConfig:
-    """configs/upload.yaml, typed."""
-
-    source: str
-    s3: str
-    overwrite: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,7 +162,7 @@ def _summary(plan: Plan, uri: str, dry_run: bool) -> Iterator[str]:
 
 def main(arguments: Sequence[str]) -> int:
     def command() -> int:
-        config = compose.load_command("upload", UploadConfig, arguments)
+        config = load_config("upload", UploadConfig, arguments)
         plan = upload(
             Path(config.source),
             config.s3,

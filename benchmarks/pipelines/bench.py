@@ -27,8 +27,9 @@ from benchmarks.pipelines.page import Page
 from benchmarks.pipelines.run_case import STAGES, Case, Result
 from benchmarks.pipelines.table import ON_FILES, Measurement
 from entry_point.config.compose import check_config
-from entry_point.config.config_errors import ConfigError, check_choice, check_range
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
+from entry_point.config.knob import check_knobs, knob
 from entry_point.data.errors import DataError
 
 ENGINES = ("pillow", "workers", "threads", "subprocess")
@@ -48,31 +49,27 @@ class Data:
 @dataclass
 class BenchConfig:
     data: Data = field(default_factory=Data)
-    image_size: int = 224
-    batch_size: int = 32
+    image_size: int = knob(224, least=8, most=4096)
+    batch_size: int = knob(32, least=1)
     images: int = 1000
     """Of a folder, how many images are packed and read."""
-    ways: list[str] | None = None
+    ways: list[str] | None = knob(None, choices=(*ENGINES, *PEERS))
     """null: all engines, and DALI and SPDL's decoding where they are installed."""
-    workers: list[int] | None = None
+    workers: list[int] | None = knob(None, least=1)
     """null: 1, 2, 4 ... and the number of usable cores."""
-    seconds: float = 1.0
+    seconds: float = knob(1.0, above=0)
     """Of each stage of each run, after half as long to warm up."""
-    rounds: int = 3
+    rounds: int = knob(3, least=1)
     output: str = "runs/bench/pipelines"
     publish: bool = False
     """Write docs/results/pipelines.md and .png too."""
 
     def __post_init__(self) -> None:
-        check_range("image_size", self.image_size, 8, 4096)
-        check_range("batch_size", self.batch_size, 1)
-        check_range("images", self.images, self.batch_size)
-        check_range("seconds", self.seconds, above=0.0)
-        check_range("rounds", self.rounds, 1)
-        for way in self.ways or ():
-            check_choice("ways", way, (*ENGINES, *PEERS))
-        for count in self.workers or ():
-            check_range("workers", count, 1)
+        check_knobs(self)
+        if self.images < self.batch_size:
+            raise ConfigError(
+                "images", self.images, f"must be at least batch_size={self.batch_size}"
+            )
 
 
 def worker_counts(cores: int) -> list[int]:
@@ -82,9 +79,8 @@ def worker_counts(cores: int) -> list[int]:
 
 def cases(config: BenchConfig, images: Images) -> list[Case]:
     if images.count < config.batch_size:
-        raise ConfigError(
-            f"batch_size={config.batch_size}: there are only {images.count} images to train on"
-        )
+        must = f"there are only {images.count} images to train on"
+        raise ConfigError("batch_size", config.batch_size, must)
     found = [way for way, module in PEERS.items() if installed(module)]
     ways = config.ways or [*ENGINES, *found]
     counts = config.workers or worker_counts(usable_cores())

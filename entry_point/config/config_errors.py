@@ -45,29 +45,6 @@ def shown(value: object) -> str:
     return str(value)
 
 
-def check_choice(key: str, value: str, allowed: Sequence[str]) -> None:
-    """Raise ConfigError unless `value` is one of `allowed`."""
-    if value not in allowed:
-        raise ConfigError(key, value, f"must be one of {', '.join(allowed)}{near(value, allowed)}")
-
-
-def check_range(
-    key: str,
-    value: float,
-    least: float | None = None,
-    most: float | None = None,
-    *,
-    above: float | None = None,
-) -> None:
-    """Raise ConfigError unless least <= value <= most (or value > above); NaN is never inside."""
-    if above is not None and not value > above:
-        raise ConfigError(key, value, f"must be above {above:g}")
-    if least is not None and not value >= least:
-        raise ConfigError(key, value, f"must be at least {least:g}")
-    if most is not None and not value <= most:
-        raise ConfigError(key, value, f"must be at most {most:g}")
-
-
 def near(value: str, allowed: Iterable[str]) -> str:
     """`; did you mean X?` for the likeliest slip of the pen, else nothing."""
     match = difflib.get_close_matches(value, list(allowed), n=1)

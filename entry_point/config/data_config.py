@@ -1,4 +1,4 @@
-"""Typed settings of `data` and `pipeline`, checked once when they are made."""
+"""Typed settings of the groups `data` and `pipeline`."""
 
 from __future__ import annotations
 
@@ -6,135 +6,121 @@ import os
 from dataclasses import dataclass, field
 from typing import Literal
 
-from entry_point.config.config_errors import ConfigError, check_choice, check_range
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.knob import check_knobs, knob
 
-FORMATS = ("demo", "folder", "shards")
-ENGINES = ("pillow", "workers", "threads", "subprocess", "dali")
-TRANSFORMS = ("imagenet", "stall")
 SIZE_LIMIT = 4096
 
 
 @dataclass
 class DemoConfig:
-    """The generated data set; only `data=demo` uses it."""
+    """The generated dataset that `data=demo` uses."""
 
-    seed: int = 0
-    """Everything drawn follows from it."""
-    train_images: int = 1200
+    seed: int = knob(0, least=0)
+    """Random seed. The same seed generates the same images."""
+    train_images: int = knob(1200, least=10)
     """Images in the train split, spread evenly over the ten classes."""
-    val_images: int = 300
+    val_images: int = knob(300, least=10)
     """Images in the val split."""
 
     def __post_init__(self) -> None:
-        check_range("data.demo.seed", self.seed, 0)
-        check_range("data.demo.train_images", self.train_images, 10)
-        check_range("data.demo.val_images", self.val_images, 10)
+        check_knobs(self, "data.demo")
 
 
 @dataclass
 class DataConfig:
-    """Which images, and how a sample is cut from one."""
+    """The dataset, and how a sample is cut from an image."""
 
-    format: str = "folder"
-    """demo (generated once), folder (root/train/<class>/*.jpg, root/val/<class>/*.jpg) or shards
-    (what `make dataset` writes)."""
+    format: str = knob("folder", choices=("demo", "folder", "shards"))
+    """`demo`: generated on first use. `folder`: `root/train/<class>/*.jpg` and
+    `root/val/<class>/*.jpg`. `shards`: the output of `make dataset`."""
     root: str | None = None
-    """The data set's folder; null means the input channel `training`."""
-    transform: str = "imagenet"
-    """imagenet (a random box of scale and ratio, resized) or stall (the published stall workload: a
-    random box of image_size, a random mask, YCbCr)."""
-    transform_on: str = "device"
-    """Of stall: device (YCbCr from the decoder, masked in batch on the device) or cpu (masked and
-    converted one by one where they are decoded, as published)."""
-    image_size: int = 224
+    """Folder of the dataset. null: the input channel `training`."""
+    transform: str = knob("imagenet", choices=("imagenet", "stall"))
+    """`imagenet`: a random crop by `scale` and `ratio`, resized to `image_size`. `stall`: the
+    published stall workload, which is a random crop of `image_size`, a random mask and YCbCr."""
+    transform_on: str = knob("device", choices=("device", "cpu"))
+    """Where `transform=stall` runs. `device`: the decoder returns YCbCr and the device masks whole
+    batches. `cpu`: the decoding thread or worker masks and converts each sample, as published."""
+    image_size: int = knob(224, least=1, most=SIZE_LIMIT)
     """Height and width of a sample in pixels."""
-    resize: int = 256
-    """Validation: the shorter side in pixels before the centre crop of image_size."""
-    scale: list[float] = field(default_factory=lambda: [0.08, 1.0])
+    resize: int = knob(256, least=1, most=SIZE_LIMIT)
+    """Validation: length of the shorter side in pixels before the center crop of `image_size`.
+    At least `image_size`."""
+    scale: list[float] = knob([0.08, 1.0], length=2, above=0, most=1)
     """Training: smallest and largest share of the image's area that a random crop takes."""
-    ratio: list[float] = field(default_factory=lambda: [3 / 4, 4 / 3])
-    """Training: smallest and largest width / height of a random crop."""
-    hflip: float = 0.5
+    ratio: list[float] = knob([3 / 4, 4 / 3], length=2, above=0)
+    """Training: smallest and largest width/height of a random crop."""
+    hflip: float = knob(0.5, least=0, most=1)
     """Training: probability of a left-right flip."""
-    mean: list[float] = field(default_factory=lambda: [0.485, 0.456, 0.406])
-    """Per channel, on the 0..1 scale; subtracted on the device."""
-    std: list[float] = field(default_factory=lambda: [0.229, 0.224, 0.225])
-    """Per channel, on the 0..1 scale; divided by on the device."""
-    access: str = "map"
-    """Of shards: map (memory-mapped, local files) or stream (read whole and in order, for FastFile
-    and network file systems)."""
-    window_shards: int = 2
-    """access=stream: samples are shuffled within so many shards; three windows are in memory."""
+    mean: list[float] = knob([0.485, 0.456, 0.406], length=3)
+    """Mean of red, green and blue on the 0 to 1 scale. The device subtracts it."""
+    std: list[float] = knob([0.229, 0.224, 0.225], length=3, above=0)
+    """Standard deviation of red, green and blue on the 0 to 1 scale. The device divides by it."""
+    access: str = knob("map", choices=("map", "stream"))
+    """How `format=shards` is read. `map`: memory-mapped local files. `stream`: whole shards in
+    order, for FastFile and network file systems."""
+    window_shards: int = knob(2, least=1, most=1024)
+    """`access=stream`: number of shards among which samples are shuffled. Memory holds three such
+    windows."""
     sharded_by_host: bool = False
-    """access=stream: each host has shards of its own (ShardedByS3Key) and reads only those."""
+    """`access=stream`: each host has only its own shards (ShardedByS3Key) and reads only those."""
     index_root: str | None = None
-    """access=stream: where dataset.json and the indexes are when not in root (another channel)."""
-    on_error: str = "raise"
-    """A damaged image: raise stops the job; skip trains on the next sample instead (validation
-    leaves it out), lists it, and stops above max_bad_fraction."""
-    max_bad_fraction: float = 0.01
-    """With on_error=skip: the largest share of an epoch's samples that may be damaged."""
+    """`access=stream`: folder of dataset.json and the indexes, when another channel holds them.
+    null: `root`."""
+    on_error: str = knob("raise", choices=("raise", "skip"))
+    """What a damaged image does. `raise`: it stops the job. `skip`: it is logged, training uses the
+    next sample instead, and validation leaves it out."""
+    max_bad_fraction: float = knob(0.01, least=0, most=1)
+    """`on_error=skip`: the job stops when more than this share of an epoch's samples is damaged."""
     demo: DemoConfig = field(default_factory=DemoConfig)
 
     def __post_init__(self) -> None:
-        check_choice("data.format", self.format, FORMATS)
+        check_knobs(self, "data")
         if self.format == "demo" and not self.root:
-            raise ConfigError(f"data.root={self.root}: data=demo needs a folder to generate into")
-        check_range("data.image_size", self.image_size, 1, SIZE_LIMIT)
-        check_range("data.resize", self.resize, self.image_size, SIZE_LIMIT)
-        _check_interval("data.scale", self.scale, most=1.0)
-        _check_interval("data.ratio", self.ratio)
-        check_range("data.hflip", self.hflip, 0.0, 1.0)
-        _check_channels("data.mean", self.mean)
-        _check_channels("data.std", self.std)
-        check_choice("data.access", self.access, ("map", "stream"))
+            raise ConfigError("data.root", self.root, "data=demo needs a folder to generate into")
+        if self.resize < self.image_size:
+            must = f"must be at least data.image_size={self.image_size}"
+            raise ConfigError("data.resize", self.resize, must)
+        for key, pair in (("data.scale", self.scale), ("data.ratio", self.ratio)):
+            if pair[0] > pair[1]:
+                raise ConfigError(key, pair, "must be [smallest,largest]")
         if self.access == "stream" and self.format != "shards":
-            raise ConfigError(f"data.access=stream: needs data=shards, not data={self.format}")
+            raise ConfigError("data.access", "stream", f"needs data=shards, not data={self.format}")
         if self.sharded_by_host and self.access != "stream":
-            raise ConfigError("data.sharded_by_host=true: needs data.access=stream")
-        check_range("data.window_shards", self.window_shards, 1, 1024)
-        check_choice("data.on_error", self.on_error, ("raise", "skip"))
-        check_range("data.max_bad_fraction", self.max_bad_fraction, 0.0, 1.0)
-        for value in self.std:
-            check_range("data.std", value, above=0.0)
-        self._check_transform()
-
-    def _check_transform(self) -> None:
-        check_choice("data.transform", self.transform, TRANSFORMS)
-        check_choice("data.transform_on", self.transform_on, ("device", "cpu"))
+            raise ConfigError("data.sharded_by_host", True, "needs data.access=stream")
         if self.transform_on == "cpu" and self.transform != "stall":
-            raise ConfigError("data.transform_on=cpu: needs data.transform=stall")
+            raise ConfigError("data.transform_on", "cpu", "needs data.transform=stall")
         if self.transform == "stall" and (any(self.mean) or set(self.std) != {1.0}):
             raise ConfigError(
-                "data.transform=stall: only divides by 255, as published; add data.mean=[0,0,0] "
-                "data.std=[1,1,1], or use experiment=stall"
+                "data.transform",
+                "stall",
+                "only divides by 255, as published; add data.mean=[0,0,0] data.std=[1,1,1], or use "
+                "experiment=stall",
             )
 
     @property
     def color(self) -> Literal["rgb", "ycbcr"]:
-        """What the decoder is asked for."""
+        """The color space that the decoder returns."""
         return "ycbcr" if self.transform == "stall" and self.transform_on == "device" else "rgb"
 
 
 @dataclass
 class PipelineConfig:
-    """How bytes become batches: the same samples whichever engine."""
+    """The engine that turns bytes into batches. Every engine gives the same samples."""
 
-    engine: str = "threads"
-    """pillow (Pillow in DataLoader workers), workers (the operator in DataLoader workers), threads
-    (the batch operator in threads of the training process), subprocess (the same threads in one
-    child process) or dali (NVIDIA DALI, on the GPU that trains if one does)."""
-    num_workers: int | None = None
-    """Worker processes or threads; null means one per usable core. DataLoader engines decode in
-    the training process with 0."""
-    prefetch: int = 2
-    """Batches ready ahead of use: of each worker process, or of all threads together."""
+    engine: str = knob("threads", choices=("pillow", "workers", "threads", "subprocess", "dali"))
+    """`threads`: the batch operator in threads of the training process. `subprocess`: the same
+    threads in one child process. `workers`: the operator in DataLoader workers. `pillow`: Pillow in
+    DataLoader workers. `dali`: NVIDIA DALI, on the training GPU if there is one."""
+    num_workers: int | None = knob(None, least=0, most=512)
+    """Worker processes or threads. null: one per usable core. 0: `pillow` and `workers` decode in
+    the training process."""
+    prefetch: int = knob(2, least=1, most=64)
+    """Batches decoded ahead of use: per worker process, or by all threads together."""
 
     def __post_init__(self) -> None:
-        check_choice("pipeline.engine", self.engine, ENGINES)
-        if self.num_workers is not None:
-            check_range("pipeline.num_workers", self.num_workers, 0, 512)
-        check_range("pipeline.prefetch", self.prefetch, 1, 64)
+        check_knobs(self, "pipeline")
 
     def worker_count(self) -> int:
         return usable_cores() if self.num_workers is None else self.num_workers
@@ -145,15 +131,3 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _check_interval(key: str, value: list[float], most: float | None = None) -> None:
-    if len(value) != 2 or not value[0] <= value[1]:
-        raise ConfigError(f"{key}={value}: must be two numbers, [smallest,largest]")
-    check_range(key, value[0], above=0.0)
-    check_range(key, value[1], most=most)
-
-
-def _check_channels(key: str, value: list[float]) -> None:
-    if len(value) != 3:
-        raise ConfigError(f"{key}={value}: must be three numbers, [red,green,blue]")

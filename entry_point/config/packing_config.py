@@ -1,51 +1,45 @@
-"""Typed settings of `optimize`."""
+"""Typed settings of `make dataset`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from entry_point.config.config_errors import ConfigError, check_choice, check_range
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.knob import check_knobs, knob
 
 
 @dataclass
 class OptimizeConfig:
-    """All of `configs/optimize.yaml`."""
+    """Packing a folder of images for training."""
 
     source: str | None = None
-    """Folder of source/<split>/<class>/ images; in a Processing job, null is its input folder."""
+    """Folder with `source/<split>/<class>/` images. null, in a Processing job: its input folder."""
     output: str | None = None
-    """Folder to make; in a Processing job, null is its output folder."""
+    """Folder to create. null, in a Processing job: its output folder."""
     merge: list[str] = field(default_factory=list)
-    """Instead of reading a source: finished datasets of disjoint images to unite in output."""
-    output_format: str = "shards"
-    """shards (tar files and an index) or folder (plain files in the ImageFolder layout)."""
-    interval: int = 4
-    """Wanted MCUs between restart markers; smaller decodes narrow crops faster, costs bytes."""
-    max_side: int | None = None
-    """Shrink images whose longer side is more pixels than this; null is lossless."""
-    quality: int = 95
-    """JPEG quality of images that are converted or shrunk; others keep theirs."""
-    shard_mb: float = 256.0
+    """Packed parts with disjoint images to merge into `output`. Replaces `source`."""
+    output_format: str = knob("shards", choices=("shards", "folder"))
+    """`shards`: tar files and an index. `folder`: plain files in the ImageFolder layout."""
+    interval: int = knob(4, least=1, most=65535)
+    """Target number of MCUs between restart markers. A smaller interval decodes narrow crops
+    faster and makes files larger."""
+    max_side: int | None = knob(None, least=16)
+    """Shrink images whose longer side has more pixels than this. null: lossless."""
+    quality: int = knob(95, least=1, most=100)
+    """JPEG quality of images that are converted or shrunk. Other images keep theirs."""
+    shard_mb: float = knob(256.0, above=0)
     """Megabytes (10^6 bytes) of source files per shard."""
-    workers: int | None = None
-    """Threads; null means one per usable core."""
-    seed: int = 0
-    """Of the shuffle before packing."""
+    workers: int | None = knob(None, least=1, most=1024)
+    """Threads. null: one per usable core."""
+    seed: int = knob(0, least=0, most=2**63)
+    """Random seed of the shuffle before packing."""
     classes: str | None = None
-    """Text file of class names, one a line, for a part that does not see all classes."""
-    part: int = 0
-    """Number of this part in its shards' names; on Processing hosts it follows from the host."""
+    """Text file with one class name per line, for a part that does not contain every class."""
+    part: int = knob(0, least=0, most=9999)
+    """Number of this part in the names of its shards. A Processing job sets it to the host's
+    number."""
 
     def __post_init__(self) -> None:
-        check_choice("output_format", self.output_format, ("shards", "folder"))
-        check_range("interval", self.interval, 1, 65535)
-        if self.max_side is not None:
-            check_range("max_side", self.max_side, 16)
-        check_range("quality", self.quality, 1, 100)
-        check_range("shard_mb", self.shard_mb, above=0.0)
-        if self.workers is not None:
-            check_range("workers", self.workers, 1, 1024)
-        check_range("seed", self.seed, 0, 2**63)
-        check_range("part", self.part, 0, 9999)
+        check_knobs(self)
         if self.merge and not self.output:
-            raise ConfigError("output=null: merge needs the folder to make")
+            raise ConfigError("output", self.output, "merge needs a folder to create")

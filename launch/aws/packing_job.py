@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from launch.request import compose, job_config, packing_request
+from entry_point.config.compose import load_config
+from entry_point.config.packing_config import OptimizeConfig
+from launch.request import packing_request
 from launch.request import training_request as request
 from launch.request.launch_config import LaunchConfig
 from launch.request.launch_errors import LaunchError
+from launch.request.launch_overrides import load_launch_config
 
 SPLITS = ("train", "val")
 
@@ -27,7 +30,7 @@ class Packing:
 
 def load(arguments: Sequence[str]) -> Packing:
     """What the overrides ask for: `source=`, `output=`, the launch config's, the packing's."""
-    config, theirs = compose.load(arguments)
+    config, theirs = load_launch_config(arguments)
     given = {"source": "", "output": ""}
     overrides = []
     for override in theirs:
@@ -77,7 +80,7 @@ def launch(arguments: Sequence[str]) -> tuple[Any, str]:
 
 def _checked_request(packing: Packing, region: str | None) -> dict[str, Any]:
     config = packing.config
-    job_config.check_packing(packing.overrides)
+    load_config("optimize", OptimizeConfig, packing.overrides)
     name = request.job_name(config.job, datetime.now(timezone.utc))
     built = packing_request.build(config, packing.source, packing.output, packing.overrides, name)
     packing_request.check(built, config, packing.overrides, region)

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from launch.request import checks, compose, job_config
+from launch.request import checks, job_config
 from launch.request import training_request as request
 from launch.request.image_rules import ECR_IMAGE
 from launch.request.launch_config import LaunchConfig
 from launch.request.launch_errors import LaunchError
+from launch.request.launch_overrides import load_launch_config
 
 
 def dry_run(arguments: Sequence[str]) -> None:
     """Print the request as JSON, checked, without credentials and without a network."""
-    config, overrides = compose.load(arguments)
+    config, overrides = load_launch_config(arguments)
     built = _checked_request(config, overrides, config.job.region)
     sys.stdout.write(json.dumps(built, indent=2, ensure_ascii=False) + "\n")
 
@@ -26,7 +27,7 @@ def launch(arguments: Sequence[str]) -> tuple[Any, str]:
     from launch.aws import session as aws
     from launch.aws.sdk import send as sdk
 
-    config, overrides = compose.load(arguments)
+    config, overrides = load_launch_config(arguments)
     sdk.installed_version()
     session = aws.open_session(config.job.region)
     if config.resume_from:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from launch.request.config_keys import HINTS
-from launch.request.launch_config import Target
+from launch.request.launch_config import DEVICES, Target
 
 # ACCOUNT.dkr.ecr[-fips].REGION.amazonaws.com[.cn]/REPOSITORY[:TAG|@DIGEST]
 ECR_IMAGE = re.compile(
@@ -24,7 +24,7 @@ def is_gpu(instance_type: str) -> bool:
 
 def machine_rules(target: Target, region: str | None) -> Iterator[str]:
     """What is wrong with the image on those machines."""
-    if target.device not in ("cpu", "gpu"):
+    if target.device not in DEVICES:
         yield f"target.device={target.device}: must be cpu or gpu"
         return
     for key, instance_type in _instance_types(target):

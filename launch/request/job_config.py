@@ -1,32 +1,23 @@
-"""The job's own overrides, held against the job's schema and channels before a machine is paid for.
-
-The schema is the one that the container checks with. It needs Hydra, but neither torch nor data.
-"""
+"""Checks the job's own overrides before a machine is paid for, with the container's own schema."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
-from launch.request.launch_errors import LaunchError
-
-if TYPE_CHECKING:
-    from entry_point.config.train_config import TrainConfig
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import TrainConfig, load_train_config
 
 CHANNELS = PurePosixPath("/opt/ml/input/data")
-# What the job reads where data.root is null.
+# The channel that the job reads when data.root is null.
 DATA_CHANNEL = "training"
 
 
 def training_problems(overrides: Sequence[str], channels: Collection[str]) -> list[str]:
-    """A line for everything that would end the training job before its first step.
+    """Return a line for everything that would end the training job before its first step.
 
-    `channels` are the names of those that the job is to get.
+    `channels` are the names of the job's channels.
     """
-    from entry_point.config.config_errors import ConfigError
-    from entry_point.config.train_config import load_train_config
-
     try:
         config, _ = load_train_config(overrides)
     except ConfigError as error:
@@ -35,7 +26,7 @@ def training_problems(overrides: Sequence[str], channels: Collection[str]) -> li
 
 
 def _missing_inputs(config: TrainConfig, channels: Collection[str]) -> Iterator[str]:
-    """Inputs that no channel brings. Other absolute paths may be in an image of one's own."""
+    """Inputs that no channel provides. Other absolute paths may exist in your own image."""
     data, weights = config.data, config.model.weights
     if data.format != "demo" and data.root is None and DATA_CHANNEL not in channels:
         yield (
@@ -47,7 +38,7 @@ def _missing_inputs(config: TrainConfig, channels: Collection[str]) -> Iterator[
         if value is not None:
             yield from _missing_path(key, value, channels)
     if weights is not None:
-        # The job looks for a folder of this name among its channels; a file it takes where it lies.
+        # The job looks up a folder among its channels, and a file at its path.
         folder = PurePosixPath(weights)
         named = not folder.suffix and (len(folder.parts) == 1 or folder.parts[0] in channels)
         yield from _missing_path("model.weights", weights, channels, CHANNELS if named else None)
@@ -59,7 +50,7 @@ def _missing_path(
     path = (base or PurePosixPath()) / value
     if not path.is_absolute():
         yield (
-            f"{key}={value}: a path on this machine, and the job sees its channels alone; after "
+            f"{key}={value}: a path on this machine, but the job sees only its channels; after "
             f"`make upload` add {_channel('NAME')} {key}={CHANNELS}/NAME"
         )
     elif CHANNELS in path.parents:
@@ -70,15 +61,3 @@ def _missing_path(
 
 def _channel(name: str) -> str:
     return f"job.channels.{name}=s3://bucket/prefix/"
-
-
-def check_packing(overrides: Sequence[str]) -> None:
-    """The same for the job that packs a data set."""
-    from entry_point.config.compose import load_config
-    from entry_point.config.config_errors import ConfigError
-    from entry_point.config.packing_config import OptimizeConfig
-
-    try:
-        load_config("optimize", OptimizeConfig, overrides)
-    except ConfigError as error:
-        raise LaunchError(str(error)) from error

@@ -1,90 +1,119 @@
-"""The launch config's shape: what machines (`target`) and what job (`job`).
+"""The launch config: on which machines (`target`) and as what (`job`) a job runs on SageMaker.
 
-Read from configs/launch.yaml by `launch.request.compose`.
+SageMaker's own limits are checked in the request, see `launch.request.config_keys`.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+
+from entry_point.config.knob import knob
+
+DEVICES = ("cpu", "gpu")
 
 
 @dataclass
 class InstanceGroup:
-    """One kind of machine in a job of several kinds."""
+    """One instance type of a job that uses several."""
 
     name: str
+    """Name of the group. Channels refer to it."""
     instance_type: str
+    """Instance type of the group."""
     instance_count: int = 1
+    """Number of instances in the group."""
 
 
 @dataclass
 class Target:
-    """The machines a job runs on, and for how long."""
+    """The machines of a job, and how long it may use them."""
 
     image: str | None = None
-    """ECR URI, best with a digest."""
-    device: str = "cpu"
-    """What the image was built for: cpu or gpu."""
-    instance_type: str | None = None
+    """ECR URI of the image, with a digest if possible. `make push` prints it."""
+    device: str = knob("cpu", choices=DEVICES)
+    """The device that the image was built for."""
+    instance_type: str | None = "ml.c7i.2xlarge"
+    """SageMaker instance type."""
     instance_count: int = 1
+    """Number of instances."""
     instance_groups: list[InstanceGroup] = field(default_factory=list)
-    """In place of `instance_type` and `instance_count`."""
+    """Several instance types: a list of {name, instance_type, instance_count}. Replaces
+    `instance_type` and `instance_count`."""
     volume_gb: int = 50
-    """Size of the EBS volume; types with an NVMe disk of their own use that."""
+    """Size of the EBS volume in GB. Instance types with a local NVMe disk use that instead."""
     max_runtime_s: int = 86400
+    """Seconds after which SageMaker stops the job."""
     spot: bool = False
+    """Use spot instances. An interrupted job resumes from its checkpoints."""
     max_wait_s: int | None = None
-    """Spot: waiting and running together; null for `max_runtime_s` and a day."""
+    """`spot=true`: seconds for waiting and running together. null: `max_runtime_s` plus one day."""
     keep_alive_s: int | None = None
-    """Warm pool: seconds the machines stay after the job."""
+    """Seconds to keep the instances in a warm pool after the job. null: no warm pool."""
 
 
 @dataclass
 class Channel:
-    """One input of the job, found in the container under `/opt/ml/input/data/<name>`."""
+    """One input of a job, in the container at `/opt/ml/input/data/<name>`.
 
-    s3: str = ""
-    """S3 prefix; it must end in `/` in FastFile mode."""
+    `job.channels.NAME=s3://bucket/prefix/` sets `s3` alone.
+    """
+
+    s3: str
+    """S3 prefix. In FastFile mode it ends in `/`."""
     mode: str = "FastFile"
-    """File copies everything before the start, FastFile streams what is read."""
+    """`File`: everything is copied before the job starts. `FastFile`: files are streamed as they
+    are read."""
     distribution: str = "FullyReplicated"
-    """ShardedByS3Key gives each host its share of the objects."""
+    """`FullyReplicated`: each host gets all objects. `ShardedByS3Key`: each host gets its share."""
     type: str = "S3Prefix"
-    """S3Prefix, or ManifestFile when `s3` names a manifest."""
+    """`S3Prefix`, or `ManifestFile` if `s3` names a manifest."""
     instance_groups: list[str] = field(default_factory=list)
-    """The groups that get this channel; empty for all."""
+    """Names of the instance groups that get this channel. Empty: all."""
 
 
 @dataclass
 class Job:
-    """What the job is called, may read and write, and carries along."""
+    """The job's name, role, inputs, outputs and network."""
 
     name: str | None = None
+    """Name of the job. null: `base_name` and the time."""
     base_name: str = "image-training"
+    """Start of the name when `name` is null."""
     region: str | None = None
+    """AWS region. null: boto3's (AWS_DEFAULT_REGION or the profile)."""
     role: str | None = None
+    """ARN of the role that the job runs under. `make setup-aws` creates one."""
     output: str | None = None
+    """S3 prefix. Everything the job writes goes below `OUTPUT/JOB-NAME/`."""
     channels: dict[str, Channel] = field(default_factory=dict)
+    """Inputs: each name with an S3 prefix, or with the fields of a channel."""
     checkpoints: str = "auto"
-    """auto (below the output), none, or an S3 prefix."""
+    """`auto`: `OUTPUT/JOB-NAME/checkpoints`. `none`: no checkpoints. Or an S3 prefix."""
     tensorboard: bool = True
+    """Write TensorBoard logs to `OUTPUT/JOB-NAME/tensorboard`."""
     environment: dict[str, str] = field(default_factory=dict)
+    """Environment variables of the container."""
     tags: dict[str, str] = field(default_factory=dict)
+    """AWS tags of the job."""
     subnets: list[str] = field(default_factory=list)
+    """VPC subnets. Needs `security_groups`."""
     security_groups: list[str] = field(default_factory=list)
+    """VPC security groups. Needs `subnets`."""
     volume_kms_key: str | None = None
+    """KMS key of the EBS volume."""
     output_kms_key: str | None = None
+    """KMS key of the output in S3."""
     encrypt_traffic: bool = False
+    """Encrypt the traffic between hosts."""
     network_isolation: bool = False
+    """Run the container without network access."""
     retries: int | None = None
+    """Attempts after an internal error of the service, 1 to 30. null: SageMaker's default."""
 
 
 @dataclass
 class LaunchConfig:
-    """configs/launch.yaml, typed."""
+    """A job on SageMaker."""
 
     target: Target = field(default_factory=Target)
     job: Job = field(default_factory=Job)
     resume_from: str | None = None
-
-
-HEADS = {item.name for item in fields(LaunchConfig)}
-"""First words of the overrides that are the launch config's; all others are the job's."""
+    """Name of an earlier job from whose checkpoints to resume."""

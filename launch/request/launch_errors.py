@@ -5,6 +5,8 @@ from typing import Any
 
 from botocore import exceptions
 
+from entry_point.config.config_errors import ConfigError
+
 
 class LaunchError(Exception):
     """A line for the person at the desk; nothing is gained by a traceback."""
@@ -59,7 +61,7 @@ _REFUSALS: list[tuple[str, str, str]] = [
 
 def explain(error: BaseException) -> str | None:
     """One line for an error of boto3, or None for one that is not about AWS or the request."""
-    if isinstance(error, LaunchError):
+    if isinstance(error, LaunchError | ConfigError):
         return str(error)
     if isinstance(error, exceptions.ClientError):
         return _refusal(error.response.get("Error", {}), error.operation_name)

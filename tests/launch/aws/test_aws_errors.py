@@ -172,7 +172,7 @@ def test_bug_of_our_own_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> 
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("launch.request.compose.load", broken)
+    monkeypatch.setattr("launch.request.launch_overrides.load_launch_config", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         sagemaker.main(["status"])
 
@@ -181,7 +181,7 @@ def test_interrupted_command_ends_as_the_shell_expects(monkeypatch: pytest.Monke
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("launch.request.compose.load", interrupted)
+    monkeypatch.setattr("launch.request.launch_overrides.load_launch_config", interrupted)
     assert sagemaker.main(["status"]) == 130
 
 

@@ -204,4 +204,4 @@ def test_walk_finds_what_botocore_leaves_to_the_service(
 def test_config_defaults_are_those_of_the_yaml() -> None:
     _, config = built(least=[])
     plain = LaunchConfig()
-    assert config.job == plain.job
+    assert config == plain

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.hyperparameters import decode
 from entry_point.contract.metrics_line import METRIC_REGEXES
 from entry_point.contract.platform_files import read_overrides
-from launch.request import compose
 from launch.request import training_request as request
 from launch.request.launch_config import LaunchConfig
-from launch.request.launch_errors import LaunchError
+from launch.request.launch_overrides import load_launch_config, split_overrides
 from tests.launch.conftest import BUCKET, ROLE
 from tests.launch.least_job import IMAGE, built, checked
 
@@ -166,7 +166,7 @@ def test_any_overrides_make_the_same_config_in_the_container_as_here(
 ) -> None:
     overrides = ["data=folder", "data.resize=512", *overrides]
     contract: Path = tmp_path_factory.mktemp("config")
-    config, theirs = compose.split(overrides)
+    config, theirs = split_overrides(overrides)
     assert not config
     sent = json.dumps(request.build(LaunchConfig(), theirs, NAME)["HyperParameters"])
     (contract / "hyperparameters.json").write_text(sent)
@@ -174,7 +174,7 @@ def test_any_overrides_make_the_same_config_in_the_container_as_here(
 
 
 def test_overrides_of_the_launch_and_of_the_job_part_by_their_first_word() -> None:
-    config, theirs = compose.load(
+    config, theirs = load_launch_config(
         [
             "model=resnet50",
             "job.name=a",
@@ -193,16 +193,16 @@ def test_overrides_of_the_launch_and_of_the_job_part_by_their_first_word() -> No
     [
         ("job.rolle=x", r"^job\.rolle=x: no such key; job has name, .*; did you mean role\?$"),
         ("target=gpuu", "^target=gpuu: must be one of cpu, gpu, .*; did you mean gpu"),
-        ("job=training", "^job=training: name a key"),
+        ("job=training", "^job=training: must name a key"),
         ("target.instance_count=many", "target.instance_count"),
         ("job.channels.training={s3:s3://b/x,modus:File}", "modus"),
         ("job.channels=s3://b/x", "job.channels"),
-        ("optim.lr=0.1,0.2", "a sweep"),
+        ("optim.lr=0.1,0.2", r"^optim\.lr=0\.1,0\.2: is a sweep"),
         ("a=[1", r"a=\[1: not an override"),
         ("job", "not an override"),
     ],
 )
 def test_override_that_makes_no_sense_is_named(override: str, reason: str) -> None:
-    with pytest.raises(LaunchError, match=reason) as caught:
+    with pytest.raises(ConfigError, match=reason) as caught:
         built(override)
     assert "\n" not in str(caught.value)

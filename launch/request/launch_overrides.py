@@ -1,0 +1,63 @@
+"""The overrides of a launch: those of configs/launch.yaml, and those of the job."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+
+from entry_point.config.compose import check_config, compose_plain, parse_overrides
+from entry_point.config.config_errors import ConfigError
+from launch.request.launch_config import LaunchConfig
+
+_LAUNCH_KEYS = {item.name for item in fields(LaunchConfig)}
+# Their values reach the job as typed: `true` and `1.10` stay text.
+_TEXT_KEYS = ("job.environment.", "job.tags.")
+
+
+def load_launch_config(arguments: Sequence[str]) -> tuple[LaunchConfig, list[str]]:
+    """Return the launch config and the job's overrides; raises ConfigError."""
+    launch, job = split_overrides(arguments)
+    plain = compose_plain("launch", launch)
+    _expand_channels(plain)
+    return check_config(plain, LaunchConfig, arguments), job
+
+
+def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the overrides of the launch config and those of the job, each in the given order."""
+    launch: list[str] = []
+    job: list[str] = []
+    for text, override in zip(arguments, parse_overrides(arguments), strict=True):
+        if override.is_sweep_override():
+            raise ConfigError(text, must="is a sweep; launch one job per value")
+        first = override.key_or_group.replace("/", ".").split(".")[0]
+        if first in _LAUNCH_KEYS:
+            launch.append(_open(override))
+        else:
+            job.append(text)
+    return launch, job
+
+
+def _open(override: Override) -> str:
+    """Let Hydra accept any key: `check_config` knows which exist."""
+    text, name = override.input_line or "", override.key_or_group
+    if text.startswith("~") or name == "target":
+        return text
+    if name.startswith(_TEXT_KEYS) and isinstance(override.value(), bool | int | float | None):
+        text = f"{name}='{text.partition('=')[2]}'"
+    return f"++{text.lstrip('+')}"
+
+
+def _expand_channels(plain: dict[str, Any]) -> None:
+    """Turn a channel that is only an S3 prefix into one with the default fields."""
+    job = plain.get("job", {})
+    if not isinstance(job, dict):
+        raise ConfigError("job", job, "must name a key, as in job.role=ARN")
+    channels = job.get("channels", {})
+    if not isinstance(channels, Mapping):
+        raise ConfigError("job.channels", channels, "must name a channel, as in job.channels.NAME=")
+    job["channels"] = {
+        name: {"s3": channel} if isinstance(channel, str) else channel
+        for name, channel in channels.items()
+    }
+    plain["job"] = job
