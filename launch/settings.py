@@ -72,32 +72,44 @@ def _tables(schema: type, group: str) -> Iterator[str]:
 
 def _options(name: str) -> Iterator[str]:
     """The options of each group in a command's defaults list, and what they change."""
-    listed = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{name}.yaml"))
-    assert isinstance(listed, dict)
-    chosen = {
-        k: v for each in listed["defaults"] if isinstance(each, dict) for k, v in each.items()
-    }
-    if chosen:
+    groups = _chosen(load(CONFIGS / f"{name}.yaml"))
+    if groups:
         yield "\n| Option | Changes |\n| --- | --- |"
-    for group, default in chosen.items():
+    for group, default in groups.items():
         for path in sorted((CONFIGS / group).glob("*.yaml")):
-            prefix = "" if group == "experiment" else f"{group}."
-            changes = ", ".join(_changes(path, prefix)) or "nothing"
+            content, prefix = load(path), "" if group == "experiment" else f"{group}."
+            changes = {**_chosen(content, group), **flat(content, prefix)}
+            text = ", ".join(f"`{k}={shown(v)}`" for k, v in changes.items()) or "nothing"
             mark = " (default)" if path.stem == default else ""
-            yield f"| `{group}={path.stem}`{mark} | {changes} |"
+            yield f"| `{group}={path.stem}`{mark} | {text} |"
 
 
-def _changes(path: Path, prefix: str) -> Iterator[str]:
+def load(path: Path) -> dict[str, Any]:
     content = OmegaConf.to_container(OmegaConf.load(path))
     assert isinstance(content, dict)
-    for each in content.pop("defaults", []):
+    return {str(key): value for key, value in content.items()}
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted key -> value, without the defaults list."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            found |= flat(value, f"{prefix}{key}.")
+        elif key != "defaults":
+            found[prefix + key] = value
+    return found
+
+
+def _chosen(content: dict[str, Any], group: str = "") -> dict[str, Any]:
+    """The options in a file's defaults list; a bare name is another option of its group."""
+    chosen: dict[str, Any] = {}
+    for each in content.get("defaults", []):
         if isinstance(each, dict):
-            yield from (f"`{k.removeprefix('override /')}={v}`" for k, v in each.items())
-        elif each != "_self_":
-            yield f"`{prefix.rstrip('.')}={each}`"
-    for key, value in content.items():
-        keys = value if isinstance(value, dict) else {"": value}
-        yield from (f"`{f'{prefix}{key}.{k}'.rstrip('.')}={shown(v)}`" for k, v in keys.items())
+            chosen |= {key.removeprefix("override /"): value for key, value in each.items()}
+        elif group and each != "_self_":
+            chosen[group] = each
+    return chosen
 
 
 def field_docstrings(schema: type) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Which config key is behind a member of a request, so that errors can name what was typed."""
+"""Maps each member of a request to its config key, so that errors name what the user typed."""
 
 import re
 from typing import Any
@@ -7,7 +7,7 @@ from launch.request import service_model
 from launch.request.launch_config import LaunchConfig
 
 _MACHINES = r"(?:ResourceConfig|ProcessingResources\.ClusterConfig)\."
-# Where a member of the request comes from; the first that matches, `\1` its name or number.
+# Path of a request member -> config key; the first match counts, and `\1` is a name or number.
 _CONFIG_KEYS = [
     (r"TrainingJobName", "job.name"),
     (r"ProcessingJobName", "job.name"),
@@ -51,11 +51,11 @@ _CONFIG_KEYS = [
     (r"RetryStrategy\.MaximumRetryAttempts", "job.retries"),
     (r"Tags\[\d+\].*|Tags", "job.tags"),
 ]
-# What to do about a setting that has no default.
+# What to do about a required setting that is missing.
 HINTS = {
     "target.image": "`make push` prints its URI",
     "job.role": "`make setup-aws` creates one",
-    "job.output": "name an S3 prefix, s3://bucket/prefix",
+    "job.output": "set it to an S3 prefix, s3://bucket/prefix",
 }
 _CHANNEL_FIELDS = {
     "ChannelName": "",
@@ -68,14 +68,14 @@ _CHANNEL_FIELDS = {
 
 
 def refusals(request: dict[str, Any], operation: str, config: LaunchConfig) -> list[str]:
-    """A line for everything that the service's description forbids, naming the config key."""
+    """Return a line, with its config key, for everything that the service's description forbids."""
     lines = (_line(problem, config) for problem in service_model.problems(request, operation))
-    # Several members may come from one key.
+    # One key can set several members.
     return list(dict.fromkeys(lines))
 
 
 def config_key(path: str, config: LaunchConfig) -> str:
-    """The config key behind the member of a request at `path`."""
+    """Return the config key that sets the request member at `path`."""
     if path in ("TrainingJobName", "ProcessingJobName") and not config.job.name:
         return "job.base_name"
     channel = re.fullmatch(r"InputDataConfig\[(\d+)\]\.?(.*)", path)

@@ -35,7 +35,9 @@ class SetupConfig:
                     must = "must be 3 to 63 lowercase letters, digits, dots and hyphens, no s3://"
                     raise ConfigError(key, name, must)
         if not _ROLE_NAME.fullmatch(self.role):
-            raise ConfigError("role", self.role, "must be a name of 1 to 64 characters, not an ARN")
+            raise ConfigError(
+                "role", self.role, "must be a name, not an ARN, of 1 to 64 characters"
+            )
         for key in self.kms_keys:
             if not key.startswith("arn:"):
                 raise ConfigError("kms_keys", key, "must be the key's ARN, not its id or alias")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import pytest
 from omegaconf import OmegaConf
@@ -51,31 +51,18 @@ def test_settings_need_neither_torch_nor_an_sdk() -> None:
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
 
 
-def scalars(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from scalars(value, f"{prefix}{key}.")
-        elif key != "defaults":
-            yield f"{prefix}{key}", value
-
-
-def scalars_of(path_or_class: Any) -> dict[str, Any]:
-    load = OmegaConf.structured if isinstance(path_or_class, type) else OmegaConf.load
-    content = OmegaConf.to_container(load(path_or_class))
-    assert isinstance(content, dict)
-    return dict(scalars(content))
-
-
 @pytest.mark.parametrize(
     "file", sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml"))
 )
 def test_no_file_repeats_a_default_of_its_class(file: str) -> None:
     group = file.rpartition("/")[0]
     command = {"": Path(file).stem, "target": "launch"}.get(group, "train")
-    defaults = scalars_of(settings.COMMANDS[command][1])
+    plain = OmegaConf.to_container(OmegaConf.structured(settings.COMMANDS[command][1]))
+    assert isinstance(plain, dict)
+    defaults = settings.flat({str(key): value for key, value in plain.items()})
     prefix = "" if group in ("", "experiment") else f"{group}."
-    said = {prefix + key: value for key, value in scalars_of(CONFIGS / file).items()}
-    assert not [key for key, value in said.items() if value == defaults[key]]
+    changes = settings.flat(settings.load(CONFIGS / file), prefix)
+    assert not [key for key, value in changes.items() if value == defaults[key]]
 
 
 def test_a_training_key_has_the_default_that_its_class_says() -> None:
