@@ -1,4 +1,4 @@
-"""One readable message for every way in which a configuration can be wrong."""
+"""`ConfigError`, and how the errors of Hydra and OmegaConf become one."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ from omegaconf.errors import (
 )
 
 _BESIDE_OPTIONS = {"model": " (model.name=NAME takes any classification model of torchvision)"}
+# Part of OmegaConf's text -> ours.
 _PLAIN = {
     "could not be converted to Integer": "must be a whole number",
     "could not be converted to Float": "must be a number",
     "is not a valid bool": "must be true or false",
 }
-"""OmegaConf's words, and a person's."""
-
-
-_UNSAID = object()
+_NO_VALUE = object()
 
 
 class ConfigError(ValueError):
     """One line: the key and its value as the user would type them, what is allowed, what to do."""
 
-    def __init__(self, key: str, value: object = _UNSAID, must: str = "") -> None:
+    def __init__(self, key: str, value: object = _NO_VALUE, must: str = "") -> None:
         """The text is `key=value: must`, or `key: must` for a key without a value."""
-        said = key if value is _UNSAID else f"{key}={shown(value)}"
-        super().__init__(f"{said}: {must}" if must else said)
+        typed = key if value is _NO_VALUE else f"{key}={shown(value)}"
+        super().__init__(f"{typed}: {must}" if must else typed)
 
 
 def shown(value: object) -> str:
-    """A value in Hydra's spelling: `null`, `true`, `[0.9,0.999]`."""
+    """Return a value in Hydra's syntax: `null`, `true`, `[0.9,0.999]`."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -46,13 +44,13 @@ def shown(value: object) -> str:
 
 
 def near(value: str, allowed: Iterable[str]) -> str:
-    """`; did you mean X?` for the likeliest slip of the pen, else nothing."""
+    """Return `; did you mean X?` for the allowed value closest to a typo, else nothing."""
     match = difflib.get_close_matches(value, list(allowed), n=1)
     return f"; did you mean {match[0]}?" if match else ""
 
 
 def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
-    """Turn an error of Hydra or OmegaConf into one line for the person who typed `overrides`."""
+    """Turn an error of Hydra or OmegaConf into one line that quotes the override at fault."""
     cause = next((e for e in _chain(error) if isinstance(e, OmegaConfBaseException)), None)
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, option = (error.missing_cfg_file or "").rpartition("/")
@@ -89,5 +87,5 @@ def _unknown_key(error: OmegaConfBaseException, overrides: Sequence[str]) -> Con
 
 
 def _typed(key: str | None, overrides: Sequence[str]) -> str:
-    """The override that set `key`, as it was typed; else the key alone."""
-    return next((o for o in overrides if o.lstrip("+~").split("=")[0] == key), key or "")
+    """Return the last override of `key` as typed; without one, the key alone."""
+    return next((o for o in reversed(overrides) if o.lstrip("+~").split("=")[0] == key), key or "")

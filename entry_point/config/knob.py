@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError, near
 
+_BOUNDS = {
+    "least": ("at least", operator.ge),
+    "above": ("above", operator.gt),
+    "most": ("at most", operator.le),
+    "below": ("below", operator.lt),
+}
+
 
 @dataclass(frozen=True)
 class Allowed:
-    """The values that a knob takes, in a list each of its items. NaN is outside any bounds."""
+    """The values that a knob takes. For a list, choices and bounds apply to each item."""
 
-    choices: Sequence[str] = ()
-    least: float | None = None
-    most: float | None = None
-    above: float | None = None
-    below: float | None = None
-    length: int | None = None
+    choices: Sequence[str]
+    length: int | None
+    bounds: Mapping[str, float]
 
     def __str__(self) -> str:
         """The words after "must be"."""
+        bounds = " and ".join(f"{_BOUNDS[name][0]} {value}" for name, value in self.bounds.items())
         if self.choices:
             return f"one of {', '.join(self.choices)}"
-        if self.least is not None and self.most is not None:
-            bounds = f"from {self.least} to {self.most}"
-        else:
-            names = {
-                "at least": self.least,
-                "above": self.above,
-                "below": self.below,
-                "at most": self.most,
-            }
-            bounds = " and ".join(f"{k} {v}" for k, v in names.items() if v is not None)
-        if self.length is None:
-            return bounds
-        return f"{self.length} numbers" + (f", each {bounds}" if bounds else "")
+        if self.length is not None:
+            return f"{self.length} numbers" + (f", each {bounds}" if bounds else "")
+        return bounds
 
     def check(self, key: str, value: Any) -> None:
-        """Raise ConfigError unless `value` is allowed. None is: the field's type decides on it."""
+        """Raise ConfigError unless `value` is allowed. Whether it may be None, its type says."""
         items = value if isinstance(value, list) else [value]
         wrong = [item for item in items if item is not None and not self._holds(item)]
         if wrong and self.choices:
@@ -48,26 +44,25 @@ class Allowed:
             raise ConfigError(key, value, f"must be {self}")
 
     def _holds(self, value: Any) -> bool:
-        return (
-            (not self.choices or value in self.choices)
-            and (self.least is None or value >= self.least)
-            and (self.most is None or value <= self.most)
-            and (self.above is None or value > self.above)
-            and (self.below is None or value < self.below)
-        )
+        in_bounds = all(_BOUNDS[name][1](value, bound) for name, bound in self.bounds.items())
+        return in_bounds and (not self.choices or value in self.choices)
 
 
-def knob(default: Any, **allowed: Any) -> Any:
-    """A dataclass field with a default; `allowed` are the fields of `Allowed`."""
-    metadata = {"allowed": Allowed(**allowed)}
+def knob(
+    default: Any, *, choices: Sequence[str] = (), length: int | None = None, **bounds: float
+) -> Any:
+    """A dataclass field with a default and its allowed values.
+
+    `bounds` are `least`, `above`, `most` and `below`. NaN is outside any bound.
+    """
+    metadata = {"allowed": Allowed(choices, length, bounds)}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
 def check_knobs(config: Any, group: str = "") -> None:
-    """Raise ConfigError for the first knob whose value is not allowed, called `group.name`."""
+    """Raise ConfigError for the first knob with a value that is not allowed."""
     for item in fields(config):
         if allowed := item.metadata.get("allowed"):
-            key = f"{group}.{item.name}" if group else item.name
-            allowed.check(key, getattr(config, item.name))
+            allowed.check(f"{group}.{item.name}".lstrip("."), getattr(config, item.name))

@@ -85,7 +85,7 @@ def test_request_gives_each_host_its_share_and_all_the_class_list(
         (["part=3"], "part=3", "the launcher sets"),
         (["output_format=folder"], "output_format=folder", "writes shards"),
         (["output_format='folder'"], "output_format='folder'", "writes shards"),
-        (["quality=101"], "quality=101", "from 1 to 100"),
+        (["quality=101"], "quality=101", "at most 100"),
         (["intervall=8"], "intervall=8", "no such key"),
     ],
 )

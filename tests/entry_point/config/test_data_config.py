@@ -11,7 +11,7 @@ from entry_point.config.data_config import DataConfig, DemoConfig, PipelineConfi
     [
         (DataConfig, {"format": "floder"}, "data.format=floder: .*did you mean folder"),
         (DataConfig, {"format": "demo"}, "data.root=null: data=demo needs a folder"),
-        (DataConfig, {"image_size": 0}, "data.image_size=0: must be from 1 to 4096"),
+        (DataConfig, {"image_size": 0}, "data.image_size=0: must be at least 1 and at most 4096"),
         (DataConfig, {"resize": 100}, "data.resize=100: must be at least data.image_size=224"),
         (
             DataConfig,
@@ -29,7 +29,7 @@ from entry_point.config.data_config import DataConfig, DemoConfig, PipelineConfi
             {"ratio": [2.0, 1.0]},
             r"data.ratio=\[2.0,1.0\]: must be \[smallest,largest\]",
         ),
-        (DataConfig, {"hflip": float("nan")}, "data.hflip=nan: must be from 0 to 1"),
+        (DataConfig, {"hflip": float("nan")}, "data.hflip=nan: must be at least 0 and at most 1"),
         (DataConfig, {"mean": [0.5]}, r"data.mean=\[0.5\]: must be 3 numbers$"),
         (
             DataConfig,
@@ -38,8 +38,12 @@ from entry_point.config.data_config import DataConfig, DemoConfig, PipelineConfi
         ),
         (DemoConfig, {"train_images": 3}, "data.demo.train_images=3: must be at least 10"),
         (PipelineConfig, {"engine": "dalle"}, "pipeline.engine=dalle"),
-        (PipelineConfig, {"num_workers": -1}, "pipeline.num_workers=-1: must be from 0 to 512"),
-        (PipelineConfig, {"prefetch": 0}, "pipeline.prefetch=0: must be from 1 to 64"),
+        (
+            PipelineConfig,
+            {"num_workers": -1},
+            "pipeline.num_workers=-1: must be at least 0 and at most 512",
+        ),
+        (PipelineConfig, {"prefetch": 0}, "pipeline.prefetch=0: must be at least 1 and at most 64"),
     ],
 )
 def test_a_bad_setting_is_named_with_its_value(

@@ -70,6 +70,11 @@ def test_a_later_override_wins_so_that_a_tuner_can_vary_a_launched_job() -> None
     assert config.optim.lr == 0.2
 
 
+def test_of_several_overrides_of_a_key_the_error_quotes_the_last() -> None:
+    with pytest.raises(ConfigError, match=r"^optim\.lr=high: must be a number$"):
+        load_train_config(["optim.lr=0.1", "optim.lr=high"])
+
+
 def test_a_dollar_sign_can_be_escaped() -> None:
     config, _ = load_train_config(["data=folder", r"data.root=\${x}/photos"])
     assert config.data.root == "${x}/photos"
