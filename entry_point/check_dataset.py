@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from entry_point.config.check_config import CheckConfig
 from entry_point.config.compose import load_config
-from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
 from entry_point.contract import exit_codes
+from entry_point.contract.program import run_program
 from entry_point.data.errors import DataError
 from entry_point.data.packing.check import check_dataset
 
@@ -24,12 +25,16 @@ log = logging.getLogger("check_dataset")
 
 def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    return run_program("check-dataset", partial(check, arguments))
+
+
+def check(arguments: Sequence[str]) -> int:
+    """Read every image and list the damage; returns the exit code."""
+    config = load_config("check_dataset", CheckConfig, arguments)
     try:
-        config = load_config("check_dataset", CheckConfig, arguments)
         count, damage = check_dataset(Path(config.root), config.workers or usable_cores())
-    except (ConfigError, DataError, OSError) as error:
-        log.error("check-dataset: %s", error)
-        return exit_codes.USAGE
+    except OSError as error:  # exit code 1 means damage, not a folder that cannot be opened
+        raise DataError(f"{error.filename}: {error.strerror}") from error
     for damaged in damage:
         log.error("%s: %s", damaged.key, damaged.reason)
     things = "thing" if len(damage) == 1 else "things"

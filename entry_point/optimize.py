@@ -7,7 +7,6 @@ contract's folders; the host's number names its part, and a last run with `merge
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import sys
@@ -19,8 +18,9 @@ from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract import exit_codes
-from entry_point.contract.failure import failure_text, write_failure
-from entry_point.contract.platform_files import ContractError, Hosts, read_hosts
+from entry_point.contract.failure import write_failure
+from entry_point.contract.platform_files import Hosts, read_hosts
+from entry_point.contract.program import run_program
 from entry_point.data.errors import DataError
 from entry_point.data.packing.merge import merge
 from entry_point.data.packing.pack import pack
@@ -29,35 +29,22 @@ from entry_point.data.sources.index import DESCRIPTION, read_description
 log = logging.getLogger("optimize")
 
 ROOT = Path("/opt/ml")
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     root = Path(os.environ.get("ML_ROOT", ROOT))
-    try:
-        config = load_config("optimize", OptimizeConfig, arguments)
-        run(config, root)
+    reason_file = root / "output" / "message"
+    reason_file.unlink(missing_ok=True)
+
+    def program() -> int:
+        run(load_config("optimize", OptimizeConfig, arguments), root)
         return exit_codes.FINISHED
-    except (ConfigError, ContractError, DataError) as error:
-        code, reason = exit_codes.USAGE, str(error)
-    except OSError as error:
-        code, reason = exit_codes.FAILED, _reason(error)
-    except Exception as error:
-        _leave_reason(root, failure_text(error))
-        raise
-    log.error("dataset: %s", reason)
-    _leave_reason(root, reason)
-    return code
 
+    def leave_reason(_error: Exception, reason: str) -> bool:
+        return not _is_job(root) or write_failure(reason_file, reason)
 
-def _reason(error: OSError) -> str:
-    if error.errno not in _NO_SPACE:
-        return str(error)
-    return (
-        f"{error.filename or 'output'}: {error.strerror}: make room and run again, "
-        "it goes on from there"
-    )
+    return run_program("dataset", program, leave_reason)
 
 
 def run(config: OptimizeConfig, root: Path) -> None:
@@ -116,12 +103,6 @@ def _move_up(part: Path) -> None:
     for entry in sorted(part.iterdir(), key=lambda entry: entry.name == DESCRIPTION):
         entry.rename(part.parent / entry.name)
     part.rmdir()
-
-
-def _leave_reason(root: Path, reason: str) -> None:
-    """Where the platform looks for it."""
-    if _is_job(root):
-        write_failure(root / "output" / "message", reason)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -24,7 +25,9 @@ from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.predict_config import PredictConfig
 from entry_point.contract import exit_codes
-from entry_point.contract.whole_file import replacing
+from entry_point.contract.program import run_program
+from entry_point.contract.user_error import UserError
+from entry_point.contract.whole_file import naming, replacing
 from entry_point.data.batch import Damage
 from entry_point.data.file_loader import build_file_loader
 
@@ -66,7 +69,7 @@ def find_images(root: Path) -> list[Path]:
 
 def predict(config: PredictConfig, out: TextIO) -> tuple[int, list[Damage]]:
     """Write the predictions; returns their number and the files that could not be read."""
-    model = inference.model_fn(config.model_dir)
+    model = _load(config.model_dir)
     paths = find_images(Path(config.input))
     loader = build_file_loader(
         paths, model.image_size, model.resize, config.pipeline(), config.batch_size
@@ -96,6 +99,13 @@ def predict(config: PredictConfig, out: TextIO) -> tuple[int, list[Damage]]:
     return count, bad
 
 
+def _load(folder: str) -> inference.Classifier:
+    try:
+        return inference.model_fn(folder)
+    except inference.ModelError as error:
+        raise UserError(str(error)) from error
+
+
 Write = Callable[[str, dict[str, Any]], object]
 
 
@@ -113,8 +123,9 @@ def _jsonl_writer(out: TextIO) -> Write:
 def _opened(output: str | None) -> Iterator[TextIO]:
     """The file, which appears when it is complete; stdout if none is named."""
     if output is None:
-        yield sys.stdout
-        sys.stdout.flush()
+        with naming(Path("stdout")):
+            yield sys.stdout
+            sys.stdout.flush()
         return
     with (
         replacing(Path(output)) as temporary,
@@ -137,33 +148,19 @@ def _bad_files_unsaid() -> Iterator[None]:
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides of configs/predict.yaml."""
-    try:
-        config = load_config("predict", PredictConfig, arguments)
-        check_paths(config)
-        return _run(config)
-    except (ConfigError, inference.ModelError) as error:
-        sys.stderr.write(f"predict: {error}\n")
-        return exit_codes.USAGE
+    return run_program("predict", partial(run, arguments))
 
 
-def _run(config: PredictConfig) -> int:
-    try:
-        with _opened(config.output) as out, _bad_files_unsaid():
-            count, bad = predict(config, out)
-    except OSError as error:
-        sys.stderr.write(f"predict: {_failed(error, config)}\n")
-        return exit_codes.FAILED
+def run(arguments: Sequence[str]) -> int:
+    """Predict as configured and list the unreadable files; returns the exit code."""
+    config = load_config("predict", PredictConfig, arguments)
+    check_paths(config)
+    with _opened(config.output) as out, _bad_files_unsaid():
+        count, bad = predict(config, out)
     for damage in bad:
         sys.stderr.write(f"predict: {damage.key}: {damage.reason}\n")
     sys.stderr.write(f"predict: {_summary(count, len(bad), config)}\n")
     return exit_codes.FAILED if bad and not config.allow_bad else exit_codes.FINISHED
-
-
-def _failed(error: OSError, config: PredictConfig) -> str:
-    """Writing knows no file name, and what is opened to write is a hidden one beside the output."""
-    output = Path(config.output or "stdout")
-    hidden = error.filename is None or f".{output.name}." in str(error.filename)
-    return f"{f'output={output}' if hidden else error.filename}: {error.strerror or error}"
 
 
 def _summary(count: int, bad: int, config: PredictConfig) -> str:

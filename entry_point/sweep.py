@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -21,6 +22,7 @@ from entry_point.config.compose import parse_overrides
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
+from entry_point.contract.program import run_program
 
 RUNS = Path("runs")
 
@@ -87,14 +89,15 @@ def reached(folder: Path) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: `name=NAME` and Hydra overrides, swept or not."""
+    return run_program("sweep", partial(sweep, arguments))
+
+
+def sweep(arguments: Sequence[str]) -> int:
+    """Run every combination, then print the table; returns the exit code."""
     names = [a.removeprefix("name=") for a in arguments if a.startswith("name=")]
-    try:
-        if len(names) != 1 or not names[0]:
-            raise ConfigError("name: say where the runs go, once, as in name=rates")
-        runs = combinations([a for a in arguments if not a.startswith("name=")])
-    except ConfigError as error:
-        sys.stderr.write(f"sweep: {error}\n")
-        return exit_codes.USAGE
+    if len(names) != 1 or not names[0]:
+        raise ConfigError("name", must="must be given once, as in name=rates")
+    runs = combinations([a for a in arguments if not a.startswith("name=")])
     folders = [RUNS / names[0] / str(number) for number in range(len(runs))]
     codes, one_by_one = [], Runs()
     for folder, run in zip(folders, runs, strict=True):

@@ -143,7 +143,7 @@ def train(arguments: Sequence[str]) -> int:
     if processes := os.environ.get("NPROC"):
         overrides.append(f"trainer.nproc_per_host={processes}")
     run = run_folder(name)
-    RunFolder(run).refuse_company()
+    RunFolder(run).ensure_idle()
     point_latest_at(run)
     hosts = settings.names
     for host in hosts:

@@ -72,7 +72,7 @@ def check_start(name: str | None, overrides: Sequence[str]) -> None:
     from entry_point.config.train_config import load_train_config
 
     if name is not None:
-        RunFolder(RUNS / name).refuse_company()
+        RunFolder(RUNS / name).ensure_idle()
     load_train_config(overrides)
 
 

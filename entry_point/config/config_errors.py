@@ -13,6 +13,8 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
+from entry_point.contract.user_error import UserError
+
 _BESIDE_OPTIONS = {"model": " (model.name=NAME takes any classification model of torchvision)"}
 # Part of OmegaConf's text -> ours.
 _PLAIN = {
@@ -23,7 +25,7 @@ _PLAIN = {
 _NO_VALUE = object()
 
 
-class ConfigError(ValueError):
+class ConfigError(UserError, ValueError):
     """One line: the key and its value as the user would type them, what is allowed, what to do."""
 
     def __init__(self, key: str, value: object = _NO_VALUE, must: str = "") -> None:

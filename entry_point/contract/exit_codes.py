@@ -1,13 +1,15 @@
-"""How the job's process ends, for whoever started it."""
+"""Exit codes of the programs."""
 
 FINISHED = 0
-"""Trained to the end; everything is in its place."""
+"""Success: all outputs are written."""
 FAILED = 1
-"""Something broke; output/failure says what."""
+"""Something broke; a job's output/failure has the reason."""
 USAGE = 2
-"""The configuration or the data set is wrong; one line says which key and what is allowed."""
+"""The configuration or the dataset is wrong; one line names the key or file and what is allowed."""
 STOPPED = 75
-"""Stopped on request with a checkpoint written; the same command goes on from there.
+"""Stopped on request with a checkpoint written; the same command resumes.
 sysexits.h calls it EX_TEMPFAIL: try again later."""
+INTERRUPTED = 130
+"""Ended by Ctrl-C, as a shell reports it: 128 + SIGINT."""
 TERMINATED = 143
-"""Ended by SIGTERM where there is nothing to save, as a shell counts it: 128 + 15."""
+"""Ended by SIGTERM with nothing to save, as a shell reports it: 128 + SIGTERM."""

@@ -6,6 +6,8 @@ import os
 import traceback
 from pathlib import Path
 
+from entry_point.contract.run_folder import RunFolder, RunFolderError
+
 LIMIT = 1024
 
 
@@ -23,8 +25,18 @@ def failure_text(error: BaseException) -> str:
     return "\n".join([headline, *kept])
 
 
+def leave_failure(error: Exception, reason: str) -> bool:
+    """Write the reason to the run folder's output/failure; False if there is one already.
+
+    A missing run folder gets none, nor does a busy one: its file belongs to the job that runs.
+    """
+    if isinstance(error, RunFolderError):
+        return True
+    return write_failure(RunFolder.from_environment().failure, reason)
+
+
 def write_failure(path: Path, text: str) -> bool:
-    """Write the reason, whole, unless one is there: the first rank to fail knows best."""
+    """Write the reason unless the file exists: the first rank to fail knows best."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text[:LIMIT], encoding="utf-8")

@@ -12,11 +12,12 @@ from typing import Any
 
 from entry_point.contract import hyperparameters
 from entry_point.contract.run_folder import RunFolder
+from entry_point.contract.user_error import UserError
 
 DNS_PATIENCE_S = 300.0
 
 
-class ContractError(RuntimeError):
+class ContractError(UserError):
     """The platform's files do not say what they should; the message names the file."""
 
 

@@ -10,10 +10,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from entry_point.contract.user_error import UserError
+
 CONTAINER_ROOT = Path("/opt/ml")
 
 
-class RunFolderError(RuntimeError):
+class RunFolderError(UserError):
     """There is no folder to run in."""
 
 
@@ -88,7 +90,7 @@ class RunFolder:
         """Held by the process that trains here; see `training.run_lock`."""
         return self.output / "lock"
 
-    def refuse_company(self) -> None:
+    def ensure_idle(self) -> None:
         """Raise RunBusyError while a process trains here, on the desk or in a container."""
         try:
             with self.lock.open() as lock:

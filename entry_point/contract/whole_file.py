@@ -19,13 +19,14 @@ def replacing(path: Path, temporary: Path | None = None) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     if temporary is None:
         temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
-    try:
-        yield temporary
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with naming(path, temporary):
+        try:
+            yield temporary
+            _sync(temporary)
+            temporary.replace(path)
+            _sync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -36,23 +37,23 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     one left behind. Two processes must not write the same `path` at once.
     """
     part = path.with_name(f"{path.name}.part")
-    with naming(path), replacing(path, part) as temporary, temporary.open("wb") as file:
+    with replacing(path, part) as temporary, temporary.open("wb") as file:
         yield file
 
 
 def write_text(path: Path, text: str) -> None:
     """Write `text` (UTF-8) to `path` in one piece."""
-    with naming(path), replacing(path) as temporary:
+    with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Add `path` to an OSError that names no file: errors of write() never do."""
+def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
+    """Name `path` in an OSError that names no file, as those of write(), or only `temporary`."""
     try:
         yield
     except OSError as error:
-        if error.filename is not None:
+        if error.errno is None or error.filename not in (None, str(temporary)):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
 

@@ -26,7 +26,7 @@ def stop_asked() -> bool:
     return folder is not None and Path(folder, "stop").exists()
 
 
-def end_with(code: int) -> None:
+def report_exit_code(code: int) -> None:
     """Tell how a rank ends, one of `contract.exit_codes`; the first to tell knows best."""
     if (folder := os.environ.get(FOLDER)) is not None:
         temporary = Path(folder, f"code.{os.getpid()}")
@@ -37,7 +37,7 @@ def end_with(code: int) -> None:
             pass
 
 
-def told_code(folder: Path) -> int | None:
+def read_exit_code(folder: Path) -> int | None:
     """What the first rank to end told, if any did."""
     try:
         return int((folder / "code").read_text())

@@ -20,19 +20,18 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig, check_ranks, load_train_config
 from entry_point.contract import exit_codes
-from entry_point.contract.failure import failure_text, write_failure
+from entry_point.contract.failure import leave_failure, write_failure
 from entry_point.contract.platform_files import (
-    ContractError,
     Hosts,
     check_channels,
     read_hosts,
     read_overrides,
     wait_for_names,
 )
-from entry_point.contract.run_folder import RunBusyError, RunFolder, RunFolderError
+from entry_point.contract.program import run_program
+from entry_point.contract.run_folder import RunFolder
 from entry_point.supervisor import hand_over
 from entry_point.supervisor.die_with_parent import die_with_parent
 
@@ -133,8 +132,11 @@ class Job:
                     self._kill()
 
 
-def train(run: RunFolder, extra: Sequence[str]) -> int:
+def train(extra: Sequence[str]) -> int:
     """Run the job; returns the exit code."""
+    run = RunFolder.from_environment()
+    run.ensure_idle()
+    run.failure.unlink(missing_ok=True)
     overrides = [*read_overrides(run.contract), *extra]
     hosts = read_hosts(run.contract)
     check_channels(run)
@@ -145,9 +147,9 @@ def train(run: RunFolder, extra: Sequence[str]) -> int:
         wait_for_names(hosts)
         job = Job(command, child_environment(hosts, run, folder), folder)
         code = job.wait()
-        told = hand_over.told_code(folder)
-    if told is not None:
-        return told
+        reported = hand_over.read_exit_code(folder)
+    if reported is not None:
+        return reported
     write_failure(run.failure, _death(code, job.killed))
     return exit_codes.FAILED
 
@@ -168,21 +170,4 @@ def _death(code: int, killed: bool) -> str:
 
 def main(overrides: Sequence[str]) -> int:
     """Run the job; leave the reason of a failure where the platform looks for it."""
-    run = None
-    try:
-        run = RunFolder.from_environment()
-        run.refuse_company()
-        run.failure.unlink(missing_ok=True)
-        return train(run, overrides)
-    except RunBusyError as error:
-        sys.stderr.write(f"train: {error}\n")
-        return exit_codes.USAGE
-    except (ConfigError, ContractError, RunFolderError) as error:
-        sys.stderr.write(f"train: {error}\n")
-        if run is not None:
-            write_failure(run.failure, str(error))
-        return exit_codes.USAGE
-    except Exception as error:
-        if run is not None:
-            write_failure(run.failure, failure_text(error))
-        raise
+    return run_program("train", partial(train, overrides), leave_failure)

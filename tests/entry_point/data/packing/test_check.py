@@ -35,10 +35,10 @@ def files(plain: Path, tmp_path: Path) -> Path:
     return copy(plain, tmp_path / "files")
 
 
-def _check(root: Path, caplog: pytest.LogCaptureFixture, code: int = exit_codes.FAILED) -> str:
+def _check(root: Path, caplog: pytest.LogCaptureFixture) -> str:
     """What the check of a damaged data set says."""
     with caplog.at_level("INFO"):
-        assert check_dataset([f"root={root}"]) == code
+        assert check_dataset([f"root={root}"]) == exit_codes.FAILED
     return caplog.text
 
 
@@ -140,7 +140,10 @@ def test_damage_of_plain_files_is_found(files: Path, caplog: pytest.LogCaptureFi
 
 
 def test_a_folder_that_nobody_packed_is_read_too(
-    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    photo_folder: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     root = copy(photo_folder, tmp_path / "photos")
     damaged = root / "train/cat/000.jpg"
@@ -148,8 +151,8 @@ def test_a_folder_that_nobody_packed_is_read_too(
     (root / "train/cat/001.jpg").unlink()
     (root / "train/cat/001.jpg").symlink_to("gone.jpg")
     (root / "val/dog").mkdir()
-    told = _check(root, caplog, exit_codes.USAGE)
-    assert "differ: dog in only one of them" in told
+    assert check_dataset([f"root={root}"]) == exit_codes.USAGE
+    assert "differ: dog in only one of them" in capsys.readouterr().err
     (root / "val/dog").rmdir()
     told = _check(root, caplog)
     assert f"{damaged}: " in told and "cat/001.jpg: cannot be read: No such file" in told
@@ -167,12 +170,12 @@ def test_a_folder_that_nobody_packed_is_read_too(
     ],
 )
 def test_what_is_no_data_set_ends_otherwise_than_damage(
-    tmp_path: Path, arguments: list[str], message: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
     given = [argument.format(tmp_path) for argument in arguments]
     assert check_dataset(given) == exit_codes.USAGE
-    assert message.format(tmp_path, tmp_path) in caplog.text
+    assert message.format(tmp_path, tmp_path) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -208,13 +208,13 @@ def test_more_pixels_than_the_limit_are_refused_by_every_thread(
     ],
 )
 def test_a_source_that_cannot_be_packed_says_why(
-    tmp_path: Path, files: list[str], message: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, files: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in files:
         (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "source" / name).write_bytes(name.encode("utf-8", "surrogateescape"))
     assert pack(tmp_path / "source", tmp_path / "packed") == exit_codes.USAGE
-    assert message in caplog.text
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "packed").exists()
 
 
@@ -233,10 +233,11 @@ def nobody() -> Iterator[Path]:
 
 
 def test_an_output_that_cannot_be_written_is_named(
-    nobody: Path, caplog: pytest.LogCaptureFixture
+    nobody: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert pack(nobody, nobody / "packed") == exit_codes.USAGE
-    assert f"dataset: output={nobody}/packed cannot be made: Permission denied" in caplog.text
+    error = capsys.readouterr().err
+    assert f"dataset: output={nobody}/packed cannot be made: Permission denied" in error
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error_that_names_it(nobody: Path) -> None:
@@ -246,7 +247,7 @@ def test_a_folder_that_cannot_be_listed_is_an_error_that_names_it(nobody: Path) 
 
 @pytest.mark.skipif(not Path("/proc/1").is_dir(), reason="needs Linux")
 def test_an_output_where_no_file_can_be_made_is_named_and_not_waited_for(
-    photo_folder: Path, caplog: pytest.LogCaptureFixture
+    photo_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert pack(photo_folder, Path("/proc/self/packed")) == exit_codes.USAGE
-    assert "dataset: output=/proc/self/packed cannot be made" in caplog.text
+    assert "dataset: output=/proc/self/packed cannot be made" in capsys.readouterr().err

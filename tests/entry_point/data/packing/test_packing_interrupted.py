@@ -131,21 +131,22 @@ def _run_limited(source: Path, output: Path, largest_file: int) -> str:
     )
     assert job.returncode == 1 and "Traceback" not in job.stderr, job.stderr
     assert not output.exists()
-    return job.stdout
+    return job.stderr
 
 
 def test_a_full_disk_names_what_was_written_and_is_gone_on_from(
-    photo_folder: Path, packed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    photo_folder: Path, packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "data"
     assert ".data.listing, the list of all files" in _run_limited(photo_folder, output, 8_000)
     told = _run_limited(photo_folder, output, 300_000)
     assert f"{tmp_path / WORK}/data/train/shard-00-0000" in told
-    assert "File too large: make room and run again" in told
+    assert "File too large: free up space and run" in told
     index = tmp_path / WORK / "data/train/index.parquet.part"
     index.symlink_to("/dev/full")
     assert pack(photo_folder, output) == 1
-    assert f"dataset: {index.with_suffix('')}: No space left on device: make room" in caplog.text
+    reason = f"{index.with_suffix('')}: No space left on device: free up space"
+    assert f"dataset: {reason}" in capsys.readouterr().err
     index.unlink()
     assert pack(photo_folder, output) == 0
     assert contents(output) == contents(packed)

@@ -183,7 +183,7 @@ def test_bad_files_are_listed_and_fail_the_exit_code_unless_allowed(
     assert capsys.readouterr().err.endswith(f"{counts}; written to {output}\n")
     unwritable = output.with_name("x" * 255)  # the temporary name is longer
     assert predict.main([*arguments, f"output={unwritable}"]) == exit_codes.FAILED
-    assert capsys.readouterr().err == f"predict: output={unwritable}: File name too long\n"
+    assert capsys.readouterr().err == f"predict: {unwritable}: File name too long\n"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+"""How a program ends for each kind of error: its line, its exit code, and the reason it leaves."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.contract import exit_codes
+from entry_point.contract.failure import leave_failure
+from entry_point.contract.platform_files import ContractError
+from entry_point.contract.program import run_program
+from entry_point.contract.run_folder import RunBusyError, RunFolder, RunFolderError
+from entry_point.data.errors import DataError
+
+
+def raising(error: BaseException) -> int:
+    raise error
+
+
+@pytest.mark.parametrize("kind", [ConfigError, ContractError, DataError, RunFolderError])
+def test_an_error_that_a_user_can_fix_is_one_line_and_the_reason(
+    kind: type[Exception], capsys: pytest.CaptureFixture[str]
+) -> None:
+    reasons = []
+
+    def leave(_error: Exception, reason: str) -> bool:
+        reasons.append(reason)
+        return True
+
+    assert run_program("train", lambda: raising(kind("lr=0: no")), leave) == exit_codes.USAGE
+    assert capsys.readouterr().err == "train: lr=0: no\n"
+    assert reasons == ["lr=0: no"]
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.EACCES, "Permission denied"),
+        (errno.ENOSPC, "No space left on device: free up space and run the same command again"),
+    ],
+)
+def test_an_error_about_a_file_is_one_line_that_names_it(
+    number: int, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = OSError(number, reason.partition(":")[0], "/data/a.jpg")
+    assert run_program("predict", lambda: raising(error)) == exit_codes.FAILED
+    assert capsys.readouterr().err == f"predict: /data/a.jpg: {reason}\n"
+
+
+@pytest.mark.parametrize("error", [KeyError("lost"), OSError(errno.EIO, "lost")])
+def test_any_other_error_keeps_its_traceback_which_is_the_reason(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ML_ROOT", str(tmp_path))
+    with pytest.raises(type(error), match="lost"):
+        run_program("train", lambda: raising(error), leave_failure)
+    reason = RunFolder(tmp_path).failure.read_text()
+    assert reason.startswith(type(error).__name__) and "in raising" in reason
+
+
+def test_ctrl_c_ends_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    code = run_program("predict", lambda: raising(KeyboardInterrupt()))
+    assert code == exit_codes.INTERRUPTED == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_reason_that_another_rank_has_reported_is_not_printed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ML_ROOT", str(tmp_path))
+    for reason in ("first", "second"):
+        error = DataError(reason)
+        assert run_program("train", lambda e=error: raising(e), leave_failure) == exit_codes.USAGE
+    assert capsys.readouterr().err == "train: first\n"
+    assert RunFolder(tmp_path).failure.read_text() == "first"
+
+
+def test_a_busy_run_folder_gets_no_failure_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ML_ROOT", str(tmp_path))
+    error = RunBusyError(tmp_path)
+    assert run_program("train", lambda: raising(error), leave_failure) == exit_codes.USAGE
+    assert "another process is training" in capsys.readouterr().err
+    assert not RunFolder(tmp_path).failure.exists()
