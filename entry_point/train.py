@@ -1,8 +1,8 @@
 """Train an image classifier: `python -m entry_point.train [Hydra overrides]`.
 
-Reads the configuration (`configs/train.yaml`), trains in the run folder (`ML_ROOT` or /opt/ml)
-and leaves model, metrics and plots there. Under torchrun every rank runs this. Ends with one of
-`entry_point.contract.exit_codes`.
+Composes the configuration (`configs/train.yaml`), trains in the run folder (`ML_ROOT` or /opt/ml)
+and leaves model, metrics and plots there. The supervisor runs this once per rank, and hands it the
+configuration. Ends with one of `entry_point.contract.exit_codes`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from entry_point.config.train_config import load_train_config
+from entry_point.config.compose import load_resolved
+from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.failure import leave_failure
 from entry_point.contract.program import run_program
@@ -25,7 +26,7 @@ from entry_point.training.trainer import run_training
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Command line: Hydra overrides."""
+    """Command line: Hydra overrides; ignored under the supervisor."""
     under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
     if under_torchrun:
         die_with_parent(os.getppid())
@@ -43,10 +44,12 @@ def main(arguments: Sequence[str]) -> int:
 def train(arguments: Sequence[str]) -> int:
     """Run this rank; returns its exit code."""
     run = RunFolder.from_environment()
-    if hand_over.FOLDER not in os.environ:  # the supervisor has done this for its ranks
+    if yaml := hand_over.read_config():
+        config = load_resolved(yaml, TrainConfig)
+    else:
         run.ensure_idle()
         run.failure.unlink(missing_ok=True)
-    config, yaml = load_train_config(arguments)
+        config, yaml = load_train_config(arguments)
     with join_devices(config.trainer) as devices, run_lock(run, devices):
         return run_training(config, yaml, run, devices)
 

@@ -1,7 +1,7 @@
-"""What the container's first process and the ranks tell each other, by a folder they share.
+"""What the supervisor and its ranks exchange: files in a folder that they share.
 
-Files rather than signals and exit codes: torchrun kills its workers 30 s after a signal, whatever
-they write, and takes anything but 0 for a failure.
+Signals and exit codes cannot carry it: torchrun kills its workers 30 s after a signal, finished or
+not, and takes any exit code but 0 for a failure.
 """
 
 from __future__ import annotations
@@ -10,24 +10,35 @@ import os
 from pathlib import Path
 
 STARTED = "TRAIN_STARTED"
-"""Environment variable: seconds since the epoch when the first process began."""
+"""Environment variable: when the container's first process began, in seconds since the epoch."""
 FOLDER = "TRAIN_HAND_OVER"
-"""Environment variable: the folder. Without it nobody asks and nobody reads."""
+"""Environment variable: the folder. A rank that was started by hand has none."""
 
 
-def ask_to_stop(folder: Path) -> None:
-    """Of the ranks, by the container's first process."""
+def write_config(folder: Path, yaml: str) -> None:
+    """Hand the resolved configuration to the ranks."""
+    (folder / "config.yaml").write_text(yaml, encoding="utf-8")
+
+
+def read_config() -> str | None:
+    """The resolved configuration, in a rank; None if no supervisor started this process."""
+    folder = os.environ.get(FOLDER)
+    return Path(folder, "config.yaml").read_text(encoding="utf-8") if folder else None
+
+
+def request_stop(folder: Path) -> None:
+    """Ask the ranks to stop."""
     (folder / "stop").touch()
 
 
-def stop_asked() -> bool:
-    """Whether this process's container was asked to stop."""
+def stop_requested() -> bool:
+    """Whether the supervisor has asked this rank to stop."""
     folder = os.environ.get(FOLDER)
     return folder is not None and Path(folder, "stop").exists()
 
 
 def report_exit_code(code: int) -> None:
-    """Tell how a rank ends, one of `contract.exit_codes`; the first to tell knows best."""
+    """Report how a rank ended, one of `contract.exit_codes`. The first report counts."""
     if (folder := os.environ.get(FOLDER)) is not None:
         temporary = Path(folder, f"code.{os.getpid()}")
         temporary.write_text(str(code))
@@ -38,7 +49,7 @@ def report_exit_code(code: int) -> None:
 
 
 def read_exit_code(folder: Path) -> int | None:
-    """What the first rank to end told, if any did."""
+    """The first code that a rank reported, if any did."""
     try:
         return int((folder / "code").read_text())
     except FileNotFoundError:

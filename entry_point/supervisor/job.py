@@ -1,8 +1,9 @@
-"""The training job on one host: the trainer's processes, and what the platform is told of them.
+"""The training job on one host: its processes, and what the platform learns about them.
 
-Reads the platform's JSON files, turns hyperparameters into Hydra overrides, starts the trainer
-(one process, or one `torchrun` per host), passes a request to stop on to it, and leaves the
-reason of a failure where the platform looks for it. It imports no torch, so that it stays small.
+Reads the platform's JSON files, turns hyperparameters into Hydra overrides, composes the
+configuration, starts the ranks (one process, or one `torchrun` per host), passes a stop request on
+to them, and leaves the reason of a failure where the platform looks for it. It imports no torch,
+which keeps this process small.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from entry_point.supervisor import hand_over
 from entry_point.supervisor.die_with_parent import die_with_parent
 
 MASTER_PORT = 29400
-# The platform kills 120 s after it asked to stop; the ranks get most of that.
+# The platform kills 120 s after its stop request; the ranks get most of that.
 STOP_PATIENCE_S = 110.0
 
 
@@ -52,14 +53,13 @@ def ranks_on_this_host(config: TrainConfig) -> int:
     return max(1, len(devices))
 
 
-def training_command(config: TrainConfig, hosts: Hosts, overrides: Sequence[str]) -> list[str]:
-    """The trainer alone, or under torchrun where there is more than one rank."""
+def training_command(config: TrainConfig, hosts: Hosts) -> list[str]:
+    """The command of a single rank, or of torchrun for more than one."""
     ranks = ranks_on_this_host(config)
     world_size = ranks * len(hosts.names)
     check_ranks(config.trainer, world_size)
-    module = ["entry_point.train", *overrides]
     if world_size == 1:
-        return [sys.executable, "-m", *module]
+        return [sys.executable, "-m", "entry_point.train"]
     rendezvous = (
         ["--standalone"]
         if len(hosts.names) == 1
@@ -71,17 +71,17 @@ def training_command(config: TrainConfig, hosts: Hosts, overrides: Sequence[str]
         ]
     )
     torchrun = [sys.executable, "-m", "entry_point.supervisor.ranks", f"--nproc-per-node={ranks}"]
-    return [*torchrun, *rendezvous, "--max-restarts=0", "-m", *module]
+    return [*torchrun, *rendezvous, "--max-restarts=0", "-m", "entry_point.train"]
 
 
-def child_environment(hosts: Hosts, run: RunFolder, folder: Path) -> dict[str, str]:
-    """The trainer's environment: the run folder, the hand-over folder, the network to use."""
+def rank_environment(hosts: Hosts, run: RunFolder, folder: Path) -> dict[str, str]:
+    """The ranks' environment: the run folder, the hand-over `folder`, the network interface."""
     environment = {
         **os.environ,
         "ML_ROOT": str(run.root),
         hand_over.FOLDER: str(folder),
     }
-    # OpenMP's idle threads spin by default, and take the cores from those that decode: on two
+    # OpenMP's idle threads spin by default and take the cores from the decoding threads: on two
     # busy cores a training step then needs four times the processor time.
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     interfaces = {name for _, name in socket.if_nameindex()}
@@ -91,17 +91,17 @@ def child_environment(hosts: Hosts, run: RunFolder, folder: Path) -> dict[str, s
     return environment
 
 
-class Job:
-    """The trainer's process tree, and the signals that reach this process meanwhile."""
+class RankProcesses:
+    """The ranks' process tree; signals to this process become stop requests to the ranks."""
 
     def __init__(self, command: list[str], environment: dict[str, str], folder: Path) -> None:
         self._folder = folder
         self._stopping_since: float | None = None
         self.killed = False
-        """Whether it was asked to stop and did not get or take the time to."""
+        """Whether the ranks were killed because they had not stopped."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        # In a session of its own, so that Ctrl-C comes here alone and is passed on once.
+        # A separate session keeps a terminal's Ctrl-C from the ranks: it is passed on once.
         self._process = subprocess.Popen(
             command,
             env=environment,
@@ -112,9 +112,9 @@ class Job:
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if self._stopping_since is None:
             self._stopping_since = time.monotonic()
-            hand_over.ask_to_stop(self._folder)
+            hand_over.request_stop(self._folder)
         else:
-            self._kill()  # asked twice: at once
+            self._kill()  # a second request means now
 
     def _kill(self) -> None:
         if self._process.poll() is None:
@@ -122,7 +122,7 @@ class Job:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def wait(self) -> int:
-        """The trainer's return code. One that does not stop in time is killed."""
+        """Wait for the end and return the exit code; kill ranks that do not stop in time."""
         while True:
             try:
                 return self._process.wait(timeout=1)
@@ -140,34 +140,35 @@ def train(extra: Sequence[str]) -> int:
     overrides = [*read_overrides(run.contract), *extra]
     hosts = read_hosts(run.contract)
     check_channels(run)
-    config, _ = load_train_config(overrides)
-    command = training_command(config, hosts, overrides)
+    config, yaml = load_train_config(overrides)
+    command = training_command(config, hosts)
     with tempfile.TemporaryDirectory(prefix="train-") as name:
         folder = Path(name)
+        hand_over.write_config(folder, yaml)
         wait_for_names(hosts)
-        job = Job(command, child_environment(hosts, run, folder), folder)
-        code = job.wait()
+        processes = RankProcesses(command, rank_environment(hosts, run, folder), folder)
+        code = processes.wait()
         reported = hand_over.read_exit_code(folder)
     if reported is not None:
         return reported
-    write_failure(run.failure, _death(code, job.killed))
+    write_failure(run.failure, _death(code, processes.killed))
     return exit_codes.FAILED
 
 
 def _death(code: int, killed: bool) -> str:
-    """What to say of a trainer that could not say it itself."""
+    """The reason for ranks that ended without reporting one."""
     if killed:
         return (
-            "the job was asked to stop, and was killed before it had: asked once more, or not done "
-            f"within {STOP_PATIENCE_S:.0f} s; it goes on from its last checkpoint"
+            "the job was asked to stop and then killed: it was asked twice, or took longer than "
+            f"{STOP_PATIENCE_S:.0f} s; the same command resumes from the last checkpoint"
         )
     if code >= 0:
-        return f"the trainer ended with exit code {code} and left no reason; see the log"
+        return f"training ended with exit code {code} and gave no reason; see the log"
     name = signal.Signals(-code).name
     hint = "; the host may have run out of memory" if -code == signal.SIGKILL else ""
-    return f"the trainer was killed by {name}{hint}"
+    return f"training was killed by {name}{hint}"
 
 
 def main(overrides: Sequence[str]) -> int:
-    """Run the job; leave the reason of a failure where the platform looks for it."""
+    """Command line: Hydra overrides, which win over the platform's hyperparameters."""
     return run_program("train", partial(train, overrides), leave_failure)

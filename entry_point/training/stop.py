@@ -12,7 +12,7 @@ from types import FrameType
 import torch
 import torch.distributed as dist
 
-from entry_point.supervisor.hand_over import stop_asked
+from entry_point.supervisor.hand_over import stop_requested
 
 
 class StopRequest:
@@ -34,7 +34,7 @@ class StopRequest:
     @property
     def here(self) -> bool:
         """Whether this process knows of a request; other ranks may not know yet."""
-        return self._signalled or stop_asked()
+        return self._signalled or stop_requested()
 
     def agreed(self, checkpoint: bool) -> tuple[bool, bool]:
         """Whether all ranks stop now, and whether any wants a checkpoint: the same answers on

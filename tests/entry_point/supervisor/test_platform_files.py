@@ -17,7 +17,7 @@ from entry_point.contract.platform_files import (
     wait_for_names,
 )
 from entry_point.contract.run_folder import RunFolder
-from entry_point.supervisor.job import child_environment, training_command
+from entry_point.supervisor.job import rank_environment, training_command
 
 
 def write(folder: Path, name: str, content: object) -> None:
@@ -65,21 +65,21 @@ def test_a_promised_channel_that_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_one_rank_runs_without_torchrun_and_two_hosts_agree_on_the_first() -> None:
     config, _ = load_train_config(["trainer.device=cpu"])
-    assert "entry_point.supervisor.ranks" not in training_command(config, Hosts(), ["a=1"])
+    assert "entry_point.supervisor.ranks" not in training_command(config, Hosts())
     hosts = Hosts("algo-2", ("algo-1", "algo-2"), "eth0")
-    command = training_command(config, hosts, ["a=1"])
+    command = training_command(config, hosts)
     assert command[1:3] == ["-m", "entry_point.supervisor.ranks"]
     assert {"--nnodes=2", "--node-rank=1", "--master-addr=algo-1"} <= set(command)
-    assert command[-2:] == ["entry_point.train", "a=1"]
+    assert command[-2:] == ["-m", "entry_point.train"]
 
 
 def test_a_network_interface_that_is_not_there_is_not_used(tmp_path: Path) -> None:
     hosts = Hosts("algo-1", ("algo-1", "algo-2"), "no-such-interface")
-    environment = child_environment(hosts, RunFolder(tmp_path), tmp_path / "stop")
+    environment = rank_environment(hosts, RunFolder(tmp_path), tmp_path / "stop")
     assert environment.get("GLOO_SOCKET_IFNAME") != "no-such-interface"
     there = Hosts("algo-1", ("algo-1", "algo-2"), "lo")
     assert (
-        child_environment(there, RunFolder(tmp_path), tmp_path / "stop")["GLOO_SOCKET_IFNAME"]
+        rank_environment(there, RunFolder(tmp_path), tmp_path / "stop")["GLOO_SOCKET_IFNAME"]
         == "lo"
     )
 

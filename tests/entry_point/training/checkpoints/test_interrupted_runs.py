@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 from entry_point.supervisor import hand_over
 from entry_point.training.checkpoints.progress import Progress
 from tests.entry_point.training import forked
-from tests.entry_point.training.training_jobs import read_records, timeless
+from tests.entry_point.training.training_jobs import TINY, read_records, timeless
 from tests.entry_point.training.ways import SOURCES, WAYS
 
 OVERRIDES = (
@@ -159,8 +160,11 @@ def test_two_jobs_do_not_share_a_run_folder(tmp_path: Path, photo_folder: Path) 
         assert first.is_alive(), (tmp_path / "log").read_text()
     assert forked.run(tmp_path, photo_folder, OVERRIDES) == exit_codes.USAGE
     # One that found the folder free when it started, and another's when it came to train.
-    (tmp_path / "handed over").mkdir()
-    late = {hand_over.FOLDER: str(tmp_path / "handed over")}
+    folder = tmp_path / "handed over"
+    folder.mkdir()
+    overrides = [*TINY, f"data.root={photo_folder}", *OVERRIDES]
+    hand_over.write_config(folder, load_train_config(overrides)[1])
+    late = {hand_over.FOLDER: str(folder)}
     assert forked.run(tmp_path, photo_folder, OVERRIDES, 2, late) == exit_codes.USAGE
     first.kill()
     first.join()
