@@ -1,5 +1,5 @@
 # The training image: one of AWS's Deep Learning Containers, or any base with Python and torch,
-# plus what the operator compiles with, the job's Python packages, and this project's code.
+# plus the operator's build dependencies, the job's Python packages, and this project's code.
 #
 # docker build [--build-arg DEVICE=gpu] [--build-arg BASE_IMAGE=...] [--build-arg PREBUILD=1]
 #     [--build-arg EXTRAS=dali] .
@@ -13,14 +13,14 @@ FROM ${BASE_IMAGE}
 RUN --mount=type=bind,source=launch/containers/image_build,target=/build \
     sh /build/system_packages.sh
 
-# Names of requirements/*.in to install beside the job's: dali, for pipeline=dali on a GPU.
+# Names of requirements/*.in to install besides job.in: dali, for pipeline=dali on a GPU.
 ARG EXTRAS=
 RUN --mount=type=bind,source=launch/containers/image_build,target=/build \
     --mount=type=bind,source=requirements,target=/requirements \
     python /build/python_packages.py /requirements job ${EXTRAS}
 
-# /opt/ml belongs to SageMaker, so the code lives elsewhere. HOME and USER make a uid that
-# /etc/passwd does not know an ordinary one; /tmp is writable even when the root is not.
+# /opt/ml belongs to SageMaker, so the code lives elsewhere. HOME and USER let the job run under a
+# uid that is not in /etc/passwd; /tmp is writable even if the root is not.
 ENV PYTHONPATH=/opt/program \
     PYTHONUNBUFFERED=1 \
     HOME=/tmp \
@@ -28,15 +28,14 @@ ENV PYTHONPATH=/opt/program \
     DEMO_DATA=/tmp/data/demo \
     OPT_OUT_TRACKING=true
 
-# The modes of the checkout depend on its owner's umask; these do not.
+# Explicit modes: those of the checkout depend on its owner's umask.
 COPY --chmod=0755 configs/ /opt/program/configs/
 COPY --chmod=0755 custom_op/ /opt/program/custom_op/
 COPY --chmod=0755 entry_point/ /opt/program/entry_point/
 WORKDIR /opt/program
 
-# The operator is compiled where it runs, at job start. PREBUILD=1 does it here as well, together
-# with Python's bytecode: a job on the same kind of processor then starts faster, and on any other
-# it compiles its own.
+# A job compiles the operator when it starts, for its processor. PREBUILD=1 also compiles it here,
+# together with Python's bytecode: a job on the same kind of processor then starts faster.
 ARG PREBUILD=0
 ENV CUSTOM_OP_CACHE=/opt/custom_op_cache
 RUN python -m compileall -q /opt/program \
@@ -49,7 +48,7 @@ RUN python -m compileall -q /opt/program \
          && chmod -R a+rX "${CUSTOM_OP_CACHE}"; \
        fi
 
-# Last, since they change with every commit. `env` tells them.
+# Last, since they change with every commit. The command `env` prints them.
 ARG VERSION=unknown
 ARG REVISION=unknown
 ENV IMAGE_VERSION=${VERSION} \
@@ -59,6 +58,6 @@ LABEL org.opencontainers.image.title="managed-training-template" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 
-# Exec form: the job is the first process of the container and receives SIGTERM itself.
+# Exec form: the job is the container's first process and receives SIGTERM itself.
 ENTRYPOINT ["python", "-m", "entry_point.container"]
 CMD ["env"]

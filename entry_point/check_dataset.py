@@ -1,7 +1,6 @@
-"""Reads a data set end to end and reports damage: `python -m entry_point.check_dataset root=...`.
+"""Reads a whole dataset and reports damage: `python -m entry_point.check_dataset root=FOLDER`.
 
-Ends with 0 when all is well, with 1 when anything is damaged and with 2 when there is no data set
-to read.
+Exit codes: 0 if nothing is damaged, 1 if anything is, 2 if there is no dataset to read.
 """
 
 from __future__ import annotations

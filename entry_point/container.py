@@ -1,8 +1,10 @@
-"""What a SageMaker training container runs: `python -m entry_point.container train [overrides]`.
+"""The image's entry point: `python -m entry_point.container COMMAND [Hydra overrides]`.
 
-Its first act is to hear SIGTERM, which the kernel drops for a container's first process that does
-not; only then it imports the program that the word means. The same program runs on the desk:
-`ML_ROOT` names another root than /opt/ml.
+SageMaker runs the command `train`. Every command also runs outside a container: `ML_ROOT` names
+another run folder than /opt/ml.
+
+This module handles SIGTERM before it imports the command's program: the kernel drops a signal that
+a container's first process does not handle.
 """
 
 from __future__ import annotations
@@ -29,30 +31,31 @@ PROGRAMS = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Command line: a word, then Hydra overrides.
+    """Command line: a command, then Hydra overrides.
 
-    SageMaker's toolkit runs this file as a script, with the hyperparameters once more as options,
-    if there are any; the file that they come from is read anyway.
+    SageMaker's toolkit runs this file as a script without a command. It repeats hyperparameters as
+    options, which are ignored: the job reads them from the platform's file.
     """
     as_script = arguments[0].startswith("--") if arguments else _in_a_job()
-    word, *overrides = ["train"] if as_script else [*arguments] or [""]
-    if word not in PROGRAMS:
-        sys.stderr.write(
-            f"usage: python -m entry_point.container {'|'.join(PROGRAMS)} [Hydra overrides]\n"
-        )
+    command, *overrides = ["train"] if as_script else [*arguments] or [""]
+    if command not in PROGRAMS:
+        problem = f"{command}: no such command" if command else "no command"
+        sys.stderr.write(f"container: {problem}; use {', '.join(PROGRAMS)}\n")
         return exit_codes.USAGE
-    _hear_stop(exit_codes.STOPPED if word == "train" else exit_codes.TERMINATED)
+    _exit_on_stop(exit_codes.STOPPED if command == "train" else exit_codes.TERMINATED)
     os.environ[hand_over.STARTED] = repr(time.time())
-    return int(import_module(PROGRAMS[word]).main(overrides))
+    return int(import_module(PROGRAMS[command]).main(overrides))
 
 
 def _in_a_job() -> bool:
     return Path(os.environ.get("ML_ROOT", "/opt/ml"), "input/config/resourceconfig.json").exists()
 
 
-def _hear_stop(code: int) -> None:
-    """End with `code` on SIGTERM, the open files and temporary folders let go of in order; a job
-    that has its trainer running listens for itself."""
+def _exit_on_stop(code: int) -> None:
+    """Exit with `code` on SIGTERM; open files and temporary folders are cleaned up.
+
+    A training job replaces this handler once its ranks run.
+    """
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         sys.exit(code)

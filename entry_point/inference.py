@@ -1,8 +1,8 @@
-"""From image files to class probabilities with a finished model folder.
+"""Classifies images with the model folder of a finished run.
 
-Stands alone (torch and Pillow only), since training copies it to `model/code/inference.py`: there
+Training copies this file to `model/code/inference.py`, so it imports only torch and Pillow. There
 SageMaker's PyTorch inference toolkit calls `model_fn`, `input_fn`, `predict_fn` and `output_fn`,
-so that model.tar.gz deploys as it is. `entry_point.predict` uses the same functions.
+and model.tar.gz deploys unchanged. `entry_point.predict` uses the same functions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SETTINGS = "inference.json"
 
 
 class ModelError(RuntimeError):
-    """A model folder that cannot be loaded; the message says what to do."""
+    """The model folder cannot be loaded; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Classifier:
 
 
 def model_fn(model_dir: str, context: Any = None) -> Classifier:
-    """Load a model folder as training leaves it, on the GPU that `context` names, if any.
+    """Load a model folder that training wrote, on the GPU that `context` names, if any.
 
     Raises:
-        ModelError: a file is missing or damaged, or of a torch that this one cannot read.
+        ModelError: a file is missing or damaged, or this torch cannot read it.
     """
     folder = Path(model_dir)
     settings, classes = (_read_json(folder / name) for name in (SETTINGS, "classes.json"))
@@ -49,8 +49,8 @@ def model_fn(model_dir: str, context: Any = None) -> Classifier:
         made_with, image_size, resize = (settings[k] for k in ("torch", "image_size", "resize"))
     except KeyError as error:
         raise ModelError(
-            f"{folder / SETTINGS} has no {error}: other code wrote it; start the finished run "
-            "again, which writes its model anew"
+            f"{folder / SETTINGS} has no {error}: another version of this code wrote it; start the "
+            "finished run again, which rewrites its model"
         ) from error
     device = _device(context)
     program = load_program(folder / PROGRAM, device, made_with)
@@ -65,7 +65,7 @@ def _read_json(file: Path) -> Any:
 
 
 def _device(context: Any) -> torch.device:
-    """The toolkit starts one worker per GPU and gives each a number."""
+    """The toolkit starts one worker per GPU and numbers them."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     number = None if context is None else context.system_properties.get("gpu_id")
@@ -73,15 +73,18 @@ def _device(context: Any) -> torch.device:
 
 
 def load_program(path: Path, device: torch.device, made_with: str) -> torch.nn.Module:
-    """The exported program. It was traced on a CPU, which its constants and checks remember:
-    moving the module that it makes would not change them."""
+    """Load the exported program on `device`.
+
+    It was traced on a CPU, and its constants and checks name that device: moving the resulting
+    module would not change them.
+    """
     try:
         program = torch.export.load(path)
     except Exception as error:
         raise ModelError(
             f"{path} was made with torch {made_with} and cannot be loaded by torch "
             f"{torch.__version__} ({type(error).__name__}): copy the model again, or use a "
-            "container with that torch or a newer one"
+            f"container with torch {made_with} or newer"
         ) from error
     if device.type != "cpu":
         program = move_to_device_pass(program, str(device))
@@ -89,18 +92,18 @@ def load_program(path: Path, device: torch.device, made_with: str) -> torch.nn.M
 
 
 def read_image(content: bytes) -> Image.Image:
-    """Decode any format Pillow knows: upright, RGB. Raises ValueError if it is no whole image."""
+    """Decode any format that Pillow reads, upright and RGB. Raises ValueError if damaged."""
     try:
         with Image.open(io.BytesIO(content)) as image:
             return ImageOps.exif_transpose(image).convert("RGB")
     except UnidentifiedImageError as error:
-        raise ValueError("is no image of a format that Pillow reads") from error
-    except Exception as error:  # for odd files Pillow raises what it likes
+        raise ValueError("is not an image that Pillow can read") from error
+    except Exception as error:  # Pillow raises errors of many types for damaged files
         raise ValueError(f"cannot be read as an image: {error}") from error
 
 
 def prepare(image: Image.Image, image_size: int, resize: int) -> torch.Tensor:
-    """The centre crop that validation takes: uint8 `(3, image_size, image_size)`."""
+    """The center crop that validation uses: uint8 `(3, image_size, image_size)`."""
     width, height = image.size
     side = max(1, round(min(width, height) * image_size / resize))
     left, top = (width - side) // 2, (height - side) // 2
@@ -112,7 +115,7 @@ def prepare(image: Image.Image, image_size: int, resize: int) -> torch.Tensor:
 
 
 def input_fn(body: bytes | str, content_type: str) -> list[Image.Image]:
-    """One image as it is (image/*, application/x-image), or JSON {"instances": [base64, ...]}."""
+    """Decode one image (image/*, application/x-image) or JSON {"instances": [base64, ...]}."""
     content = body.encode() if isinstance(body, str) else bytes(body)
     kind = content_type.split(";")[0].strip().lower()
     if kind.startswith("image/") or kind in ("application/x-image", "application/octet-stream"):
@@ -124,7 +127,7 @@ def input_fn(body: bytes | str, content_type: str) -> list[Image.Image]:
 
 
 def predict_fn(images: list[Image.Image], model: Classifier) -> list[dict[str, Any]]:
-    """Per image the likeliest class, its probability, and all classes' probabilities."""
+    """For each image: the likeliest class, its probability, and the probability of every class."""
     batch = torch.stack([prepare(image, model.image_size, model.resize) for image in images])
     return describe(predict_batch(batch, model), model.classes)
 
@@ -137,7 +140,7 @@ def predict_batch(batch: torch.Tensor, model: Classifier) -> torch.Tensor:
 
 
 def describe(probabilities: torch.Tensor, classes: list[str]) -> list[dict[str, Any]]:
-    """Probabilities `(N, classes)` as plain values."""
+    """Convert probabilities `(N, classes)` to plain values."""
     return [
         {
             "class": classes[int(row.argmax())],
@@ -151,7 +154,7 @@ def describe(probabilities: torch.Tensor, classes: list[str]) -> list[dict[str, 
 
 
 def output_fn(predictions: list[dict[str, Any]], accept: str) -> str:
-    """JSON {"predictions": [...]}, or text/csv lines `class,probability`."""
+    """Format as JSON {"predictions": [...]} or as text/csv lines `class,probability`."""
     kind = accept.split(";")[0].strip().lower()
     if kind in ("application/json", "*/*", ""):
         return json.dumps({"predictions": predictions}, ensure_ascii=False)

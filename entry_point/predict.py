@@ -1,7 +1,7 @@
 """Classify images with a finished model: `python -m entry_point.predict input=PATH [...]`.
 
-Writes one CSV or JSON line per image, in the order of the paths. Files that are no whole image
-are listed on stderr and left out, and the exit code is 1 then unless `allow_bad=true`.
+Writes one CSV or JSON line per image, sorted by path. Damaged files are skipped and listed on
+stderr; the exit code is then 1 unless `allow_bad=true`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _links(path: Path) -> str:
 
 
 def find_images(root: Path) -> list[Path]:
-    """The file itself, or a folder's files of any format that Pillow reads, sorted."""
+    """The file itself, or a folder's files in any format that Pillow reads, sorted."""
     if root.is_file():
         return [root]
     known = {end for end, kind in Image.registered_extensions().items() if kind in Image.OPEN}
@@ -68,7 +68,7 @@ def find_images(root: Path) -> list[Path]:
 
 
 def predict(config: PredictConfig, out: TextIO) -> tuple[int, list[Damage]]:
-    """Write the predictions; returns their number and the files that could not be read."""
+    """Write the predictions; returns their number and the damaged files."""
     model = _load(config.model_dir)
     paths = find_images(Path(config.input))
     loader = build_file_loader(
@@ -121,7 +121,7 @@ def _jsonl_writer(out: TextIO) -> Write:
 
 @contextmanager
 def _opened(output: str | None) -> Iterator[TextIO]:
-    """The file, which appears when it is complete; stdout if none is named."""
+    """The output file, which appears once it is complete, or stdout."""
     if output is None:
         with naming(Path("stdout")):
             yield sys.stdout
@@ -135,8 +135,8 @@ def _opened(output: str | None) -> Iterator[TextIO]:
 
 
 @contextmanager
-def _bad_files_unsaid() -> Iterator[None]:
-    """The loader warns of each as it comes; here they are listed at the end."""
+def _without_damage_warnings() -> Iterator[None]:
+    """Silence the loader's warning for each damaged file: `run` lists them at the end."""
     log = logging.getLogger("entry_point.data.decode.batch_maker")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -152,10 +152,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Predict as configured and list the unreadable files; returns the exit code."""
+    """Classify the images, then list the damaged files; returns the exit code."""
     config = load_config("predict", PredictConfig, arguments)
     check_paths(config)
-    with _opened(config.output) as out, _bad_files_unsaid():
+    with _opened(config.output) as out, _without_damage_warnings():
         count, bad = predict(config, out)
     for damage in bad:
         sys.stderr.write(f"predict: {damage.key}: {damage.reason}\n")
@@ -166,7 +166,7 @@ def run(arguments: Sequence[str]) -> int:
 def _summary(count: int, bad: int, config: PredictConfig) -> str:
     text = f"{count} image{'' if count == 1 else 's'} classified"
     if bad:
-        text += f", {bad} unreadable" + ("" if config.allow_bad else " (allow_bad=true accepts it)")
+        text += f", {bad} damaged" + ("" if config.allow_bad else " (allow_bad=true accepts them)")
     return text + (f"; written to {config.output}" if config.output else "")
 
 

@@ -1,8 +1,8 @@
-"""Several runs from one line: `python -m entry_point.sweep name=NAME optim.lr=0.01,0.1 [...]`.
+"""Train every combination of values: `python -m entry_point.sweep name=NAME optim.lr=0.01,0.1`.
 
-Values are swept as in Hydra's --multirun (commas, `range(...)`, `choice(...)`), in all
-combinations. The runs follow each other in runs/NAME/0, runs/NAME/1, ...; the same line again goes
-on where it was stopped. Ends with a table of what each run reached.
+Values are swept as in Hydra's --multirun: commas, `range(...)`, `choice(...)`. The runs train one
+after another in runs/NAME/0, runs/NAME/1, ... The same command resumes a stopped sweep. At the end
+a table shows the accuracy of each run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RUNS = Path("runs")
 
 
 def combinations(overrides: Sequence[str]) -> list[list[str]]:
-    """Every run's overrides. Raises ConfigError if any of them would not start."""
+    """The overrides of each run. Raises ConfigError if a run would not start."""
     axes = [
         [f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()]
         if o.is_sweep_override()
@@ -41,11 +41,11 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
     return runs
 
 
-class Runs:
-    """One run after another, each in a process of its own, until a signal ends them.
+class RunQueue:
+    """Trains one run after another, each in a child process, until a signal stops the sweep.
 
-    Ctrl-C on a terminal reaches the run by itself; SIGTERM is passed on. Either way the run is
-    waited for, since it writes a checkpoint.
+    A terminal sends Ctrl-C to the child as well; SIGTERM is passed on to it. In both cases the
+    sweep waits for the child, which writes a checkpoint.
     """
 
     def __init__(self) -> None:
@@ -61,23 +61,23 @@ class Runs:
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Once: a second request means at once."""
+        """Pass SIGTERM on once: the child takes a second one as an order to exit at once."""
         if self._terminated and self._process is not None:
             process, self._process = self._process, None
             process.terminate()
 
-    def run(self, folder: Path, overrides: Sequence[str]) -> int:
-        """Returns the exit code."""
+    def train(self, folder: Path, overrides: Sequence[str]) -> int:
+        """Train one run; returns its exit code."""
         folder.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "ML_ROOT": str(folder.absolute())}
         command = [sys.executable, "-m", "entry_point.container", "train", *overrides]
         process = self._process = subprocess.Popen(command, env=environment)
-        self._pass_on()  # what came before there was a process to pass it on to
+        self._pass_on()  # a signal that came before the process existed
         return process.wait()
 
 
-def reached(folder: Path) -> str:
-    """The last validation accuracy of a run, as text."""
+def last_accuracy(folder: Path) -> str:
+    """A run's last validation accuracy as text, or "-" if it has none."""
     try:
         lines = (folder / "output" / "data" / "metrics.jsonl").read_text().splitlines()
     except FileNotFoundError:
@@ -87,26 +87,26 @@ def reached(folder: Path) -> str:
     return f"{100 * values[-1]:.2f} %" if values else "-"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Command line: `name=NAME` and Hydra overrides, swept or not."""
-    return run_program("sweep", partial(sweep, arguments))
-
-
 def sweep(arguments: Sequence[str]) -> int:
-    """Run every combination, then print the table; returns the exit code."""
+    """Train every combination, then print the table; returns the exit code."""
     names = [a.removeprefix("name=") for a in arguments if a.startswith("name=")]
     if len(names) != 1 or not names[0]:
         raise ConfigError("name", must="must be given once, as in name=rates")
     runs = combinations([a for a in arguments if not a.startswith("name=")])
     folders = [RUNS / names[0] / str(number) for number in range(len(runs))]
-    codes, one_by_one = [], Runs()
+    codes, queue = [], RunQueue()
     for folder, run in zip(folders, runs, strict=True):
-        codes.append(one_by_one.run(folder, run))
-        if one_by_one.stopping or codes[-1] == exit_codes.STOPPED:
+        codes.append(queue.train(folder, run))
+        if queue.stopping or codes[-1] == exit_codes.STOPPED:
             return exit_codes.STOPPED
     for folder, run, code in zip(folders, runs, codes, strict=True):
-        sys.stdout.write(f"{folder}  {reached(folder):>8}  exit {code}  {' '.join(run)}\n")
+        sys.stdout.write(f"{folder}  {last_accuracy(folder):>8}  exit {code}  {' '.join(run)}\n")
     return exit_codes.FAILED if any(codes) else exit_codes.FINISHED
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Command line: `name=NAME` and Hydra overrides, swept or not."""
+    return run_program("sweep", partial(sweep, arguments))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ LIMIT = 1024
 
 
 def failure_text(error: BaseException) -> str:
-    """The error itself first, then as many of the traceback's last lines as fit."""
+    """The error, then as many of the traceback's last lines as fit."""
     headline = "".join(traceback.format_exception_only(error)).strip()[: LIMIT // 2]
     lines = "".join(traceback.format_tb(error.__traceback__)).splitlines()
     kept: list[str] = []

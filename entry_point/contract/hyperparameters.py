@@ -1,9 +1,9 @@
 """Hydra overrides as SageMaker hyperparameters, and back.
 
-SageMaker carries hyperparameters as at most 100 pairs of strings, each value at most 2,500
-characters, and everything between the desk and the container has its own idea of quoting. So the
-overrides travel as one JSON list of strings in plain ASCII, cut into chunks under reserved keys.
-Any other key, such as the `optim.lr` that a tuning job adds, becomes an override of its own.
+SageMaker takes at most 100 hyperparameters, each a string of at most 2,500 characters, and every
+SDK and toolkit quotes them differently. So the overrides travel as one JSON list of strings in
+ASCII, split into chunks under reserved keys. Any other key becomes an override as it is: a tuning
+job adds `optim.lr`, for example.
 """
 
 import json
@@ -14,7 +14,7 @@ CHUNK_CHARACTERS = 2500
 CHUNK_KEY = "hydra_overrides_{:03d}"
 
 _CHUNK = re.compile(r"hydra_overrides_(\d+)")
-# The SDKs, the containers' toolkit and tuning jobs add keys of their own under these prefixes.
+# The SDKs, the containers' toolkit and tuning jobs add keys under these prefixes.
 _FOREIGN_PREFIXES = ("sagemaker_", "_tuning_")
 # What Hydra's grammar reads as one unquoted value.
 _BARE_VALUE = re.compile(r"[A-Za-z0-9_+\-./%@:]+")
@@ -23,7 +23,7 @@ _TYPED_WORDS = {"true", "false", "null", "none", "nan", "inf"}
 
 
 def encode(overrides: Sequence[str]) -> dict[str, str]:
-    """Hyperparameters that carry the overrides in order; none for no overrides."""
+    """Hyperparameters that carry the overrides in order; empty for no overrides."""
     if not overrides:
         return {}
     text = json.dumps(list(overrides), separators=(",", ":"))
@@ -35,10 +35,10 @@ def encode(overrides: Sequence[str]) -> dict[str, str]:
 
 
 def decode(hyperparameters: Mapping[str, str]) -> list[str]:
-    """Hydra overrides from a job's hyperparameters: those encoded first, then the plain keys.
+    """Hydra overrides from a job's hyperparameters: first the encoded ones, then the plain keys.
 
-    Later overrides win in Hydra, so what a tuning job varies wins over what was launched.
-    Raises ValueError when a chunk is missing or the chunks are not a JSON list of strings.
+    In Hydra the last override wins, so a tuning job's values win over those of the launch.
+    Raises ValueError if a chunk is missing or the chunks are not a JSON list of strings.
     """
     chunks: dict[int, str] = {}
     plain: dict[str, str] = {}
@@ -56,29 +56,29 @@ def _join(chunks: Mapping[int, str]) -> list[str]:
     for number in range(max(chunks) + 1):
         if number not in chunks:
             raise ValueError(
-                f"hyperparameter {CHUNK_KEY.format(number)} is missing: the overrides were cut "
-                f"into {max(chunks) + 1} chunks; send all that encode() returned"
+                f"hyperparameter {CHUNK_KEY.format(number)} is missing: the overrides were split "
+                f"into {max(chunks) + 1} chunks; send all of them"
             )
     text = "".join(chunks[number] for number in sorted(chunks))
     try:
         overrides = json.loads(text)
     except ValueError as error:
         raise ValueError(
-            f"hyperparameters {CHUNK_KEY.format(0)}...: not the JSON that encode() wrote ({error})"
+            f"hyperparameters {CHUNK_KEY.format(0)}...: must be a JSON list of strings ({error})"
         ) from error
     if not isinstance(overrides, list) or not all(isinstance(item, str) for item in overrides):
         raise ValueError(
-            f"hyperparameters {CHUNK_KEY.format(0)}...: expected a JSON list of strings, "
-            f"found {text[:80]!r}"
+            f"hyperparameters {CHUNK_KEY.format(0)}...: must be a JSON list of strings, "
+            f"not {text[:80]!r}"
         )
     return overrides
 
 
 def _plain_value(value: str) -> str:
-    """The value of a plain key as Hydra's grammar spells it.
+    """The value of a plain key in Hydra's grammar.
 
-    Numbers and words stay as they are, Python's and JSON's spellings of true, false and null are
-    understood, JSON lists and strings are spelt anew, and all else is literal text.
+    Numbers and words stay as they are; so do true, false and null, as Python or JSON spells them.
+    JSON lists and strings are converted. Anything else is literal text.
     """
     if value == "None":
         return "null"
@@ -101,9 +101,9 @@ def _spell(value: object) -> str:
 
 
 def _quote(text: str) -> str:
-    """A Hydra quoted string: a quote is escaped, and so are the backslashes just before one.
+    """A quoted string in Hydra's grammar, with quotes and the backslashes before them escaped.
 
-    `${` is escaped too, for OmegaConf, to which it would be an interpolation.
+    `${` is escaped too: OmegaConf would read an interpolation.
     """
     text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
     text = re.sub(r"(\\*)'", r"\1\1\\'", text)

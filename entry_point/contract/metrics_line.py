@@ -1,8 +1,7 @@
-"""The log lines that carry numbers, and the regular expressions that read them back.
+"""The log lines that carry metrics, and the regular expressions that read them back.
 
-One place defines both: the trainer prints these lines, SageMaker (and whoever reads
-CloudWatch) finds the numbers with `METRIC_REGEXES`. Standard library only, so that the
-launch side can import it without torch.
+The trainer prints these lines. SageMaker, like any reader of CloudWatch, finds the numbers with
+`METRIC_REGEXES`.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ import math
 _NUMBER = r"([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
 
 STEP_PARTS = ("data_wait", "copy", "compute", "step")
-"""What a step's time is measured in; `step` is all of it."""
+"""The measured parts of a step; `step` is the whole."""
 PERCENTILES = (50, 90, 99)
-STEP_TIMES = [f"{part}_ms_p{share}" for part in STEP_PARTS for share in PERCENTILES]
+STEP_TIMES = [f"{part}_ms_p{percentile}" for part in STEP_PARTS for percentile in PERCENTILES]
 
 METRICS: dict[str, str] = {
     "epoch": "epoch",
@@ -29,12 +28,12 @@ METRICS: dict[str, str] = {
     "train:headspace": "headspace",
     **{f"train:{key}": key for key in STEP_TIMES},
 }
-"""Metric name as SageMaker shows it -> key in the line."""
+"""Metric name in SageMaker -> key in the log line."""
 
 METRIC_REGEXES: dict[str, str] = {
     name: rf"(?:^|\s){key}={_NUMBER}(?:\s|$)" for name, key in METRICS.items()
 }
-"""Metric name -> regular expression with one group, the number. SageMaker takes at most 40
+"""Metric name -> regular expression whose one group is the number. SageMaker takes at most 40
 expressions of at most 500 characters. NaN and infinity match none of them."""
 
 

@@ -1,4 +1,4 @@
-"""What the platform's files in `input/config` say, and what they promise."""
+"""Reads the files that the platform leaves in `input/config`, and checks that they hold true."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DNS_PATIENCE_S = 300.0
 
 
 class ContractError(UserError):
-    """The platform's files do not say what they should; the message names the file."""
+    """A platform file is wrong or promises something missing; the message names the file."""
 
 
 @dataclass(frozen=True)
@@ -31,25 +31,25 @@ class Hosts:
 
     @property
     def rank(self) -> int:
-        """Hosts are numbered in the order the platform lists them; it sorts them as text."""
+        """The position in the platform's list, which is sorted as text: algo-10 before algo-2."""
         return self.names.index(self.current)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object, or an empty one where there is no file. Raises ContractError."""
+    """A file's JSON object; an empty one if there is no file. Raises ContractError."""
     if not path.is_file():
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ContractError(f"{path}: not JSON ({error})") from error
+        raise ContractError(f"{path}: must be JSON ({error})") from error
     if not isinstance(content, dict):
         raise ContractError(f"{path}: must hold a JSON object, not {type(content).__name__}")
     return content
 
 
 def read_hosts(contract: Path) -> Hosts:
-    """Who takes part, by resourceconfig.json; one host where there is no such file."""
+    """The job's hosts from resourceconfig.json; one host if there is no such file."""
     path = contract / "resourceconfig.json"
     content = read_json(path)
     if not content:
@@ -71,26 +71,24 @@ def read_overrides(contract: Path) -> list[str]:
 
 
 def check_channels(run: RunFolder) -> None:
-    """Every channel that inputdataconfig.json promises must be a folder. Raises ContractError."""
+    """Check that every channel in inputdataconfig.json has a folder. Raises ContractError."""
     path = run.contract / "inputdataconfig.json"
     for channel in read_json(path):
         if not (run.channels / channel).is_dir():
             raise ContractError(
-                f"{path}: names channel {channel!r}, but {run.channels / channel} is missing"
+                f"{path}: channel {channel!r}: must have the folder {run.channels / channel}"
             )
 
 
 def wait_for_names(hosts: Hosts, patience: float = DNS_PATIENCE_S) -> None:
-    """Until every peer's name resolves: it may lag behind the hosts. Raises ContractError."""
+    """Wait until every host's name resolves: DNS may lag behind the hosts. Raises ContractError."""
     deadline = time.monotonic() + patience
     for name in hosts.names if len(hosts.names) > 1 else ():
-        told = False
+        if not _resolves(name):
+            sys.stderr.write(f"train: waiting for the address of host {name}\n")
         while not _resolves(name):
-            if not told:
-                sys.stderr.write(f"train: waiting for the address of host {name}\n")
-                told = True
             if time.monotonic() > deadline:
-                raise ContractError(f"host {name} has no address after {patience:.0f} s of asking")
+                raise ContractError(f"host {name}: has no address after {patience:.0f} s")
             time.sleep(1)
 
 

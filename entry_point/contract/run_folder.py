@@ -1,6 +1,6 @@
-"""One run, one folder: the layout that SageMaker gives a training container, here and there.
+"""The folder of a run, laid out as SageMaker lays out a training container's /opt/ml.
 
-In the container the root is /opt/ml; on the desk it is `runs/<name>`, named by `ML_ROOT`.
+In the container the root is /opt/ml. Elsewhere `ML_ROOT` names it: `runs/<name>`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ CONTAINER_ROOT = Path("/opt/ml")
 
 
 class RunFolderError(UserError):
-    """There is no folder to run in."""
+    """There is no run folder, or it is in use."""
 
 
 class RunBusyError(RunFolderError):
-    """Another process trains in the folder: nothing there is this one's to change."""
+    """Another process is training in the run folder, so nothing there may change."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(
@@ -36,19 +36,19 @@ class RunFolder:
 
     @classmethod
     def from_environment(cls) -> RunFolder:
-        """The folder that `ML_ROOT` names, else /opt/ml where that exists."""
+        """The folder that `ML_ROOT` names, else /opt/ml."""
         if named := os.environ.get("ML_ROOT"):
             return cls(Path(named).absolute())
         if CONTAINER_ROOT.is_dir():
             return cls(CONTAINER_ROOT)
         raise RunFolderError(
             f"no run folder: {CONTAINER_ROOT} does not exist and ML_ROOT is not set; "
-            "set ML_ROOT=runs/<name> (make local-train does)"
+            "use `make local-train`, or set ML_ROOT=runs/NAME"
         )
 
     @property
     def contract(self) -> Path:
-        """Where the platform leaves hyperparameters.json, resourceconfig.json and the like."""
+        """Holds the platform's files: hyperparameters.json, resourceconfig.json and others."""
         return self.root / "input" / "config"
 
     @property
@@ -87,14 +87,14 @@ class RunFolder:
 
     @property
     def lock(self) -> Path:
-        """Held by the process that trains here; see `training.run_lock`."""
+        """Locked by the process that trains here; see `training.checkpoints.run_lock`."""
         return self.output / "lock"
 
     def ensure_idle(self) -> None:
-        """Raise RunBusyError while a process trains here, on the desk or in a container."""
+        """Raise RunBusyError if a process is training here, locally or in a container."""
         try:
             with self.lock.open() as lock:
-                # Shared, so that those who only ask do not refuse each other.
+                # A shared lock, so that two checks at once both succeed.
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
             return
@@ -102,6 +102,6 @@ class RunFolder:
             raise RunBusyError(self.root) from error
 
     def create(self) -> None:
-        """Make the folders that a run writes to."""
+        """Create the folders that a run writes to."""
         for folder in (self.model, self.output_data, self.tensorboard, self.checkpoints):
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Files that are complete under their name or absent, whatever kills the process or the machine."""
+"""Writes files that are complete or absent under their name, even after a crash or power loss."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: Path, temporary: Path | None = None) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success make it durable and rename it to `path`.
+    """Yield a temporary path beside `path`; on success, sync it to disk and rename it to `path`.
 
-    The default temporary name starts with a dot and contains the process id: two writers never
+    The default temporary name starts with a dot and contains the process id, so two writers never
     collide, and a platform that mirrors the folder never sees a partial file under its final name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,10 +31,10 @@ def replacing(path: Path, temporary: Path | None = None) -> Iterator[Path]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a binary file; its content gets the name `path` once all of it is on disk.
+    """Yield a binary file that is renamed to `path` once all of it is on disk.
 
-    The temporary name is the same for every process, so the next attempt overwrites what a killed
-    one left behind. Two processes must not write the same `path` at once.
+    Every process uses the same temporary name, so the next attempt overwrites what a killed process
+    left behind. Two processes must not write the same `path` at once.
     """
     part = path.with_name(f"{path.name}.part")
     with replacing(path, part) as temporary, temporary.open("wb") as file:
@@ -42,7 +42,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` (UTF-8) to `path` in one piece."""
+    """Write `text` to `path` as UTF-8."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""No process outlives the job that it works for, even if that was killed without a word."""
+"""Ties a process's life to its parent's, so that nothing outlives a job that was killed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _PR_SET_PDEATHSIG = 1
 def die_with_parent(parent: int) -> None:
     """Have Linux kill this process when its parent, process id `parent`, dies.
 
-    Elsewhere, or started by a fork server on that process's behalf, this does nothing.
+    It has no effect on other systems, or on a process that a fork server started for `parent`.
     """
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent and not _lives(parent):  # it died before we asked
+    if os.getppid() != parent and not _is_alive(parent):  # it died before the call above
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _lives(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:

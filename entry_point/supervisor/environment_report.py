@@ -1,6 +1,6 @@
-"""What a job would find here: versions, the operator's build, the platform's files. For people.
+"""Prints what a job would find here: versions, devices, the operator's build, platform files.
 
-`docker run IMAGE` prints it, as does `python -m entry_point.container env`.
+`docker run IMAGE` and `python -m entry_point.container env` print this report for people.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VARIABLES = ("TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "CUSTOM_OP_CACHE", "CUDA_V
 
 
 def version_lines() -> Iterator[str]:
-    """The code, Python and the packages that decide what a job does."""
+    """The image, Python and the packages that a job depends on."""
     if revision := os.environ.get("IMAGE_REVISION"):
         yield f"image {os.environ.get('IMAGE_VERSION', 'unknown')} of revision {revision}"
     yield f"python {platform.python_version()} on {platform.platform()}"
@@ -35,16 +35,16 @@ def version_lines() -> Iterator[str]:
 
 
 def device_lines() -> Iterator[str]:
-    """The devices that torch sees."""
+    """The devices that torch can use."""
     import torch
 
-    yield f"CPU with {os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"
+    yield f"CPU: {os.cpu_count()} cores, {torch.get_num_threads()} torch threads"
     for index in range(torch.cuda.device_count()):
-        yield f"{torch.cuda.get_device_name(index)}, CUDA {torch.version.cuda}"
+        yield f"GPU {index}: {torch.cuda.get_device_name(index)}, CUDA {torch.version.cuda}"
 
 
 def operator_lines() -> Iterator[str]:
-    """How the operator was built, building it if need be, or why it cannot be."""
+    """How the operator was built (it is built now if it was not), or why it cannot be built."""
     import custom_op
 
     try:
@@ -54,13 +54,13 @@ def operator_lines() -> Iterator[str]:
 
 
 def contract_lines() -> Iterator[str]:
-    """The files and channels that the platform has left, as they are."""
+    """The platform's files, channels and environment variables as they are."""
     try:
         run = RunFolder.from_environment()
     except RunFolderError as error:
         yield str(error)
         return
-    yield f"root {run.root}"
+    yield f"run folder: {run.root}"
     for name in CONTRACT_FILES:
         yield f"{name}: {_content(run.contract / name)}"
     channels = sorted(run.channels.iterdir()) if run.channels.is_dir() else []
@@ -83,13 +83,14 @@ def main(_arguments: Sequence[str] = ()) -> int:
 
 
 def report() -> int:
-    parts = {
+    """Print every section of the report; returns the exit code."""
+    sections = {
         "versions": version_lines(),
         "devices": device_lines(),
         "operator": operator_lines(),
         "contract": contract_lines(),
     }
-    for title, lines in parts.items():
+    for title, lines in sections.items():
         sys.stdout.write(f"{title}\n")
         for line in lines:
             sys.stdout.write(f"  {line}\n")

@@ -1,5 +1,4 @@
-"""`torchrun` without its traceback: the rank that failed has said why, in a line or in a traceback
-of its own, and the log has which one it was."""
+"""`torchrun` without its own traceback: the failed rank has already printed the reason."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from entry_point.contract import exit_codes
 
 
 def main() -> int:
-    """Command line: torchrun's."""
+    """Command line: the options of torchrun."""
     try:
         run.main()
     except ChildFailedError:

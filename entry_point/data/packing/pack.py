@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -108,9 +109,8 @@ def pack(source: Path, output: Path, options: OptimizeConfig, whole: bool = True
             with closing(Listing(file, options.seed, options.shard_mb * 1e6)) as listing:
                 _pack(make_plan(source, listing, options, whole), source, output, options)
         except sqlite3.Error as error:
-            raise OSError(
-                f"{file}, the list of all files: {error}: make room and run again"
-            ) from error
+            reason = f"{error}: free up space and run the same command again"
+            raise OSError(errno.EIO, reason, f"{file}, the list of all files") from error
 
 
 def make_plan(source: Path, listing: Listing, options: OptimizeConfig, whole: bool) -> Plan:

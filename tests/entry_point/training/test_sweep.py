@@ -81,7 +81,7 @@ def test_a_stopped_sweep_waits_for_its_runs_checkpoint(
 def test_a_killed_run_makes_the_sweep_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "RUNS", tmp_path)
     codes = iter([-9, 0])
-    monkeypatch.setattr(sweep.Runs, "run", lambda *_: next(codes))
+    monkeypatch.setattr(sweep.RunQueue, "train", lambda *_: next(codes))
     assert sweep.main(["name=a", "optim.lr=0.1,0.2"]) == exit_codes.FAILED
 
 

@@ -93,18 +93,18 @@ def test_plain_files_can_be_written_instead(photo_folder: Path, tmp_path: Path) 
 
 
 def test_packing_again_does_nothing_and_other_options_are_an_error(
-    photo_folder: Path, packed: Path, caplog: pytest.LogCaptureFixture
+    photo_folder: Path, packed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = contents(packed)
     assert pack(photo_folder, packed) == 0
     assert pack(photo_folder, packed, "interval=8") == exit_codes.USAGE
-    assert "made from other files or with other options" in caplog.text
+    assert "made from other files or with other options" in capsys.readouterr().err
     assert contents(packed) == before
     assert [file.name for file in packed.parent.iterdir()] == [packed.name]
 
 
 def test_a_file_changed_in_place_is_another_source(
-    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = copy(photo_folder, tmp_path / "source")
     assert pack(source, tmp_path / "packed") == 0
@@ -113,18 +113,18 @@ def test_a_file_changed_in_place_is_another_source(
     data[-100] ^= 1
     file.write_bytes(data)
     assert pack(source, tmp_path / "packed") == exit_codes.USAGE
-    assert "made from other files" in caplog.text
+    assert "made from other files" in capsys.readouterr().err
 
 
 def test_an_empty_folder_may_be_there_and_any_other_is_left_alone(
-    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
     assert pack(photo_folder, tmp_path / "empty", "max_side=64") == 0
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     assert pack(photo_folder, tmp_path / "full") == exit_codes.USAGE
-    assert "full holds other files" in caplog.text
+    assert "full holds other files" in capsys.readouterr().err
     assert contents(tmp_path / "full") == {"thesis.txt": b"mine"}
 
 
@@ -152,7 +152,10 @@ def test_listing_more_files_takes_no_more_memory(
 
 
 def test_a_split_of_which_every_file_is_rejected_is_an_error_and_a_class_a_warning(
-    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    photo_folder: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     source = copy(photo_folder, tmp_path / "source")
     for file in (source / "val/cat").iterdir():
@@ -162,11 +165,11 @@ def test_a_split_of_which_every_file_is_rejected_is_an_error_and_a_class_a_warni
     assert "val: all files of 1 of 8 classes are rejected (cat); the first file is" in caplog.text
     assert report(tmp_path / "packed")["splits"]["val"]["classes"]["cat"] == 0
     assert check_dataset([f"root={tmp_path / 'packed'}"]) == 0
-    caplog.clear()
     # Plain files without one of the class folders: training would refuse them.
     assert pack(source, tmp_path / "folder", "output_format=folder") == exit_codes.USAGE
-    assert "(cat)" in caplog.text and not (tmp_path / "folder").exists()
+    assert "(cat)" in capsys.readouterr().err and not (tmp_path / "folder").exists()
     for file in (source / "val").rglob("*.jpg"):
         file.write_text("no image")
     assert pack(source, tmp_path / "none") == exit_codes.USAGE
-    assert "all files of 8 of 8 classes" in caplog.text and not (tmp_path / "none").exists()
+    assert "all files of 8 of 8 classes" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()

@@ -68,16 +68,16 @@ def test_two_hosts_on_disjoint_halves_make_the_data_set_of_one(
 
 
 def test_a_shard_that_a_part_lacks_is_named(
-    parts: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    parts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shard = sorted((tmp_path / "s3/train").glob("shard-01-*.tar"))[0]
     data = shard.read_bytes()
     shard.write_bytes(data[:-1])
     assert _merge(parts, tmp_path / "all") == exit_codes.USAGE
-    assert f"{shard} has {len(data) - 1} bytes instead of {len(data)}" in caplog.text
+    assert f"{shard} has {len(data) - 1} bytes instead of {len(data)}" in capsys.readouterr().err
     shard.unlink()
     assert _merge(parts, tmp_path / "all") == exit_codes.USAGE
-    assert f"{shard} is missing" in caplog.text and not (tmp_path / "all").exists()
+    assert f"{shard} is missing" in capsys.readouterr().err and not (tmp_path / "all").exists()
 
 
 def test_the_only_host_makes_the_whole(
@@ -92,7 +92,7 @@ def test_the_only_host_makes_the_whole(
 
 
 def test_the_only_host_refuses_a_split_without_images_even_with_a_list_of_classes(
-    photo_folder: Path, tmp_path: Path, host: Path, caplog: pytest.LogCaptureFixture
+    photo_folder: Path, tmp_path: Path, host: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "s3").mkdir()
     _give(host, 0, 1, photo_folder, tmp_path / "s3")
@@ -100,7 +100,7 @@ def test_the_only_host_refuses_a_split_without_images_even_with_a_list_of_classe
     for file in (host / "processing/input/val").rglob("*.jpg"):
         file.write_text("no image")
     assert optimize([f"classes={tmp_path / 'classes.txt'}"]) == exit_codes.USAGE
-    assert "val: all files of 8 of 8 classes are rejected" in caplog.text
+    assert "val: all files of 8 of 8 classes are rejected" in capsys.readouterr().err
 
 
 def test_a_class_of_which_a_host_sees_no_file_is_none_of_its_business(
@@ -140,21 +140,24 @@ def test_the_reason_of_a_failure_is_left_where_the_platform_looks_for_it(
 
 
 def test_a_host_that_is_not_among_the_hosts_is_an_error(
-    photo_folder: Path, tmp_path: Path, host: Path, caplog: pytest.LogCaptureFixture
+    photo_folder: Path, tmp_path: Path, host: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "s3").mkdir()
     _give(host, 0, 2, photo_folder, tmp_path / "s3")
     (host / "config/resourceconfig.json").write_text('{"current_host": "x", "hosts": ["y"]}')
     assert optimize([]) == exit_codes.USAGE
-    assert "'x' is not among hosts ['y']" in caplog.text
+    assert "'x' is not among hosts ['y']" in capsys.readouterr().err
 
 
 def test_the_same_files_in_two_parts_are_an_error(
-    photo_folder: Path, packed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    photo_folder: Path, packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert pack(photo_folder, tmp_path / "again", "part=1") == 0
     assert _merge([packed, tmp_path / "again"], tmp_path / "all") == exit_codes.USAGE
-    assert "48 keys of train are in more than one part, the first is astronaut/000" in caplog.text
+    assert (
+        "48 keys of train are in more than one part, the first is astronaut/000"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "all").exists()
 
 

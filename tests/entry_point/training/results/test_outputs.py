@@ -104,7 +104,7 @@ def test_a_program_that_cannot_be_loaded_names_both_versions(run: Path, tmp_path
     [
         ("model.pt2", b"PK cut short", "copy the model again"),
         ("inference.json", b"{", "copy the model again"),
-        ("inference.json", b"{}", "has no 'torch': other code wrote it; start the finished run"),
+        ("inference.json", b"{}", "has no 'torch': another version of this code wrote it"),
         ("classes.json", None, "copy the model again"),
     ],
 )
@@ -175,8 +175,8 @@ def test_bad_files_are_listed_and_fail_the_exit_code_unless_allowed(
     assert predict.main(arguments) == exit_codes.FAILED
     said = capsys.readouterr().err
     assert f"{images / 'bad.jpg'}: is no image" in said
-    counts = "predict: 2 images classified, 1 unreadable"
-    assert said.endswith(f"{counts} (allow_bad=true accepts it); written to {output}\n")
+    counts = "predict: 2 images classified, 1 damaged"
+    assert said.endswith(f"{counts} (allow_bad=true accepts them); written to {output}\n")
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert [Path(line["path"]).name for line in lines] == ["good.png", "tiny.gif"]
     assert predict.main([*arguments, "allow_bad=true"]) == 0
