@@ -1,4 +1,4 @@
-"""A run on the desk: one folder per run, the newest by link, an earlier one by its name."""
+"""Local runs: one folder per run, a link to the newest, an earlier run by its name."""
 
 import json
 import os
@@ -33,9 +33,9 @@ JOB = (
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A start folder with eight small JPEGs of two classes."""
-    folder = tmp_path_factory.mktemp("desk")
+def start_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder to start runs in, with eight small JPEGs of two classes."""
+    folder = tmp_path_factory.mktemp("start")
     draw = np.random.default_rng(0)
     for split in ("train", "val"):
         for label in ("dark", "light"):
@@ -47,12 +47,12 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def local_train(desk: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def local_train(start_folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     environment.pop("NPROC", None)
     return subprocess.run(
         [sys.executable, "-m", "launch.local", *arguments],
-        cwd=desk,
+        cwd=start_folder,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -60,27 +60,27 @@ def local_train(desk: Path, *arguments: str) -> "subprocess.CompletedProcess[str
     )
 
 
-def test_a_named_run_has_its_folder_and_goes_on_when_named_again(desk: Path) -> None:
-    first = local_train(desk, "name=first", *JOB, "trainer.epochs=1")
+def test_a_named_run_has_a_folder_and_resumes_under_the_same_name(start_folder: Path) -> None:
+    first = local_train(start_folder, "name=first", *JOB, "trainer.epochs=1")
     assert first.returncode == 0, first.stdout
-    assert (desk / "runs" / "latest").resolve() == desk / "runs" / "first"
-    assert (desk / "runs" / "latest" / "model" / "model.pt").is_file()
-    again = local_train(desk, "name=first", *JOB, "trainer.epochs=2")
+    assert (start_folder / "runs" / "latest").resolve() == start_folder / "runs" / "first"
+    assert (start_folder / "runs" / "latest" / "model" / "model.pt").is_file()
+    again = local_train(start_folder, "name=first", *JOB, "trainer.epochs=2")
     assert again.returncode == 0, again.stdout
     epochs = [line.split()[0] for line in again.stdout.splitlines() if "val_loss=" in line]
     assert epochs == ["epoch=1"]
 
 
-def test_data_that_is_not_there_is_one_line_that_names_it(desk: Path) -> None:
-    done = local_train(desk, *JOB, "data.root=nowhere")
+def test_missing_data_is_one_line_that_names_it(start_folder: Path) -> None:
+    done = local_train(start_folder, *JOB, "data.root=nowhere")
     assert done.returncode == 2, done.stdout
     assert "nowhere" in done.stdout
     assert "Traceback" not in done.stdout
 
 
-def refused(monkeypatch: pytest.MonkeyPatch, desk: Path, *arguments: str) -> None:
-    """Start a run at `desk` that must not start."""
-    monkeypatch.chdir(desk)
+def refused(monkeypatch: pytest.MonkeyPatch, start_folder: Path, *arguments: str) -> None:
+    """Check that local-train refuses the arguments and starts no job."""
+    monkeypatch.chdir(start_folder)
     monkeypatch.delenv("NPROC", raising=False)
     monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("the job was started"))
     with pytest.raises(SystemExit, match="2"):
@@ -88,7 +88,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, desk: Path, *arguments: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "message"),
     [
         ("trainer.epoch=1", "trainer.epoch=1: no such key"),
         ("trainer.epochs=0", "trainer.epochs=0: must be"),
@@ -101,16 +101,16 @@ def test_a_mistyped_argument_is_one_line_and_leaves_no_run(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     argument: str,
-    said: str,
+    message: str,
 ) -> None:
     refused(monkeypatch, tmp_path, argument)
     line = capsys.readouterr().err
-    assert said in line
+    assert message in line
     assert line.startswith("local-train: ") and line.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_that_trains_is_left_alone_by_a_second_of_its_name(
+def test_a_second_run_of_a_busy_name_is_refused_and_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     output = tmp_path / "runs" / "busy" / "output"
@@ -123,12 +123,12 @@ def test_a_run_that_trains_is_left_alone_by_a_second_of_its_name(
 
 
 @pytest.mark.parametrize("name", ["with space", "", "-x", "a" * 64, "../up", "under_score"])
-def test_a_name_no_job_may_have_is_refused(name: str) -> None:
+def test_an_invalid_run_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"name={re.escape(name)}: use 1 to 63"):
         local.split_name([f"name={name}"])
 
 
-def test_the_link_to_the_newest_run_is_no_runs_name() -> None:
+def test_latest_is_refused_as_a_run_name() -> None:
     with pytest.raises(ValueError, match="name=latest: leads to the newest run"):
         local.split_name(["name=latest"])
 
@@ -137,13 +137,13 @@ def test_the_link_to_the_newest_run_is_no_runs_name() -> None:
     "override",
     ["data.root=a b", "model.name=x$y", "data.classes=[a,'b c']", 'note="quoted"', "name_of=ü"],
 )
-def test_an_override_reaches_the_job_as_it_was_written(tmp_path: Path, override: str) -> None:
+def test_an_override_reaches_the_job_unchanged(tmp_path: Path, override: str) -> None:
     contract.write_contract(tmp_path, [override], hosts=["algo-1"], current="algo-1")
     text = (tmp_path / "input" / "config" / "hyperparameters.json").read_text()
     assert hyperparameters.decode(json.loads(text)) == [override]
 
 
-def test_runs_started_in_the_same_second_get_folders_of_their_own(
+def test_runs_started_in_the_same_second_get_separate_folders(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)

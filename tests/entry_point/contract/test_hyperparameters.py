@@ -1,4 +1,4 @@
-"""Overrides survive the way to the container, whatever is in them."""
+"""Overrides reach the container unchanged, whatever they contain."""
 
 import json
 from typing import Any
@@ -26,13 +26,13 @@ TRICKY = [
 
 
 def _as_the_container_reads(hyperparameters: dict[str, str]) -> dict[str, str]:
-    """Through the file, with its keys sorted as toolkits do."""
+    """Pass them through a JSON file with sorted keys, as toolkits write it."""
     loaded: dict[str, str] = json.loads(json.dumps(hyperparameters, sort_keys=True))
     return loaded
 
 
 def _composed_value(override: str) -> Any:
-    """What a config holds after Hydra has parsed the override and OmegaConf resolved it."""
+    """The value in a config after Hydra parses the override and OmegaConf resolves it."""
     parsed = OverridesParser.create().parse_override(override)
     config = OmegaConf.to_container(OmegaConf.create({"value": parsed.value()}), resolve=True)
     assert isinstance(config, dict)
@@ -50,7 +50,7 @@ def test_any_overrides_come_back_unchanged(overrides: list[str]) -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.text(min_size=500, max_size=3000), min_size=1, max_size=40))
-def test_long_overrides_are_cut_into_chunks_that_sagemaker_takes(overrides: list[str]) -> None:
+def test_long_overrides_are_split_into_chunks_that_sagemaker_accepts(overrides: list[str]) -> None:
     hyperparameters = encode(overrides)
     for key, value in hyperparameters.items():
         assert len(key) <= 256
@@ -79,7 +79,7 @@ def test_long_overrides_are_cut_into_chunks_that_sagemaker_takes(overrides: list
         ("", ""),
     ],
 )
-def test_plain_key_becomes_an_override_with_the_value_meant(value: str, expected: object) -> None:
+def test_a_plain_key_becomes_an_override_with_its_typed_value(value: str, expected: object) -> None:
     assert _composed_value(decode({"optim.lr": value})[0]) == expected
 
 
@@ -101,7 +101,7 @@ def test_plain_text_reaches_the_config_literally(text: str) -> None:
     assert _composed_value(decode({"note": text})[0]) == text
 
 
-def test_plain_keys_follow_the_encoded_overrides_so_that_they_win() -> None:
+def test_plain_keys_win_over_the_encoded_overrides() -> None:
     hyperparameters = {"optim.lr": "0.5", **encode(["optim.lr=0.1", "model=resnet50"])}
     assert decode(hyperparameters) == ["optim.lr=0.1", "model=resnet50", "optim.lr=0.5"]
 
@@ -111,7 +111,7 @@ def test_keys_of_the_sdk_and_of_tuning_jobs_are_not_overrides() -> None:
     assert decode({**foreign, **encode(["a=1"])}) == ["a=1"]
 
 
-def test_missing_chunk_is_named() -> None:
+def test_a_missing_chunk_is_named() -> None:
     hyperparameters = encode(["x" * 6000])
     del hyperparameters["hydra_overrides_001"]
     with pytest.raises(ValueError, match="hydra_overrides_001 is missing"):

@@ -1,4 +1,4 @@
-"""The log lines and the regular expressions that SageMaker reads them with."""
+"""The log lines, and the regular expressions with which SageMaker reads them."""
 
 import re
 
@@ -36,13 +36,13 @@ def test_golden_validation_line_is_not_mistaken_for_a_training_line() -> None:
     }
 
 
-def test_within_what_sagemaker_accepts() -> None:
+def test_the_expressions_are_within_sagemakers_limits() -> None:
     assert len(METRIC_REGEXES) <= 40
     assert all(len(regex) <= 500 for regex in METRIC_REGEXES.values())
     assert all(re.compile(regex).groups == 1 for regex in METRIC_REGEXES.values())
 
 
-def test_a_loss_that_is_no_number_is_no_metric() -> None:
+def test_a_loss_of_nan_is_not_a_metric() -> None:
     assert "train:loss" not in found(format_metrics({"epoch": 1, "loss": float("nan")}))
 
 

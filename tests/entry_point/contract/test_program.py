@@ -59,7 +59,7 @@ def test_any_other_error_keeps_its_traceback_which_is_the_reason(
     assert reason.startswith(type(error).__name__) and "in raising" in reason
 
 
-def test_ctrl_c_ends_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_ends_without_output(capsys: pytest.CaptureFixture[str]) -> None:
     code = run_program("predict", lambda: raising(KeyboardInterrupt()))
     assert code == exit_codes.INTERRUPTED == 130
     assert capsys.readouterr() == ("", "")

@@ -1,4 +1,4 @@
-"""What ``docker run IMAGE`` tells."""
+"""What `docker run IMAGE` prints."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from entry_point.supervisor.environment_report import contract_lines, main
 from launch.request.input_config import write_contract
 
 
-def test_the_report_names_versions_operator_and_contract(
+def test_the_report_shows_versions_operator_and_platform_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ML_ROOT", str(tmp_path))
@@ -21,15 +21,15 @@ def test_the_report_names_versions_operator_and_contract(
     hosts = ["algo-1", "algo-2"]
     write_contract(tmp_path, ["a=1"], hosts=hosts, current="algo-2", channels=["training"])
     assert main() == 0
-    told = capsys.readouterr().out
-    assert "image 1.2.3 of revision 0123456789ab" in told
-    assert f"torch {torch.__version__.partition('+')[0]}" in told
-    assert "build_seconds: " in told
-    assert '"current_host": "algo-2"' in told
-    assert "channel training: " in told
+    printed = capsys.readouterr().out
+    assert "image 1.2.3 of revision 0123456789ab" in printed
+    assert f"torch {torch.__version__.partition('+')[0]}" in printed
+    assert "build_seconds: " in printed
+    assert '"current_host": "algo-2"' in printed
+    assert "channel training: " in printed
 
 
-def test_nothing_there_is_said_and_no_error(
+def test_the_report_shows_what_is_missing_without_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def no_compiler() -> None:
@@ -39,17 +39,19 @@ def test_nothing_there_is_said_and_no_error(
     monkeypatch.setattr(run_folder, "CONTAINER_ROOT", Path("/nonexistent"))
     monkeypatch.setattr(custom_op, "build_info", no_compiler)
     assert main() == 0
-    told = capsys.readouterr().out
-    assert "no run folder" in told
-    assert "no C++ compiler" in told
+    printed = capsys.readouterr().out
+    assert "no run folder" in printed
+    assert "no C++ compiler" in printed
 
 
-def test_a_damaged_file_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_shows_a_damaged_platform_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ML_ROOT", str(tmp_path))
     write_contract(tmp_path, [], hosts=["algo-1"], current="algo-1")
     (tmp_path / "input/config/resourceconfig.json").write_text("{")
     (tmp_path / "input/config/inputdataconfig.json").unlink()
-    told = list(contract_lines())
-    assert any(line.startswith("resourceconfig.json: unreadable") for line in told)
-    assert "inputdataconfig.json: missing" in told
-    assert any(line == f"hyperparameters.json: {json.dumps({})}" for line in told)
+    printed = list(contract_lines())
+    assert any(line.startswith("resourceconfig.json: unreadable") for line in printed)
+    assert "inputdataconfig.json: missing" in printed
+    assert any(line == f"hyperparameters.json: {json.dumps({})}" for line in printed)

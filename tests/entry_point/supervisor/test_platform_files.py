@@ -1,4 +1,4 @@
-"""What the container's program reads from the platform's files."""
+"""What a job reads from the platform's files, and what it writes to the failure file."""
 
 import json
 from pathlib import Path
@@ -25,12 +25,12 @@ def write(folder: Path, name: str, content: object) -> None:
     (folder / f"{name}.json").write_text(json.dumps(content))
 
 
-def test_without_files_there_is_one_host_and_nothing_to_override(tmp_path: Path) -> None:
+def test_without_files_there_is_one_host_and_no_override(tmp_path: Path) -> None:
     assert read_hosts(tmp_path) == Hosts()
     assert read_overrides(tmp_path) == []
 
 
-def test_host_rank_is_the_place_in_the_platforms_list(tmp_path: Path) -> None:
+def test_a_hosts_rank_is_its_position_in_the_platforms_list(tmp_path: Path) -> None:
     hosts = {"current_host": "algo-2", "hosts": ["algo-1", "algo-10", "algo-2"]}
     write(tmp_path, "resourceconfig", hosts)
     assert read_hosts(tmp_path).rank == 2
@@ -42,7 +42,7 @@ def test_a_host_that_is_not_on_the_list_is_an_error(tmp_path: Path) -> None:
         read_hosts(tmp_path)
 
 
-def test_launched_overrides_come_back_and_a_tuners_plain_keys_win(tmp_path: Path) -> None:
+def test_launch_overrides_are_read_and_a_tuning_jobs_keys_win(tmp_path: Path) -> None:
     content = {**hyperparameters.encode(["optim.lr=0.1", "data.root='a, b'"]), "optim.lr": "0.2"}
     write(tmp_path, "hyperparameters", content)
     config, _ = load_train_config(["data=folder", *read_overrides(tmp_path)])
@@ -50,20 +50,20 @@ def test_launched_overrides_come_back_and_a_tuners_plain_keys_win(tmp_path: Path
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3"])
-def test_a_file_that_is_no_json_object_is_named(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_json_object_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "hyperparameters.json").write_text(text)
     with pytest.raises(ContractError, match=r"hyperparameters\.json"):
         read_overrides(tmp_path)
 
 
-def test_a_promised_channel_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_missing_channel_is_named(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     write(run.contract, "inputdataconfig", {"training": {"TrainingInputMode": "File"}})
     with pytest.raises(ContractError, match="channel 'training'"):
         check_channels(run)
 
 
-def test_one_rank_runs_without_torchrun_and_two_hosts_agree_on_the_first() -> None:
+def test_one_rank_needs_no_torchrun_and_two_hosts_meet_at_the_first() -> None:
     config, _ = load_train_config(["trainer.device=cpu"])
     assert "entry_point.supervisor.ranks" not in training_command(config, Hosts())
     hosts = Hosts("algo-2", ("algo-1", "algo-2"), "eth0")
@@ -73,24 +73,24 @@ def test_one_rank_runs_without_torchrun_and_two_hosts_agree_on_the_first() -> No
     assert command[-2:] == ["-m", "entry_point.train"]
 
 
-def test_a_network_interface_that_is_not_there_is_not_used(tmp_path: Path) -> None:
+def test_a_missing_network_interface_is_ignored(tmp_path: Path) -> None:
     hosts = Hosts("algo-1", ("algo-1", "algo-2"), "no-such-interface")
     environment = rank_environment(hosts, RunFolder(tmp_path), tmp_path / "stop")
     assert environment.get("GLOO_SOCKET_IFNAME") != "no-such-interface"
-    there = Hosts("algo-1", ("algo-1", "algo-2"), "lo")
+    existing = Hosts("algo-1", ("algo-1", "algo-2"), "lo")
     assert (
-        rank_environment(there, RunFolder(tmp_path), tmp_path / "stop")["GLOO_SOCKET_IFNAME"]
+        rank_environment(existing, RunFolder(tmp_path), tmp_path / "stop")["GLOO_SOCKET_IFNAME"]
         == "lo"
     )
 
 
-def test_a_peer_without_an_address_is_named_after_the_patience() -> None:
+def test_a_host_without_an_address_is_named_after_the_time_limit() -> None:
     hosts = Hosts("localhost", ("localhost", "no-such-host.invalid"))
     with pytest.raises(ContractError, match=r"no-such-host\.invalid"):
         wait_for_names(hosts, patience=0.0)
 
 
-def test_the_failure_file_begins_with_the_error_and_fits(tmp_path: Path) -> None:
+def test_the_failure_file_starts_with_the_error_and_fits_the_limit(tmp_path: Path) -> None:
     def deep(level: int) -> None:
         if level:
             deep(level - 1)

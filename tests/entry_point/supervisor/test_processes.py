@@ -1,4 +1,4 @@
-"""The container's program as the platform starts it: exit codes, signals, deaths, ranks."""
+"""The job as the platform starts it: exit codes, signals, killed processes, ranks."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def wait_for_steps(root: Path, process: "subprocess.Popen[str]", steps: int) -> 
 
 
 def rank_processes(root: Path) -> dict[int, int]:
-    """Rank -> process id of the trainers that run in `root`."""
+    """Rank -> process id of the ranks that train in `root`."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -49,17 +49,15 @@ def test_a_wrong_configuration_ends_with_one_line_and_its_exit_code(
     assert "trainer.epochs=0" in (tmp_path / "output" / "failure").read_text()
 
 
-def test_a_job_leaves_no_word_in_a_folder_where_another_trains(
-    tmp_path: Path, photo_folder: Path
-) -> None:
+def test_a_job_writes_nothing_to_a_run_folder_in_use(tmp_path: Path, photo_folder: Path) -> None:
     failure = tmp_path / "output" / "failure"
     failure.parent.mkdir()
-    failure.write_text("the other's")
+    failure.write_text("of the running job")
     with FileLock(tmp_path / "output" / "lock"):
         output = run_job(tmp_path, photo_folder, code=exit_codes.USAGE)
     assert output.startswith(f"train: another process is training in {tmp_path}; wait for it")
     assert output.count("\n") == 1
-    assert failure.read_text() == "the other's"
+    assert failure.read_text() == "of the running job"
 
 
 @pytest.mark.parametrize("ranks", [(), TWO_RANKS])
@@ -74,7 +72,7 @@ def test_missing_data_ends_with_one_line_that_names_it(
     assert "/no/such/folder" in (tmp_path / "output" / "failure").read_text()
 
 
-def test_a_batch_that_the_ranks_cannot_share_is_refused_before_they_start(
+def test_a_batch_size_that_the_ranks_cannot_share_is_refused_before_they_start(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     three = ["trainer.nproc_per_host=3"]
@@ -97,7 +95,7 @@ def test_checkpoints_by_time_are_written_once_each(tmp_path: Path, photo_folder:
 
 
 @pytest.mark.parametrize("ranks", [(), TWO_RANKS])
-def test_sigterm_ends_with_a_checkpoint_and_the_job_goes_on_from_it(
+def test_sigterm_writes_a_checkpoint_from_which_the_job_resumes(
     ranks: tuple[str, ...], tmp_path: Path, photo_folder: Path
 ) -> None:
     process = start_job(tmp_path, photo_folder, [*ENDLESS, *ranks])
@@ -115,7 +113,7 @@ def test_sigterm_ends_with_a_checkpoint_and_the_job_goes_on_from_it(
     assert steps == list(range(1, 3 * epochs + 1))
 
 
-def test_two_ranks_train_as_one_does(tmp_path: Path, photo_folder: Path) -> None:
+def test_two_ranks_train_like_one(tmp_path: Path, photo_folder: Path) -> None:
     run_job(tmp_path / "one", photo_folder)
     run_job(tmp_path / "two", photo_folder, TWO_RANKS)
     one = timeless(read_records(tmp_path / "one"))
@@ -130,7 +128,7 @@ def test_two_ranks_train_as_one_does(tmp_path: Path, photo_folder: Path) -> None
         torch.testing.assert_close(models[1][key], value, rtol=1e-4, atol=1e-6)
 
 
-def test_a_job_stopped_on_two_ranks_goes_on_with_one_and_sees_each_sample_once(
+def test_a_job_stopped_on_two_ranks_resumes_on_one_and_sees_each_sample_once(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     epochs = ("trainer.epochs=40", "trainer.log_every_steps=1", "trainer.evaluate_every_epochs=40")
@@ -154,7 +152,7 @@ def test_sagemakers_toolkit_can_run_it_as_a_script(tmp_path: Path, photo_folder:
     assert (tmp_path / "model" / "model.pt").is_file()
 
 
-def test_a_rank_that_raises_takes_the_job_down_with_its_traceback(
+def test_an_error_in_one_rank_ends_the_job_with_its_traceback(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     model = "model.name=tests.own_models.failing_net"
@@ -165,7 +163,7 @@ def test_a_rank_that_raises_takes_the_job_down_with_its_traceback(
     assert not rank_processes(tmp_path)
 
 
-def test_a_rank_that_dies_takes_the_job_down_with_a_reason(
+def test_the_death_of_one_rank_ends_the_job_with_a_reason(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     process = start_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS])
@@ -178,7 +176,7 @@ def test_a_rank_that_dies_takes_the_job_down_with_a_reason(
 
 
 @pytest.mark.parametrize("ranks", [(), TWO_RANKS])
-def test_nothing_outlives_a_killed_job(
+def test_no_rank_outlives_a_killed_job(
     ranks: tuple[str, ...], tmp_path: Path, photo_folder: Path
 ) -> None:
     process = start_job(tmp_path, photo_folder, [*ENDLESS, *ranks, "pipeline.num_workers=1"])
@@ -186,11 +184,11 @@ def test_nothing_outlives_a_killed_job(
     assert rank_processes(tmp_path)
     process.kill()
     process.communicate(timeout=60)
-    while rank_processes(tmp_path):  # the test's time limit ends a wait for ever
+    while rank_processes(tmp_path):  # the test's time limit ends this loop
         time.sleep(0.05)
 
 
-def test_a_trainer_killed_from_outside_is_reported(tmp_path: Path, photo_folder: Path) -> None:
+def test_a_killed_single_rank_is_reported(tmp_path: Path, photo_folder: Path) -> None:
     process = start_job(tmp_path, photo_folder, ENDLESS)
     wait_for_steps(tmp_path, process, 1)
     os.kill(rank_processes(tmp_path)[0], signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Requests to stop that come early, twice, or to one process alone."""
+"""Stop requests that come early, come twice, or reach only one rank."""
 
 import json
 import os
@@ -24,16 +24,16 @@ Process = subprocess.Popen[str]
 FIRST_PROCESS = ("unshare", "--pid", "--fork", "--kill-child")
 
 
-def start(root: Path, *words: str, under: Sequence[str] = ()) -> Process:
-    command = [*under, sys.executable, "-m", "entry_point.container", *words]
+def start(root: Path, *arguments: str, under: Sequence[str] = ()) -> Process:
+    command = [*under, sys.executable, "-m", "entry_point.container", *arguments]
     environment = {**os.environ, "ML_ROOT": str(root)}
     return subprocess.Popen(
         command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
 
 
-def wait_until_heard(process: int) -> None:
-    """Until it has a handler of its own for SIGTERM."""
+def wait_for_sigterm_handler(process: int) -> None:
+    """Wait until the process handles SIGTERM."""
     bit = 1 << (signal.SIGTERM - 1)
     while True:
         status = Path(f"/proc/{process}/status").read_text().splitlines()
@@ -60,13 +60,13 @@ def write_two_hosts(root: Path) -> None:
 
 
 @pytest.mark.parametrize("under", [(), FIRST_PROCESS])
-def test_a_stop_while_it_waits_for_the_other_hosts_ends_the_job_as_stopped(
+def test_a_stop_request_while_waiting_for_hosts_ends_the_job_as_stopped(
     under: Sequence[str], tmp_path: Path
 ) -> None:
     if under and subprocess.run([*under, "true"], capture_output=True).returncode:
-        pytest.skip("may not be a container's first process here: needs root")
+        pytest.skip("starting a process as PID 1 needs root")
     write_two_hosts(tmp_path)
-    process = start(tmp_path, under=under)  # without words, as the platform's toolkit may
+    process = start(tmp_path, under=under)  # without a command, as SageMaker's toolkit may
     assert process.stdout is not None
     assert "waiting for the address of host no-such-host.invalid" in process.stdout.readline()
     os.kill(first_child(process.pid) if under else process.pid, signal.SIGTERM)
@@ -75,17 +75,19 @@ def test_a_stop_while_it_waits_for_the_other_hosts_ends_the_job_as_stopped(
 
 
 @pytest.mark.parametrize(
-    ("word", "code"), [("train", exit_codes.STOPPED), ("optimize", 143), ("predict", 143)]
+    ("command", "code"), [("train", exit_codes.STOPPED), ("optimize", 143), ("predict", 143)]
 )
-def test_a_stop_during_imports_is_heard(word: str, code: int, tmp_path: Path) -> None:
-    process = start(tmp_path, word)
-    wait_until_heard(process.pid)
+def test_a_stop_request_during_imports_is_handled(command: str, code: int, tmp_path: Path) -> None:
+    process = start(tmp_path, command)
+    wait_for_sigterm_handler(process.pid)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
     assert (process.returncode, output) == (code, "")
 
 
-def test_asked_twice_the_job_ends_at_once_and_says_why(tmp_path: Path, photo_folder: Path) -> None:
+def test_a_second_stop_request_kills_the_job_and_gives_the_reason(
+    tmp_path: Path, photo_folder: Path
+) -> None:
     process = start_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS])
     wait_for_steps(tmp_path, process, 1)
     for rank in rank_processes(tmp_path).values():
@@ -101,7 +103,7 @@ def test_asked_twice_the_job_ends_at_once_and_says_why(tmp_path: Path, photo_fol
     assert not rank_processes(tmp_path)
 
 
-def test_a_stop_that_reaches_one_rank_alone_is_the_jobs(tmp_path: Path, photo_folder: Path) -> None:
+def test_a_stop_request_to_one_rank_stops_the_whole_job(tmp_path: Path, photo_folder: Path) -> None:
     process = start_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS])
     wait_for_steps(tmp_path, process, 1)
     os.kill(rank_processes(tmp_path)[1], signal.SIGTERM)
