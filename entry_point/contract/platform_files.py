@@ -48,9 +48,9 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_hosts(contract: Path) -> Hosts:
+def read_hosts(folder: Path) -> Hosts:
     """The job's hosts from resourceconfig.json; one host if there is no such file."""
-    path = contract / "resourceconfig.json"
+    path = folder / "resourceconfig.json"
     content = read_json(path)
     if not content:
         return Hosts()
@@ -60,9 +60,9 @@ def read_hosts(contract: Path) -> Hosts:
     return Hosts(current, names, content.get("network_interface_name"))
 
 
-def read_overrides(contract: Path) -> list[str]:
+def read_overrides(folder: Path) -> list[str]:
     """Hydra overrides from hyperparameters.json. Raises ContractError."""
-    path = contract / "hyperparameters.json"
+    path = folder / "hyperparameters.json"
     content = {key: str(value) for key, value in read_json(path).items()}
     try:
         return hyperparameters.decode(content)
@@ -72,7 +72,7 @@ def read_overrides(contract: Path) -> list[str]:
 
 def check_channels(run: RunFolder) -> None:
     """Check that every channel in inputdataconfig.json has a folder. Raises ContractError."""
-    path = run.contract / "inputdataconfig.json"
+    path = run.platform_config / "inputdataconfig.json"
     for channel in read_json(path):
         if not (run.channels / channel).is_dir():
             raise ContractError(

@@ -47,7 +47,7 @@ class RunFolder:
         )
 
     @property
-    def contract(self) -> Path:
+    def platform_config(self) -> Path:
         """Holds the platform's files: hyperparameters.json, resourceconfig.json and others."""
         return self.root / "input" / "config"
 

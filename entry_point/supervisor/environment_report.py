@@ -18,7 +18,7 @@ from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import RunFolder, RunFolderError
 
 PACKAGES = ("torch", "torchvision", "numpy", "pillow", "hydra-core", "omegaconf", "tensorboard")
-CONTRACT_FILES = ("resourceconfig.json", "inputdataconfig.json", "hyperparameters.json")
+PLATFORM_FILES = ("resourceconfig.json", "inputdataconfig.json", "hyperparameters.json")
 VARIABLES = ("TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "CUSTOM_OP_CACHE", "CUDA_VISIBLE_DEVICES")
 
 
@@ -53,16 +53,16 @@ def operator_lines() -> Iterator[str]:
         yield from str(error).splitlines()
 
 
-def contract_lines() -> Iterator[str]:
+def run_folder_lines() -> Iterator[str]:
     """The platform's files, channels and environment variables as they are."""
     try:
         run = RunFolder.from_environment()
     except RunFolderError as error:
         yield str(error)
         return
-    yield f"run folder: {run.root}"
-    for name in CONTRACT_FILES:
-        yield f"{name}: {_content(run.contract / name)}"
+    yield f"root: {run.root}"
+    for name in PLATFORM_FILES:
+        yield f"{name}: {_content(run.platform_config / name)}"
     channels = sorted(run.channels.iterdir()) if run.channels.is_dir() else []
     yield from (f"channel {path.name}: {path}" for path in channels)
     yield from (f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ)
@@ -88,7 +88,7 @@ def report() -> int:
         "versions": version_lines(),
         "devices": device_lines(),
         "operator": operator_lines(),
-        "contract": contract_lines(),
+        "run folder": run_folder_lines(),
     }
     for title, lines in sections.items():
         sys.stdout.write(f"{title}\n")

@@ -137,8 +137,8 @@ def train(extra: Sequence[str]) -> int:
     run = RunFolder.from_environment()
     run.ensure_idle()
     run.failure.unlink(missing_ok=True)
-    overrides = [*read_overrides(run.contract), *extra]
-    hosts = read_hosts(run.contract)
+    overrides = [*read_overrides(run.platform_config), *extra]
+    hosts = read_hosts(run.platform_config)
     check_channels(run)
     config, yaml = load_train_config(overrides)
     command = training_command(config, hosts)
@@ -151,7 +151,9 @@ def train(extra: Sequence[str]) -> int:
         reported = hand_over.read_exit_code(folder)
     if reported is not None:
         return reported
-    write_failure(run.failure, _death(code, processes.killed))
+    reason = _death(code, processes.killed)
+    if write_failure(run.failure, reason):
+        sys.stderr.write(f"train: {reason}\n")
     return exit_codes.FAILED
 
 

@@ -8,7 +8,7 @@ import torch
 
 import custom_op
 from entry_point.contract import run_folder
-from entry_point.supervisor.environment_report import contract_lines, main
+from entry_point.supervisor.environment_report import run_folder_lines, main
 from launch.request.input_config import write_contract
 
 
@@ -51,7 +51,7 @@ def test_the_report_shows_a_damaged_platform_file(
     write_contract(tmp_path, [], hosts=["algo-1"], current="algo-1")
     (tmp_path / "input/config/resourceconfig.json").write_text("{")
     (tmp_path / "input/config/inputdataconfig.json").unlink()
-    printed = list(contract_lines())
+    printed = list(run_folder_lines())
     assert any(line.startswith("resourceconfig.json: unreadable") for line in printed)
     assert "inputdataconfig.json: missing" in printed
     assert any(line == f"hyperparameters.json: {json.dumps({})}" for line in printed)

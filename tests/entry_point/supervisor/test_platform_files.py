@@ -58,7 +58,7 @@ def test_a_file_that_is_not_a_json_object_is_named(tmp_path: Path, text: str) ->
 
 def test_a_missing_channel_is_named(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    write(run.contract, "inputdataconfig", {"training": {"TrainingInputMode": "File"}})
+    write(run.platform_config, "inputdataconfig", {"training": {"TrainingInputMode": "File"}})
     with pytest.raises(ContractError, match="channel 'training'"):
         check_channels(run)
 
