@@ -33,7 +33,7 @@ from entry_point.data.file_loader import build_file_loader
 
 
 def check_paths(config: PredictConfig) -> None:
-    """Raise ConfigError, before any work is done, for a path that cannot be used."""
+    """Raise ConfigError for a path that cannot be used, before any work is done."""
     if not (Path(config.model_dir) / inference.PROGRAM).is_file():
         raise ConfigError(
             "model_dir",
@@ -51,9 +51,9 @@ def check_paths(config: PredictConfig) -> None:
 
 
 def _links(path: Path) -> str:
-    """Where `latest` leads: which run that is cannot be seen from its name."""
+    """Show the targets of symbolic links: `runs/latest` alone does not say which run it is."""
     links = [link for link in (path, *path.parents) if link.is_symlink()]
-    return "".join(f" ({link} leads to {link.readlink()})" for link in links)
+    return "".join(f" ({link} points to {link.readlink()})" for link in links)
 
 
 def find_images(root: Path) -> list[Path]:

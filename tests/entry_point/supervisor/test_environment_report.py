@@ -8,7 +8,7 @@ import torch
 
 import custom_op
 from entry_point.contract import run_folder
-from entry_point.supervisor.environment_report import run_folder_lines, main
+from entry_point.supervisor.environment_report import main, run_folder_lines
 from launch.request.input_config import write_contract
 
 

@@ -196,7 +196,7 @@ def test_bad_files_are_listed_and_fail_the_exit_code_unless_allowed(
         (["input={model}", "model_dir={model}", "engine=dali"], "engine=dali"),
         (["input={model}", "model_dir={model}", "output={model}"], "is a folder; name a file"),
         (["input={model}", "model_dir={model}", "output={model}/x/y"], "no folder {model}/x;"),
-        (["input={model}", "model_dir={latest}/model"], "({latest} leads to other-run)"),
+        (["input={model}", "model_dir={latest}/model"], "({latest} points to other-run)"),
     ],
 )
 def test_a_wrong_request_is_one_line(
