@@ -14,15 +14,11 @@ LIMIT = 1024
 def failure_text(error: BaseException) -> str:
     """The error, then as many of the traceback's last lines as fit."""
     headline = "".join(traceback.format_exception_only(error)).strip()[: LIMIT // 2]
-    lines = "".join(traceback.format_tb(error.__traceback__)).splitlines()
-    kept: list[str] = []
+    trace = "".join(traceback.format_tb(error.__traceback__))
     room = LIMIT - len(headline) - 1
-    for line in reversed(lines):
-        if len(line) + 1 > room:
-            break
-        kept.insert(0, line)
-        room -= len(line) + 1
-    return "\n".join([headline, *kept])
+    if len(trace) > room:
+        trace = trace[-room:].partition("\n")[2]
+    return f"{headline}\n{trace}".rstrip()
 
 
 def leave_failure(error: Exception, reason: str) -> bool:

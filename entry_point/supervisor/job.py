@@ -76,11 +76,7 @@ def training_command(config: TrainConfig, hosts: Hosts) -> list[str]:
 
 def rank_environment(hosts: Hosts, run: RunFolder, folder: Path) -> dict[str, str]:
     """The ranks' environment: the run folder, the hand-over `folder`, the network interface."""
-    environment = {
-        **os.environ,
-        "ML_ROOT": str(run.root),
-        hand_over.FOLDER: str(folder),
-    }
+    environment = {**os.environ, "ML_ROOT": str(run.root), hand_over.FOLDER: str(folder)}
     # OpenMP's idle threads spin by default and take the cores from the decoding threads: on two
     # busy cores a training step then needs four times the processor time.
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")

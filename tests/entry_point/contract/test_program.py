@@ -7,7 +7,7 @@ import pytest
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.contract import exit_codes
-from entry_point.contract.failure import leave_failure
+from entry_point.contract.failure import LIMIT, failure_text, leave_failure, write_failure
 from entry_point.contract.platform_files import ContractError
 from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import RunBusyError, RunFolder, RunFolderError
@@ -84,3 +84,22 @@ def test_a_busy_run_folder_gets_no_failure_file(
     assert run_program("train", lambda: raising(error), leave_failure) == exit_codes.USAGE
     assert "another process is training" in capsys.readouterr().err
     assert not RunFolder(tmp_path).failure.exists()
+
+
+def test_the_failure_file_starts_with_the_error_and_fits_the_limit(tmp_path: Path) -> None:
+    def deep(level: int) -> None:
+        if level:
+            deep(level - 1)
+        raise ValueError("the reason")
+
+    try:
+        deep(50)
+    except ValueError as error:
+        text = failure_text(error)
+    assert text.startswith("ValueError: the reason")
+    assert 'raise ValueError("the reason")' in text
+    assert len(text) <= LIMIT
+    path = tmp_path / "output" / "failure"
+    assert write_failure(path, text)
+    assert not write_failure(path, "a later one")
+    assert path.read_text() == text

@@ -1,4 +1,4 @@
-"""What a job reads from the platform's files, and what it writes to the failure file."""
+"""What a job reads from the platform's files."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,6 @@ import pytest
 
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import hyperparameters
-from entry_point.contract.failure import LIMIT, failure_text, write_failure
 from entry_point.contract.platform_files import (
     ContractError,
     Hosts,
@@ -17,7 +16,6 @@ from entry_point.contract.platform_files import (
     wait_for_names,
 )
 from entry_point.contract.run_folder import RunFolder
-from entry_point.supervisor.job import rank_environment, training_command
 
 
 def write(folder: Path, name: str, content: object) -> None:
@@ -63,47 +61,7 @@ def test_a_missing_channel_is_named(tmp_path: Path) -> None:
         check_channels(run)
 
 
-def test_one_rank_needs_no_torchrun_and_two_hosts_meet_at_the_first() -> None:
-    config, _ = load_train_config(["trainer.device=cpu"])
-    assert "entry_point.supervisor.ranks" not in training_command(config, Hosts())
-    hosts = Hosts("algo-2", ("algo-1", "algo-2"), "eth0")
-    command = training_command(config, hosts)
-    assert command[1:3] == ["-m", "entry_point.supervisor.ranks"]
-    assert {"--nnodes=2", "--node-rank=1", "--master-addr=algo-1"} <= set(command)
-    assert command[-2:] == ["-m", "entry_point.train"]
-
-
-def test_a_missing_network_interface_is_ignored(tmp_path: Path) -> None:
-    hosts = Hosts("algo-1", ("algo-1", "algo-2"), "no-such-interface")
-    environment = rank_environment(hosts, RunFolder(tmp_path), tmp_path / "stop")
-    assert environment.get("GLOO_SOCKET_IFNAME") != "no-such-interface"
-    existing = Hosts("algo-1", ("algo-1", "algo-2"), "lo")
-    assert (
-        rank_environment(existing, RunFolder(tmp_path), tmp_path / "stop")["GLOO_SOCKET_IFNAME"]
-        == "lo"
-    )
-
-
 def test_a_host_without_an_address_is_named_after_the_time_limit() -> None:
     hosts = Hosts("localhost", ("localhost", "no-such-host.invalid"))
     with pytest.raises(ContractError, match=r"no-such-host\.invalid"):
         wait_for_names(hosts, patience=0.0)
-
-
-def test_the_failure_file_starts_with_the_error_and_fits_the_limit(tmp_path: Path) -> None:
-    def deep(level: int) -> None:
-        if level:
-            deep(level - 1)
-        raise ValueError("the reason")
-
-    try:
-        deep(50)
-    except ValueError as error:
-        text = failure_text(error)
-    assert text.startswith("ValueError: the reason")
-    assert 'raise ValueError("the reason")' in text
-    assert len(text) <= LIMIT
-    path = tmp_path / "output" / "failure"
-    assert write_failure(path, text)
-    assert not write_failure(path, "a later one")
-    assert path.read_text() == text

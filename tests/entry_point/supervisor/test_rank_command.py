@@ -1,0 +1,29 @@
+"""How the supervisor starts the ranks: their command and their environment."""
+
+from pathlib import Path
+
+from entry_point.config.train_config import load_train_config
+from entry_point.contract.platform_files import Hosts
+from entry_point.contract.run_folder import RunFolder
+from entry_point.supervisor.job import rank_environment, training_command
+
+
+def test_one_rank_needs_no_torchrun_and_two_hosts_meet_at_the_first() -> None:
+    config, _ = load_train_config(["trainer.device=cpu"])
+    assert "entry_point.supervisor.ranks" not in training_command(config, Hosts())
+    hosts = Hosts("algo-2", ("algo-1", "algo-2"), "eth0")
+    command = training_command(config, hosts)
+    assert command[1:3] == ["-m", "entry_point.supervisor.ranks"]
+    assert {"--nnodes=2", "--node-rank=1", "--master-addr=algo-1"} <= set(command)
+    assert command[-2:] == ["-m", "entry_point.train"]
+
+
+def test_a_missing_network_interface_is_ignored(tmp_path: Path) -> None:
+    hosts = Hosts("algo-1", ("algo-1", "algo-2"), "no-such-interface")
+    environment = rank_environment(hosts, RunFolder(tmp_path), tmp_path / "stop")
+    assert environment.get("GLOO_SOCKET_IFNAME") != "no-such-interface"
+    existing = Hosts("algo-1", ("algo-1", "algo-2"), "lo")
+    assert (
+        rank_environment(existing, RunFolder(tmp_path), tmp_path / "stop")["GLOO_SOCKET_IFNAME"]
+        == "lo"
+    )
