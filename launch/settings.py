@@ -39,7 +39,7 @@ syntax is [Hydra's](https://hydra.cc/docs/advanced/override_grammar/basic/). A w
 value ends the command with one line that says what is allowed.
 
 An option, such as `model=resnet50`, is a file in `configs/` that changes some of the defaults. Add
-your own file to add an option."""
+your own file to add an option. Options marked (default) apply unless you choose another."""
 _TYPE_NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number"}
 
 

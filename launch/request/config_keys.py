@@ -7,10 +7,10 @@ from launch.request import service_model
 from launch.request.launch_config import LaunchConfig
 
 _MACHINES = r"(?:ResourceConfig|ProcessingResources\.ClusterConfig)\."
+_GROUP = r"ResourceConfig\.InstanceGroups\[(\d+)\]\."
 # Path of a request member -> config key; the first match counts, and `\1` is a name or number.
 _CONFIG_KEYS = [
-    (r"TrainingJobName", "job.name"),
-    (r"ProcessingJobName", "job.name"),
+    (r"(?:Training|Processing)JobName", "job.name"),
     (r"(?:AlgorithmSpecification\.TrainingImage|AppSpecification\.ImageUri)", "target.image"),
     (r"RoleArn", "job.role"),
     (r"ProcessingInputs\[0\]\.S3Input\.S3Uri", "source"),
@@ -22,18 +22,9 @@ _CONFIG_KEYS = [
     (r"OutputDataConfig\.KmsKeyId", "job.output_kms_key"),
     (_MACHINES + r"InstanceType", "target.instance_type"),
     (_MACHINES + r"InstanceCount", "target.instance_count"),
-    (
-        r"ResourceConfig\.InstanceGroups\[(\d+)\]\.InstanceGroupName",
-        r"target.instance_groups[\1].name",
-    ),
-    (
-        r"ResourceConfig\.InstanceGroups\[(\d+)\]\.InstanceType",
-        r"target.instance_groups[\1].instance_type",
-    ),
-    (
-        r"ResourceConfig\.InstanceGroups\[(\d+)\]\.InstanceCount",
-        r"target.instance_groups[\1].instance_count",
-    ),
+    (_GROUP + "InstanceGroupName", r"target.instance_groups[\1].name"),
+    (_GROUP + "InstanceType", r"target.instance_groups[\1].instance_type"),
+    (_GROUP + "InstanceCount", r"target.instance_groups[\1].instance_count"),
     (r"ResourceConfig\.InstanceGroups", "target.instance_groups"),
     (_MACHINES + r"VolumeSizeInGB", "target.volume_gb"),
     (_MACHINES + r"VolumeKmsKeyId", "job.volume_kms_key"),

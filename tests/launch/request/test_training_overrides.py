@@ -1,4 +1,4 @@
-"""A training key that does not exist is refused at the desk, by the job's own schema."""
+"""The launcher refuses wrong training overrides locally, with the job's own schema."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def test_wrong_training_override_ends_the_launch_in_one_line(
         ("model.weights=training/a.pth", "model.weights=training/a.pth: a path on this machine"),
     ],
 )
-def test_input_that_no_channel_brings_is_named(override: str, problem: str) -> None:
+def test_input_that_no_channel_provides_is_named(override: str, problem: str) -> None:
     (line,) = job_config.training_problems(override.split(), ["other"])
     assert line.startswith(problem)
 
@@ -96,7 +96,7 @@ def test_right_training_overrides_pass(overrides: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/launch.md"])
-def test_dry_runs_of_the_documents_print_what_they_promise(
+def test_dry_runs_in_the_docs_print_a_request(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, page: str
 ) -> None:
     text = (ROOT / page).read_text().replace("\\\n", "")
