@@ -1,6 +1,7 @@
 """How a program ends for each kind of error: its line, its exit code, and the reason it leaves."""
 
 import errno
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -70,8 +71,8 @@ def test_a_reason_that_another_rank_has_reported_is_not_printed_again(
 ) -> None:
     monkeypatch.setenv("ML_ROOT", str(tmp_path))
     for reason in ("first", "second"):
-        error = DataError(reason)
-        assert run_program("train", lambda e=error: raising(e), leave_failure) == exit_codes.USAGE
+        program = partial(raising, DataError(reason))
+        assert run_program("train", program, leave_failure) == exit_codes.USAGE
     assert capsys.readouterr().err == "train: first\n"
     assert RunFolder(tmp_path).failure.read_text() == "first"
 
