@@ -16,8 +16,8 @@ bool is_frame(uint8_t marker) {
 }
 
 bool is_known(uint8_t marker) {
-  return is_frame(marker) || marker == kDht || marker == kSos || marker == kDqt || marker == kDri ||
-         marker == kCom || (marker >= kApp0 && marker <= kApp15);
+  return is_frame(marker) || marker == kDht || marker == kDac || marker == kSos || marker == kDqt ||
+         marker == kDri || marker == kCom || (marker >= kApp0 && marker <= kApp15);
 }
 
 bool parse_frame(const uint8_t* payload, size_t size, Header& header) {
