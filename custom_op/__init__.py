@@ -1,7 +1,9 @@
 """Decodes only the pixels a crop needs: a torch operator on libjpeg-turbo, built on first use."""
 
-from custom_op.crop import MAX_PIXELS, decode_and_crop_jpeg, jpeg_orientation, jpeg_size
-from custom_op.decode_batch import decode_crop_resize_batch
+from custom_op.crop import MAX_PIXELS, decode_and_crop_jpeg
+from custom_op.decode_batch import decode_crop_resize_batch, decode_crop_resize_batch_masked
+from custom_op.encoded_images import Packed
+from custom_op.headers import jpeg_headers, jpeg_orientation, jpeg_size
 from custom_op.jpeg_errors import JpegError, NotIndexableError
 from custom_op.load import build_info, load
 from custom_op.restart_markers import add_restart_markers, trim_jpeg
@@ -12,10 +14,13 @@ __all__ = [
     "BuildError",
     "JpegError",
     "NotIndexableError",
+    "Packed",
     "add_restart_markers",
     "build_info",
     "decode_and_crop_jpeg",
     "decode_crop_resize_batch",
+    "decode_crop_resize_batch_masked",
+    "jpeg_headers",
     "jpeg_orientation",
     "jpeg_size",
     "load",

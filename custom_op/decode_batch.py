@@ -1,79 +1,39 @@
-"""Batches: N images decoded, cropped, resized and normalised by one call."""
+"""Batches: one call decodes, crops, resizes and normalizes N images."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, overload
+from typing import Literal, TypedDict
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from custom_op.crop import MAX_PIXELS
-from custom_op.jpeg_errors import JpegError
+from custom_op.encoded_images import Packed, operator_arguments
+from custom_op.jpeg_errors import raising_jpeg_error
 from custom_op.load import load
 
-Packed = tuple[Tensor, Tensor, Tensor]
-"""`(buffer, offsets, lengths)`: images in one uint8 tensor, at int64 offsets in bytes."""
 
+class BatchOptions(TypedDict, total=False):
+    """Keyword arguments of the batch functions, see `decode_crop_resize_batch`."""
 
-@overload
-def decode_crop_resize_batch(
-    jpegs: Sequence[Tensor] | Packed,
-    boxes: Tensor,
-    size: int,
-    *,
-    flip: Tensor | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    dtype: torch.dtype = torch.uint8,
-    out: Tensor | None = None,
-    num_threads: int = 0,
-    on_error: Literal["raise"] = "raise",
-    color: Literal["rgb", "ycbcr"] = "rgb",
-    scaled_decode: bool = False,
-    apply_orientation: bool = True,
-    max_pixels: int = MAX_PIXELS,
-) -> Tensor: ...
-
-
-@overload
-def decode_crop_resize_batch(
-    jpegs: Sequence[Tensor] | Packed,
-    boxes: Tensor,
-    size: int,
-    *,
-    flip: Tensor | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    dtype: torch.dtype = torch.uint8,
-    out: Tensor | None = None,
-    num_threads: int = 0,
-    on_error: Literal["mask"],
-    color: Literal["rgb", "ycbcr"] = "rgb",
-    scaled_decode: bool = False,
-    apply_orientation: bool = True,
-    max_pixels: int = MAX_PIXELS,
-) -> tuple[Tensor, Tensor]: ...
+    flip: Tensor | None
+    mean: Sequence[float] | None
+    std: Sequence[float] | None
+    dtype: torch.dtype
+    out: Tensor | None
+    num_threads: int
+    color: Literal["rgb", "ycbcr"]
+    scaled_decode: bool
+    apply_orientation: bool
+    max_pixels: int
 
 
 def decode_crop_resize_batch(
-    jpegs: Sequence[Tensor] | Packed,
-    boxes: Tensor,
-    size: int,
-    *,
-    flip: Tensor | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    dtype: torch.dtype = torch.uint8,
-    out: Tensor | None = None,
-    num_threads: int = 0,
-    on_error: Literal["raise", "mask"] = "raise",
-    color: Literal["rgb", "ycbcr"] = "rgb",
-    scaled_decode: bool = False,
-    apply_orientation: bool = True,
-    max_pixels: int = MAX_PIXELS,
-) -> Tensor | tuple[Tensor, Tensor]:
-    """Decodes one crop of every image and resizes it to `size` x `size`, GIL released.
+    jpegs: Sequence[Tensor] | Packed, boxes: Tensor, size: int, **options: Unpack[BatchOptions]
+) -> Tensor:
+    """Decodes one crop of every image and resizes it to `size` x `size`, with the GIL released.
 
     Resizing is torch's antialiased bilinear filter for uint8, within 1 level. Only the pixels of
     the crop are decoded, and its rows are filtered while they are in cache.
@@ -83,37 +43,69 @@ def decode_crop_resize_batch(
             and lengths, both `(N,)`, so that images in a memory-mapped file need no copy.
         boxes: int64 `(N, 4)`: top, left, height, width. In upright pixels, see `apply_orientation`.
         size: height and width of every result.
-        flip: bool `(N,)`, which results to mirror left to right.
+        flip: bool `(N,)`, which results to mirror left to right. Default: none.
         mean, std: per channel, for values from 0 to 1: `(value / 255 - mean) / std`. For floating
-            dtypes only; without them values are scaled to 0 ... 1.
-        dtype: uint8, float32, float16 or bfloat16.
-        out: where to write, `(N, 3, size, size)`, contiguous or channels_last, pinned or not; its
-            dtype counts. By default a new channels_last tensor.
-        num_threads: how many threads work on the batch, the caller among them; 0 for one per CPU.
+            dtypes only; by default values are scaled to the range 0 to 1.
+        dtype: uint8 (default), float32, float16 or bfloat16.
+        out: tensor to write to, `(N, 3, size, size)`, contiguous or channels_last, pinned or not;
+            its dtype replaces `dtype`. Default: a new channels_last tensor.
+        num_threads: threads that work on the batch, including the caller. 0 (default): one per CPU.
             The result does not depend on it.
-        on_error: "raise" a JpegError that names the image's position, or "mask": return which
-            images failed beside the batch, and leave their slots zero.
-        color: "ycbcr" leaves out the conversion to RGB (full-range JFIF YCbCr).
+        color: "rgb" (default), or "ycbcr" to skip the conversion to RGB (full-range JFIF YCbCr).
         scaled_decode: decode at 1/2, 1/4 or 1/8 of the size while that is at least twice `size`:
-            much faster for large crops, but not the same pixels.
-        apply_orientation: apply the EXIF orientation to boxes and pixels. If False, boxes and
-            pixels are as stored.
-        max_pixels: images of more pixels are refused.
+            much faster for large crops, but not the same pixels. Default: False.
+        apply_orientation: apply the EXIF orientation to boxes and pixels (default). If False, boxes
+            and pixels are as stored.
+        max_pixels: an image with more pixels is an error. Default: MAX_PIXELS.
 
     Returns:
-        The batch, or `(batch, failed)` with bool `(N,)` when `on_error="mask"`.
+        The batch: `out`, or the new tensor.
+
+    Raises:
+        JpegError: an image cannot be decoded as requested (the message gives its position in the
+            batch), or a tensor has the wrong dtype, shape or device.
+        ValueError: `color`, `mean` or `std` has a value that is not allowed.
     """
+    return _decode_batch(jpegs, boxes, size, mask_errors=False, **options)[0]
+
+
+def decode_crop_resize_batch_masked(
+    jpegs: Sequence[Tensor] | Packed, boxes: Tensor, size: int, **options: Unpack[BatchOptions]
+) -> tuple[Tensor, Tensor]:
+    """Like `decode_crop_resize_batch`, but masks images that cannot be decoded.
+
+    Returns:
+        The batch, with zeros in place of failed images; and bool `(N,)`, True for failed images.
+    """
+    return _decode_batch(jpegs, boxes, size, mask_errors=True, **options)
+
+
+def _decode_batch(
+    jpegs: Sequence[Tensor] | Packed,
+    boxes: Tensor,
+    size: int,
+    *,
+    mask_errors: bool,
+    flip: Tensor | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    dtype: torch.dtype = torch.uint8,
+    out: Tensor | None = None,
+    color: Literal["rgb", "ycbcr"] = "rgb",
+    num_threads: int = 0,
+    scaled_decode: bool = False,
+    apply_orientation: bool = True,
+    max_pixels: int = MAX_PIXELS,
+) -> tuple[Tensor, Tensor]:
     load()
-    images, offsets, lengths = _unpack(jpegs)
+    images, offsets, lengths = operator_arguments(jpegs)
     if out is None:
-        count = len(images) if offsets is None else len(offsets)
-        out = torch.empty(
-            (count, 3, size, size), dtype=dtype, memory_format=torch.channels_last
-        )  # fmt: skip
-    _check_choices(on_error, color, mean, std, out.dtype)
-    if len(images) == 0:
-        return (out, torch.empty(0, dtype=torch.bool)) if on_error == "mask" else out
-    try:
+        shape = (len(images) if offsets is None else len(offsets), 3, size, size)
+        out = torch.empty(shape, dtype=dtype, memory_format=torch.channels_last)
+    _check_choices(color, mean, std, out.dtype)
+    if not images:
+        return out, torch.empty(0, dtype=torch.bool)
+    with raising_jpeg_error():
         failed = torch.ops.custom_op.decode_crop_resize_batch.default(
             images,
             offsets,
@@ -122,7 +114,7 @@ def decode_crop_resize_batch(
             size,
             flip=flip,
             affine=_affine(mean, std),
-            mask_errors=on_error == "mask",
+            mask_errors=mask_errors,
             apply_orientation=apply_orientation,
             scaled_decode=scaled_decode,
             ycbcr=color == "ycbcr",
@@ -130,29 +122,15 @@ def decode_crop_resize_batch(
             num_threads=num_threads,
             out=out,
         )
-    except RuntimeError as error:
-        raise JpegError(str(error)) from None
-    return (out, failed) if on_error == "mask" else out
-
-
-def _unpack(
-    jpegs: Sequence[Tensor] | Packed,
-) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
-    if isinstance(jpegs, tuple):
-        buffer, offsets, lengths = jpegs
-        return [buffer], offsets, lengths
-    return list(jpegs), None, None
+    return out, failed
 
 
 def _check_choices(
-    on_error: str,
     color: str,
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
     dtype: torch.dtype,
 ) -> None:
-    if on_error not in ("raise", "mask"):
-        raise ValueError(f'on_error={on_error!r}: must be "raise" or "mask"')
     if color not in ("rgb", "ycbcr"):
         raise ValueError(f'color={color!r}: must be "rgb" or "ycbcr"')
     if dtype == torch.uint8 and (mean is not None or std is not None):

@@ -12,6 +12,12 @@ def _check_bytes(data: Tensor) -> None:
     torch._check(data.dtype == torch.uint8, lambda: f"data must be uint8; got {data.dtype}")
 
 
+def _count(jpegs: list[Tensor], offsets: Tensor | None) -> int:
+    for jpeg in jpegs:
+        _check_bytes(jpeg)
+    return len(jpegs) if offsets is None else offsets.shape[0]
+
+
 @register_fake("custom_op::decode_and_crop_jpeg")
 def _decode_and_crop_jpeg(
     data: Tensor,
@@ -24,6 +30,15 @@ def _decode_and_crop_jpeg(
 ) -> Tensor:
     _check_bytes(data)
     return data.new_empty((crop_height, crop_width, 3)).permute(2, 0, 1)
+
+
+@register_fake("custom_op::jpeg_headers")
+def _jpeg_headers(
+    jpegs: list[Tensor],
+    offsets: Tensor | None,
+    lengths: Tensor | None,  # noqa: ARG001
+) -> Tensor:
+    return jpegs[0].new_empty((_count(jpegs, offsets), 3), dtype=torch.int64)
 
 
 @register_fake("custom_op::jpeg_size")
@@ -82,8 +97,6 @@ def _decode_crop_resize_batch(
     num_threads: int,  # noqa: ARG001
     out: Tensor,
 ) -> Tensor:
-    for jpeg in jpegs:
-        _check_bytes(jpeg)
-    count = len(jpegs) if offsets is None else offsets.shape[0]
+    count = _count(jpegs, offsets)
     torch._check(out.shape == (count, 3, size, size), lambda: f"out has the shape {out.shape}")
     return boxes.new_empty(count, dtype=torch.bool)

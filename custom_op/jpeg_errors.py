@@ -1,11 +1,23 @@
-"""The operators' errors: torch carries them as RuntimeError, callers get them by name."""
+"""The errors of the operators. torch raises all of them as RuntimeError; callers get JpegError."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 
 class JpegError(RuntimeError):
-    """The data is not a JPEG that can be decoded as asked; the message says why."""
+    """The data cannot be decoded as requested; the message says why."""
 
 
 class NotIndexableError(JpegError):
     """The file cannot be given restart markers without loss; keep the original."""
+
+
+@contextlib.contextmanager
+def raising_jpeg_error() -> Iterator[None]:
+    """Turns a RuntimeError of an operator into a JpegError."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise JpegError(str(error)) from None

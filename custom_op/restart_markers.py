@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from custom_op.crop import MAX_PIXELS
-from custom_op.jpeg_errors import JpegError, NotIndexableError
+from custom_op.jpeg_errors import JpegError, NotIndexableError, raising_jpeg_error
 from custom_op.load import load
 
 _NOT_INDEXABLE = "not indexable: "
@@ -62,10 +62,8 @@ def trim_jpeg(
         JpegError: not a JPEG, or the box is not inside the image.
     """
     load()
-    try:
+    with raising_jpeg_error():
         jpeg, crop_top, crop_left = torch.ops.custom_op.trim_jpeg.default(
             data, top, left, height, width
         )
-    except RuntimeError as error:
-        raise JpegError(str(error)) from None
     return jpeg, (crop_top, crop_left)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from custom_op import add_restart_markers, jpeg_orientation, jpeg_size
+from custom_op import add_restart_markers, jpeg_headers
 from tests.photographs import write_photo_folder
 
 
@@ -25,7 +25,7 @@ def indexed_photographs(per_class: int = 25, interval: int = 4) -> list[tuple[by
         for file in photograph_files(Path(folder, "photographs"), per_class):
             original = torch.from_numpy(np.fromfile(file, dtype=np.uint8))
             jpeg = add_restart_markers(original, interval)
-            if jpeg_orientation(jpeg) != 1:
-                continue
-            photographs.append((jpeg.numpy().tobytes(), *jpeg_size(jpeg)))
+            ((height, width, orientation),) = jpeg_headers([jpeg]).tolist()
+            if orientation == 1:
+                photographs.append((jpeg.numpy().tobytes(), height, width))
         return photographs

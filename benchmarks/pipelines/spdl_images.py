@@ -9,10 +9,9 @@ import spdl.io
 from numpy.typing import NDArray
 from torch import Tensor
 
-from custom_op import jpeg_orientation, jpeg_size
-from entry_point.data.decode.image_sizes import upright_sizes
+from custom_op import jpeg_headers
 from entry_point.data.plan.crops import CropPlanner
-from entry_point.data.plan.orientation import stored_box
+from entry_point.data.plan.orientation import stored_box, upright_size
 from entry_point.data.sources.source import Source
 
 
@@ -22,10 +21,13 @@ def spdl_images(
     """Pixels, uint8 (N, 3, image_size, image_size), of the right boxes but not turned upright."""
     side = planner.data.image_size
     files = [source.read(int(index)) for index in indices]
-    boxes, flips = planner.plan(epoch, indices, *upright_sizes(source, files, indices))
+    headers = jpeg_headers(files).numpy()
+    heights, widths = upright_size(*headers.T)
+    boxes, flips = planner.plan(epoch, indices, heights, widths)
+    upright = zip(heights.tolist(), widths.tolist(), headers[:, 2].tolist(), strict=True)
     frames = []
-    for file, box, flip in zip(files, boxes.tolist(), flips, strict=True):
-        stored = stored_box(box, *jpeg_size(file), jpeg_orientation(file))
+    for file, header, box, flip in zip(files, upright, boxes.tolist(), flips, strict=True):
+        stored = stored_box(box, *header)
         packets = spdl.io.demux_image(file.numpy())
         frames.append(spdl.io.decode_packets(packets, filter_desc=_filters(stored, flip, side)))
     return spdl.io.to_torch(spdl.io.convert_frames(frames)).permute(0, 3, 1, 2), {}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmarks.operator.op_crop_skip import crop_skip
 from benchmarks.operator.op_photographs import photographs
-from custom_op import jpeg_size
+from custom_op import jpeg_headers
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.batch import empty_images
@@ -87,7 +87,7 @@ def crop_skip_images(
 ) -> tuple[Tensor, dict[int, str]]:
     """Like entry_point.data.decode.operator_single, with the published operator."""
     files = [source.read(int(index)) for index in indices]
-    heights, widths = np.array([jpeg_size(file) for file in files]).T
+    heights, widths, _ = jpeg_headers(files).numpy().T
     boxes, _ = planner.plan(epoch, indices, heights, widths)
     images = empty_images(len(files), planner.data.image_size)
     for image, file, box in zip(images, files, boxes.tolist(), strict=True):

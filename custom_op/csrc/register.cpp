@@ -2,6 +2,7 @@
 // the time; even so they are most of this file's, so it holds all small operators.
 #include <torch/csrc/stable/library.h>
 
+#include <algorithm>
 #include <cstring>
 #include <tuple>
 
@@ -61,6 +62,26 @@ int64_t jpeg_orientation(Tensor data) {
   return decoder.orientation();
 }
 
+Tensor jpeg_headers(std::vector<Tensor> jpegs, std::optional<Tensor> offsets,
+                    std::optional<Tensor> lengths) {
+  const std::vector<Bytes> images = jpegs_bytes(jpegs, offsets, lengths);
+  const std::array<int64_t, 2> shape{static_cast<int64_t>(images.size()), 3};
+  Tensor headers = torch::stable::empty(shape, ScalarType::Long);
+  auto* row = static_cast<int64_t*>(headers.mutable_data_ptr());
+  RegionDecoder& decoder = thread_decoder();
+  for (const Bytes& jpeg : images) {
+    std::array<int64_t, 3> values{};
+    try {
+      decoder.open(jpeg, INT64_MAX);
+      values = {decoder.height(), decoder.width(), decoder.orientation()};
+    } catch (const JpegError&) {
+      // The row stays zero: one damaged file must not fail the batch.
+    }
+    row = std::copy(values.begin(), values.end(), row);
+  }
+  return headers;
+}
+
 Tensor to_tensor(const std::vector<uint8_t>& bytes) {
   const std::array<int64_t, 1> shape{static_cast<int64_t>(bytes.size())};
   Tensor tensor = torch::stable::empty(shape, ScalarType::Byte);
@@ -95,6 +116,7 @@ STABLE_TORCH_LIBRARY(custom_op, m) {
       "*, int max_pixels) -> Tensor");
   m.def("jpeg_size(Tensor data) -> (SymInt, SymInt)");
   m.def("jpeg_orientation(Tensor data) -> SymInt");
+  m.def("jpeg_headers(Tensor[] jpegs, Tensor? offsets, Tensor? lengths) -> Tensor");
   m.def("add_restart_markers(Tensor data, int interval, *, int max_pixels) -> Tensor");
   m.def(
       "trim_jpeg(Tensor data, int top, int left, int height, int width) -> "
@@ -105,6 +127,7 @@ STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {
   m.impl("decode_and_crop_jpeg", TORCH_BOX(&custom_op::decode_and_crop_jpeg));
   m.impl("jpeg_size", TORCH_BOX(&custom_op::jpeg_size));
   m.impl("jpeg_orientation", TORCH_BOX(&custom_op::jpeg_orientation));
+  m.impl("jpeg_headers", TORCH_BOX(&custom_op::jpeg_headers));
   m.impl("add_restart_markers", TORCH_BOX(&custom_op::add_restart_markers));
   m.impl("trim_jpeg", TORCH_BOX(&custom_op::trim_jpeg));
 }

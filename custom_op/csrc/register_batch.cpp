@@ -2,7 +2,6 @@
 #include <torch/csrc/stable/library.h>
 
 #include <cstring>
-#include <optional>
 
 #include "batch.h"
 #include "pool.h"
@@ -10,32 +9,6 @@
 
 namespace custom_op {
 namespace {
-
-// The images of a batch: one tensor each, or stretches of one buffer.
-std::vector<Bytes> collect(const std::vector<Tensor>& jpegs, const std::optional<Tensor>& offsets,
-                           const std::optional<Tensor>& lengths) {
-  std::vector<Bytes> images;
-  if (!offsets) {
-    for (const Tensor& jpeg : jpegs) images.push_back(jpeg_bytes(jpeg, "every JPEG"));
-    return images;
-  }
-  const Bytes buffer = jpeg_bytes(jpegs.at(0), "buffer");
-  check_cpu(*offsets, "offsets", ScalarType::Long, "int64", 1);
-  check_cpu(*lengths, "lengths", ScalarType::Long, "int64", 1);
-  if (offsets->numel() != lengths->numel()) refuse("offsets and lengths must be equally long");
-  const auto* offset = static_cast<const int64_t*>(offsets->const_data_ptr());
-  const auto* length = static_cast<const int64_t*>(lengths->const_data_ptr());
-  const auto size = static_cast<int64_t>(buffer.size);
-  for (int64_t i = 0; i < offsets->numel(); ++i) {
-    if (offset[i] < 0 || length[i] < 0 || offset[i] > size || length[i] > size - offset[i]) {
-      refuse("image " + std::to_string(i) + ": offset=" + std::to_string(offset[i]) +
-             ", length=" + std::to_string(length[i]) + " is not inside the buffer of " +
-             std::to_string(size) + " bytes");
-    }
-    images.push_back({buffer.data + offset[i], static_cast<size_t>(length[i])});
-  }
-  return images;
-}
 
 Element element_of(const Tensor& out) {
   switch (out.scalar_type()) {
@@ -105,7 +78,7 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
                                 std::optional<Tensor> flip, Tensor affine, bool mask_errors,
                                 bool apply_orientation, bool scaled_decode, bool ycbcr,
                                 int64_t max_pixels, int64_t num_threads, Tensor out) {
-  Batch batch{collect(jpegs, offsets, lengths), nullptr, nullptr, nullptr, {}, 0};
+  Batch batch{jpegs_bytes(jpegs, offsets, lengths), nullptr, nullptr, nullptr, {}, 0};
   const auto count = static_cast<int64_t>(batch.images.size());
   check_cpu(boxes, "boxes", ScalarType::Long, "int64", 2);
   if (boxes.size(0) != count || boxes.size(1) != 4) {

@@ -18,9 +18,6 @@ struct Box {
   int64_t top, left, height, width;
 };
 
-// The refusal limit of Pillow's decompression bomb check.
-constexpr int64_t kMaxPixels = 178956970;
-
 struct JpegError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

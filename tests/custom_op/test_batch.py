@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 import custom_op
-from custom_op import decode_crop_resize_batch
+from custom_op import decode_crop_resize_batch, decode_crop_resize_batch_masked
 from tests.custom_op.jpegs import (
     SAMPLINGS,
     encode,
@@ -208,7 +208,7 @@ def test_masked_errors_leave_zeros_and_the_rest_right(jpegs: list[Tensor]) -> No
     whole = torch.tensor([0, 0, HEIGHT, WIDTH])
     boxes[1] = whole
     broken = [jpegs[0], jpegs[1][: len(jpegs[1]) // 2], *jpegs[2:]]
-    out, failed = decode_crop_resize_batch(broken, boxes, 16, on_error="mask")
+    out, failed = decode_crop_resize_batch_masked(broken, boxes, 16)
     assert failed.tolist() == [i == 1 for i in range(len(jpegs))]
     assert out[1].eq(0).all()
     assert torch.equal(out[~failed], good[~failed])
@@ -244,7 +244,6 @@ def test_wrong_arguments_are_named(
 @pytest.mark.parametrize(
     "options",
     [
-        {"on_error": "ignore"},
         {"color": "hsv"},
         {"mean": (0.5, 0.5, 0.5)},
         {"dtype": torch.float32, "std": (0.5, 0.0, 0.5)},

@@ -19,14 +19,7 @@ from torch import Tensor
 from torchvision.io import ImageReadMode, decode_jpeg
 
 import custom_op
-from tests.custom_op.jpegs import (
-    KINDS,
-    SAMPLINGS,
-    encode,
-    picture,
-    tensor,
-    with_exif_orientation,
-)
+from tests.custom_op.jpegs import KINDS, SAMPLINGS, encode, picture, tensor
 
 
 def whole(data: Tensor) -> Tensor:
@@ -154,35 +147,6 @@ def test_pixels_lie_one_after_the_other() -> None:
     crop = custom_op.decode_and_crop_jpeg(tensor(encode(picture(30, 40))), 1, 2, 20, 30)
     assert crop.dtype == torch.uint8 and crop.shape == (3, 20, 30)
     assert crop.stride() == (1, 90, 3)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_size_is_the_headers(kind: str) -> None:
-    data = tensor(encode(picture(37, 53), **KINDS[kind]))
-    assert custom_op.jpeg_size(data) == (37, 53)
-
-
-@pytest.mark.parametrize("long", [False, True])
-@pytest.mark.parametrize("big_endian", [False, True])
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation_is_that_of_pillow(orientation: int, big_endian: bool, long: bool) -> None:
-    plain = encode(picture(20, 30))
-    data = with_exif_orientation(plain, orientation, big_endian=big_endian, long=long)
-    assert Image.open(io.BytesIO(data)).getexif()[0x0112] == orientation
-    assert custom_op.jpeg_orientation(tensor(data)) == orientation
-
-
-@pytest.mark.parametrize("long", [False, True])
-@pytest.mark.parametrize("orientation", [0, 9, 65535])
-def test_orientation_that_means_nothing_is_upright(orientation: int, long: bool) -> None:
-    data = with_exif_orientation(encode(picture(20, 30)), orientation, long=long)
-    assert custom_op.jpeg_orientation(tensor(data)) == 1
-
-
-def test_thumbnail_in_exif_is_not_the_image() -> None:
-    data = tensor(with_exif_orientation(encode(picture(40, 50)), 1))
-    assert custom_op.jpeg_size(data) == (40, 50)
-    assert torch.equal(whole(data), decode_jpeg(data))
 
 
 def test_the_gil_is_free_while_an_image_decodes() -> None:

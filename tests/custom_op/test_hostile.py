@@ -191,7 +191,7 @@ def test_memory_stays_flat_over_a_hundred_thousand_decodes() -> None:
 
     def decode_all(times: int) -> None:
         for _ in range(times):
-            custom_op.decode_crop_resize_batch(files, boxes, 8, num_threads=2, on_error="mask")
+            custom_op.decode_crop_resize_batch_masked(files, boxes, 8, num_threads=2)
 
     decode_all(1000)
     before = resident_bytes()

@@ -21,6 +21,7 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
     yield "decode_and_crop_jpeg", (data, 3, 5, 20, 30), {"max_pixels": MAX}
     yield "jpeg_size", (data,), {}
     yield "jpeg_orientation", (data,), {}
+    yield "jpeg_headers", ([data, data[:9]], None, None), {}
     yield "add_restart_markers", (data, 2), {"max_pixels": MAX}
     yield "trim_jpeg", (data, 3, 5, 20, 30), {}
     options = {
@@ -60,6 +61,6 @@ def test_a_traced_crop_has_the_shape_and_strides_of_a_real_one() -> None:
 def test_only_calls_of_the_oldest_supported_torch_are_used() -> None:
     """Newer headers offer more, and nothing fails until somebody compiles on torch 2.11."""
     in_torch_2_11 = {"Tensor", "empty", "new_empty", "narrow", "transpose", "copy_", "from_blob"}
-    sources = "".join(path.read_text() for path in SOURCES.iterdir())
+    sources = "".join(path.read_text() for path in SOURCES.rglob("*") if path.is_file())
     used = set(re.findall(r"torch::stable::(\w+)", sources))
     assert "empty" in used and used <= in_torch_2_11

@@ -5,8 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from custom_op import JpegError, decode_crop_resize_batch
-from custom_op.decode_batch import Packed
+from custom_op import (
+    JpegError,
+    Packed,
+    decode_crop_resize_batch,
+    decode_crop_resize_batch_masked,
+)
 from entry_point.data.batch import empty_images
 from entry_point.data.decode.image_sizes import upright_sizes
 from entry_point.data.decode.reading import is_packed, read_files
@@ -20,7 +24,7 @@ def batch_images(
 ) -> tuple[Tensor, dict[int, str]]:
     """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
     if is_packed(source):
-        heights, widths = upright_sizes(source, (), indices)
+        heights, widths = upright_sizes(source, [], indices)
         return decoded(source.packed(indices), planner, epoch, indices, heights, widths)
     files, unreadable = read_files(source, indices)
     heights, widths = upright_sizes(source, files, indices)
@@ -43,13 +47,12 @@ def decoded(
     images = empty_images(len(indices), side)
     where, flip = torch.from_numpy(boxes), torch.from_numpy(flips)
     with span("decode_crop_resize_batch"):
-        _, failed = decode_crop_resize_batch(
+        _, failed = decode_crop_resize_batch_masked(
             files,
             where,
             side,
             flip=flip,
             out=images,
-            on_error="mask",
             num_threads=1,
             color=planner.data.color,
         )

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 
-from custom_op import JpegError, decode_and_crop_jpeg, jpeg_orientation, jpeg_size
+from custom_op import JpegError, decode_and_crop_jpeg, jpeg_headers
 from entry_point.data.batch import empty_images
 from entry_point.data.decode.reading import read_files
 from entry_point.data.plan.crops import CropPlanner, Ints
@@ -21,15 +21,14 @@ def operator_images(
     """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
     side = planner.data.image_size
     files, unreadable = read_files(source, indices)
-    damage: dict[int, str] = {}
-    headers = [_header(file, damage, i) for i, file in enumerate(files)]
-    heights, widths = np.array([header[:2] for header in headers]).T
+    # A file without a readable header counts as 1 x 1 and fails to decode.
+    headers = np.maximum(jpeg_headers(files).numpy(), 1)
+    heights, widths = upright_size(*headers.T)
     boxes, flips = planner.plan(epoch, indices, heights, widths)
     images = empty_images(len(files), side)
-    for i, (file, (height, width, turn)) in enumerate(zip(files, headers, strict=True)):
-        if i in damage:
-            continue
-        box = stored_box(boxes[i].tolist(), height, width, turn)
+    damage: dict[int, str] = {}
+    for i, (file, turn) in enumerate(zip(files, headers[:, 2].tolist(), strict=True)):
+        box = stored_box(boxes[i].tolist(), int(heights[i]), int(widths[i]), turn)
         try:
             with span("decode_and_crop_jpeg"):
                 crop = decode_and_crop_jpeg(file, *box)
@@ -41,14 +40,3 @@ def operator_images(
         with span("collate"):
             images[i] = functional.hflip(sample) if flips[i] else sample
     return images, damage | unreadable
-
-
-def _header(file: Tensor, damage: dict[int, str], place: int) -> tuple[int, int, int]:
-    """Upright height and width, and the orientation; 1 x 1 for a file without a readable header."""
-    try:
-        turn = jpeg_orientation(file)
-        height, width = jpeg_size(file)
-    except JpegError as error:
-        damage[place] = str(error)
-        return 1, 1, 1
-    return (*upright_size(height, width, turn), turn)

@@ -7,7 +7,7 @@ from typing import Protocol, TypeGuard
 import torch
 from torch import Tensor
 
-from custom_op.decode_batch import Packed
+from custom_op import Packed
 from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import Ints
 from entry_point.data.sources.source import Source

@@ -14,7 +14,7 @@ from custom_op import (
     NotIndexableError,
     add_restart_markers,
     decode_and_crop_jpeg,
-    jpeg_orientation,
+    jpeg_headers,
     jpeg_size,
 )
 from entry_point.config.packing_config import OptimizeConfig
@@ -74,8 +74,7 @@ def _index(data: bytes, how: str, note: str, interval: int) -> Encoded:
 
 def _described(jpeg: Tensor, how: str, note: str) -> Encoded:
     stored = jpeg.numpy().tobytes()
-    height, width = jpeg_size(jpeg)
-    orientation = jpeg_orientation(jpeg)
+    ((height, width, orientation),) = jpeg_headers([jpeg]).tolist()
     return Encoded(stored, how, note, height, width, orientation, _restart_interval(stored))
 
 

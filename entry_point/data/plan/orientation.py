@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
+
+_Int = TypeVar("_Int", bound=np.integer)
 
 # EXIF value -> (transpose, then flip top-bottom, then flip left-right) that makes it upright.
 _STEPS = {
@@ -18,13 +23,15 @@ _STEPS = {
     8: (True, True, False),
 }
 
-TRANSPOSED = tuple(value for value, steps in _STEPS.items() if steps[0])
-"""EXIF values of images stored with their sides exchanged."""
+_TRANSPOSED = tuple(value for value, steps in _STEPS.items() if steps[0])
 
 
-def upright_size(height: int, width: int, orientation: int) -> tuple[int, int]:
-    """(height, width) after turning an image stored as height x width."""
-    return (width, height) if _STEPS[orientation][0] else (height, width)
+def upright_size(
+    height: NDArray[_Int], width: NDArray[_Int], orientation: NDArray[np.integer]
+) -> tuple[NDArray[_Int], NDArray[_Int]]:
+    """(height, width) after turning images stored as height x width."""
+    transposed = np.isin(orientation, _TRANSPOSED)
+    return np.where(transposed, width, height), np.where(transposed, height, width)
 
 
 def stored_box(

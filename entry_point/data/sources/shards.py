@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_op.decode_batch import Packed
+from custom_op import Packed
 from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import Ints
-from entry_point.data.plan.orientation import TRANSPOSED
-from entry_point.data.sources.index import Index, Shard, read_description, read_index
+from entry_point.data.plan.orientation import upright_size
+from entry_point.data.sources.index import Shard, read_description, read_index
 from entry_point.data.sources.mapping import map_files
 from entry_point.data.sources.source import UprightSizes
 
@@ -33,7 +33,9 @@ class ShardIndex:
             self._index[name] for name in ("shard", "offset", "length")
         )
         self.labels = torch.from_numpy(self._index["label"])
-        self.sizes = _upright_sizes(self._index)
+        self.sizes = UprightSizes(
+            *upright_size(*(self._index[name] for name in ("height", "width", "orientation")))
+        )
         self._check(root)
 
     def __len__(self) -> int:
@@ -118,9 +120,3 @@ def require_shard(folder: Path, shard: Shard) -> None:
             f"{file} has {file.stat().st_size} bytes instead of {shard.bytes}: "
             "copy it again or pack the data set again"
         )
-
-
-def _upright_sizes(index: Index) -> UprightSizes:
-    heights, widths = index["height"], index["width"]
-    turned = np.isin(index["orientation"], TRANSPOSED)
-    return UprightSizes(np.where(turned, widths, heights), np.where(turned, heights, widths))

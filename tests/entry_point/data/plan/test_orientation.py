@@ -25,7 +25,7 @@ def test_upright_turns_as_pillow_does(orientation: int) -> None:
     stored = np.arange(5 * 7, dtype=np.uint8).reshape(5, 7)
     reference = np.array(ImageOps.exif_transpose(_with_exif(stored, orientation)))
     np.testing.assert_array_equal(upright(torch.from_numpy(stored), orientation), reference)
-    assert upright_size(5, 7, orientation) == reference.shape
+    assert upright_size(np.array(5), np.array(7), np.array(orientation)) == reference.shape
 
 
 @given(st.data(), st.integers(1, 20), st.integers(1, 20), st.sampled_from(ORIENTATIONS))

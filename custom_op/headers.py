@@ -1,0 +1,48 @@
+"""Size and orientation of JPEGs, from their headers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from custom_op.encoded_images import Packed, operator_arguments
+from custom_op.jpeg_errors import raising_jpeg_error
+from custom_op.load import load
+
+
+def jpeg_headers(jpegs: Sequence[Tensor] | Packed) -> Tensor:
+    """Height, width and EXIF orientation of every image, each header parsed once.
+
+    Args:
+        jpegs: as for `decode_crop_resize_batch`: a list, or `(buffer, offsets, lengths)`.
+
+    Returns:
+        int64 `(N, 3)`: the stored height and width, and the orientation (1 to 8). The row of a
+        file whose header cannot be read is zeros, so that one damaged file does not fail a batch;
+        `jpeg_size` of that file raises the reason.
+
+    Raises:
+        JpegError: a tensor of the wrong dtype, shape or device; an offset outside the buffer.
+    """
+    load()
+    images, offsets, lengths = operator_arguments(jpegs)
+    if not images:
+        return torch.empty((0, 3), dtype=torch.int64)
+    with raising_jpeg_error():
+        return torch.ops.custom_op.jpeg_headers.default(images, offsets, lengths)
+
+
+def jpeg_size(data: Tensor) -> tuple[int, int]:
+    """The stored `(height, width)` of one JPEG. Raises JpegError."""
+    load()
+    with raising_jpeg_error():
+        return torch.ops.custom_op.jpeg_size.default(data)
+
+
+def jpeg_orientation(data: Tensor) -> int:
+    """The EXIF orientation of one JPEG, 1 to 8; 1 if the file has none. Raises JpegError."""
+    load()
+    with raising_jpeg_error():
+        return torch.ops.custom_op.jpeg_orientation.default(data)
