@@ -26,10 +26,11 @@ from benchmarks.data.data_reading import write_shards
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.plan.order import EpochPlan, Plan
+from entry_point.data.plan.stream_order import Share, StreamPlan
 from entry_point.data.sources.index import Description, Rows, Shard, Split, write_index
 from entry_point.data.sources.index import write_description as describe
 from entry_point.data.sources.source import Source
-from entry_point.data.sources.stream import Share, StreamPlan, StreamSource
+from entry_point.data.sources.stream import StreamSource
 
 ROUNDS = 5
 SAMPLES, PER_SHARD, LENGTH = 1_000_000, 2_500, 100_000

@@ -128,7 +128,8 @@ def _stream_plan(
     rank: int,
     world_size: int,
 ) -> Plan:
-    from entry_point.data.sources.stream import Share, StreamPlan, StreamSource, share_of_host
+    from entry_point.data.plan.stream_order import Share, StreamPlan, share_of_host
+    from entry_point.data.sources.stream import StreamSource
 
     assert isinstance(source, StreamSource)
     share = Share(rank, world_size)

@@ -1,0 +1,197 @@
+"""Which samples each step takes when shards are read whole, in sequence (data.access=stream).
+
+The index alone decides the order: shards are shuffled, each rank takes an equal slice of the
+sequence, and samples are shuffled within windows of a few shards. Any step can be the first, and at
+most three windows are in memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import distributed
+
+from entry_point.data.errors import DataError
+from entry_point.data.plan.philox import permutation, stream_words
+
+_SHARD_STREAM, _WINDOW_STREAM = 31, 32
+_WINDOW_BITS, _CHANCE_BITS = np.uint64(24), np.uint64(40)
+
+Ints = NDArray[np.int64]
+
+
+class Shards(Protocol):
+    """A split's shards, which a reader thread can read ahead."""
+
+    @property
+    def shard_files(self) -> Sequence[Path]:
+        """Every shard of the split, on this host or not."""
+        ...
+
+    @property
+    def shard_of(self) -> NDArray[np.integer]:
+        """Shard number of each sample: int (number of images,)."""
+        ...
+
+    @property
+    def shards_here(self) -> list[int]:
+        """Numbers of the shards on this host."""
+        ...
+
+    @property
+    def rows_here(self) -> Ints:
+        """Samples in the shards on this host, ascending."""
+        ...
+
+    def hold(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
+        """Keep these shards in memory, and no others."""
+        ...
+
+    def cache(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
+        """Read these shards into the page cache, where other processes find them."""
+        ...
+
+    def release(self) -> None:
+        """Drop all shards."""
+        ...
+
+
+@dataclass(frozen=True)
+class Share:
+    """One rank's part of the shards on its host."""
+
+    rank: int
+    """Number among the ranks that read the same shards."""
+    ranks: int
+    samples: int | None = None
+    """Training samples of every rank; None: an equal part of those on this host."""
+
+
+def share_of_host(source: Shards) -> Share:
+    """The share of a rank whose host has different shards from the others.
+
+    The host's ranks split its samples. In training every rank takes as many samples as the rank
+    with the fewest. A collective call.
+
+    Raises:
+        DataError: on all ranks, for a shard that is on no host or on more than one.
+    """
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    mine = (rank, source.shards_here, len(source.rows_here) // ranks)
+    everyone = [mine]
+    if distributed.is_available() and distributed.is_initialized():
+        everyone = [mine] * distributed.get_world_size()
+        distributed.all_gather_object(everyone, mine)
+    hosts = [shards for local_rank, shards, _ in everyone if local_rank == 0]
+    _require_each_once(source.shard_files, hosts)
+    return Share(rank, ranks, min(samples for *_, samples in everyone))
+
+
+def _require_each_once(files: Sequence[Path], hosts: list[list[int]]) -> None:
+    """Validation would otherwise miss samples or count some twice."""
+    copies = Counter(number for shards in hosts for number in shards)
+    for number, file in enumerate(files):
+        if copies[number] == 1:
+            continue
+        where = f"on {copies[number]} of {len(hosts)} hosts" if copies[number] else "on no host"
+        raise DataError(
+            f"{file} is {where}: data.sharded_by_host=true needs each shard on exactly one host "
+            "(a channel with S3DataDistributionType=ShardedByS3Key)"
+        )
+
+
+class StreamPlan:
+    """A Plan for shards that are read in sequence: one rank's order of an epoch."""
+
+    def __init__(
+        self,
+        source: Shards,
+        share: Share,
+        *,
+        batch_size: int,
+        seed: int,
+        train: bool,
+        window_shards: int,
+    ) -> None:
+        self._source, self._share = source, share
+        self._batch_size, self._seed, self._train = batch_size, seed, train
+        self._window_shards = window_shards
+        self._read: Callable[[Sequence[int]], None] | None = None
+        by_shard = np.argsort(source.shard_of, kind="stable")
+        starts = np.searchsorted(source.shard_of[by_shard], np.arange(len(source.shard_files)))
+        rows = np.split(by_shard, starts[1:])
+        self._rows = [rows[number] for number in source.shards_here]
+        if train and not self.steps_per_epoch:
+            raise DataError(
+                f"a rank's share of the train split is {self.samples_per_epoch} images, fewer "
+                f"than one batch of {batch_size}: lower the batch size, or pack smaller shards "
+                "(shard_mb) so that every host gets some"
+            )
+
+    @property
+    def samples_per_epoch(self) -> int:
+        first, end = self._slice()
+        return end - first
+
+    @property
+    def steps_per_epoch(self) -> int:
+        steps, rest = divmod(self.samples_per_epoch, self._batch_size)
+        return steps if self._train else steps + bool(rest)
+
+    def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
+        self._read = partial(self._source.hold if here else self._source.cache, reader)
+
+    def batches(self, epoch: int, start_step: int = 0) -> Iterator[Ints]:
+        order, windows = self._order(epoch)
+        current = None
+        for step in range(start_step, self.steps_per_epoch):
+            batch = slice(step * self._batch_size, (step + 1) * self._batch_size)
+            first, window = windows[batch][[0, -1]].tolist()
+            if self._read is not None and window != current:
+                # The current window, the next, and the previous for batches still in progress.
+                since = first if current is None else min(first, current)
+                around = slice(*np.searchsorted(windows, [since, window + 2]))
+                self._read(list(dict.fromkeys(self._source.shard_of[order[around]].tolist())))
+                current = window
+            yield order[batch]
+
+    def release(self) -> None:
+        self._source.release()
+
+    def _slice(self) -> tuple[int, int]:
+        """First and end of this rank's samples in the epoch's sequence."""
+        count, rank, ranks = sum(map(len, self._rows)), self._share.rank, self._share.ranks
+        if not self._train:
+            return count * rank // ranks, count * (rank + 1) // ranks
+        each = count // ranks if self._share.samples is None else self._share.samples
+        return rank * each, (rank + 1) * each
+
+    def _order(self, epoch: int) -> tuple[Ints, Ints]:
+        """This rank's samples and the window of each."""
+        first, end = self._slice()
+        if not self._train:
+            order = self._source.rows_here[first:end]
+            return order, self._windows(order)
+        shuffled = permutation((self._seed, _SHARD_STREAM), len(self._rows), epoch)
+        order = np.concatenate([self._rows[number] for number in shuffled])[first:end]
+        windows = self._windows(order)
+        total = len(self._source.shard_of)
+        chance = stream_words((self._seed, _WINDOW_STREAM), epoch, 0, total)[order]
+        place = windows.astype(np.uint64) << _CHANCE_BITS | chance >> _WINDOW_BITS
+        within = np.argsort(place, kind="stable")
+        return order[within], windows[within]
+
+    def _windows(self, order: Ints) -> Ints:
+        """Number of the window of each sample; a window is `window_shards` shards in a row."""
+        shard = self._source.shard_of[order]
+        return np.cumsum(np.diff(shard, prepend=shard[:1]) != 0) // self._window_shards
