@@ -137,7 +137,7 @@ def _opened(output: str | None) -> Iterator[TextIO]:
 @contextmanager
 def _without_damage_warnings() -> Iterator[None]:
     """Silence the loader's warning for each damaged file: `run` lists them at the end."""
-    log = logging.getLogger("entry_point.data.decode.batch_maker")
+    log = logging.getLogger("entry_point.data.checked_loader")
     before = log.level
     log.setLevel(logging.ERROR)
     try:

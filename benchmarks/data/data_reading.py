@@ -27,10 +27,11 @@ from benchmarks import measure
 from benchmarks.data.data_photographs import indexed_photographs
 from custom_op import decode_crop_resize_batch
 from entry_point.config.data_config import DataConfig, PipelineConfig
-from entry_point.data.batch import empty_images
+from entry_point.data.decode.allocation import empty_images, reused_memory
 from entry_point.data.decode.image_sizes import upright_sizes
 from entry_point.data.decode.reading import is_packed, read_files
 from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.packing.tar import TarWriter
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.order import EpochPlan
@@ -97,7 +98,7 @@ def batches(
     data = DataConfig(format=kind, root=str(root), access=access, **crops)
     source = open_source(data, "train", root)
     pipeline = PipelineConfig(engine=engine, num_workers=int(engine == "threads"))
-    loader = build_loader(source, data, pipeline, split="train", batch_size=BATCH, seed=0)
+    loader = build_loader(source, LoaderSpec(data, pipeline, "train", BATCH, seed=0))
     first, epochs = loader.steps_per_epoch - STEPS, count()
     return lambda: _use(loader.epoch(next(epochs), first))
 
@@ -141,8 +142,8 @@ def _laps(source: Source, epoch: int, indices: Ints) -> list[float]:
     times.append(time.process_time())
     boxes, flips = planner.plan(epoch, indices, heights, widths)
     times.append(time.process_time())
-    images, where = empty_images(len(indices), planner.data.image_size), torch.from_numpy(boxes)
-    flip = torch.from_numpy(flips)
+    images = empty_images(reused_memory, len(indices), planner.data.image_size)
+    where, flip = torch.from_numpy(boxes), torch.from_numpy(flips)
     decode_crop_resize_batch(
         files, where, planner.data.image_size, flip=flip, out=images, num_threads=1
     )

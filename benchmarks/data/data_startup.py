@@ -25,6 +25,7 @@ from benchmarks.data.data_photographs import indexed_photographs
 from benchmarks.data.data_reading import write_shards
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan, Plan
 from entry_point.data.plan.stream_order import Share, StreamPlan
 from entry_point.data.sources.index import Description, Rows, Shard, Split, write_index
@@ -142,7 +143,7 @@ def resume_rows(root: Path, access: str) -> list[list[object]]:
 
 def _loader(source: Source, data: DataConfig) -> Loader:
     pipeline = PipelineConfig(engine="threads", num_workers=1)
-    return build_loader(source, data, pipeline, split="train", batch_size=16, seed=0)
+    return build_loader(source, LoaderSpec(data, pipeline, "train", 16, seed=0))
 
 
 def _first_batch_seconds(source: Source, data: DataConfig, step: int) -> float:

@@ -28,9 +28,11 @@ from torch import Tensor
 from benchmarks.pipelines import process_tree
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
-from entry_point.data.decode.batch_maker import BatchMaker, MakeImages
-from entry_point.data.loader import Loader, image_maker, open_source, start_loader
-from entry_point.data.plan.crops import CropPlanner
+from entry_point.data.decode.allocation import Allocate
+from entry_point.data.decode.batch_maker import MakeImages
+from entry_point.data.loader import Loader, build_loader, image_maker, open_source
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.order import EpochPlan
 from entry_point.data.sources.source import Source
 
@@ -92,9 +94,9 @@ class LetGo:
     make_images: MakeImages
 
     def __call__(
-        self, source: Source, planner: CropPlanner, epoch: int, indices: NDArray[np.int64]
+        self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
     ) -> tuple[Tensor, dict[int, str]]:
-        images, damage = self.make_images(source, planner, epoch, indices)
+        images, damage = self.make_images(source, planner, epoch, indices, allocate)
         return images[:0].clone(), damage
 
 
@@ -122,17 +124,15 @@ def _start(case: Case, let_go: bool) -> Loader:
     engine = "threads" if case.way == "spdl.io" else case.way
     pipeline = PipelineConfig(engine=engine, num_workers=case.workers)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    images = _images(case, data, pipeline, device)
-    maker = BatchMaker(source, CropPlanner(data, True, seed=0), LetGo(images) if let_go else images)
+    spec = LoaderSpec(data, pipeline, "train", case.batch_size, seed=0, device=device)
+    images = _images(case, spec)
     plan = EndlessPlan(EpochPlan(len(source), case.batch_size, seed=0, train=True))
-    return start_loader(maker, plan, data, pipeline, device)
+    return build_loader(source, spec, LetGo(images) if let_go else images, plan)
 
 
-def _images(
-    case: Case, data: DataConfig, pipeline: PipelineConfig, device: torch.device
-) -> MakeImages:
+def _images(case: Case, spec: LoaderSpec) -> MakeImages:
     if case.way != "spdl.io":
-        return image_maker(data, pipeline, device)
+        return image_maker(spec)
     from benchmarks.pipelines.spdl_images import spdl_images
 
     return spdl_images

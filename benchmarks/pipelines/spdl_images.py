@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import spdl.io
-from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_op import jpeg_headers
-from entry_point.data.plan.crops import CropPlanner
+from entry_point.data.decode.allocation import Allocate
+from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.orientation import stored_box, upright_size
 from entry_point.data.sources.source import Source
 
 
 def spdl_images(
-    source: Source, planner: CropPlanner, epoch: int, indices: NDArray[np.int64]
+    source: Source, planner: CropPlanner, epoch: int, indices: Ints, _allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
     """Pixels, uint8 (N, 3, image_size, image_size), of the right boxes but not turned upright."""
     side = planner.data.image_size

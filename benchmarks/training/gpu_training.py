@@ -25,10 +25,8 @@ from benchmarks.training.stall_step import Rounds, Training, take_turns
 from entry_point.config.data_config import usable_cores
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.batch import Batch
-from entry_point.data.decode.batch_maker import BatchMaker
-from entry_point.data.loader import Loader, build_loader, open_source, start_loader
-from entry_point.data.plan.crops import CropPlanner
-from entry_point.data.plan.order import EpochPlan
+from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 from entry_point.training.devices import Devices
 
 ROUNDS, KEPT = 5, 8
@@ -82,14 +80,9 @@ def settings(root: Path, size: Size, engine: str, workers: int) -> TrainConfig:
 
 def loader_of(config: TrainConfig, device: torch.device, trimmed: bool = False) -> Loader:
     data, pipeline, seed = config.data, config.pipeline, config.trainer.seed
-    source, batch_size = open_source(data, "train", Path()), config.trainer.batch_size
-    if trimmed:
-        maker = BatchMaker(source, CropPlanner(data, True, seed), TrimmedOn(device))
-        plan = EpochPlan(len(source), batch_size, seed, train=True)
-        return start_loader(maker, plan, data, pipeline, device)
-    return build_loader(
-        source, data, pipeline, split="train", batch_size=batch_size, seed=seed, device=device
-    )
+    spec = LoaderSpec(data, pipeline, "train", config.trainer.batch_size, seed, device=device)
+    source = open_source(data, "train", Path())
+    return build_loader(source, spec, TrimmedOn(device) if trimmed else None)
 
 
 def contenders(root: Path, size: Size, devices: Devices) -> dict[str, Training]:

@@ -10,6 +10,7 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2 import functional
 
 from custom_op import trim_jpeg
+from entry_point.data.decode.allocation import Allocate
 from entry_point.data.decode.image_sizes import upright_sizes
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
@@ -22,7 +23,7 @@ class TrimmedOn:
     device: torch.device
 
     def __call__(
-        self, source: Source, planner: CropPlanner, epoch: int, indices: Ints
+        self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, _allocate: Allocate
     ) -> tuple[Tensor, dict[int, str]]:
         """Pixels, uint8 (N, 3, image_size, image_size), channels_last, on the device."""
         side = planner.data.image_size

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.operator.op_crop_skip import crop_skip
@@ -15,14 +14,12 @@ from benchmarks.operator.op_photographs import photographs
 from custom_op import jpeg_headers
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.data.batch import empty_images
-from entry_point.data.decode.batch_maker import BatchMaker
+from entry_point.data.decode.allocation import Allocate, empty_images
 from entry_point.data.decode.stall import SampleBySample
-from entry_point.data.engines.workers import WorkerLoader
 from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.packing.pack import pack
-from entry_point.data.plan.crops import CropPlanner
-from entry_point.data.plan.order import EpochPlan
+from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
 
 IMAGES, BATCH = 512, 32
@@ -73,23 +70,19 @@ def training_loader(name: str, config: TrainConfig) -> Loader:
     data, pipeline, seed = config.data, config.pipeline, config.trainer.seed
     source = open_source(data, "train", Path())
     device = torch.device(config.trainer.device)
-    if name == PUBLISHED:
-        maker = BatchMaker(source, CropPlanner(data, True, seed), SampleBySample(crop_skip_images))
-        plan = EpochPlan(len(source), BATCH, seed, train=True)
-        return WorkerLoader(maker, plan, data, pipeline, device)
-    return build_loader(
-        source, data, pipeline, split="train", batch_size=BATCH, seed=seed, device=device
-    )
+    spec = LoaderSpec(data, pipeline, "train", BATCH, seed, device=device)
+    published = SampleBySample(crop_skip_images) if name == PUBLISHED else None
+    return build_loader(source, spec, published)
 
 
 def crop_skip_images(
-    source: Source, planner: CropPlanner, epoch: int, indices: NDArray[np.int64]
+    source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
     """Like entry_point.data.decode.operator_single, with the published operator."""
     files = [source.read(int(index)) for index in indices]
     heights, widths, _ = jpeg_headers(files).numpy().T
     boxes, _ = planner.plan(epoch, indices, heights, widths)
-    images = empty_images(len(files), planner.data.image_size)
+    images = empty_images(allocate, len(files), planner.data.image_size)
     for image, file, box in zip(images, files, boxes.tolist(), strict=True):
         image.copy_(crop_skip(file, *box))
     return images, {}

@@ -9,6 +9,7 @@ from entry_point.config.train_config import TrainConfig
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import Source
 from entry_point.training.devices import Devices
 
@@ -33,18 +34,18 @@ class TrainingData:
 
     def _loader(self, source: Source, split: str) -> Loader:
         trainer = self._config.trainer
-        loader = build_loader(
-            source,
+        spec = LoaderSpec(
             self._config.data,
             self._config.pipeline,
-            split=split,
-            batch_size=trainer.batch_size // self._devices.world_size,
-            seed=trainer.seed,
-            rank=self._devices.rank,
-            world_size=self._devices.world_size,
-            device=self._devices.device,
+            split,
+            trainer.batch_size // self._devices.world_size,
+            trainer.seed,
+            self._devices.rank,
+            self._devices.world_size,
+            self._devices.device,
             profile=trainer.profile and split == "train",
         )
+        loader = build_loader(source, spec)
         self._open.callback(loader.close)
         return loader
 

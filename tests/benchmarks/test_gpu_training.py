@@ -13,10 +13,8 @@ from benchmarks.training.nvjpeg import TrimmedOn
 from benchmarks.training.stall_contenders import write_data
 from benchmarks.training.stall_step import Rounds
 from entry_point.config.data_config import DataConfig, PipelineConfig
-from entry_point.data.decode.batch_maker import BatchMaker
-from entry_point.data.loader import build_loader, open_source, start_loader
-from entry_point.data.plan.crops import CropPlanner
-from entry_point.data.plan.order import EpochPlan
+from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 
 
 def _rounds(wait: float, step: float, cpu: float) -> Rounds:
@@ -39,9 +37,9 @@ def test_trimmed_files_give_the_samples_of_threads_within_their_rounding(tmp_pat
     write_data(tmp_path, 12)
     data = DataConfig(format="shards", root=str(tmp_path / "shards"), image_size=64, resize=64)
     source, pipeline = open_source(data, "train", Path()), PipelineConfig("threads", 1)
-    threads = build_loader(source, data, pipeline, split="train", batch_size=6, seed=0)
-    maker = BatchMaker(source, CropPlanner(data, True, 0), TrimmedOn(torch.device("cpu")))
-    trimmed = start_loader(maker, EpochPlan(12, 6, 0, train=True), data, pipeline)
+    spec = LoaderSpec(data, pipeline, "train", 6, seed=0)
+    threads = build_loader(source, spec)
+    trimmed = build_loader(source, spec, TrimmedOn(torch.device("cpu")))
     for a, b in zip(threads.epoch(1), trimmed.epoch(1), strict=True):
         assert torch.equal(a.indices, b.indices)
         assert (a.images.int() - b.images.int()).abs().max() <= 1

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from custom_op import JpegError, decode_crop_resize_batch
+from entry_point.data.decode.allocation import Allocate
 from entry_point.data.decode.image_sizes import upright_sizes
 from entry_point.data.decode.reading import read_files
 from entry_point.data.plan.crops import CropPlanner, Ints
@@ -41,7 +42,7 @@ class DaliImages:
         self._lock = threading.Lock()
 
     def __call__(
-        self, source: Source, planner: CropPlanner, epoch: int, indices: NDArray[np.int64]
+        self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, _allocate: Allocate
     ) -> tuple[Tensor, dict[int, str]]:
         """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing.
 

@@ -11,7 +11,7 @@ from custom_op import (
     decode_crop_resize_batch,
     decode_crop_resize_batch_masked,
 )
-from entry_point.data.batch import empty_images
+from entry_point.data.decode.allocation import Allocate, empty_images
 from entry_point.data.decode.image_sizes import upright_sizes
 from entry_point.data.decode.reading import is_packed, read_files
 from entry_point.data.plan.crops import CropPlanner, Ints
@@ -20,15 +20,15 @@ from entry_point.data.spans import span
 
 
 def batch_images(
-    source: Source, planner: CropPlanner, epoch: int, indices: Ints
+    source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
     """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
     if is_packed(source):
         heights, widths = upright_sizes(source, [], indices)
-        return decoded(source.packed(indices), planner, epoch, indices, heights, widths)
+        return decoded(source.packed(indices), planner, epoch, indices, heights, widths, allocate)
     files, unreadable = read_files(source, indices)
     heights, widths = upright_sizes(source, files, indices)
-    images, damage = decoded(files, planner, epoch, indices, heights, widths)
+    images, damage = decoded(files, planner, epoch, indices, heights, widths, allocate)
     return images, damage | unreadable
 
 
@@ -39,12 +39,13 @@ def decoded(
     indices: Ints,
     heights: Ints,
     widths: Ints,
+    allocate: Allocate,
 ) -> tuple[Tensor, dict[int, str]]:
     """As `batch_images`, of encoded images whose upright sizes are known."""
     side = planner.data.image_size
     with span("plan"):
         boxes, flips = planner.plan(epoch, indices, heights, widths)
-    images = empty_images(len(indices), side)
+    images = empty_images(allocate, len(indices), side)
     where, flip = torch.from_numpy(boxes), torch.from_numpy(flips)
     with span("decode_crop_resize_batch"):
         _, failed = decode_crop_resize_batch_masked(

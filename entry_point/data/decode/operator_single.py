@@ -7,7 +7,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional
 
 from custom_op import JpegError, decode_and_crop_jpeg, jpeg_headers
-from entry_point.data.batch import empty_images
+from entry_point.data.decode.allocation import Allocate, empty_images
 from entry_point.data.decode.reading import read_files
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.orientation import stored_box, upright, upright_size
@@ -16,7 +16,7 @@ from entry_point.data.spans import span
 
 
 def operator_images(
-    source: Source, planner: CropPlanner, epoch: int, indices: Ints
+    source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
     """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
     side = planner.data.image_size
@@ -25,7 +25,7 @@ def operator_images(
     headers = np.maximum(jpeg_headers(files).numpy(), 1)
     heights, widths = upright_size(*headers.T)
     boxes, flips = planner.plan(epoch, indices, heights, widths)
-    images = empty_images(len(files), side)
+    images = empty_images(allocate, len(files), side)
     damage: dict[int, str] = {}
     for i, (file, turn) in enumerate(zip(files, headers[:, 2].tolist(), strict=True)):
         box = stored_box(boxes[i].tolist(), int(heights[i]), int(widths[i]), turn)

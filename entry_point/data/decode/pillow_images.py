@@ -10,7 +10,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
-from entry_point.data.batch import empty_images
+from entry_point.data.decode.allocation import Allocate, empty_images
 from entry_point.data.decode.reading import read_files
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
@@ -32,16 +32,16 @@ _TURNS = {
 
 
 def pillow_images(
-    source: Source, planner: CropPlanner, epoch: int, indices: Ints
+    source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
     """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
     files, unreadable = read_files(source, indices)
-    images, damage = decoded(files, planner, epoch, indices)
+    images, damage = decoded(files, planner, epoch, indices, allocate)
     return images, damage | unreadable
 
 
 def decoded(
-    files: list[Tensor], planner: CropPlanner, epoch: int, indices: Ints
+    files: list[Tensor], planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
     """As `pillow_images`, of encoded images."""
     side = planner.data.image_size
@@ -50,7 +50,7 @@ def decoded(
     photos = [_open(file, mode, damage, i) for i, file in enumerate(files)]
     widths, heights = np.array([photo.size for photo in photos]).T
     boxes, flips = planner.plan(epoch, indices, heights, widths)
-    images = empty_images(len(photos), side)
+    images = empty_images(allocate, len(photos), side)
     for i, photo in enumerate(photos):
         with span("resize"):
             sample = functional.resized_crop(

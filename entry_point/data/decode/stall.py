@@ -10,14 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from entry_point.data.batch import empty_floats
+from entry_point.data.decode.allocation import Allocate, empty_floats
 from entry_point.data.decode.batch_maker import MakeImages
-from entry_point.data.plan.crops import CropPlanner
+from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.philox32 import WORD, philox32
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
@@ -40,17 +38,17 @@ class SampleBySample:
     make_images: MakeImages
 
     def __call__(
-        self, source: Source, planner: CropPlanner, epoch: int, indices: NDArray[np.int64]
+        self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
     ) -> tuple[Tensor, dict[int, str]]:
         """Float32 (N, 3, image_size, image_size), 0..1; why those at some places are missing."""
-        images, damage = self.make_images(source, planner, epoch, indices)
+        images, damage = self.make_images(source, planner, epoch, indices, allocate)
         masks: list[Tensor | None] = [None] * len(indices)
         with span("mask and colour"):
             if planner.train:
                 side = images.shape[3]
                 kept = kept_pixels(planner.seed, epoch, torch.from_numpy(indices), side)
                 masks = list(kept.squeeze(3))
-            samples = empty_floats(len(images), images.shape[3])
+            samples = empty_floats(allocate, len(images), images.shape[3])
             for sample, image, mask in zip(samples, images, masks, strict=True):
                 _fill(sample, image, mask)
         return samples, damage

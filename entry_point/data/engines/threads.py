@@ -1,30 +1,28 @@
-"""Batches made by threads, ahead of their use, on SPDL's pipeline."""
+"""The engines `threads` and `dali`: threads of the training process make batches ahead of use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from spdl.pipeline import Pipeline, PipelineBuilder
 
-from entry_point.config.data_config import DataConfig, PipelineConfig
-from entry_point.data.batch import Batch, allocate_in_pinned_memory
-from entry_point.data.decode.batch_maker import BatchMaker, DamageCount
-from entry_point.data.engines.spdl_pipeline import Pipeline, PipelineBuilder
+from entry_point.data.batch import Batch
+from entry_point.data.decode.allocation import pinned_memory, reused_memory
+from entry_point.data.decode.batch_maker import BatchMaker, MakeBatch, Request
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.plan.crops import Ints
 from entry_point.data.plan.order import Plan
 
 _DALI_CALLERS = 2
-MakeBatch = Callable[[int, NDArray[np.int64]], Batch]
-Request = tuple[int, NDArray[np.int64]]
-"""Epoch and sample indices of one batch."""
 
 
 class BatchThreads:
-    """Threads that make a plan's batches in order; the operator leaves the GIL while it works.
+    """Threads that make a plan's batches in order; the operator releases the GIL while it works.
 
-    Until the first epoch there is no thread, and it can be handed to another process.
+    No thread starts before the first epoch; until then a BatchThreads can be pickled.
     """
 
     def __init__(self, make_batch: MakeBatch, plan: Plan, threads: int, ahead: int) -> None:
@@ -34,9 +32,9 @@ class BatchThreads:
         self._reader: ThreadPoolExecutor | None = None
 
     def outcomes(self, epoch: int, start_step: int) -> Iterator[Batch | Exception]:
-        """A batch, or why there is none, for each step from `start_step` on.
+        """For each step from `start_step` on, the batch or the exception that prevented it.
 
-        It ends whichever epoch was running.
+        Ends the epoch that is running.
         """
         self.stop()
         if self._reader is None:
@@ -54,18 +52,18 @@ class BatchThreads:
 
     def _outcomes(self, pipeline: Pipeline[Batch | Exception]) -> Iterator[Batch | Exception]:
         for outcome in pipeline.get_iterator():
-            if pipeline is not self._pipeline:  # the epoch was left; some batches were ready
+            if pipeline is not self._pipeline:  # another epoch has started; drop ready batches
                 return
             yield outcome
         if pipeline is self._pipeline:
             self.stop()
 
     def stop(self) -> None:
-        """End the epoch; returns when the batches that are being made are done."""
+        """End the epoch; returns once the batches in progress are finished."""
         while self._pipeline is not None:
             try:
                 self._pipeline.stop()
-            except TimeoutError:  # SPDL waits for some seconds; a batch may take longer
+            except TimeoutError:  # SPDL waits a few seconds; a batch may take longer
                 continue
             self._pipeline = None
             self._plan.release()
@@ -76,8 +74,8 @@ class BatchThreads:
         if self._reader is not None:
             self._reader.shutdown(cancel_futures=True)
 
-    # An exception travels like a batch: SPDL would wrap the plan's in a group of its own, and log
-    # that of a batch and leave the batch out.
+    # An exception travels like a batch. SPDL would wrap an exception of the plan in an exception
+    # group, and log one of a batch and drop that batch.
 
     def _requests(self, epoch: int, start_step: int) -> Iterator[Request | Exception]:
         try:
@@ -95,62 +93,45 @@ class BatchThreads:
             return error
 
 
-class ThreadLoader:
-    """A Loader whose threads belong to the training process."""
+class ThreadEngine:
+    """Makes batches in threads of the training process."""
 
-    def __init__(
-        self,
-        make_batch: BatchMaker,
-        plan: Plan,
-        data: DataConfig,
-        pipeline: PipelineConfig,
-        device: torch.device,
-    ) -> None:
-        self.steps_per_epoch = plan.steps_per_epoch
-        self._data, self._samples = data, plan.samples_per_epoch
-        self._end_maker = make_batch.close
-        make = _for_gpu(make_batch, device) if device.type == "cuda" else make_batch
-        # DALI has threads of its own: one of ours reads while they work for the other.
-        threads = _DALI_CALLERS if pipeline.engine == "dali" else pipeline.worker_count()
-        self._threads = BatchThreads(make, plan, threads, pipeline.prefetch)
-        self._closed = False
+    def __init__(self, make_batch: BatchMaker, plan: Plan, spec: LoaderSpec) -> None:
+        self._close_maker = make_batch.close
+        make: MakeBatch = partial(make_batch, allocate=reused_memory)
+        if spec.device.type == "cuda":
+            make = _for_gpu(make_batch, spec.device)
+        # DALI has its own threads: one of ours reads files while DALI works for the other.
+        dali = spec.pipeline.engine == "dali"
+        threads = _DALI_CALLERS if dali else spec.pipeline.worker_count()
+        self._threads = BatchThreads(make, plan, threads, spec.pipeline.prefetch)
 
-    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
-        """The epoch's batches from `start_step` on; the steps before it cost nothing.
+    def epoch(self, epoch: int, start_step: int) -> Iterator[Batch]:
+        return self._batches(self._threads.outcomes(epoch, start_step))
 
-        It ends whichever epoch was running.
-        """
-        if self._closed:
-            raise RuntimeError("the loader is closed")
-        return self._checked(self._threads.outcomes(epoch, start_step), epoch)
-
-    def close(self) -> None:
-        """End the threads."""
-        self._closed = True
-        self._threads.close()
-        self._end_maker()
-
-    def _checked(self, outcomes: Iterator[Batch | Exception], epoch: int) -> Iterator[Batch]:
-        count = DamageCount(self._data, epoch, self._samples)
+    def _batches(self, outcomes: Iterator[Batch | Exception]) -> Iterator[Batch]:
         for outcome in outcomes:
             if isinstance(outcome, Exception):
                 self._threads.stop()
                 raise outcome
-            count.add(outcome)
             yield outcome
 
+    def close(self) -> None:
+        self._threads.close()
+        self._close_maker()
 
-def _for_gpu(make_batch: MakeBatch, device: torch.device) -> MakeBatch:
+
+def _for_gpu(make_batch: BatchMaker, device: torch.device) -> MakeBatch:
     """Batches in pinned memory or on the GPU, finished and readable from any stream.
 
-    A thread begins on GPU 0 and on the stream that training computes on, so it is told its own.
+    A new thread uses GPU 0 and its default stream, which training computes on, so `make` selects
+    the device and a separate stream.
     """
-    allocate_in_pinned_memory()
     stream = torch.cuda.Stream(device)
 
-    def make(epoch: int, indices: NDArray[np.int64]) -> Batch:
+    def make(epoch: int, indices: Ints) -> Batch:
         with torch.cuda.stream(stream):
-            batch = make_batch(epoch, indices)
+            batch = make_batch(epoch, indices, pinned_memory)
             if not batch.images.is_cuda:
                 return batch.pin_memory()
             stream.synchronize()

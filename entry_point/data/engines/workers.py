@@ -1,4 +1,4 @@
-"""Batches made in torch DataLoader worker processes."""
+"""The engines `workers` and `pillow`: torch DataLoader worker processes make batches."""
 
 from __future__ import annotations
 
@@ -19,34 +19,30 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import RawValue
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from entry_point.config.data_config import DataConfig, PipelineConfig
-from entry_point.data.batch import Batch, allocate_in_shared_memory
-from entry_point.data.decode.batch_maker import BatchMaker, DamageCount
+from entry_point.data.batch import Batch
+from entry_point.data.decode.allocation import reused_memory, shared_memory
+from entry_point.data.decode.batch_maker import BatchMaker, MakeBatch, Request
+from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import Plan
 from entry_point.supervisor.die_with_parent import die_with_parent
 
 _SECONDS_TO_DIE = 5.0
-Request = tuple[int, NDArray[np.int64]]
-"""Epoch and sample indices of one batch."""
 
 
 @dataclass(frozen=True)
 class _Batches(Dataset[Batch]):
-    """Makes a whole batch per request, in whichever process asks."""
+    """Makes a whole batch per request."""
 
-    make_batch: BatchMaker
+    make_batch: MakeBatch
 
     def __getitem__(self, request: Request) -> Batch:
         return self.make_batch(*request)
 
 
 class _Requests(Sampler[Request]):
-    """What the DataLoader asks its workers for; `start` chooses where the next pass begins."""
+    """What the DataLoader asks its workers for; `start` sets the first step of the next epoch."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -60,30 +56,24 @@ class _Requests(Sampler[Request]):
         return ((epoch, indices) for indices in self._plan.batches(epoch, step))
 
 
-class WorkerLoader:
-    """A Loader whose worker processes live until `close`; one that dies is a RuntimeError."""
+class WorkerEngine:
+    """Makes batches in processes that live until `close`; if one dies, `epoch` raises RuntimeError.
 
-    def __init__(
-        self,
-        make_batch: BatchMaker,
-        plan: Plan,
-        data: DataConfig,
-        pipeline: PipelineConfig,
-        device: torch.device,
-    ) -> None:
-        self.steps_per_epoch = plan.steps_per_epoch
-        self._data, self._samples = data, plan.samples_per_epoch
+    With 0 workers, the training process makes them.
+    """
+
+    def __init__(self, make_batch: BatchMaker, plan: Plan, spec: LoaderSpec) -> None:
         self._plan, self._requests = plan, _Requests(plan)
-        workers = min(pipeline.worker_count(), plan.steps_per_epoch)
-        # The trainer answers signals: it ends the step, keeps a checkpoint and closes the loader.
+        workers = min(spec.pipeline.worker_count(), plan.steps_per_epoch)
+        make = partial(make_batch, allocate=shared_memory if workers else reused_memory)
         self._batches: DataLoader[Batch] | None = DataLoader(
-            _Batches(make_batch),
+            _Batches(make),
             sampler=self._requests,
             batch_size=None,
             num_workers=workers,
-            prefetch_factor=pipeline.prefetch if workers else None,
+            prefetch_factor=spec.pipeline.prefetch if workers else None,
             persistent_workers=workers > 0,
-            pin_memory=device.type == "cuda",
+            pin_memory=spec.device.type == "cuda",
             worker_init_fn=partial(_belong_to_trainer, os.getpid()),
             multiprocessing_context=_context() if workers else None,
         )
@@ -91,16 +81,11 @@ class WorkerLoader:
         plan.read_ahead(self._reader, here=workers == 0)
         self._running = _one_epoch(iter(()))
         self._workers: list[BaseProcess] = []
-        # Without it, leaving the program would wait for ever for workers that ignore SIGTERM.
+        # Workers ignore SIGTERM, so the interpreter would wait for them forever at exit.
         atexit.register(self._kill_workers)
 
-    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
-        """The epoch's batches from `start_step` on; the steps before it cost nothing.
-
-        It ends whichever epoch was running.
-        """
-        if self._batches is None:
-            raise RuntimeError("the loader is closed")
+    def epoch(self, epoch: int, start_step: int) -> Iterator[Batch]:
+        assert self._batches is not None, "closed"
         self._running.close()
         self._requests.start(epoch, start_step)
         others = multiprocessing.active_children()
@@ -108,12 +93,10 @@ class WorkerLoader:
             self._running = _one_epoch(iter(self._batches))
         started = [child for child in multiprocessing.active_children() if child not in others]
         self._workers = started or self._workers
-        return self._checked(self._running, epoch)
+        return self._received(self._running)
 
-    def _checked(self, batches: Generator[Batch, None, None], epoch: int) -> Iterator[Batch]:
-        count = DamageCount(self._data, epoch, self._samples)
+    def _received(self, batches: Generator[Batch, None, None]) -> Iterator[Batch]:
         while (batch := self._next(batches)) is not None:
-            count.add(batch)
             yield batch
         if batches is self._running:
             self._plan.release()
@@ -121,7 +104,7 @@ class WorkerLoader:
     def _next(self, batches: Iterator[Batch]) -> Batch | None:
         try:
             return next(batches, None)
-        except (OSError, EOFError) as error:  # a batch whose memory went with its worker
+        except (OSError, EOFError) as error:  # the worker died and its shared memory is gone
             sentinels = {worker.sentinel: worker.pid for worker in self._workers}
             ended = wait(list(sentinels), _SECONDS_TO_DIE)
             if not ended:
@@ -131,12 +114,11 @@ class WorkerLoader:
                 f"DataLoader worker (pid {dead}) was killed or exited unexpectedly"
             ) from error
         except Exception as error:
-            # The frames it comes from hold the DataLoader's iterator, and so the workers.
+            # The traceback's frames hold the DataLoader's iterator, which keeps workers alive.
             raise error.with_traceback(None)  # noqa: B904 - it is the same error
 
     def close(self) -> None:
-        """End the workers: the DataLoader does when its last reference goes."""
-        self._batches = None
+        self._batches = None  # with its last reference, the DataLoader ends its workers
         self._running.close()
         self._reader.shutdown(cancel_futures=True)
         self._plan.release()
@@ -144,21 +126,21 @@ class WorkerLoader:
             atexit.unregister(self._kill_workers)
 
     def _kill_workers(self) -> None:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler takes deaths for failures
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler treats a death as a failure
         for worker in self._workers:
             worker.kill()
 
 
 def _one_epoch(batches: Iterator[Batch]) -> Generator[Batch, None, None]:
-    """The batches, until it is closed: the DataLoader's own iterator is one for all epochs."""
+    """Batches until closed; the DataLoader itself uses one iterator for all epochs."""
     yield from batches
 
 
 class SharedFlag:
     """A multiprocessing.Event without its lock.
 
-    DataLoader workers look at an event with each request: one that is killed while it holds the
-    lock would leave the trainer waiting for it for ever.
+    DataLoader workers check an event for each request. If one is killed while it holds the lock,
+    the trainer waits for that lock forever.
     """
 
     def __init__(self) -> None:
@@ -179,25 +161,26 @@ def _context() -> BaseContext:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """No garbage is collected in here, nor in a process forked in here."""
-    collects = gc.isenabled()
+    """Disable garbage collection in this block and in processes forked in it."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if collects:
+        if was_enabled:
             gc.enable()
 
 
 def _belong_to_trainer(trainer: int, _worker: int) -> None:
-    """Live as long as the trainer does, whatever signals the process group gets.
+    """Live as long as the trainer, whatever signals the process group receives.
 
-    The trainer's garbage stays the trainer's: to end what owns threads (a DALI pipeline, a writer
-    of logs) here, where only the forking thread goes on, is to wait for ever.
+    The trainer reacts to signals: it ends the step, saves a checkpoint and closes the loader.
+
+    A worker never collects garbage inherited from the trainer. A fork copies only the forking
+    thread, so finalizing an object that owns threads (a DALI pipeline, a log writer) deadlocks.
     """
     gc.freeze()
     gc.enable()
     die_with_parent(trainer)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    allocate_in_shared_memory()

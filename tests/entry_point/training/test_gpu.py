@@ -10,6 +10,7 @@ import torch
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 from entry_point.training.device_batches import device_batches
 from entry_point.training.device_transform import DeviceTransform
 from tests.entry_point.training.training_jobs import run_job
@@ -31,7 +32,7 @@ def _prepare(data: DataConfig, device: str) -> partial[torch.Tensor]:
 def test_every_engine_hands_over_pinned_batches(engine: str, photo_folder: Path) -> None:
     data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
     source, pipeline = open_source(data, "train", Path()), PipelineConfig(engine, num_workers=1)
-    loader = build_loader(source, data, pipeline, split="train", batch_size=16, seed=0, device=CUDA)
+    loader = build_loader(source, LoaderSpec(data, pipeline, "train", 16, seed=0, device=CUDA))
     for batch in loader.epoch(0):
         assert batch.images.is_pinned() and batch.labels.is_pinned()
     loader.close()
@@ -47,7 +48,7 @@ def test_batches_are_whole_though_computing_lags_behind_and_their_memory_is_used
     def made(device: str, batches_of: int) -> list[torch.Tensor]:
         place = torch.device(device)
         loader = build_loader(
-            source, data, pipeline, split="train", batch_size=batches_of, seed=0, device=place
+            source, LoaderSpec(data, pipeline, "train", batches_of, seed=0, device=place)
         )
         seen = []
         busy = torch.randn(4096, 4096, device=place) if place.type == "cuda" else None

@@ -17,6 +17,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 from entry_point.optimize import main as optimize
 
 # Of 255 levels: the mean difference, and the share of pixels that differ by no more than so many.
@@ -42,7 +43,7 @@ def _loader(
     source = open_source(config, split, root)
     pipeline = PipelineConfig(engine=engine, num_workers=2)
     return build_loader(
-        source, config, pipeline, split=split, batch_size=10, seed=3, device=torch.device(device)
+        source, LoaderSpec(config, pipeline, split, 10, seed=3, device=torch.device(device))
     )
 
 
@@ -205,5 +206,5 @@ def test_without_dali_the_error_says_how_to_install_it(
 
 def test_dali_does_not_make_the_stall_workload(photo_folder: Path) -> None:
     stall: dict[str, Any] = {"transform": "stall", "mean": [0.0] * 3, "std": [1.0] * 3}
-    with pytest.raises(ConfigError, match=r"data\.transform=stall: pipeline=dali"):
+    with pytest.raises(ConfigError, match=r"data\.transform=stall: needs pipeline=threads"):
         _loader(photo_folder, "dali", **stall)

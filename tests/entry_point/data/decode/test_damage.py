@@ -13,6 +13,7 @@ from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 from tests.entry_point.data.engines.every_engine import ENGINES
 
 
@@ -35,7 +36,7 @@ def _loader(root: Path, engine: str, split: str, on_error: str, **data: Any) -> 
     config = DataConfig(root=str(root), **settings)
     source = open_source(config, split, root)
     pipeline = PipelineConfig(engine=engine, num_workers=0)
-    return build_loader(source, config, pipeline, split=split, batch_size=12, seed=0)
+    return build_loader(source, LoaderSpec(config, pipeline, split, 12, seed=0))
 
 
 def _epoch(*what: Any, **data: Any) -> list[Batch]:

@@ -13,6 +13,7 @@ from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.stall import BLACK, kept_pixels, mask_ycbcr, rgb_to_ycbcr
 from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.philox32 import WORD, philox32
 
@@ -35,7 +36,7 @@ def batches(root: Path, engine: str, transform_on: str, split: str = "train") ->
     data = stall_data(root, transform_on)
     source = open_source(data, split, root)
     pipeline = PipelineConfig(engine=engine, num_workers=0)
-    loader = build_loader(source, data, pipeline, split=split, batch_size=12, seed=SEED)
+    loader = build_loader(source, LoaderSpec(data, pipeline, split, 12, seed=SEED))
     made = list(loader.epoch(EPOCH))
     loader.close()
     return made

@@ -16,6 +16,7 @@ from PIL import Image
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 
 ENGINES = ("pillow", "workers", "threads")
 SIZE = 96
@@ -27,7 +28,7 @@ def _loader(
     data = DataConfig(root=str(root), image_size=SIZE, resize=112)
     source = open_source(data, split, root)
     pipeline = PipelineConfig(engine=engine, num_workers=num_workers)
-    return build_loader(source, data, pipeline, split=split, batch_size=batch_size, seed=4)
+    return build_loader(source, LoaderSpec(data, pipeline, split, batch_size, seed=4))
 
 
 def _assert_same(left: list[Batch], right: list[Batch], levels: int = 0) -> None:
@@ -131,11 +132,12 @@ import multiprocessing, os, signal, sys
 from pathlib import Path
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 
 data = DataConfig(root=sys.argv[1], image_size=32, resize=32)
 source = open_source(data, "train", Path())
 pipeline = PipelineConfig(engine=sys.argv[2], num_workers=1)
-loader = build_loader(source, data, pipeline, split="train", batch_size=1, seed=0)
+loader = build_loader(source, LoaderSpec(data, pipeline, "train", 1, seed=0))
 batches = loader.epoch(0)
 next(batches)
 (worker,) = multiprocessing.active_children()
@@ -163,6 +165,7 @@ from pathlib import Path
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.engines import workers
 from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 
 trainer, calls = os.getpid(), 0
 
@@ -182,7 +185,7 @@ for flag in (workers.SharedFlag, synchronize.Event):
 data = DataConfig(root=sys.argv[1], image_size=32, resize=32)
 source = open_source(data, "train", Path())
 pipeline = PipelineConfig(engine="pillow", num_workers=2)
-loader = build_loader(source, data, pipeline, split="train", batch_size=1, seed=0)
+loader = build_loader(source, LoaderSpec(data, pipeline, "train", 1, seed=0))
 try:
     list(loader.epoch(0))
 except RuntimeError as error:
@@ -209,11 +212,12 @@ import sys
 from pathlib import Path
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 
 data = DataConfig(root=sys.argv[1], image_size=32, resize=32)
 source = open_source(data, "train", Path())
 pipeline = PipelineConfig(engine=sys.argv[2], num_workers=2)
-loader = build_loader(source, data, pipeline, split="train", batch_size=4, seed=0)
+loader = build_loader(source, LoaderSpec(data, pipeline, "train", 4, seed=0))
 batches = loader.epoch(0)
 next(batches)
 raise ValueError("the job fails")

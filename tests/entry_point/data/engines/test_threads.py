@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
-from entry_point.data.engines.threads import ThreadLoader
+from entry_point.data.engines.threads import ThreadEngine
 from entry_point.data.errors import DataError
+from entry_point.data.loader_spec import LoaderSpec
 
 SLOW_SECONDS = 8.0  # more than the 6 s after which SPDL gives up waiting for its threads
 
@@ -47,16 +48,17 @@ def _batch(indices: NDArray[np.int64]) -> Batch:
 class Maker:
     make: Callable[[int, NDArray[np.int64]], Batch]
 
-    def __call__(self, epoch: int, indices: NDArray[np.int64]) -> Batch:
+    def __call__(self, epoch: int, indices: NDArray[np.int64], **_: object) -> Batch:
         return self.make(epoch, indices)
 
     def close(self) -> None:
         pass
 
 
-def _loader(make: Callable[[int, NDArray[np.int64]], Batch], plan: Numbers) -> ThreadLoader:
+def _engine(make: Callable[[int, NDArray[np.int64]], Batch], plan: Numbers) -> ThreadEngine:
     pipeline = PipelineConfig("threads", num_workers=2)
-    return ThreadLoader(Maker(make), plan, DataConfig(), pipeline, torch.device("cpu"))  # type: ignore[arg-type]
+    spec = LoaderSpec(DataConfig(), pipeline, "train", batch_size=1, seed=0)
+    return ThreadEngine(Maker(make), plan, spec)  # type: ignore[arg-type]
 
 
 def test_closing_waits_for_a_batch_however_long_it_takes() -> None:
@@ -68,11 +70,11 @@ def test_closing_waits_for_a_batch_however_long_it_takes() -> None:
             made.append(int(indices[0]))
         return _batch(indices)
 
-    loader = _loader(make, Numbers())
-    next(loader.epoch(0))
+    engine = _engine(make, Numbers())
+    next(engine.epoch(0, 0))
     time.sleep(0.2)
     before = threading.active_count()
-    loader.close()
+    engine.close()
     assert made and threading.active_count() < before
 
 
@@ -87,16 +89,16 @@ def test_an_error_arrives_as_it_is_while_another_batch_is_still_being_made() -> 
         time.sleep(SLOW_SECONDS)
         return _batch(indices)
 
-    loader = _loader(make, Numbers())
+    engine = _engine(make, Numbers())
     with pytest.raises(DataError, match=r"a\.jpg: damaged"):
-        list(loader.epoch(0))
-    loader.close()
+        list(engine.epoch(0, 0))
+    engine.close()
 
 
 def test_an_error_of_the_plan_arrives_as_it_is_or_not_at_all() -> None:
-    loader = _loader(lambda _, indices: _batch(indices), Numbers(3, breaks=True))
+    engine = _engine(lambda _, indices: _batch(indices), Numbers(3, breaks=True))
     with pytest.raises(DataError, match="no plan for epoch 5"):
-        list(loader.epoch(5))
-    next(loader.epoch(6))
+        list(engine.epoch(5, 0))
+    next(engine.epoch(6, 0))
     time.sleep(0.5)  # until it is made ahead
-    loader.close()
+    engine.close()

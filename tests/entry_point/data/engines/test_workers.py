@@ -12,8 +12,9 @@ import torch
 
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
-from entry_point.data.engines.workers import WorkerLoader
+from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.errors import DataError
+from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan
 
 
@@ -29,18 +30,14 @@ class OwnerOfThreads:
             file.write(f"{os.getpid()}\n")
 
 
-def loader_of(make_batch: Callable[[int, np.ndarray], Batch]) -> WorkerLoader:
-    """Four batches, by two workers."""
-    return WorkerLoader(
-        make_batch,  # type: ignore[arg-type]
-        EpochPlan(16, 4, 0, True),
-        DataConfig(),
-        PipelineConfig(engine="pillow", num_workers=2),
-        torch.device("cpu"),
-    )
+def engine_of(make_batch: Callable[..., Batch]) -> WorkerEngine:
+    """Four batches, made by two workers."""
+    pipeline = PipelineConfig(engine="pillow", num_workers=2)
+    spec = LoaderSpec(DataConfig(), pipeline, "train", batch_size=4, seed=0)
+    return WorkerEngine(make_batch, EpochPlan(16, 4, 0, True), spec)  # type: ignore[arg-type]
 
 
-def collect_and_make_batch(_epoch: int, indices: np.ndarray) -> Batch:
+def collect_and_make_batch(_epoch: int, indices: np.ndarray, **_: object) -> Batch:
     gc.collect()
     numbers = torch.from_numpy(indices)
     return Batch(torch.zeros(len(indices), 3, 8, 8, dtype=torch.uint8), numbers, numbers)
@@ -52,9 +49,9 @@ def test_workers_leave_the_trainers_garbage_alone(tmp_path: Path) -> None:
     gc.disable()  # the garbage is to be there when the workers start
     try:
         OwnerOfThreads(ended_by)
-        loader = loader_of(collect_and_make_batch)
-        assert len(list(loader.epoch(0))) == 4
-        loader.close()
+        engine = engine_of(collect_and_make_batch)
+        assert len(list(engine.epoch(0, 0))) == 4
+        engine.close()
         assert not ended_by.exists()
     finally:
         gc.enable()
@@ -63,19 +60,19 @@ def test_workers_leave_the_trainers_garbage_alone(tmp_path: Path) -> None:
 
 
 def test_close_ends_the_workers_while_their_error_is_being_handled() -> None:
-    def make_batch(_epoch: int, _indices: np.ndarray) -> Batch:
+    def make_batch(_epoch: int, _indices: np.ndarray, **_: object) -> Batch:
         raise DataError("a.jpg: damaged")
 
     others = multiprocessing.active_children()
-    loader = loader_of(make_batch)
+    engine = engine_of(make_batch)
     gc.disable()  # nor does it take the collector
     try:
         with pytest.raises(DataError, match=r"a\.jpg: damaged"):
             try:
-                list(loader.epoch(0))
+                list(engine.epoch(0, 0))
             finally:
                 assert len(multiprocessing.active_children()) >= len(others) + 2
-                loader.close()
+                engine.close()
                 assert set(multiprocessing.active_children()) <= set(others)
     finally:
         gc.enable()
@@ -84,14 +81,14 @@ def test_close_ends_the_workers_while_their_error_is_being_handled() -> None:
 def test_workers_collect_their_own_garbage(tmp_path: Path) -> None:
     made_and_ended = tmp_path / "ended_by"
 
-    def make_batch(epoch: int, indices: np.ndarray) -> Batch:
+    def make_batch(epoch: int, indices: np.ndarray, **_: object) -> Batch:
         OwnerOfThreads(made_and_ended)
         assert gc.isenabled()
         return collect_and_make_batch(epoch, indices)
 
-    loader = loader_of(make_batch)
-    assert len(list(loader.epoch(0))) == 4
-    loader.close()
+    engine = engine_of(make_batch)
+    assert len(list(engine.epoch(0, 0))) == 4
+    engine.close()
     enders = made_and_ended.read_text().split()
     assert len(enders) == 4
     assert str(os.getpid()) not in enders

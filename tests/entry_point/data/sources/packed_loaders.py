@@ -6,6 +6,7 @@ from typing import Any
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 
 
 def loader_of(
@@ -22,13 +23,7 @@ def loader_of(
     pipeline = PipelineConfig(engine=engine, num_workers=1)
     return build_loader(
         open_source(config, split, root),
-        config,
-        pipeline,
-        split=split,
-        batch_size=batch_size,
-        seed=9,
-        rank=rank,
-        world_size=world_size,
+        LoaderSpec(config, pipeline, split, batch_size, seed=9, rank=rank, world_size=world_size),
     )
 
 

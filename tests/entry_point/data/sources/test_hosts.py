@@ -23,6 +23,7 @@ from torch import distributed
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 
 rank, ranks, (root, index, meeting) = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=ranks)
@@ -33,10 +34,9 @@ data = DataConfig(
 seen = {}
 try:
     for split, step in (("train", 0), ("train", 1), ("val", 0)):
-        loader = build_loader(
-            open_source(data, split, Path()), data, PipelineConfig("threads", 1),
-            split=split, batch_size=2, seed=5, rank=rank, world_size=ranks,
-        )
+        pipeline = PipelineConfig("threads", 1)
+        spec = LoaderSpec(data, pipeline, split, 2, seed=5, rank=rank, world_size=ranks)
+        loader = build_loader(open_source(data, split, Path()), spec)
         batches = list(loader.epoch(0, step))
         seen[f"{split} {step}"] = [batch.indices.tolist() for batch in batches]
         seen[f"{split} {step} damaged"] = [bad.key for batch in batches for bad in batch.damage]

@@ -13,6 +13,7 @@ from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.engines import workers
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.stream_order import Share, StreamPlan
 from entry_point.data.sources.stream import StreamSource
 from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, loader_of
@@ -73,7 +74,7 @@ def _stream(packed: Path, engine: str, batch_size: int = 1) -> tuple[StreamSourc
     source = open_source(config, "train", packed)
     assert isinstance(source, StreamSource) and len(source.shards_here) > 5
     pipeline = PipelineConfig(engine=engine, num_workers=1)
-    loader = build_loader(source, config, pipeline, split="train", batch_size=batch_size, seed=0)
+    loader = build_loader(source, LoaderSpec(config, pipeline, "train", batch_size, seed=0))
     return source, loader
 
 

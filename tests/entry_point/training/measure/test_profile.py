@@ -11,6 +11,7 @@ import pytest
 
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.spans import Span
 from entry_point.training.measure.profiling import range_table
 from entry_point.training.measure.trace import add_spans, within
@@ -82,9 +83,7 @@ def test_a_profile_of_a_short_epoch_shows_how_its_batches_were_made_and_no_noise
 def test_every_engine_says_what_its_batches_took(engine: str, photo_folder: Path) -> None:
     data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
     source, pipeline = open_source(data, "train", Path()), PipelineConfig(engine, num_workers=1)
-    loader = build_loader(
-        source, data, pipeline, split="train", batch_size=24, seed=0, profile=True
-    )
+    loader = build_loader(source, LoaderSpec(data, pipeline, "train", 24, seed=0, profile=True))
     first, second = loader.epoch(0)
     loader.close()
     for batch in (first, second):
@@ -99,7 +98,7 @@ def test_every_engine_says_what_its_batches_took(engine: str, photo_folder: Path
 def test_batches_say_nothing_where_nobody_asks(photo_folder: Path) -> None:
     data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
     source, pipeline = open_source(data, "train", Path()), PipelineConfig("threads", num_workers=1)
-    loader = build_loader(source, data, pipeline, split="train", batch_size=24, seed=0)
+    loader = build_loader(source, LoaderSpec(data, pipeline, "train", 24, seed=0))
     assert all(batch.spans == () for batch in loader.epoch(0))
     loader.close()
 

@@ -17,10 +17,11 @@ import pytest
 import torch
 
 from entry_point.config.data_config import DataConfig, PipelineConfig
-from entry_point.data import batch
 from entry_point.data.batch import Batch
+from entry_point.data.decode.allocation import empty_images, shared_memory
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 from entry_point.optimize import main as optimize
 
 
@@ -28,7 +29,7 @@ def _loader(root: Path, engine: str, **data: Any) -> Loader:
     config = DataConfig(root=str(root), image_size=40, resize=48, **data)
     source = open_source(config, "train", root)
     pipeline = PipelineConfig(engine=engine, num_workers=2)
-    return build_loader(source, config, pipeline, split="train", batch_size=8, seed=3)
+    return build_loader(source, LoaderSpec(config, pipeline, "train", 8, seed=3))
 
 
 def _assert_same(left: list[Batch], right: list[Batch]) -> None:
@@ -85,15 +86,12 @@ def test_damage_in_a_child_is_skipped_and_listed_or_ends_the_job(
     loader.close()
 
 
-def test_shared_memory_that_is_full_is_an_error_that_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(batch, "_shared", True)
+def test_shared_memory_that_is_full_is_an_error_that_says_what_to_do() -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # of shared memory too
     try:
         with pytest.raises(DataError, match=r"27648 bytes .*--shm-size.*pipeline=threads"):
-            batch.empty_images(1, 96)
+            empty_images(shared_memory, 1, 96)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
@@ -103,11 +101,12 @@ import multiprocessing, os, signal, sys
 from pathlib import Path
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
 
 data = DataConfig(root=sys.argv[1], image_size=32, resize=32)
 source = open_source(data, "train", Path())
 pipeline = PipelineConfig(engine="subprocess", num_workers=1)
-loader = build_loader(source, data, pipeline, split="train", batch_size=1, seed=0)
+loader = build_loader(source, LoaderSpec(data, pipeline, "train", 1, seed=0))
 batches = loader.epoch(0)
 next(batches)
 (child,) = multiprocessing.active_children()

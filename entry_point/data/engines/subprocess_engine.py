@@ -1,9 +1,9 @@
-"""Batches made by threads of one child process, handed over in shared memory.
+"""The engine `subprocess`: threads of one child process make batches in shared memory.
 
-The trainer asks for the next batch and gets a message of a few hundred bytes: torch passes the file
-descriptor of the memory that the operator wrote the pixels into. The pipe tells at once when either
-side is gone. (SPDL's `iterate_in_subprocess` keeps the child and its exit code to itself, and
-carries only the text of an error.)
+The trainer asks for the next batch and receives a message of a few hundred bytes: torch passes the
+file descriptor of the memory that holds the pixels. Both sides see at once when the other has
+closed the pipe. (SPDL's `iterate_in_subprocess` hides the child and its exit code, and passes on
+only the text of an error.)
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import signal
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import repeat
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
@@ -24,66 +25,51 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from entry_point.config.data_config import DataConfig, PipelineConfig
-from entry_point.data.batch import Batch, Damage, allocate_in_shared_memory
-from entry_point.data.decode.batch_maker import BatchMaker, DamageCount
+from entry_point.data.batch import Batch, Damage
+from entry_point.data.decode.allocation import shared_memory
+from entry_point.data.decode.batch_maker import BatchMaker
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.engines.threads import BatchThreads
 from entry_point.data.errors import DataError
+from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import Plan
 from entry_point.data.spans import Span
 from entry_point.supervisor.die_with_parent import die_with_parent
 
 _SECONDS_TO_DIE = 10.0
-_FOR_THE_TRAINER = (signal.SIGINT, signal.SIGTERM)
+_TRAINER_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Fields = tuple[Tensor, NDArray[np.int64], NDArray[np.int64], tuple[Damage, ...], tuple[Span, ...]]
 Message = Fields | Exception | None
-"""The fields of a Batch, why there is none, or None after the last."""
+"""The fields of a Batch, the exception that prevented it, or None after the last batch."""
 
 
-class ChildLoader:
-    """A Loader whose threads are in a process of their own, from the first epoch until `close`.
+class SubprocessEngine:
+    """Makes batches in a child process that lives from the first epoch until `close`.
 
-    If the process dies, that is a RuntimeError that names it and the signal.
+    If the child dies, `epoch` raises a RuntimeError that names its pid and the signal.
     """
 
-    def __init__(
-        self,
-        make_batch: BatchMaker,
-        plan: Plan,
-        data: DataConfig,
-        pipeline: PipelineConfig,
-        device: torch.device,
-    ) -> None:
-        self.steps_per_epoch = plan.steps_per_epoch
-        self._data, self._samples, self._device = data, plan.samples_per_epoch, device
-        self._threads = BatchThreads(make_batch, plan, pipeline.worker_count(), pipeline.prefetch)
+    def __init__(self, make_batch: BatchMaker, plan: Plan, spec: LoaderSpec) -> None:
+        self._device = spec.device
+        make, workers = partial(make_batch, allocate=shared_memory), spec.pipeline.worker_count()
+        self._threads = BatchThreads(make, plan, workers, spec.pipeline.prefetch)
         self._child: _Child | None = None
         self._receiver = ThreadPoolExecutor(1, "batch-receiver")
         self._running: Iterator[Batch | Exception | None] = iter(())
-        self._closed = False
 
-    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
-        """The epoch's batches from `start_step` on; the steps before it cost nothing.
-
-        It ends whichever epoch was running.
-        """
-        if self._closed:
-            raise RuntimeError("the loader is closed")
+    def epoch(self, epoch: int, start_step: int) -> Iterator[Batch]:
         if self._child is None:
             self._child = _Child(self._threads)
         self._leave_epoch()
         outcomes = self._received(self._child, epoch, start_step)
-        # The receiving thread alone advances `outcomes`, one epoch's after the other's.
+        # Only the receiving thread advances `outcomes`, one epoch after the other.
         self._running = map_ahead(self._receiver, lambda _: next(outcomes, None), repeat(None), 2)
-        return self._checked(self._running, epoch)
+        return _batches(self._running)
 
     def close(self) -> None:
-        """End the child."""
-        self._closed = True
         self._leave_epoch()
         if self._child is not None:
-            self._child.end()  # before the receiver, who may be waiting for it
+            self._child.end()  # before the receiver, which may be waiting for it
         self._receiver.shutdown(cancel_futures=True)
 
     def _received(self, child: _Child, epoch: int, start_step: int) -> Iterator[Batch | Exception]:
@@ -109,18 +95,8 @@ class ChildLoader:
         batch = Batch(images, torch.from_numpy(labels), torch.from_numpy(indices), damage, spans)
         if self._device.type != "cuda":
             return batch
-        with torch.cuda.device(self._device):  # each thread begins on GPU 0
+        with torch.cuda.device(self._device):  # a new thread uses GPU 0
             return batch.pin_memory()
-
-    def _checked(self, outcomes: Iterator[Batch | Exception | None], epoch: int) -> Iterator[Batch]:
-        count = DamageCount(self._data, epoch, self._samples)
-        for outcome in outcomes:
-            if outcome is None:
-                break
-            if isinstance(outcome, Exception):
-                raise outcome
-            count.add(outcome)
-            yield outcome
 
     def _leave_epoch(self) -> None:
         running, self._running = self._running, iter(())
@@ -128,26 +104,35 @@ class ChildLoader:
             running.close()
 
 
+def _batches(outcomes: Iterator[Batch | Exception | None]) -> Iterator[Batch]:
+    for outcome in outcomes:
+        if outcome is None:
+            break
+        if isinstance(outcome, Exception):
+            raise outcome
+        yield outcome
+
+
 class _Child:
-    """The process and the way to it."""
+    """The child process and the trainer's end of its pipe."""
 
     def __init__(self, threads: BatchThreads) -> None:
         # A fork would copy locks that the trainer's threads hold.
         context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, threads, os.getpid()))
-        _start_deaf(self._process)
-        theirs.close()
-        self._hang_up = Finalize(self, self.connection.close, exitpriority=10)
+        self.connection, child_end = context.Pipe()
+        self._process = context.Process(target=_serve, args=(child_end, threads, os.getpid()))
+        _start_without_signals(self._process)
+        child_end.close()
+        self._disconnect = Finalize(self, self.connection.close, exitpriority=10)
 
     def end(self) -> None:
-        """At once, whatever it waits for: it has nothing to lose, and what it shared is freed."""
+        """Kill the child, whatever it waits for; it has nothing to save."""
         self._process.kill()
         self._process.join()
-        self._hang_up()
+        self._disconnect()
 
     def death(self) -> RuntimeError | None:
-        """What ended the process, if it has ended."""
+        """Why the child ended; None if it still runs."""
         self._process.join(_SECONDS_TO_DIE)
         code = self._process.exitcode
         if code is None:
@@ -159,10 +144,10 @@ class _Child:
         return RuntimeError(f"{name} was killed by {signal.Signals(-code).name}{hint}")
 
 
-def _start_deaf(process: multiprocessing.process.BaseProcess) -> None:
-    """Start a process that never gets the signals that ask the trainer to end."""
-    resource_tracker.ensure_running()  # starting it would unblock the signals
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_TRAINER)
+def _start_without_signals(process: multiprocessing.process.BaseProcess) -> None:
+    """Start a process that never receives the signals that ask the trainer to stop."""
+    resource_tracker.ensure_running()  # starting it later would unblock the signals
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _TRAINER_SIGNALS)
     try:
         process.start()
     finally:
@@ -170,10 +155,9 @@ def _start_deaf(process: multiprocessing.process.BaseProcess) -> None:
 
 
 def _serve(trainer: Connection, threads: BatchThreads, trainer_pid: int) -> None:
-    """In the child: begin at (epoch, step), and a message for each None, till the trainer ends."""
+    """In the child: (epoch, step) starts an epoch, None asks for the next message."""
     die_with_parent(trainer_pid)
-    torch.set_num_threads(1)  # threads share the batches, not a batch
-    allocate_in_shared_memory()
+    torch.set_num_threads(1)  # each thread makes whole batches
     outcomes: Iterator[Batch | Exception] = iter(())
     try:
         while True:
@@ -182,7 +166,7 @@ def _serve(trainer: Connection, threads: BatchThreads, trainer_pid: int) -> None
                 trainer.send(_message(next(outcomes, None)))
             else:
                 outcomes = threads.outcomes(*start)
-    except (EOFError, OSError):  # it closed the loader, or died
+    except (EOFError, OSError):  # the trainer closed the loader, or died
         threads.close()
 
 
@@ -192,5 +176,5 @@ def _message(outcome: Batch | Exception | None) -> Message:
     if isinstance(outcome, Batch):
         labels, indices = outcome.labels.numpy(), outcome.indices.numpy()
         return outcome.images, labels, indices, outcome.damage, outcome.spans
-    # Whatever it was, it arrives: not every exception survives a pickle.
+    # Not every exception survives pickling; the text of its traceback does.
     return RuntimeError("".join(traceback.format_exception(outcome)).rstrip())

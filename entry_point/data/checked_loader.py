@@ -1,0 +1,70 @@
+"""The damage limit, applied to the batches of any engine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Protocol
+
+from entry_point.config.data_config import DataConfig
+from entry_point.data.batch import Batch
+from entry_point.data.decode.batch_maker import check_command
+from entry_point.data.errors import DataError
+from entry_point.data.plan.order import Plan
+
+log = logging.getLogger(__name__)
+
+
+class Engine(Protocol):
+    """Makes the batches of a plan in threads or processes."""
+
+    def epoch(self, epoch: int, start_step: int) -> Iterator[Batch]:
+        """The batches from `start_step` on. Ends the epoch that is running."""
+        ...
+
+    def close(self) -> None:
+        """End the threads and processes."""
+        ...
+
+
+class CheckedLoader:
+    """A Loader that logs each damaged image and stops above `data.max_bad_fraction`.
+
+    It counts this rank's damaged images since the epoch began or resumed, as a fraction of the
+    rank's whole epoch. `Batch.damage` reports the same images.
+    """
+
+    def __init__(self, engine: Engine, plan: Plan, data: DataConfig) -> None:
+        self.steps_per_epoch = plan.steps_per_epoch
+        self._engine, self._data, self._samples = engine, data, plan.samples_per_epoch
+        self._closed = False
+
+    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
+        """The epoch's batches from `start_step` on; skipped steps cost nothing.
+
+        Ends the epoch that is running.
+        """
+        if self._closed:
+            raise RuntimeError("the loader is closed")
+        return self._checked(self._engine.epoch(epoch, start_step), epoch)
+
+    def close(self) -> None:
+        """End the engine's threads and processes."""
+        self._closed = True
+        self._engine.close()
+
+    def _checked(self, batches: Iterator[Batch], epoch: int) -> Iterator[Batch]:
+        keys: set[str] = set()
+        allowed = self._data.max_bad_fraction
+        for batch in batches:
+            for damaged in batch.damage:
+                if damaged.key not in keys:
+                    keys.add(damaged.key)
+                    log.warning("epoch %d, skipped %s: %s", epoch, damaged.key, damaged.reason)
+            if len(keys) > allowed * self._samples:
+                raise DataError(
+                    f"{len(keys)} damaged images in epoch {epoch}, more than "
+                    f"data.max_bad_fraction={allowed} of {self._samples}; the last is "
+                    f"{batch.damage[-1].key}; {check_command(self._data)}"
+                )
+            yield batch

@@ -1,0 +1,75 @@
+"""Memory for the images of a batch: the engine that makes the batch chooses an allocator."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from entry_point.data.errors import DataError
+
+Allocate = Callable[[int], Tensor]
+"""Size in bytes -> uint8 (size,) with any content."""
+
+_MOST_FREE = 16
+"""Free blocks to keep; each thread may hold one that is in use besides."""
+
+
+def empty_images(allocate: Allocate, count: int, side: int) -> Tensor:
+    """Memory for `count` images: uint8 (count, 3, side, side), channels_last."""
+    return allocate(count * side * side * 3).view(count, side, side, 3).permute(0, 3, 1, 2)
+
+
+def empty_floats(allocate: Allocate, count: int, side: int) -> Tensor:
+    """Memory for `count` images as floats: float32 (count, 3, side, side)."""
+    return allocate(4 * count * side * side * 3).view(torch.float32).view(count, 3, side, side)
+
+
+class ReusedMemory:
+    """Allocates from the memory of batches that no tensor uses any more.
+
+    Fresh memory costs a page fault per 4 kB, which takes longer than writing those bytes. torch's
+    reference count of a storage shows when the last tensor over it is gone.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[torch.UntypedStorage] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, size: int) -> Tensor:
+        with self._lock:
+            free = [storage for storage in self._kept if _is_free(storage)]
+            fitting = next((storage for storage in free if storage.nbytes() == size), None)
+            if fitting is None:
+                fitting = torch.UntypedStorage(size)
+                self._kept.append(fitting)
+                for storage in free[: max(0, len(free) + 1 - _MOST_FREE)]:
+                    self._kept.remove(storage)
+            return torch.empty(0, dtype=torch.uint8).set_(fitting)
+
+
+reused_memory = ReusedMemory()
+"""One pool for all loaders of a process: validation reuses the memory of training."""
+
+
+def pinned_memory(size: int) -> Tensor:
+    """Memory that a GPU copies from directly; torch reuses it once the copies have finished."""
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+
+def shared_memory(size: int) -> Tensor:
+    """Memory that another process maps, so that no batch is copied between processes."""
+    try:
+        storage = torch.UntypedStorage._new_shared(size)
+    except RuntimeError as error:
+        raise DataError(
+            f"no shared memory for a batch of {size} bytes ({error}): give the container more "
+            "(docker run --shm-size), or use pipeline=threads, which needs none"
+        ) from error
+    return torch.empty(0, dtype=torch.uint8).set_(storage)
+
+
+def _is_free(storage: torch.UntypedStorage) -> bool:
+    return bool(torch._C._storage_Use_Count(storage._cdata) == 1)
