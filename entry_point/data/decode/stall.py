@@ -16,7 +16,7 @@ from torch import Tensor
 from entry_point.data.decode.allocation import Allocate, empty_floats
 from entry_point.data.decode.batch_maker import MakeImages
 from entry_point.data.plan.crops import CropPlanner, Ints
-from entry_point.data.plan.philox32 import WORD, philox32
+from entry_point.data.plan.philox import WORD32, philox32
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
 
@@ -96,7 +96,7 @@ def _masked_bits(seed: int, epoch: int, indices: Tensor, side: int) -> Tensor:
     counter = torch.empty((4, len(indices), len(place)), dtype=torch.int64, device=indices.device)
     counter[0] = place
     counter[1] = epoch
-    counter[2] = (indices & WORD).unsqueeze(1)
+    counter[2] = (indices & WORD32).unsqueeze(1)
     counter[3] = (indices >> 32).unsqueeze(1)
     words = philox32((seed, _MASK_STREAM), counter.view(4, -1))
     # Two random bits decide on a pixel.
@@ -107,7 +107,7 @@ def _masked_bits(seed: int, epoch: int, indices: Tensor, side: int) -> Tensor:
 
 def _dilated(bits: Tensor) -> Tensor:
     """The pixels and their neighbours above, below, left and right."""
-    wide = (bits | (bits << 1) | (bits >> 1)) & WORD
+    wide = (bits | (bits << 1) | (bits >> 1)) & WORD32
     wide[:, :, 1:] |= bits[:, :, :-1] >> 31
     wide[:, :, :-1] |= (bits[:, :, 1:] & 1) << 31
     wide[:, 1:] |= bits[:, :-1]

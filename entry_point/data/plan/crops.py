@@ -1,7 +1,7 @@
-"""Where a sample lies in its image: crop boxes and flips.
+"""Which part of its image a sample shows: crop boxes and flips.
 
-A box is (top, left, height, width) in pixels. Boxes are drawn on the upright image, as a person
-sees it; orientation.py maps them to the stored pixels.
+A box is (top, left, height, width) in pixels of the upright image; orientation.py maps it to the
+stored pixels.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _STREAM = 1
 
 @dataclass(frozen=True)
 class CropPlanner:
-    """Boxes and flips of samples, a function of (seed, epoch, sample index) and the image's size.
+    """Boxes and flips, a function of (seed, epoch, sample index) and the image's size.
 
-    Training draws what torchvision's RandomResizedCrop (or, for the stall workload, RandomCrop) and
-    RandomHorizontalFlip draw. Validation takes the centre box that becomes `image_size` when the
-    shorter side becomes `resize`, rounded to whole pixels.
+    Training draws from the distributions of torchvision's RandomResizedCrop (RandomCrop for the
+    stall workload) and RandomHorizontalFlip. Validation takes the center box that a resize of the
+    shorter side to `resize` turns into `image_size`, rounded to whole pixels.
     """
 
     data: DataConfig
@@ -41,8 +41,8 @@ class CropPlanner:
         if not self.train:
             return self._centre_boxes(heights, widths), np.zeros(len(indices), dtype=np.bool_)
         plain = self.data.transform == "stall"
-        # One call, whatever is drawn: its cost hardly depends on how much it draws. Row 0 is for
-        # the flip and plain boxes, the others are for attempts at random boxes.
+        # One call for all draws, since its cost hardly depends on their number. Row 0 is for the
+        # flip and plain boxes, the other rows are attempts at random boxes.
         rows = np.arange(1 if plain else 1 + _ATTEMPTS)[:, None]
         u = unit(philox((self.seed, _STREAM), (indices, epoch, rows, 0)))
         flips = u[0, 0] < self.data.hflip
@@ -56,14 +56,14 @@ class CropPlanner:
         return np.stack([(heights - side) // 2, (widths - side) // 2, side, side], axis=1)
 
     def _plain_boxes(self, u: Uniform, heights: Ints, widths: Ints) -> Ints:
-        """Squares of image_size, or the largest that fit into smaller images."""
+        """Squares of image_size, or the largest that fit smaller images."""
         side = np.minimum(self.data.image_size, np.minimum(heights, widths))
         top = np.floor(u[0] * (heights - side + 1)).astype(np.int64)
         left = np.floor(u[1] * (widths - side + 1)).astype(np.int64)
         return np.stack([top, left, side, side], axis=1)
 
     def _random_boxes(self, u: Uniform, heights: Ints, widths: Ints) -> Ints:
-        """The first attempt that fits."""
+        """For each image, the first attempt that fits, else a centered box."""
         drawn, fits = self._draw(u, heights, widths)
         chosen = drawn[fits.argmax(axis=0), np.arange(len(heights))]
         fallback = _fallback_boxes(heights, widths, self.data.ratio)
@@ -83,7 +83,7 @@ class CropPlanner:
 
 
 def _fallback_boxes(heights: Ints, widths: Ints, ratio: list[float]) -> Ints:
-    """The largest centred boxes whose aspect is allowed, for images too long for a random one."""
+    """The largest centered boxes with an allowed aspect ratio, for images too long for others."""
     width = np.minimum(widths, np.maximum(1, np.rint(heights * ratio[1]).astype(np.int64)))
     height = np.minimum(heights, np.maximum(1, np.rint(widths / ratio[0]).astype(np.int64)))
     return np.stack([(heights - height) // 2, (widths - width) // 2, height, width], axis=1)

@@ -17,10 +17,12 @@ _ORDER_STREAM = 0
 
 
 class Plan(Protocol):
-    """Which samples each step of one rank takes; any step can be the first."""
+    """Which samples each step of one rank takes; an epoch can start at any step."""
 
     @property
-    def samples_per_epoch(self) -> int: ...
+    def samples_per_epoch(self) -> int:
+        """Samples of this rank."""
+        ...
 
     @property
     def steps_per_epoch(self) -> int: ...
@@ -30,25 +32,25 @@ class Plan(Protocol):
         ...
 
     def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
-        """Have what the coming steps need read by `reader`.
+        """Let `reader` read the bytes of coming steps before `batches` yields them.
 
-        Into this process's memory if images are decoded `here`, else into the page cache.
+        Into this process's memory if it decodes (`here`), else into the page cache.
         """
         ...
 
     def release(self) -> None:
-        """Let go of what was read ahead; nobody needs it until the next epoch."""
+        """Drop the bytes that were read ahead."""
         ...
 
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """The order of an epoch, a function of (seed, epoch); any step can be the first.
+    """The order of an epoch, a function of (seed, epoch).
 
-    Training shuffles and drops what does not fill a step of all ranks; a step takes the next
-    batch_size * world_size samples of the order and each rank its slice of them, so the steps are
-    the same for any number of ranks that share the same global batch. Validation deals all samples
-    to the ranks in turn, each exactly once: ranks may differ by one step.
+    Training shuffles and drops the samples that do not fill a step of all ranks. A step takes the
+    next batch_size * world_size samples of the order, and each rank takes its slice of them, so the
+    steps do not depend on the number of ranks if the global batch size is the same. Validation
+    deals all samples to the ranks in turn, each exactly once; ranks may differ by one step.
     """
 
     count: int
@@ -67,7 +69,6 @@ class EpochPlan:
 
     @property
     def samples_per_epoch(self) -> int:
-        """Samples of this rank."""
         if self.train:
             return self.steps_per_epoch * self.batch_size
         return len(range(self.rank, self.count, self.world_size))
@@ -79,7 +80,6 @@ class EpochPlan:
         return -(-self.samples_per_epoch // self.batch_size)
 
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[NDArray[np.int64]]:
-        """Sample indices, int64 (batch,), of every step from `start_step` on."""
         if self.train:
             order = permutation((self.seed, _ORDER_STREAM), self.count, epoch)
             first, stride = self.rank * self.batch_size, self.batch_size * self.world_size
@@ -91,7 +91,7 @@ class EpochPlan:
             yield order[start : start + self.batch_size]
 
     def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
-        """Nothing to do: files and maps are read where they are used."""
+        """Nothing to do: files and memory maps are read where they are used."""
 
     def release(self) -> None:
         """Nothing was read ahead."""

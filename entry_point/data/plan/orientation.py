@@ -1,4 +1,4 @@
-"""EXIF orientation: from the pixels as stored to the image as a person sees it."""
+"""EXIF orientation: from the stored pixels to the upright image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 _Int = TypeVar("_Int", bound=np.integer)
 
-# EXIF value -> (transpose, then flip top-bottom, then flip left-right) that makes it upright.
+# EXIF value -> (transpose, then flip top-bottom, then flip left-right), which make it upright.
 _STEPS = {
     1: (False, False, False),
     2: (False, False, True),
@@ -29,7 +29,7 @@ _TRANSPOSED = tuple(value for value, steps in _STEPS.items() if steps[0])
 def upright_size(
     height: NDArray[_Int], width: NDArray[_Int], orientation: NDArray[np.integer]
 ) -> tuple[NDArray[_Int], NDArray[_Int]]:
-    """(height, width) after turning images stored as height x width."""
+    """Upright (height, width) of images stored as `height` x `width`."""
     transposed = np.isin(orientation, _TRANSPOSED)
     return np.where(transposed, width, height), np.where(transposed, height, width)
 
@@ -37,7 +37,7 @@ def upright_size(
 def stored_box(
     box: Sequence[int], height: int, width: int, orientation: int
 ) -> tuple[int, int, int, int]:
-    """The stored pixels under `box` of an upright image of `height` x `width`."""
+    """`box` of an upright `height` x `width` image, as a box of its stored pixels."""
     transpose, flip_rows, flip_columns = _STEPS[orientation]
     top, left, box_height, box_width = (int(side) for side in box)
     if flip_rows:

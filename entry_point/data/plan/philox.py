@@ -1,32 +1,39 @@
-"""Random numbers as a function of their place: no state, any draw on its own, in any order.
+"""Counter-based random numbers: any draw on its own, in any order, without state.
 
-Philox4x64-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011),
-vectorised over counters; numpy's own Philox makes one stream at a time.
+Philox4x64-10 in numpy and Philox4x32-10 in torch, of Salmon et al., "Parallel random numbers: as
+easy as 1, 2, 3" (SC 2011). numpy's own Philox draws one sequence at a time; these draw for many
+counters at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 Words = NDArray[np.uint64]
+WORD32 = 0xFFFFFFFF
 
+_ROUNDS = 10
 _MULTIPLIERS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], dtype=np.uint64)
 _KEY_STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
-_ROUNDS = 10
-_LOW = np.uint64(0xFFFFFFFF)
+_WORD = 1 << 64
+_LOW = np.uint64(WORD32)
 _HALF = np.uint64(32)
 _MULTIPLIERS_LOW, _MULTIPLIERS_HIGH = _MULTIPLIERS & _LOW, _MULTIPLIERS >> _HALF
-_WORD = 1 << 64
+_MULTIPLIERS32 = (0xD2511F53, 0xCD9E8D57)
+_KEY_STEPS32 = (0x9E3779B9, 0xBB67AE85)
 
 
 def philox(key: tuple[int, int], counter: Sequence[int | Words | NDArray[np.int64]]) -> Words:
-    """Random 64-bit words for each counter: shape (4, ...), for four words that broadcast."""
+    """Random 64-bit words for each counter: uint64 (4, ...), for four words that broadcast."""
     words = np.broadcast_arrays(*(np.atleast_1d(np.uint64(word)) for word in counter))
     shape = words[0].shape
-    # The words that a round multiplies, and those that it mixes into the products.
+    # A round multiplies `factors` and mixes `others` into the products.
     factors = np.stack([words[0].ravel(), words[2].ravel()])
     others = np.stack([words[3].ravel(), words[1].ravel()])
     for i in range(_ROUNDS):
@@ -50,15 +57,40 @@ def permutation(key: tuple[int, int], count: int, stream: int) -> NDArray[np.int
 
 
 def stream_words(key: tuple[int, int], stream: int, first: int, count: int) -> Words:
-    """Words number `first`, a multiple of 4, and on, of a sequence without end: shape (count,)."""
+    """Words first..first+count-1 of an infinite sequence: (count,). `first` is a multiple of 4."""
     blocks = np.arange(first // 4, (first + count + 3) // 4, dtype=np.uint64)
     return philox(key, (blocks, stream, 0, 0)).T.reshape(-1)[:count]
 
 
 def _multiply(factors: Words) -> tuple[Words, Words]:
-    """High and low words of the 128-bit products with the multipliers, one for each row."""
+    """High and low words of the 128-bit products; each row has its multiplier."""
     low, high = factors & _LOW, factors >> _HALF
     cross, other = _MULTIPLIERS_LOW * high, _MULTIPLIERS_HIGH * low
     middle = ((_MULTIPLIERS_LOW * low) >> _HALF) + (cross & _LOW) + (other & _LOW)
     upper = _MULTIPLIERS_HIGH * high + (cross >> _HALF) + (other >> _HALF) + (middle >> _HALF)
     return upper, factors * _MULTIPLIERS
+
+
+def philox32(key: tuple[int, int], counter: Tensor) -> Tensor:
+    """Random 32-bit words for each counter, on its device: int64 (4, N) -> int64 (4, N).
+
+    It needs only 64-bit integers, which every device has.
+    """
+    multipliers, keys = _constants32(key, counter.device)
+    factors, others = counter[0::2], counter[1::2]
+    for round_key in keys:
+        product = factors * multipliers
+        high = product.bitwise_right_shift(32).bitwise_and_(WORD32).flip(0)
+        factors = high.bitwise_xor_(others).bitwise_xor_(round_key)
+        others = product.bitwise_and_(WORD32).flip(0)
+    return torch.stack([factors, others], 1).reshape(4, -1)
+
+
+@cache
+def _constants32(key: tuple[int, int], device: torch.device) -> tuple[Tensor, tuple[Tensor, ...]]:
+    multipliers = torch.tensor(_MULTIPLIERS32, device=device).unsqueeze(1)
+    keys = [
+        [[(word + step * i) & WORD32] for word, step in zip(key, _KEY_STEPS32, strict=True)]
+        for i in range(_ROUNDS)
+    ]
+    return multipliers, torch.tensor(keys, device=device).unbind()

@@ -38,7 +38,8 @@ def test_the_training_channel_is_read_when_no_root_is_given(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("kind", "holds"), [("folder", "train/<class>/ and val"), ("shards", "output of `make dataset`")]
+    ("kind", "holds"),
+    [("folder", "train/<class>/ and val"), ("shards", "output of `make dataset`")],
 )
 def test_data_that_was_not_named_is_asked_for(tmp_path: Path, kind: str, holds: str) -> None:
     with pytest.raises(DataError, match=f"data.root is not set.*data.root=FOLDER.*{holds}") as e:
