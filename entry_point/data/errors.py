@@ -1,4 +1,4 @@
-"""What the data part raises."""
+"""Errors in datasets."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from entry_point.contract.user_error import UserError
 
 
 class DataError(UserError, RuntimeError):
-    """A data set that cannot be used as it is; the message names the path and what to do."""
+    """A dataset that cannot be used; the message names the path and what to do."""

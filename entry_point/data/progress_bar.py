@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal, a line now and then elsewhere."""
+"""Progress on standard error: a bar on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 def track(items: Iterable[Item], total: int, title: str, done: int = 0) -> Iterator[Item]:
-    """The items themselves, while showing how many of `total` have passed.
+    """Pass the items through and show how many of `total` have passed.
 
-    `done` passed in an earlier run: they count, but not for the speed.
+    `done` items passed in an earlier run; they count as progress but not as throughput.
     """
     show = _bar if sys.stderr.isatty() else _lines
     return show(items, total, title, done)
@@ -48,12 +48,12 @@ def _bar(items: Iterable[Item], total: int, title: str, before: int) -> Iterator
 
 
 def _lines(items: Iterable[Item], total: int, title: str, before: int) -> Iterator[Item]:
-    started = spoke = time.monotonic()
+    started = printed = time.monotonic()
     for done, item in enumerate(items, before + 1):
         yield item
         now = time.monotonic()
-        if done == total or now - spoke >= _SECONDS_BETWEEN_LINES:
-            spoke = now
+        if done == total or now - printed >= _SECONDS_BETWEEN_LINES:
+            printed = now
             rate = (done - before) / (now - started + 1e-9)
             left = (total - done) / rate
             sys.stderr.write(

@@ -1,4 +1,4 @@
-"""Named stretches of the time that making a batch took, in whichever thread or process."""
+"""Timing of the parts of making a batch, in any thread or process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 class Span:
     name: str
     start: int
-    """Nanoseconds since the epoch, as all processes of a machine count them."""
+    """Nanoseconds since 1970, comparable across the processes of a machine."""
     end: int
     process: int
     thread: int
-    """The system's number of the thread."""
+    """The operating system's thread id."""
 
 
 class _Recorder(threading.local):
@@ -30,13 +30,13 @@ _NOTHING = nullcontext()
 
 
 def span(name: str) -> AbstractContextManager[None]:
-    """Records the block where somebody records; costs nothing to speak of elsewhere."""
+    """Time the block if this thread is recording; otherwise the cost is negligible."""
     return _NOTHING if _recorder.spans is None else _recorded(name, _recorder.spans)
 
 
 @contextmanager
 def recording() -> Iterator[list[Span]]:
-    """The spans that end in this thread meanwhile."""
+    """Collect the spans of this thread while the block runs."""
     spans: list[Span] = []
     _recorder.spans = spans
     try:

@@ -1,4 +1,4 @@
-"""Samples of any format: JPEGs from the batch operator, all else from Pillow."""
+"""Images of any format: the batch operator decodes JPEGs, Pillow all others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JPEG = b"\xff\xd8\xff"
 def any_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
-    """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
+    """See MakeImages."""
     files, unreadable = read_files(source, indices)
     images = empty_images(allocate, len(indices), planner.data.image_size)
     jpegs = [place for place, file in enumerate(files) if _is_jpeg(file)]

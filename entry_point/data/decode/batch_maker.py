@@ -1,4 +1,4 @@
-"""What happens to samples whose image cannot be decoded (`data.on_error`)."""
+"""From an image maker to batches: damaged images are handled as `data.on_error` says."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import recording, span
 
-Missing = dict[int, str]
-"""Position in the batch -> why that image could not be decoded."""
-MakeImages = Callable[[Source, CropPlanner, int, Ints, Allocate], tuple[Tensor, Missing]]
-"""(source, planner, epoch, indices, allocate) -> the samples' pixels, and those that are missing.
+MakeImages = Callable[[Source, CropPlanner, int, Ints, Allocate], tuple[Tensor, dict[int, str]]]
+"""(source, planner, epoch, indices, allocate) -> images, and the reason for each damaged position.
 
-uint8 (N, 3, image_size, image_size), channels_last; any content where a sample is missing.
+Images are uint8 (N, 3, image_size, image_size), channels_last, with any content where damaged.
 """
 MakeBatch = Callable[[int, Ints], Batch]
 Request = tuple[int, Ints]
@@ -33,21 +31,23 @@ _LONGEST_RUN = 100
 
 @dataclass(frozen=True)
 class BatchMaker:
-    """Makes a batch of any engine's images and applies `data.on_error` to it.
+    """Makes batches and applies `data.on_error` to damaged images.
 
-    A damaged training sample is replaced by the sample that follows it in the source, a damaged
-    validation sample is left out. A file that cannot be read, has no JPEG header or ends before the
-    crop does is damaged for every engine. Wrong bits inside are found only where they throw a
-    decoder off, as JPEG has no checksum: `pillow` decodes whole files but forgives much, the others
-    see the crop alone, and `dali` refuses some sound files. One engine finds the same with any
-    number of workers and after a resume.
+    With `skip`, the next sample of the source replaces a damaged training sample, and a damaged
+    validation sample is left out.
+
+    Every engine treats a file as damaged if it cannot be read, has no JPEG header or ends before
+    the crop does. JPEG has no checksum, so wrong bits inside a file are damage only if they make a
+    decoder fail: `pillow` decodes whole files but tolerates much, the other engines decode only the
+    crop, and `dali` rejects some intact files. An engine finds the same damage with any number of
+    workers and after a resume.
     """
 
     source: Source
     planner: CropPlanner
     make_images: MakeImages
     profile: bool = False
-    """Record what the batches' making takes."""
+    """Record spans: how long each part of making a batch takes."""
 
     def __call__(self, epoch: int, indices: Ints, allocate: Allocate) -> Batch:
         if not self.profile:
@@ -57,7 +57,7 @@ class BatchMaker:
         return replace(batch, spans=tuple(spans))
 
     def close(self) -> None:
-        """End the threads of an engine that has some of its own."""
+        """End the threads of an image maker that has its own."""
         if hasattr(self.make_images, "close"):
             self.make_images.close()
 
@@ -68,12 +68,12 @@ class BatchMaker:
         damage = self._report(indices, reasons)
         if self.planner.data.on_error == "raise":
             raise DataError(
-                f"{damage[0].key}: {damage[0].reason}; data.on_error=skip goes on without such "
+                f"{damage[0].key}: {damage[0].reason}; data.on_error=skip continues without such "
                 f"images, {check_command(self.planner.data)}"
             )
         if not self.planner.train:
-            whole = np.array([i for i in range(len(indices)) if i not in reasons], dtype=np.int64)
-            return self._batch(images[whole], indices[whole], damage)
+            good = np.array([i for i in range(len(indices)) if i not in reasons], dtype=np.int64)
+            return self._batch(images[good], indices[good], damage)
         return self._replace(epoch, images, indices.copy(), reasons, damage, allocate)
 
     def _replace(
@@ -86,12 +86,12 @@ class BatchMaker:
         allocate: Allocate,
     ) -> Batch:
         for _ in range(_LONGEST_RUN):
-            places = np.array(sorted(reasons))
-            indices[places] = self.source.following(indices[places])
-            images[places], failed = self.make_images(
-                self.source, self.planner, epoch, indices[places], allocate
+            bad = np.array(sorted(reasons))
+            indices[bad] = self.source.following(indices[bad])
+            images[bad], failed = self.make_images(
+                self.source, self.planner, epoch, indices[bad], allocate
             )
-            reasons = {int(places[i]): reason for i, reason in failed.items()}
+            reasons = {int(bad[i]): reason for i, reason in failed.items()}
             if not reasons:
                 return self._batch(images, indices, damage)
             damage += self._report(indices, reasons)
@@ -111,5 +111,5 @@ class BatchMaker:
 
 
 def check_command(data: DataConfig) -> str:
-    """How to find all damaged images at once."""
+    """How to list all damaged images at once."""
     return f'`make check-dataset ARGS="root={data.root or "FOLDER"}"` lists them all'

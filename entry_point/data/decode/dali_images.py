@@ -1,7 +1,8 @@
-"""Samples from NVIDIA DALI: it decodes, crops, resizes and flips what our plan says.
+"""The engine `dali`: NVIDIA DALI decodes, crops, resizes and flips the planned boxes.
 
-For a GPU it decodes on that GPU. Its resize rounds its filter otherwise than torch does: of 255
-levels 0.15 differ on average, few more than 1; the GPU's inverse transform adds its own rounding.
+For a GPU it decodes on that GPU. DALI rounds its resize filter differently from torch: pixels
+differ by 0.15 of 255 levels on average and rarely by more than 1. On a GPU, the inverse DCT adds
+its own rounding.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from entry_point.data.spans import span
 
 _END_OF_IMAGE = b"\xff\xd9"
 _TAIL = 4096
-"""Bytes at the end of a file among which the end-of-image marker is looked for."""
-_BEFORE_WHAT_HAPPENED = "encountered:"
-"""DALI's errors begin with our source's lines."""
+"""Bytes at the end of a file that may hold the end-of-image marker."""
+_BEFORE_CAUSE = "encountered:"
+"""DALI's errors begin with lines of our source code."""
 
 
 class DaliImages:
-    """One DALI pipeline; threads that call it read their files while it works for another."""
+    """One DALI pipeline, shared by threads: one reads its files while DALI decodes for another."""
 
     def __init__(self, threads: int, device: torch.device) -> None:
         self._threads, self._device = threads, device
@@ -44,17 +45,14 @@ class DaliImages:
     def __call__(
         self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, _allocate: Allocate
     ) -> tuple[Tensor, dict[int, str]]:
-        """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing.
-
-        On the device, made on the stream that is current in this thread.
-        """
+        """As MakeImages, with images on the device, made on this thread's current stream."""
         side = planner.data.image_size
         files, unreadable = read_files(source, indices)
         heights, widths = upright_sizes(source, files, indices)
         boxes, flips = planner.plan(epoch, indices, heights, widths)
-        damage = _cut_short(files, boxes)
+        damage = _truncated(files, boxes)
         with self._lock, span("dali"):
-            pixels, good = self._sound(files, boxes, flips, side, damage)
+            pixels, good = self._decode_good(files, boxes, flips, side, damage)
         if not damage:
             return pixels, damage
         images = torch.zeros((len(files), side, side, 3), dtype=torch.uint8, device=pixels.device)
@@ -63,11 +61,11 @@ class DaliImages:
         return images, damage | unreadable
 
     def close(self) -> None:
-        """End DALI's threads, who live as long as its pipeline; a call begins with new ones."""
+        """End DALI's threads, which live as long as its pipeline; the next call starts new ones."""
         with self._lock:
             self._pipeline = None
 
-    def _sound(
+    def _decode_good(
         self,
         files: list[Tensor],
         boxes: Ints,
@@ -75,37 +73,37 @@ class DaliImages:
         side: int,
         damage: dict[int, str],
     ) -> tuple[Tensor, Ints]:
-        """Pixels and places of the files that are not in `damage`; adds what it finds to it."""
+        """Pixels and positions of the files that are not in `damage`; adds the damage it finds."""
         good = np.array([i for i in range(len(files)) if i not in damage], dtype=np.int64)
         try:
             return self._run([files[i] for i in good], boxes[good], flips[good], side), good
-        except RuntimeError:  # DALI does not say which file it was, nor whether it was one
+        except RuntimeError:  # DALI does not say which file failed, or whether a file is the cause
             refused = self._refused(files, boxes, side, good.tolist())
             if not refused:
                 raise
         damage |= refused
-        return self._sound(files, boxes, flips, side, damage)
+        return self._decode_good(files, boxes, flips, side, damage)
 
     def _refused(
         self, files: list[Tensor], boxes: Ints, side: int, places: list[int]
     ) -> dict[int, str]:
-        """Why the operator, or if it decodes them all DALI alone, refuses some of the files."""
+        """Why the operator refuses some of the files, or DALI if the operator decodes them all."""
         reasons = {i: _reason(files[i], boxes[i]) for i in places}
         if not any(reasons.values()):
-            reasons = {i: self._own_reason(files[i], boxes[i], side) for i in places}
+            reasons = {i: self._dali_reason(files[i], boxes[i], side) for i in places}
         return {i: reason for i, reason in reasons.items() if reason}
 
-    def _own_reason(self, file: Tensor, box: Ints, side: int) -> str:
-        """Why DALI cannot decode the box; nothing if it can.
+    def _dali_reason(self, file: Tensor, box: Ints, side: int) -> str:
+        """Why DALI cannot decode the box; empty if it can.
 
-        Raises RuntimeError if that is not the file's fault: DALI decodes nothing any more.
+        Raises RuntimeError if the file is not the cause: DALI cannot decode an intact file either.
         """
         unflipped = np.array([False])
         try:
             self._run([file], box[None], unflipped, side)
         except RuntimeError as error:
-            self._run([_sound_file()], np.array([[0, 0, 1, 1]]), unflipped, side)
-            what = str(error).rpartition(_BEFORE_WHAT_HAPPENED)[2].strip()
+            self._run([_intact_file()], np.array([[0, 0, 1, 1]]), unflipped, side)
+            what = str(error).rpartition(_BEFORE_CAUSE)[2].strip()
             return f"DALI refuses it: {what.splitlines()[0]}"
         return ""
 
@@ -123,9 +121,9 @@ class DaliImages:
         try:
             (output,) = pipeline.run()
         except RuntimeError:
-            self._pipeline = None  # DALI calls it no longer valid
+            self._pipeline = None  # after an error the pipeline is invalid
             raise
-        images = from_dlpack(output.as_tensor()).clone()  # DALI uses its memory again
+        images = from_dlpack(output.as_tensor()).clone()  # DALI reuses its memory
         if images.is_cuda:
             torch.cuda.current_stream(images.device).synchronize()
         return images.permute(0, 3, 1, 2)
@@ -156,15 +154,15 @@ def _pipeline(batch_size: int, threads: int, gpu: int | None, side: int) -> Pipe
     return pipeline
 
 
-def _sound_file() -> Tensor:
+def _intact_file() -> Tensor:
     """A JPEG of one pixel."""
     file = io.BytesIO()
     Image.new("RGB", (1, 1)).save(file, "JPEG")
     return torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
 
 
-def _cut_short(files: list[Tensor], boxes: Ints) -> dict[int, str]:
-    """Files without an end, which DALI decodes in silence as far as they go."""
+def _truncated(files: list[Tensor], boxes: Ints) -> dict[int, str]:
+    """Truncated files, which DALI decodes without an error."""
     damage = {}
     for i, file in enumerate(files):
         if _END_OF_IMAGE in file[-_TAIL:].numpy().tobytes():
@@ -175,7 +173,7 @@ def _cut_short(files: list[Tensor], boxes: Ints) -> dict[int, str]:
 
 
 def _reason(file: Tensor, box: Ints) -> str:
-    """Why the operator cannot decode the box; nothing if it can."""
+    """Why the operator cannot decode the box; empty if it can."""
     try:
         decode_crop_resize_batch([file], torch.from_numpy(box[None]), 1, num_threads=1)
     except JpegError as error:

@@ -22,7 +22,7 @@ from entry_point.data.spans import span
 def batch_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
-    """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
+    """See MakeImages."""
     if is_packed(source):
         heights, widths = upright_sizes(source, [], indices)
         return decoded(source.packed(indices), planner, epoch, indices, heights, widths, allocate)

@@ -18,7 +18,7 @@ from entry_point.data.spans import span
 def operator_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
-    """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
+    """See MakeImages."""
     side = planner.data.image_size
     files, unreadable = read_files(source, indices)
     # A file without a readable header counts as 1 x 1 and fails to decode.

@@ -1,4 +1,4 @@
-"""Samples the way most training code makes them: Pillow decodes all, torchvision crops."""
+"""The usual way to make samples: Pillow decodes the whole image, torchvision crops it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""EXIF orientation -> what makes the image upright."""
+"""EXIF orientation -> the transpose that makes the image upright."""
 
 
 def pillow_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
-    """Pixels, uint8 (N, 3, image_size, image_size), and why those at some places are missing."""
+    """See MakeImages."""
     files, unreadable = read_files(source, indices)
     images, damage = decoded(files, planner, epoch, indices, allocate)
     return images, damage | unreadable
@@ -43,7 +43,7 @@ def pillow_images(
 def decoded(
     files: list[Tensor], planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
-    """As `pillow_images`, of encoded images."""
+    """As `pillow_images`, from encoded images."""
     side = planner.data.image_size
     damage: dict[int, str] = {}
     mode = {"rgb": "RGB", "ycbcr": "YCbCr"}[planner.data.color]
@@ -68,17 +68,17 @@ def _open(file: Tensor, mode: str, damage: dict[int, str], place: int) -> Image.
     try:
         with span("decode with Pillow"):
             image = Image.open(io.BytesIO(file.numpy().data))
-            image.draft(mode, None)  # a colour JPEG holds YCbCr: no need to convert it twice
+            image.draft(mode, None)  # a color JPEG holds YCbCr: avoid a round trip through RGB
             return _upright(image).convert(mode)
     except UnidentifiedImageError:
-        damage[place] = "is no image of a format that Pillow reads"
+        damage[place] = "not an image in a format that Pillow reads"
     except _ERRORS as error:
         damage[place] = str(error)
     return Image.new(mode, (1, 1))
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """As ImageOps.exif_transpose, which also writes the EXIF anew and fails where that is odd."""
+    """As ImageOps.exif_transpose, which also rewrites the EXIF and fails on malformed tags."""
     image.load()
     turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     return image if turn is None else image.transpose(turn)

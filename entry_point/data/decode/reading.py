@@ -15,10 +15,10 @@ from entry_point.data.spans import span
 
 
 class PackedSource(Source, Protocol):
-    """A source whose images lie in one buffer."""
+    """A source that holds its images in one buffer."""
 
     def packed(self, indices: Ints) -> Packed:
-        """The buffer, and where in it these images are."""
+        """The buffer, and the offsets and lengths of these images."""
         ...
 
 
@@ -27,7 +27,7 @@ def is_packed(source: Source) -> TypeGuard[PackedSource]:
 
 
 def read_files(source: Source, indices: Ints) -> tuple[list[Tensor], dict[int, str]]:
-    """The encoded images, and why those at some places, empty ones, could not be read."""
+    """The encoded images, empty if unreadable, and the reasons by position in the batch."""
     files: list[Tensor] = []
     damage: dict[int, str] = {}
     with span("read"):

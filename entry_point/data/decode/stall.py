@@ -1,8 +1,8 @@
 """The published stall workload: a random crop, a random mask, YCbCr, division by 255.
 
-Each pixel is masked with probability 0.25, and so are its four neighbours; masked pixels are 0 in
-RGB. Colour is JFIF's full-range YCbCr. Two forms of the same samples: one by one on the CPU, in
-floats, as published; or YCbCr from the decoder, masked in batch on the device.
+Each pixel is masked with probability 0.25, together with its four neighbors; masked pixels are 0 in
+RGB. Color is JFIF's full-range YCbCr. The same samples come in two forms: as published, floats made
+one by one on the CPU; or YCbCr from the decoder, masked in batches on the device.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ RGB_TO_YCBCR = (
     (0.5, -0.418687589, -0.081312411),
 )
 BLACK = (0, 128, 128)
-"""In YCbCr; also what is added to the products with the matrix."""
+"""In YCbCr; also the offset to add after the matrix product."""
 
 _MASK_STREAM = 5
 
 
 @dataclass(frozen=True)
 class SampleBySample:
-    """Makes the stall workload's floats of another maker's RGB pixels, one sample after another."""
+    """Turns another maker's RGB pixels into the stall workload's floats, one sample at a time."""
 
     make_images: MakeImages
 
     def __call__(
         self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
     ) -> tuple[Tensor, dict[int, str]]:
-        """Float32 (N, 3, image_size, image_size), 0..1; why those at some places are missing."""
+        """As MakeImages, but float32 from 0 to 1."""
         images, damage = self.make_images(source, planner, epoch, indices, allocate)
         masks: list[Tensor | None] = [None] * len(indices)
         with span("mask and colour"):
@@ -55,7 +55,7 @@ class SampleBySample:
 
 
 def _fill(sample: Tensor, image: Tensor, kept: Tensor | None) -> None:
-    """Fill float32 `(3, S, S)`: uint8 RGB `image`, masked where `kept` `(S, S)` is 0, as YCbCr."""
+    """Fill float32 (3, S, S) with `image` as YCbCr; uint8 RGB, masked where `kept` (S, S) is 0."""
     pixels = image.contiguous().float()
     if kept is not None:
         pixels *= kept.float()
@@ -63,14 +63,14 @@ def _fill(sample: Tensor, image: Tensor, kept: Tensor | None) -> None:
 
 
 def rgb_to_ycbcr(image: Tensor) -> Tensor:
-    """Float `(3, H, W)` or `(N, 3, H, W)`, 0..255, to JFIF's full-range YCbCr."""
+    """JFIF's full-range YCbCr of float RGB (3, H, W) or (N, 3, H, W), 0..255."""
     matrix = torch.tensor(RGB_TO_YCBCR, device=image.device, dtype=image.dtype)
     offset = torch.tensor(BLACK, device=image.device, dtype=image.dtype).unsqueeze(1)
     return (matrix @ image.flatten(-2)).add_(offset).view(image.shape)
 
 
 def mask_ycbcr(images: Tensor, seed: int, epoch: int, indices: Tensor) -> Tensor:
-    """Black where the mask is: uint8 `(N, 3, S, S)` YCbCr, channels_last; int64 `(N,)`."""
+    """Mask uint8 (N, 3, S, S) YCbCr images, channels_last, of the samples `indices`, int64 (N,)."""
     pixels = images.permute(0, 2, 3, 1)
     black = _black_row(images.shape[3], images.device)
     kept = kept_pixels(seed, epoch, indices, images.shape[3], channels=3).neg_()  # 0 or 255
@@ -79,9 +79,9 @@ def mask_ycbcr(images: Tensor, seed: int, epoch: int, indices: Tensor) -> Tensor
 
 
 def kept_pixels(seed: int, epoch: int, indices: Tensor, side: int, channels: int = 1) -> Tensor:
-    """1 where a sample's pixel is not masked, else 0: uint8 `(N, side, side, channels)`.
+    """1 where a sample's pixel is not masked, else 0: uint8 (N, side, side, channels).
 
-    The mask depends on (seed, epoch, sample index) alone, not on the device.
+    The mask is a function of (seed, epoch, sample index) and the same on every device.
     """
     masked = _dilated(_masked_bits(seed, epoch, indices, side))
     octets = masked.to(torch.int32).view(torch.uint8)
@@ -90,7 +90,7 @@ def kept_pixels(seed: int, epoch: int, indices: Tensor, side: int, channels: int
 
 
 def _masked_bits(seed: int, epoch: int, indices: Tensor, side: int) -> Tensor:
-    """Bits that are 1 with probability 0.25, 32 pixels in a word: int64 `(N, side, words)`."""
+    """Bits that are 1 with probability 0.25, 32 pixels per word: int64 (N, side, words)."""
     blocks = -(-side // 64)
     place = torch.arange(side * blocks, device=indices.device)
     counter = torch.empty((4, len(indices), len(place)), dtype=torch.int64, device=indices.device)
@@ -99,14 +99,14 @@ def _masked_bits(seed: int, epoch: int, indices: Tensor, side: int) -> Tensor:
     counter[2] = (indices & WORD32).unsqueeze(1)
     counter[3] = (indices >> 32).unsqueeze(1)
     words = philox32((seed, _MASK_STREAM), counter.view(4, -1))
-    # Two random bits decide on a pixel.
+    # A pixel is masked if both of its two random bits are 1.
     bits = torch.stack([words[0] & words[1], words[2] & words[3]], 1)
     inside = (side - 32 * torch.arange(2 * blocks, device=indices.device)).clamp(0, 32)
     return bits.view(len(indices), side, 2 * blocks) & ((1 << inside) - 1)
 
 
 def _dilated(bits: Tensor) -> Tensor:
-    """The pixels and their neighbours above, below, left and right."""
+    """The masked pixels and their neighbors above, below, left and right."""
     wide = (bits | (bits << 1) | (bits >> 1)) & WORD32
     wide[:, :, 1:] |= bits[:, :, :-1] >> 31
     wide[:, :, :-1] |= (bits[:, :, 1:] & 1) << 31
@@ -115,14 +115,14 @@ def _dilated(bits: Tensor) -> Tensor:
     return wide
 
 
-@cache  # a constant that is made for a GPU in each step would wait for it each time
+@cache  # creating a constant on a GPU synchronizes with it
 def _black_row(side: int, device: torch.device) -> Tensor:
     return torch.tensor(BLACK, device=device, dtype=torch.uint8).repeat(side, 1)
 
 
 @cache
 def _octet_to_pixels(channels: int, device: torch.device) -> Tensor:
-    """For 8 masked bits the bytes of 8 pixels, 1 where not masked: int64 `(256, channels)`."""
+    """8 mask bits -> the bytes of 8 pixels, 1 where not masked: int64 (256, channels)."""
     bits = torch.arange(256).unsqueeze(1) >> torch.arange(8) & 1
     kept = (1 - bits).to(torch.uint8).repeat_interleave(channels, 1)
     return kept.view(torch.int64).to(device)

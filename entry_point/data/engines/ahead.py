@@ -1,4 +1,4 @@
-"""Work done ahead of its use, in order and within bounds."""
+"""A map that computes a bounded number of results ahead of use, in order."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Result = TypeVar("Result")
 def map_ahead(
     pool: Executor, function: Callable[[Item], Result], items: Iterable[Item], ahead: int
 ) -> Iterator[Result]:
-    """`map(function, items)` with up to `ahead` results in the making or waiting.
+    """`map(function, items)` with up to `ahead` results in progress or waiting.
 
-    What is not begun is cancelled when the iterator is closed or fails.
+    Calls that have not started are cancelled when the iterator is closed or fails.
     """
     waiting: deque[Future[Result]] = deque()
     try:

@@ -174,7 +174,7 @@ def test_bad_files_are_listed_and_fail_the_exit_code_unless_allowed(
     ]
     assert predict.main(arguments) == exit_codes.FAILED
     said = capsys.readouterr().err
-    assert f"{images / 'bad.jpg'}: is no image" in said
+    assert f"{images / 'bad.jpg'}: not an image" in said
     counts = "predict: 2 images classified, 1 damaged"
     assert said.endswith(f"{counts} (allow_bad=true accepts them); written to {output}\n")
     lines = [json.loads(line) for line in output.read_text().splitlines()]
