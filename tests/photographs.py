@@ -1,4 +1,4 @@
-"""Real photographs as a labelled folder: crops of what scikit-image and scikit-learn ship."""
+"""Real photographs in labeled folders: crops of images that scikit-image and scikit-learn ship."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _ORIENTATION_TAG = 0x0112
 
 
 def write_photo_folder(root: Path, train: int = 6, val: int = 3, seed: int = 0) -> Path:
-    """Write root/{train,val}/<class>/NNN.jpg with that many crops per class; returns root.
+    """Write root/{train,val}/<class>/NNN.jpg, `train` and `val` crops per class; returns root.
 
-    Sizes, quality, subsampling, progressive coding and EXIF orientation vary as they do in life.
+    Size, quality, subsampling, progressive coding and EXIF orientation vary.
     """
     rng = np.random.default_rng(seed)
     for name, file in PHOTOGRAPHS.items():
@@ -68,7 +68,7 @@ def _save(image: Image.Image, file: Path, rng: np.random.Generator) -> None:
     )
 
 
-# How to store an upright image so that the EXIF value makes it upright again.
+# EXIF value -> the transpose of an upright image that the value undoes.
 _STORED = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,

@@ -1,4 +1,4 @@
-"""Prediction's loader: files of any format, in their order."""
+"""The loader for prediction: files of any format, in order."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ SIZE, RESIZE = 40, 48
 
 @pytest.fixture
 def files(photo_folder: Path, tmp_path: Path) -> list[Path]:
-    """JPEGs of all kinds, other formats and modes, and at 5, 9 and 11 no images."""
+    """JPEGs of all kinds, other formats and modes; 5, 9 and 11 are not images."""
     jpegs = sorted((photo_folder / "val").rglob("*.jpg"))
     photo = Image.open(jpegs[0]).convert("RGB")
     photo.convert("RGBA").save(tmp_path / "a.png")
@@ -33,7 +33,7 @@ def files(photo_folder: Path, tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("engine", ["pillow", "workers", "threads"])
-def test_files_come_once_in_order_as_inference_prepares_them_and_bad_ones_are_listed(
+def test_files_come_once_in_order_as_inference_prepares_them_and_damaged_ones_are_listed(
     files: list[Path], engine: str
 ) -> None:
     pipeline = PipelineConfig(engine=engine, num_workers=1)
@@ -65,7 +65,7 @@ def test_large_and_small_images_share_a_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not features.check("avif"), reason="this Pillow reads no AVIF")
-def test_an_image_that_pillow_cannot_decode_is_listed_whatever_pillow_calls_it(
+def test_an_image_that_pillow_cannot_decode_is_listed_whatever_pillow_raises(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "a.avif"
@@ -80,6 +80,6 @@ def test_an_image_that_pillow_cannot_decode_is_listed_whatever_pillow_calls_it(
     assert [damage.key for damage in batch.damage] == [str(file)]
 
 
-def test_dali_is_refused_since_it_knows_only_jpegs(tmp_path: Path) -> None:
+def test_dali_is_refused_because_it_decodes_only_jpegs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"pipeline\.engine=dali"):
         build_file_loader([tmp_path], SIZE, RESIZE, PipelineConfig("dali", 1), batch_size=1)

@@ -1,4 +1,4 @@
-"""Progress: a bar on a terminal, lines elsewhere; both with the speed and the time left."""
+"""Progress: a bar on a terminal, otherwise lines; both with throughput and time left."""
 
 import os
 import pty
@@ -28,7 +28,7 @@ def test_a_terminal_shows_a_bar_with_images_per_second_and_time_left() -> None:
     try:
         while some := os.read(mine, 65536):
             shown += some
-    except OSError:  # how Linux says that a terminal's other end is closed
+    except OSError:  # Linux raises EIO when the other end of a terminal closes
         pass
     os.close(mine)
     assert process.wait() == 0
@@ -36,7 +36,7 @@ def test_a_terminal_shows_a_bar_with_images_per_second_and_time_left() -> None:
     assert re.search(r"packing .* 100/100 .*\d+ images/s .*0:00:00", text)
 
 
-def test_what_an_earlier_run_has_done_counts_but_not_for_the_speed(
+def test_items_of_an_earlier_run_count_as_progress_but_not_as_throughput(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = count(0.0, 10.0)

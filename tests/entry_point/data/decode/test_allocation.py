@@ -1,3 +1,6 @@
+"""The memory of batches."""
+
+import resource
 from collections.abc import Callable
 
 import pytest
@@ -6,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from entry_point.data.decode.allocation import ReusedMemory
+from entry_point.data.decode.allocation import ReusedMemory, empty_images, shared_memory
+from entry_point.data.errors import DataError
 
 
 @pytest.mark.parametrize(
     "use", [lambda t: t, lambda t: t.view(10, 10)[3], lambda t: t.numpy(), lambda t: t.detach()]
 )
-def test_memory_is_handed_out_again_only_when_no_view_of_it_is_left(
+def test_memory_is_reused_only_when_no_view_of_it_is_left(
     use: Callable[[Tensor], object],
 ) -> None:
     memory = ReusedMemory()
@@ -27,8 +31,8 @@ def test_memory_is_handed_out_again_only_when_no_view_of_it_is_left(
 
 
 @given(st.lists(st.tuples(st.sampled_from([64, 256]), st.integers(0, 40)), max_size=80))
-def test_what_is_in_use_keeps_its_content(steps: list[tuple[int, int]]) -> None:
-    """Each step takes memory and, if there is that many, lets an earlier one go."""
+def test_memory_in_use_keeps_its_content(steps: list[tuple[int, int]]) -> None:
+    """Each step allocates a block and, if the index exists, drops an earlier one."""
     memory, held, number = ReusedMemory(), dict[int, Tensor](), 0
     for size, dropped in steps:
         number += 1
@@ -39,7 +43,7 @@ def test_what_is_in_use_keeps_its_content(steps: list[tuple[int, int]]) -> None:
             assert bool((tensor == value).all())
 
 
-def test_memory_is_reused_however_many_pieces_are_in_use() -> None:
+def test_memory_is_reused_however_many_blocks_are_in_use() -> None:
     memory = ReusedMemory()
     held = [memory(64) for _ in range(40)]
     addresses = {tensor.data_ptr() for tensor in held}
@@ -49,9 +53,19 @@ def test_memory_is_reused_however_many_pieces_are_in_use() -> None:
     assert {tensor.data_ptr() for tensor in held} == addresses
 
 
-def test_memory_of_another_size_makes_room() -> None:
+def test_blocks_of_a_new_size_replace_free_blocks() -> None:
     memory = ReusedMemory()
     for size in range(1, 50):
         assert memory(size).shape == (size,)
     assert len(memory._kept) == 16
     assert torch.is_tensor(memory(1000))
+
+
+def test_full_shared_memory_is_an_error_that_says_what_to_do() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # applies to shared memory too
+    try:
+        with pytest.raises(DataError, match=r"27648 bytes .*--shm-size.*pipeline=threads"):
+            empty_images(shared_memory, 1, 96)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

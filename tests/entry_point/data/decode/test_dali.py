@@ -1,4 +1,4 @@
-"""The engine `dali` against `threads`; what needs DALI is skipped where it is not installed."""
+"""The engine `dali` compared with `threads`; most tests are skipped without DALI."""
 
 import contextlib
 import gc
@@ -20,10 +20,11 @@ from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.optimize import main as optimize
 
-# Of 255 levels: the mean difference, and the share of pixels that differ by no more than so many.
+# In 255 levels: the largest mean difference, and the least share of pixels that differ by at most
+# the third number.
 TOLERANCES = {"cpu": (0.25, 0.985, 1), "cuda": (1.0, 0.95, 3)}
 _TEM = b"\xff\x01"
-"""A marker without content: JPEG has it, libjpeg passes over it, DALI's parser does not know it."""
+"""A marker without content: valid JPEG, ignored by libjpeg, unknown to DALI's parser."""
 DEVICES = (
     "cpu",
     pytest.param(
@@ -114,7 +115,7 @@ def test_dali_skips_the_images_that_threads_skip(
 
 @pytest.mark.usefixtures("_dali")
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_file_that_dali_alone_refuses_is_damage(
+def test_a_file_that_only_dali_refuses_is_damage(
     photo_folder: Path, tmp_path: Path, device: str
 ) -> None:
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
@@ -146,10 +147,10 @@ def test_a_file_that_dali_alone_refuses_is_damage(
 
 @pytest.mark.usefixtures("_dali")
 @pytest.mark.parametrize("most", [0, 1])
-def test_an_error_that_is_no_files_fault_is_no_damage(
+def test_an_error_not_caused_by_a_file_is_not_damage(
     photo_folder: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    """Whether it happens with every file alone too, or only with a batch of them."""
+    """Both if every file alone fails too, and if only a batch of files fails."""
     from entry_point.data.decode import dali_images
 
     pipeline = dali_images._pipeline
@@ -168,11 +169,11 @@ def test_an_error_that_is_no_files_fault_is_no_damage(
 
 @pytest.mark.usefixtures("_dali")
 @pytest.mark.parametrize("device", DEVICES)
-def test_no_thread_of_dalis_outlives_its_loader_or_a_larger_batch(
+def test_dali_threads_end_with_the_loader_and_with_a_larger_batch(
     photo_folder: Path, device: str
 ) -> None:
     before = _dali_threads()
-    gc.disable()  # nor does it take the collector
+    gc.disable()  # ending them must not depend on the collector
     try:
         loader = _loader(photo_folder, "dali", "val", device=device)
         (last,) = list(loader.epoch(0, start_step=2))
@@ -189,7 +190,7 @@ def test_no_thread_of_dalis_outlives_its_loader_or_a_larger_batch(
 def _dali_threads() -> set[str]:
     names = {}
     for thread in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the thread has ended
             names[thread.name] = (thread / "comm").read_text()
     return {thread for thread, name in names.items() if "DALI" in name}
 
@@ -204,7 +205,7 @@ def test_without_dali_the_error_says_how_to_install_it(
         _loader(photo_folder, "dali")
 
 
-def test_dali_does_not_make_the_stall_workload(photo_folder: Path) -> None:
+def test_dali_refuses_the_stall_workload(photo_folder: Path) -> None:
     stall: dict[str, Any] = {"transform": "stall", "mean": [0.0] * 3, "std": [1.0] * 3}
     with pytest.raises(ConfigError, match=r"data\.transform=stall: needs pipeline=threads"):
         _loader(photo_folder, "dali", **stall)

@@ -1,4 +1,4 @@
-"""What a damaged JPEG does to training and validation, for every engine."""
+"""Damaged images in training and validation, for every engine."""
 
 import logging
 import shutil
@@ -19,7 +19,7 @@ from tests.entry_point.data.engines.every_engine import ENGINES
 
 @pytest.fixture
 def damaged_folder(photo_folder: Path, tmp_path: Path) -> Path:
-    """48 train images of which numbers 0 (cut short), 1 (no JPEG) and 47 (empty) are damaged."""
+    """48 training images; numbers 0 (truncated), 1 (not a JPEG) and 47 (empty) are damaged."""
     root = tmp_path / "root"
     shutil.copytree(photo_folder, root)
     files = sorted((root / "train").glob("*/*.jpg"))
@@ -53,7 +53,7 @@ def _indices(batches: list[Batch]) -> list[int]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_damage_stops_the_job_names_the_file_and_says_what_to_do(
+def test_damage_stops_the_job_with_an_error_that_names_the_file_and_what_to_do(
     damaged_folder: Path, engine: str, split: str
 ) -> None:
     listing = f'`make check-dataset ARGS="root={damaged_folder}"` lists them all'
@@ -89,9 +89,7 @@ def test_more_damage_than_allowed_stops_the_job(damaged_folder: Path, engine: st
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_file_that_cannot_be_read_is_damage_too(
-    photo_folder: Path, engine: str, tmp_path: Path
-) -> None:
+def test_an_unreadable_file_is_damage(photo_folder: Path, engine: str, tmp_path: Path) -> None:
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
     data = {"image_size": 32, "resize": 36}
     loaders = [_loader(root, engine, "train", on_error, **data) for on_error in ("raise", "skip")]
@@ -114,7 +112,7 @@ def test_a_file_that_cannot_be_read_is_damage_too(
 def test_a_file_that_ends_before_the_crop_does_is_damage(
     photo_folder: Path, tmp_path: Path, engine: str
 ) -> None:
-    """Crops are parts of the image here; one that lies before the end may be made of it."""
+    """The crop is part of the image here; a crop above the end of the data can be decoded."""
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
     files = sorted((root / "val").glob("*/*.jpg"))
     with Image.open(files[0]) as photo:
@@ -125,10 +123,10 @@ def test_a_file_that_ends_before_the_crop_does_is_damage(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_wrong_bits_harm_no_other_image_and_give_the_same_again(
+def test_wrong_bits_affect_no_other_image_and_give_the_same_result_again(
     photo_folder: Path, tmp_path: Path, engine: str
 ) -> None:
-    """Engines differ in whether they find them; none fails otherwise than by reporting them."""
+    """Engines differ in whether they find wrong bits; none fails other than by reporting damage."""
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
     file = sorted((root / "train").glob("*/*.jpg"))[10]
     data = bytearray(file.read_bytes())

@@ -1,4 +1,4 @@
-"""The stall workload: both of its forms, with every engine, from the same random numbers."""
+"""The stall workload: both forms, with every engine, from the same random numbers."""
 
 import io
 from pathlib import Path
@@ -42,7 +42,7 @@ def batches(root: Path, engine: str, transform_on: str, split: str = "train") ->
 
 
 @pytest.mark.parametrize("side", [1, 31, 64, 100])
-def test_a_mask_is_that_of_its_sample_alone(side: int) -> None:
+def test_a_mask_depends_only_on_seed_epoch_and_sample(side: int) -> None:
     indices = torch.tensor([7, 3, 2**33 + 3])
     together = kept_pixels(SEED, EPOCH, indices, side)
     assert together.shape == (3, side, side, 1)
@@ -76,11 +76,11 @@ def test_the_mask_is_dilated_by_the_four_neighbours(
         for step in (-1, 1):
             expected |= np.roll(drawn, step, axis)
     inside = slice(1, -1)
-    # Padding keeps what rolls over the images' edges (and between images) outside.
+    # Padding keeps pixels that roll over an edge, or into another image, outside.
     assert np.array_equal(dilated.numpy(), expected[inside, inside, inside])
 
 
-def test_colour_is_that_of_jpeg() -> None:
+def test_rgb_to_ycbcr_is_jfifs_conversion() -> None:
     drawn = np.random.default_rng(0).integers(0, 256, (60, 70, 3), dtype=np.uint8)
     pillow = np.asarray(Image.fromarray(drawn).convert("YCbCr")).transpose(2, 0, 1)
     ours = rgb_to_ycbcr(torch.from_numpy(drawn).permute(2, 0, 1).contiguous().float())
@@ -104,10 +104,10 @@ def test_all_engines_give_the_same_samples_in_either_form(photo_folder: Path, sp
                 assert (a.images.double() - b.images.double()).abs().max() <= levels + 1e-6
 
 
-def test_both_forms_are_the_same_within_a_level_where_rgb_holds_the_colour(
+def test_both_forms_agree_within_a_level_for_colors_that_rgb_can_hold(
     photo_folder: Path,
 ) -> None:
-    """RGB cannot show every YCbCr colour: where the decoder had to clip, the forms may differ."""
+    """RGB cannot hold every YCbCr color: where the decoder clips, the forms may differ."""
     clipped = compared = 0
     for published, ours in zip(
         batches(photo_folder, "workers", "cpu"),
@@ -133,7 +133,7 @@ def test_both_forms_are_the_same_within_a_level_where_rgb_holds_the_colour(
     assert clipped < 0.1 * compared
 
 
-def test_masking_leaves_the_loaders_batch_alone() -> None:
+def test_masking_does_not_change_the_loaders_batch() -> None:
     images = torch.full((2, 3, 40, 40), 200, dtype=torch.uint8).contiguous(
         memory_format=torch.channels_last
     )
@@ -142,7 +142,7 @@ def test_masking_leaves_the_loaders_batch_alone() -> None:
     assert masked.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_boxes_are_squares_of_the_size_anywhere_in_the_image(tmp_path: Path) -> None:
+def test_stall_boxes_are_squares_of_image_size_at_any_position(tmp_path: Path) -> None:
     planner = CropPlanner(stall_data(tmp_path), train=True, seed=SEED)
     count = 4000
     heights, widths = np.full(count, 103), np.full(count, 140)
@@ -175,9 +175,7 @@ def test_a_smaller_image_is_enlarged(tmp_path: Path) -> None:
         ({"transform": "stall"}, "data.mean=[0,0,0] data.std=[1,1,1]"),
     ],
 )
-def test_settings_that_do_not_go_together_are_refused(
-    settings: dict[str, str], message: str
-) -> None:
+def test_incompatible_stall_settings_are_refused(settings: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         DataConfig(**settings)  # type: ignore[arg-type]
     assert message in str(caught.value)

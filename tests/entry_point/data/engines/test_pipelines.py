@@ -17,6 +17,7 @@ from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
+from tests.entry_point.data.engines.every_engine import has_ended
 
 ENGINES = ("pillow", "workers", "threads")
 SIZE = 96
@@ -54,16 +55,16 @@ def test_batches_are_uint8_channels_last_with_the_labels_of_their_indices(
 
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_all_engines_give_the_same_pixels_within_one_level(photo_folder: Path, split: str) -> None:
-    """Photographs of all subsamplings, progressive ones and all EXIF orientations among them."""
+    """The photographs include all subsamplings, progressive files and all EXIF orientations."""
     reference = list(_loader(photo_folder, "pillow", split).epoch(1))
     for engine in ENGINES[1:]:
         _assert_same(reference, list(_loader(photo_folder, engine, split).epoch(1)), levels=1)
 
 
-def test_a_photograph_with_odd_exif_is_turned_like_any_other(
+def test_a_photograph_with_malformed_exif_is_turned_like_any_other(
     photo_folder: Path, tmp_path: Path
 ) -> None:
-    """A tag that ought to be a number is a text; to write such EXIF again is an error of Pillow."""
+    """A numeric tag holds text: Pillow reads such EXIF but fails to write it."""
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
     orientation, rows_per_strip = 0x112, 0x117
     entries = struct.pack("<HHIHH", orientation, 3, 1, 6, 0)
@@ -85,7 +86,7 @@ def test_samples_do_not_depend_on_the_number_of_workers(photo_folder: Path, engi
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_epoch_begun_at_a_step_gives_what_would_have_come(
+def test_an_epoch_resumed_at_a_step_gives_the_remaining_batches(
     photo_folder: Path, engine: str
 ) -> None:
     loader = _loader(photo_folder, engine, num_workers=1)
@@ -97,9 +98,7 @@ def test_an_epoch_begun_at_a_step_gives_what_would_have_come(
 
 
 @pytest.mark.parametrize("engine", [*ENGINES, "subprocess"])
-def test_an_epoch_that_was_left_takes_nothing_from_the_next(
-    photo_folder: Path, engine: str
-) -> None:
+def test_an_abandoned_epoch_takes_no_batch_from_the_next(photo_folder: Path, engine: str) -> None:
     loader = _loader(photo_folder, engine, num_workers=1)
     left = loader.epoch(5)
     next(left)
@@ -158,7 +157,7 @@ def test_a_killed_worker_is_an_error_that_names_it(photo_folder: Path, engine: s
     assert re.search(r"DataLoader worker \(pid.* \d+\) .*(killed|exited)", job.stderr)
 
 
-DIE_LOOKING_AT_THE_FLAG = """
+DIE_CHECKING_THE_FLAG = """
 import multiprocessing, os, signal, sys
 from multiprocessing import synchronize
 from pathlib import Path
@@ -169,7 +168,7 @@ from entry_point.data.loader_spec import LoaderSpec
 
 trainer, calls = os.getpid(), 0
 
-def dying(look):
+def killing(check):
     def is_set(flag):
         global calls
         calls += os.getpid() != trainer
@@ -177,11 +176,11 @@ def dying(look):
             if isinstance(flag, synchronize.Event):
                 flag._cond.acquire()
             os.kill(os.getpid(), signal.SIGKILL)
-        return look(flag)
+        return check(flag)
     return is_set
 
 for flag in (workers.SharedFlag, synchronize.Event):
-    flag.is_set = dying(flag.is_set)
+    flag.is_set = killing(flag.is_set)
 data = DataConfig(root=sys.argv[1], image_size=32, resize=32)
 source = open_source(data, "train", Path())
 pipeline = PipelineConfig(engine="pillow", num_workers=2)
@@ -195,9 +194,11 @@ print("closed")
 """
 
 
-def test_a_worker_killed_while_it_looks_whether_to_end_hangs_nobody(photo_folder: Path) -> None:
+def test_a_worker_killed_while_it_checks_the_stop_flag_does_not_hang_the_trainer(
+    photo_folder: Path,
+) -> None:
     job = subprocess.run(
-        [sys.executable, "-c", DIE_LOOKING_AT_THE_FLAG, str(photo_folder)],
+        [sys.executable, "-c", DIE_CHECKING_THE_FLAG, str(photo_folder)],
         capture_output=True,
         text=True,
         check=False,
@@ -258,20 +259,12 @@ def test_workers_do_not_outlive_a_killed_trainer(photo_folder: Path) -> None:
     workers = [int(pid) for pid in job.stdout.split()]
     assert job.returncode == -signal.SIGKILL and len(workers) == 2
     deadline = time.monotonic() + 20
-    while not all(_has_ended(pid) for pid in workers) and time.monotonic() < deadline:
+    while not all(has_ended(pid) for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert all(_has_ended(pid) for pid in workers)
+    assert all(has_ended(pid) for pid in workers)
 
 
-def _has_ended(pid: int) -> bool:
-    """Whether the process is gone, or only waits for its exit code to be collected."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-def test_workers_outlive_signals_meant_for_the_trainer_and_end_when_closed(
+def test_workers_ignore_signals_meant_for_the_trainer_and_end_when_closed(
     photo_folder: Path,
 ) -> None:
     loader = _loader(photo_folder, "pillow", num_workers=2)

@@ -1,10 +1,9 @@
-"""The engine `subprocess`: the batches of `threads`, made in a child process."""
+"""The engine `subprocess`: a child process makes the batches of `threads`."""
 
 import logging
 import multiprocessing
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -18,11 +17,11 @@ import torch
 
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
-from entry_point.data.decode.allocation import empty_images, shared_memory
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.optimize import main as optimize
+from tests.entry_point.data.engines.every_engine import has_ended
 
 
 def _loader(root: Path, engine: str, **data: Any) -> Loader:
@@ -48,7 +47,7 @@ def packed(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.mark.parametrize("access", [None, "map", "stream"])
-def test_a_child_gives_what_threads_give_from_any_step_and_after_an_abandoned_epoch(
+def test_subprocess_gives_the_batches_of_threads_from_any_step_and_after_an_abandoned_epoch(
     photo_folder: Path, packed: Path, access: str | None
 ) -> None:
     data = {"format": "shards", "access": access} if access else {}
@@ -66,7 +65,7 @@ def test_a_child_gives_what_threads_give_from_any_step_and_after_an_abandoned_ep
     child.close()
 
 
-def test_damage_in_a_child_is_skipped_and_listed_or_ends_the_job(
+def test_damage_in_a_child_is_skipped_and_listed_or_stops_the_job(
     photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
@@ -84,16 +83,6 @@ def test_damage_in_a_child_is_skipped_and_listed_or_ends_the_job(
     with pytest.raises(DataError, match=re.escape(str(bad))):
         list(loader.epoch(0))
     loader.close()
-
-
-def test_shared_memory_that_is_full_is_an_error_that_says_what_to_do() -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # of shared memory too
-    try:
-        with pytest.raises(DataError, match=r"27648 bytes .*--shm-size.*pipeline=threads"):
-            empty_images(shared_memory, 1, 96)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 JOB = """
@@ -115,7 +104,7 @@ print(child.pid, flush=True)
 
 
 def _run(job: str, folder: Path) -> tuple[int, int, str]:
-    """Exit code, the child's process id, standard error."""
+    """Exit code, pid of the child, standard error."""
     done = subprocess.run(
         [sys.executable, "-c", job, str(folder)],
         capture_output=True,
@@ -134,32 +123,24 @@ def test_a_killed_child_is_an_error_that_names_it_and_the_signal(photo_folder: P
     assert f"(pid {child}) was killed by SIGKILL" in errors
 
 
-def test_a_job_that_fails_with_its_child_running_ends_and_so_does_the_child(
+def test_a_failing_job_ends_together_with_its_child(
     photo_folder: Path,
 ) -> None:
     code, child, errors = _run(JOB + "raise ValueError('the job fails')", photo_folder)
     assert code == 1 and errors.rstrip().endswith("ValueError: the job fails")
-    assert _has_ended(child)
+    assert has_ended(child)
 
 
 def test_a_child_does_not_outlive_a_killed_trainer(photo_folder: Path) -> None:
     code, child, _ = _run(JOB + "os.kill(os.getpid(), signal.SIGKILL)", photo_folder)
     assert code == -signal.SIGKILL
     deadline = time.monotonic() + 20
-    while not _has_ended(child) and time.monotonic() < deadline:
+    while not has_ended(child) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert _has_ended(child)
+    assert has_ended(child)
 
 
-def _has_ended(pid: int) -> bool:
-    """Whether the process is gone, or only waits for its exit code to be collected."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-def test_a_child_outlives_signals_meant_for_the_trainer_and_ends_when_closed(
+def test_a_child_ignores_signals_meant_for_the_trainer_and_ends_when_closed(
     photo_folder: Path,
 ) -> None:
     others = set(multiprocessing.active_children())
@@ -172,15 +153,13 @@ def test_a_child_outlives_signals_meant_for_the_trainer_and_ends_when_closed(
     os.kill(child.pid, signal.SIGINT)
     assert len(list(batches)) == 5
     loader.close()
-    assert _has_ended(child.pid)
+    assert has_ended(child.pid)
     with pytest.raises(RuntimeError, match="closed"):
         loader.epoch(1)
 
 
 @pytest.mark.timeout(120)
-def test_closing_ends_a_child_that_waits_for_a_file_that_never_comes(
-    photo_folder: Path, tmp_path: Path
-) -> None:
+def test_close_ends_a_child_that_is_blocked_on_a_read(photo_folder: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
     source = open_source(DataConfig(root=str(root)), "train", root)
     threads, loader = _loader(root, "threads"), _loader(root, "subprocess")
@@ -188,11 +167,11 @@ def test_closing_ends_a_child_that_waits_for_a_file_that_never_comes(
     threads.close()
     stuck = Path(source.key(order[40]))
     stuck.unlink()
-    os.mkfifo(stuck)  # opening it waits for somebody who writes
+    os.mkfifo(stuck)  # opening it blocks until a writer opens it
     others = set(multiprocessing.active_children())
     batches = loader.epoch(0)
     for _ in range(4):
         next(batches)
     (child,) = set(multiprocessing.active_children()) - others
     loader.close()
-    assert child.pid is not None and _has_ended(child.pid)
+    assert child.pid is not None and has_ended(child.pid)

@@ -1,4 +1,4 @@
-"""The engine `threads`: what its end does to batches that are still being made."""
+"""The engine `threads`: how it ends while batches are in progress."""
 
 import threading
 import time
@@ -17,12 +17,12 @@ from entry_point.data.engines.threads import ThreadEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
 
-SLOW_SECONDS = 8.0  # more than the 6 s after which SPDL gives up waiting for its threads
+SLOW_SECONDS = 8.0  # SPDL waits 6 s for its threads
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Steps of one sample each; after the last the plan itself may break."""
+    """A plan of one sample per step; after the last step it may raise."""
 
     steps_per_epoch: int = 100
     samples_per_epoch: int = 100
@@ -61,7 +61,7 @@ def _engine(make: Callable[[int, NDArray[np.int64]], Batch], plan: Numbers) -> T
     return ThreadEngine(Maker(make), plan, spec)  # type: ignore[arg-type]
 
 
-def test_closing_waits_for_a_batch_however_long_it_takes() -> None:
+def test_close_waits_for_a_batch_however_long_it_takes() -> None:
     made = []
 
     def make(_epoch: int, indices: NDArray[np.int64]) -> Batch:
@@ -78,7 +78,7 @@ def test_closing_waits_for_a_batch_however_long_it_takes() -> None:
     assert made and threading.active_count() < before
 
 
-def test_an_error_arrives_as_it_is_while_another_batch_is_still_being_made() -> None:
+def test_an_error_is_raised_unchanged_while_another_batch_is_in_progress() -> None:
     others = threading.Event()
 
     def make(_epoch: int, indices: NDArray[np.int64]) -> Batch:
@@ -95,10 +95,10 @@ def test_an_error_arrives_as_it_is_while_another_batch_is_still_being_made() -> 
     engine.close()
 
 
-def test_an_error_of_the_plan_arrives_as_it_is_or_not_at_all() -> None:
+def test_an_error_of_the_plan_is_raised_unchanged_or_dropped_with_its_epoch() -> None:
     engine = _engine(lambda _, indices: _batch(indices), Numbers(3, breaks=True))
     with pytest.raises(DataError, match="no plan for epoch 5"):
         list(engine.epoch(5, 0))
     next(engine.epoch(6, 0))
-    time.sleep(0.5)  # until it is made ahead
+    time.sleep(0.5)  # until the plan is ahead and has raised
     engine.close()

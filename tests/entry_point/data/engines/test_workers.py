@@ -1,4 +1,4 @@
-"""Worker processes forked from a trainer that owns threads, pipelines, garbage."""
+"""Worker processes and garbage: their own, and garbage inherited from the trainer."""
 
 import gc
 import multiprocessing
@@ -19,8 +19,8 @@ from entry_point.data.plan.order import EpochPlan
 
 
 class OwnerOfThreads:
-    """What a C++ pipeline in a cycle is to the collector: its end waits for threads that a forked
-    process does not have. (Here it notes who ends it.)"""
+    """Stands for a C++ pipeline in a reference cycle: its finalizer would wait for threads that a
+    forked process does not have. This one records which process finalizes it."""
 
     def __init__(self, ended_by: Path) -> None:
         self.cycle, self.ended_by = self, ended_by
@@ -43,10 +43,10 @@ def collect_and_make_batch(_epoch: int, indices: np.ndarray, **_: object) -> Bat
     return Batch(torch.zeros(len(indices), 3, 8, 8, dtype=torch.uint8), numbers, numbers)
 
 
-def test_workers_leave_the_trainers_garbage_alone(tmp_path: Path) -> None:
+def test_workers_do_not_collect_garbage_inherited_from_the_trainer(tmp_path: Path) -> None:
     ended_by = tmp_path / "ended_by"
     gc.collect()
-    gc.disable()  # the garbage is to be there when the workers start
+    gc.disable()  # keep the garbage until the workers start
     try:
         OwnerOfThreads(ended_by)
         engine = engine_of(collect_and_make_batch)
@@ -65,7 +65,7 @@ def test_close_ends_the_workers_while_their_error_is_being_handled() -> None:
 
     others = multiprocessing.active_children()
     engine = engine_of(make_batch)
-    gc.disable()  # nor does it take the collector
+    gc.disable()  # close must not depend on the collector
     try:
         with pytest.raises(DataError, match=r"a\.jpg: damaged"):
             try:

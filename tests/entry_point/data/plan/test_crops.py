@@ -46,7 +46,7 @@ def _plan(seed: int, count: int, **data: object) -> tuple[np.ndarray, np.ndarray
     return planner.plan(0, np.arange(count), np.full(count, 533), np.full(count, 800))
 
 
-def test_random_boxes_are_distributed_as_torchvisions() -> None:
+def test_random_boxes_are_distributed_like_torchvisions() -> None:
     ours, _ = _plan(seed=0, count=4000)
     image = torch.empty(3, 533, 800)
     torch.manual_seed(0)
@@ -64,7 +64,7 @@ def test_an_image_too_long_for_any_random_box_gives_the_largest_centred_one() ->
     assert boxes.tolist() == [[0, 433, 100, 133], [433, 0, 133, 100]]
 
 
-def test_a_sample_is_the_same_in_whatever_batch() -> None:
+def test_a_box_does_not_depend_on_the_rest_of_the_batch() -> None:
     boxes, flips = _plan(seed=7, count=64)
     planner = CropPlanner(DataConfig(), train=True, seed=7)
     some = np.array([63, 5, 17])

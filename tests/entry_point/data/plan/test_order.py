@@ -8,7 +8,7 @@ from entry_point.data.plan.order import EpochPlan
 
 
 @given(st.integers(20, 200), st.integers(1, 10), st.integers(0, 5), st.data())
-def test_resuming_at_a_step_gives_the_steps_that_would_have_come(
+def test_resuming_at_a_step_gives_the_remaining_steps(
     count: int, batch_size: int, epoch: int, data: st.DataObject
 ) -> None:
     plan = EpochPlan(count, batch_size, seed=3, train=data.draw(st.booleans()))
@@ -19,7 +19,7 @@ def test_resuming_at_a_step_gives_the_steps_that_would_have_come(
 
 
 @given(st.integers(24, 200), st.sampled_from([1, 2, 3, 4, 6]))
-def test_ranks_share_the_steps_of_one_rank_with_the_same_global_batch(
+def test_ranks_together_take_the_steps_of_one_rank_with_the_same_global_batch(
     count: int, world_size: int
 ) -> None:
     alone = list(EpochPlan(count, 12, seed=1, train=True).batches(2))
@@ -45,6 +45,6 @@ def test_training_gives_no_sample_twice_and_drops_less_than_a_step() -> None:
     assert len(seen) == len(set(seen)) == 100
 
 
-def test_fewer_images_than_one_step_is_an_error_that_says_so() -> None:
+def test_fewer_images_than_one_step_is_an_error() -> None:
     with pytest.raises(DataError, match=r"has 7 images, fewer than one step of 4 on 2 rank"):
         EpochPlan(7, 4, 0, True, rank=0, world_size=2)

@@ -29,7 +29,7 @@ def test_upright_turns_as_pillow_does(orientation: int) -> None:
 
 
 @given(st.data(), st.integers(1, 20), st.integers(1, 20), st.sampled_from(ORIENTATIONS))
-def test_cropping_stored_pixels_then_turning_is_turning_then_cropping(
+def test_cropping_then_turning_equals_turning_then_cropping(
     data: st.DataObject, stored_height: int, stored_width: int, orientation: int
 ) -> None:
     stored = torch.arange(stored_height * stored_width).reshape(stored_height, stored_width)

@@ -12,10 +12,10 @@ words = st.integers(0, 2**64 - 1)
 @given(
     key=st.tuples(words, words), counter=st.tuples(st.integers(1, 2**64 - 1), words, words, words)
 )
-def test_words_are_those_of_numpys_philox(
+def test_philox_gives_the_words_of_numpys_generator(
     key: tuple[int, int], counter: tuple[int, int, int, int]
 ) -> None:
-    before = (counter[0] - 1, *counter[1:])  # numpy counts up before it draws
+    before = (counter[0] - 1, *counter[1:])  # numpy increments before it draws
     reference = np.random.Philox(
         key=np.array(key, dtype=np.uint64), counter=np.array(before, dtype=np.uint64)
     )
