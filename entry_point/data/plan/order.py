@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from entry_point.data.errors import DataError
+from entry_point.data.plan.crops import Ints
 from entry_point.data.plan.philox import permutation
 
 _ORDER_STREAM = 0
@@ -27,7 +27,7 @@ class Plan(Protocol):
     @property
     def steps_per_epoch(self) -> int: ...
 
-    def batches(self, epoch: int, start_step: int = 0) -> Iterator[NDArray[np.int64]]:
+    def batches(self, epoch: int, start_step: int = 0) -> Iterator[Ints]:
         """Sample indices, int64 (batch,), of every step from `start_step` on."""
         ...
 
@@ -41,6 +41,12 @@ class Plan(Protocol):
     def release(self) -> None:
         """Drop the bytes that were read ahead."""
         ...
+
+
+def steps_of(samples: int, batch_size: int, train: bool) -> int:
+    """Steps of an epoch: training drops a last partial batch."""
+    whole, rest = divmod(samples, batch_size)
+    return whole if train else whole + bool(rest)
 
 
 @dataclass(frozen=True)
@@ -70,16 +76,14 @@ class EpochPlan:
     @property
     def samples_per_epoch(self) -> int:
         if self.train:
-            return self.steps_per_epoch * self.batch_size
+            return self.count // (self.batch_size * self.world_size) * self.batch_size
         return len(range(self.rank, self.count, self.world_size))
 
     @property
     def steps_per_epoch(self) -> int:
-        if self.train:
-            return self.count // (self.batch_size * self.world_size)
-        return -(-self.samples_per_epoch // self.batch_size)
+        return steps_of(self.samples_per_epoch, self.batch_size, self.train)
 
-    def batches(self, epoch: int, start_step: int = 0) -> Iterator[NDArray[np.int64]]:
+    def batches(self, epoch: int, start_step: int = 0) -> Iterator[Ints]:
         if self.train:
             order = permutation((self.seed, _ORDER_STREAM), self.count, epoch)
             first, stride = self.rank * self.batch_size, self.batch_size * self.world_size

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from torch import distributed
 
 from entry_point.data.errors import DataError
+from entry_point.data.plan.crops import Ints
+from entry_point.data.plan.order import steps_of
 from entry_point.data.plan.philox import permutation, stream_words
 
 _SHARD_STREAM, _WINDOW_STREAM = 31, 32
 _WINDOW_BITS, _CHANCE_BITS = np.uint64(24), np.uint64(40)
-
-Ints = NDArray[np.int64]
 
 
 class Shards(Protocol):
@@ -145,8 +145,7 @@ class StreamPlan:
 
     @property
     def steps_per_epoch(self) -> int:
-        steps, rest = divmod(self.samples_per_epoch, self._batch_size)
-        return steps if self._train else steps + bool(rest)
+        return steps_of(self.samples_per_epoch, self._batch_size, self._train)
 
     def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
         self._read = partial(self._source.hold if here else self._source.cache, reader)
