@@ -1,4 +1,4 @@
-"""From settings to sources and loaders."""
+"""Builds sources and loaders from the config."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+import custom_op
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
 from entry_point.data.checked_loader import CheckedLoader, Engine
 from entry_point.data.decode.batch_maker import BatchMaker, MakeImages
+from entry_point.data.decode.operator_batch import batch_images
+from entry_point.data.decode.stall import SampleBySample
 from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
@@ -116,11 +119,8 @@ def image_maker(spec: LoaderSpec) -> MakeImages:
     """The engine's decoder: from bytes to images."""
     if spec.pipeline.engine == "dali":
         return _dali(spec)
-    if spec.data.transform_on == "cpu":
-        from entry_point.data.decode.stall import SampleBySample
-
-        return SampleBySample(_pixel_maker(spec))
-    return _pixel_maker(spec)
+    make_images = _pixel_maker(spec)
+    return SampleBySample(make_images) if spec.data.transform_on == "cpu" else make_images
 
 
 def _dali(spec: LoaderSpec) -> MakeImages:
@@ -128,8 +128,6 @@ def _dali(spec: LoaderSpec) -> MakeImages:
         raise ConfigError(
             "data.transform", spec.data.transform, "needs pipeline=threads, not pipeline=dali"
         )
-    import custom_op
-
     custom_op.load()
     try:
         from entry_point.data.decode.dali_images import DaliImages
@@ -149,13 +147,9 @@ def _pixel_maker(spec: LoaderSpec) -> MakeImages:
         from entry_point.data.decode.pillow_images import pillow_images
 
         return pillow_images
-    import custom_op
-
     custom_op.load()  # once, before any worker starts
     if spec.pipeline.engine == "workers" and spec.data.color == "rgb":
         from entry_point.data.decode.operator_single import operator_images
 
         return operator_images
-    from entry_point.data.decode.operator_batch import batch_images
-
     return batch_images

@@ -30,39 +30,19 @@ _WINDOW_BITS, _CHANCE_BITS = np.uint64(24), np.uint64(40)
 
 
 class Shards(Protocol):
-    """A split's shards, which a reader thread can read ahead."""
+    """A split's shards, as StreamSource documents them."""
 
     @property
-    def shard_files(self) -> Sequence[Path]:
-        """Every shard of the split, on this host or not."""
-        ...
-
+    def shard_files(self) -> Sequence[Path]: ...
     @property
-    def shard_of(self) -> NDArray[np.integer]:
-        """Shard number of each sample: int (number of images,)."""
-        ...
-
+    def shard_of(self) -> NDArray[np.integer]: ...
     @property
-    def shards_here(self) -> list[int]:
-        """Numbers of the shards on this host."""
-        ...
-
+    def shards_here(self) -> list[int]: ...
     @property
-    def rows_here(self) -> Ints:
-        """Samples in the shards on this host, ascending."""
-        ...
-
-    def hold(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
-        """Keep these shards in memory, and no others."""
-        ...
-
-    def cache(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
-        """Read these shards into the page cache, where other processes find them."""
-        ...
-
-    def release(self) -> None:
-        """Drop all shards."""
-        ...
+    def rows_here(self) -> Ints: ...
+    def hold(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None: ...
+    def cache(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None: ...
+    def release(self) -> None: ...
 
 
 @dataclass(frozen=True)

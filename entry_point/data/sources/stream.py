@@ -28,7 +28,7 @@ class StreamSource:
         self.index = ShardIndex(index_root, split)
         self.classes, self.labels = self.index.classes, self.index.labels
         self.sizes = self.index.sizes
-        self.shard_of = self.index.shard
+        self.shard_of = self.index.shard  # shard number of each sample
         self.shard_files = [root / split / shard.file for shard in self.index.shards]
         self.shards_here = self._shards_here(all_here)
         self._memory: dict[int, Future[Tensor]] = {}
