@@ -28,8 +28,7 @@ from benchmarks.data.data_photographs import indexed_photographs
 from custom_op import decode_crop_resize_batch
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.decode.allocation import empty_images, reused_memory
-from entry_point.data.decode.image_sizes import upright_sizes
-from entry_point.data.decode.reading import is_packed, read_files
+from entry_point.data.decode.read_batch import is_packed, read_files, upright_sizes
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.packing.tar import TarWriter
@@ -133,7 +132,7 @@ def stage_microseconds(sources: Mapping[str, Source]) -> dict[str, dict[str, flo
 
 
 def _laps(source: Source, epoch: int, indices: Ints) -> list[float]:
-    """What `batch_images` does, with CPU seconds after each of STAGES."""
+    """What `operator_batch_images` does, with CPU seconds after each of STAGES."""
     planner = CropPlanner(DataConfig(), train=True, seed=0)
     times = [time.process_time()]
     files = source.packed(indices) if is_packed(source) else read_files(source, indices)[0]

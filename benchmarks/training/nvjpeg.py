@@ -11,7 +11,7 @@ from torchvision.transforms.v2 import functional
 
 from custom_op import trim_jpeg
 from entry_point.data.decode.allocation import Allocate
-from entry_point.data.decode.image_sizes import upright_sizes
+from entry_point.data.decode.read_batch import upright_sizes
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
 

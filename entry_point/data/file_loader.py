@@ -8,7 +8,7 @@ from pathlib import Path
 import custom_op
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, PipelineConfig
-from entry_point.data.decode.any_images import any_images
+from entry_point.data.decode.mixed_formats import mixed_format_images
 from entry_point.data.loader import Loader, build_loader
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.file_list import FileSource
@@ -30,4 +30,4 @@ def build_file_loader(
     if pipeline.engine == "pillow":
         return build_loader(FileSource(paths), spec)
     custom_op.load()
-    return build_loader(FileSource(paths), spec, any_images)
+    return build_loader(FileSource(paths), spec, mixed_format_images)

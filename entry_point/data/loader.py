@@ -12,7 +12,7 @@ from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
 from entry_point.data.checked_loader import CheckedLoader, Engine
 from entry_point.data.decode.batch_maker import BatchMaker, MakeImages
-from entry_point.data.decode.operator_batch import batch_images
+from entry_point.data.decode.operator_batch import operator_batch_images
 from entry_point.data.decode.stall import SampleBySample
 from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.errors import DataError
@@ -149,7 +149,7 @@ def _pixel_maker(spec: LoaderSpec) -> MakeImages:
         return pillow_images
     custom_op.load()  # once, before any worker starts
     if spec.pipeline.engine == "workers" and spec.data.color == "rgb":
-        from entry_point.data.decode.operator_single import operator_images
+        from entry_point.data.decode.operator_single import operator_single_images
 
-        return operator_images
-    return batch_images
+        return operator_single_images
+    return operator_batch_images

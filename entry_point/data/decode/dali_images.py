@@ -19,10 +19,9 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from custom_op import JpegError, decode_crop_resize_batch
 from entry_point.data.decode.allocation import Allocate
-from entry_point.data.decode.image_sizes import upright_sizes
-from entry_point.data.decode.reading import read_files
+from entry_point.data.decode.operator_batch import why_refused
+from entry_point.data.decode.read_batch import read_files, upright_sizes
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
@@ -88,7 +87,7 @@ class DaliImages:
         self, files: list[Tensor], boxes: Ints, side: int, places: list[int]
     ) -> dict[int, str]:
         """Why the operator refuses some of the files, or DALI if the operator decodes them all."""
-        reasons = {i: _reason(files[i], boxes[i]) for i in places}
+        reasons = {i: why_refused([files[i]], torch.from_numpy(boxes[i : i + 1])) for i in places}
         if not any(reasons.values()):
             reasons = {i: self._dali_reason(files[i], boxes[i], side) for i in places}
         return {i: reason for i, reason in reasons.items() if reason}
@@ -167,15 +166,6 @@ def _truncated(files: list[Tensor], boxes: Ints) -> dict[int, str]:
     for i, file in enumerate(files):
         if _END_OF_IMAGE in file[-_TAIL:].numpy().tobytes():
             continue
-        if reason := _reason(file, boxes[i]):
+        if reason := why_refused([file], torch.from_numpy(boxes[i : i + 1])):
             damage[i] = reason
     return damage
-
-
-def _reason(file: Tensor, box: Ints) -> str:
-    """Why the operator cannot decode the box; empty if it can."""
-    try:
-        decode_crop_resize_batch([file], torch.from_numpy(box[None]), 1, num_threads=1)
-    except JpegError as error:
-        return str(error).removeprefix("image 0 of the batch: ")
-    return ""

@@ -1,4 +1,4 @@
-"""Samples from the batch operator: one call decodes, crops, turns, resizes and flips them all."""
+"""The batch operator: one call decodes, crops, turns, resizes and flips all images of a batch."""
 
 from __future__ import annotations
 
@@ -12,65 +12,62 @@ from custom_op import (
     decode_crop_resize_batch_masked,
 )
 from entry_point.data.decode.allocation import Allocate, empty_images
-from entry_point.data.decode.image_sizes import upright_sizes
-from entry_point.data.decode.reading import is_packed, read_files
+from entry_point.data.decode.read_batch import is_packed, read_files, upright_sizes
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
 
 
-def batch_images(
+def operator_batch_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
     """See MakeImages."""
     if is_packed(source):
-        heights, widths = upright_sizes(source, [], indices)
-        return decoded(source.packed(indices), planner, epoch, indices, heights, widths, allocate)
+        return decode_jpegs(source.packed(indices), source, planner, epoch, indices, allocate)
     files, unreadable = read_files(source, indices)
-    heights, widths = upright_sizes(source, files, indices)
-    images, damage = decoded(files, planner, epoch, indices, heights, widths, allocate)
+    images, damage = decode_jpegs(files, source, planner, epoch, indices, allocate)
     return images, damage | unreadable
 
 
-def decoded(
+def decode_jpegs(
     files: list[Tensor] | Packed,
+    source: Source,
     planner: CropPlanner,
     epoch: int,
     indices: Ints,
-    heights: Ints,
-    widths: Ints,
     allocate: Allocate,
 ) -> tuple[Tensor, dict[int, str]]:
-    """As `batch_images`, of encoded images whose upright sizes are known."""
+    """As MakeImages, from the encoded images of `indices`."""
     side = planner.data.image_size
+    heights, widths = upright_sizes(source, files, indices)
     with span("plan"):
         boxes, flips = planner.plan(epoch, indices, heights, widths)
-    images = empty_images(allocate, len(indices), side)
-    where, flip = torch.from_numpy(boxes), torch.from_numpy(flips)
+    images, box = empty_images(allocate, len(indices), side), torch.from_numpy(boxes)
     with span("decode_crop_resize_batch"):
         _, failed = decode_crop_resize_batch_masked(
             files,
-            where,
+            box,
             side,
-            flip=flip,
+            flip=torch.from_numpy(flips),
             out=images,
             num_threads=1,
             color=planner.data.color,
         )
-    places = failed.nonzero().flatten().tolist()
-    return images, {i: _reason(_one(files, i), where[i : i + 1], side) for i in places}
+    damaged = failed.nonzero().flatten().tolist()
+    return images, {i: why_refused(_only(files, i), box[i : i + 1]) for i in damaged}
 
 
-def _one(files: list[Tensor] | Packed, place: int) -> list[Tensor] | Packed:
+def _only(files: list[Tensor] | Packed, i: int) -> list[Tensor] | Packed:
     if isinstance(files, list):
-        return [files[place]]
+        return [files[i]]
     buffer, offsets, lengths = files
-    return buffer, offsets[place : place + 1], lengths[place : place + 1]
+    return buffer, offsets[i : i + 1], lengths[i : i + 1]
 
 
-def _reason(file: list[Tensor] | Packed, box: Tensor, side: int) -> str:
+def why_refused(file: list[Tensor] | Packed, box: Tensor) -> str:
+    """Why the operator cannot decode `box`, int64 (1, 4), of one file; empty if it can."""
     try:
-        decode_crop_resize_batch(file, box, side, num_threads=1)
+        decode_crop_resize_batch(file, box, 1, num_threads=1)
     except JpegError as error:
         return str(error).removeprefix("image 0 of the batch: ")
-    return "could not be decoded"
+    return ""

@@ -1,4 +1,4 @@
-"""Samples from the per-image operator: only the crop is decoded, then torch resizes it."""
+"""The single-image operator: it decodes only the crop, and torch resizes it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torchvision.transforms.v2 import functional
 
 from custom_op import JpegError, decode_and_crop_jpeg, jpeg_headers
 from entry_point.data.decode.allocation import Allocate, empty_images
-from entry_point.data.decode.reading import read_files
+from entry_point.data.decode.read_batch import read_files
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.orientation import stored_box, upright, upright_size
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
 
 
-def operator_images(
+def operator_single_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
     """See MakeImages."""

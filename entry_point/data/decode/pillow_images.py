@@ -11,7 +11,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
 from entry_point.data.decode.allocation import Allocate, empty_images
-from entry_point.data.decode.reading import read_files
+from entry_point.data.decode.read_batch import read_files
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
@@ -36,11 +36,11 @@ def pillow_images(
 ) -> tuple[Tensor, dict[int, str]]:
     """See MakeImages."""
     files, unreadable = read_files(source, indices)
-    images, damage = decoded(files, planner, epoch, indices, allocate)
+    images, damage = decode_files(files, planner, epoch, indices, allocate)
     return images, damage | unreadable
 
 
-def decoded(
+def decode_files(
     files: list[Tensor], planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
     """As `pillow_images`, from encoded images."""

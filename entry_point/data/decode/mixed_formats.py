@@ -4,38 +4,36 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from entry_point.data.decode import operator_batch as batch_images
-from entry_point.data.decode import pillow_images
 from entry_point.data.decode.allocation import Allocate, empty_images
-from entry_point.data.decode.image_sizes import upright_sizes
-from entry_point.data.decode.reading import read_files
+from entry_point.data.decode.operator_batch import decode_jpegs
+from entry_point.data.decode.pillow_images import decode_files
+from entry_point.data.decode.read_batch import read_files
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
 
 _JPEG = b"\xff\xd8\xff"
 
 
-def any_images(
+def mixed_format_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
     """See MakeImages."""
     files, unreadable = read_files(source, indices)
     images = empty_images(allocate, len(indices), planner.data.image_size)
-    jpegs = [place for place, file in enumerate(files) if _is_jpeg(file)]
+    jpegs = [i for i, file in enumerate(files) if _is_jpeg(file)]
     refused: dict[int, str] = {}
     if jpegs:
-        heights, widths = upright_sizes(source, [files[i] for i in jpegs], indices[jpegs])
-        images[jpegs], refused = batch_images.decoded(
-            [files[i] for i in jpegs], planner, epoch, indices[jpegs], heights, widths, allocate
+        images[jpegs], refused = decode_jpegs(
+            [files[i] for i in jpegs], source, planner, epoch, indices[jpegs], allocate
         )
-    done = {place for i, place in enumerate(jpegs) if i not in refused}
-    others = [place for place in range(len(indices)) if place not in done]
+    done = {i for place, i in enumerate(jpegs) if place not in refused}
+    others = [i for i in range(len(indices)) if i not in done]
     damage: dict[int, str] = {}
     if others:
-        images[others], failed = pillow_images.decoded(
+        images[others], failed = decode_files(
             [files[i] for i in others], planner, epoch, indices[others], allocate
         )
-        damage = {others[i]: reason for i, reason in failed.items()}
+        damage = {others[place]: reason for place, reason in failed.items()}
     return images, damage | unreadable
 
 

@@ -1,15 +1,17 @@
-"""The encoded images of a batch."""
+"""Reads the encoded images of a batch and their sizes."""
 
 from __future__ import annotations
 
 from typing import Protocol, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from custom_op import Packed
+from custom_op import Packed, jpeg_headers
 from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import Ints
+from entry_point.data.plan.orientation import upright_size
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
 
@@ -31,10 +33,19 @@ def read_files(source: Source, indices: Ints) -> tuple[list[Tensor], dict[int, s
     files: list[Tensor] = []
     damage: dict[int, str] = {}
     with span("read"):
-        for place, index in enumerate(indices.tolist()):
+        for i, index in enumerate(indices.tolist()):
             try:
                 files.append(source.read(index))
             except (OSError, DataError) as error:
                 files.append(torch.empty(0, dtype=torch.uint8))
-                damage[place] = getattr(error, "strerror", None) or str(error)
+                damage[i] = getattr(error, "strerror", None) or str(error)
     return files, damage
+
+
+def upright_sizes(source: Source, files: list[Tensor] | Packed, indices: Ints) -> tuple[Ints, Ints]:
+    """Upright heights and widths in pixels, int64 (N,), from the index or the JPEG headers."""
+    if source.sizes is not None:
+        heights, widths = source.sizes.heights[indices], source.sizes.widths[indices]
+        return heights.astype(np.int64), widths.astype(np.int64)
+    # A file without a readable header counts as 1 x 1; the operator refuses to decode it, too.
+    return upright_size(*np.maximum(jpeg_headers(files).numpy(), 1).T)
