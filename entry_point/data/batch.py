@@ -1,4 +1,4 @@
-"""What a loader hands to the training loop."""
+"""The batches that a loader yields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loader is."""
+"""The settings that define a loader."""
 
 from __future__ import annotations
 

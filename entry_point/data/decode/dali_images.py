@@ -84,12 +84,12 @@ class DaliImages:
         return self._decode_good(files, boxes, flips, side, damage)
 
     def _refused(
-        self, files: list[Tensor], boxes: Ints, side: int, places: list[int]
+        self, files: list[Tensor], boxes: Ints, side: int, good: list[int]
     ) -> dict[int, str]:
         """Why the operator refuses some of the files, or DALI if the operator decodes them all."""
-        reasons = {i: why_refused([files[i]], torch.from_numpy(boxes[i : i + 1])) for i in places}
+        reasons = {i: why_refused([files[i]], torch.from_numpy(boxes[i : i + 1])) for i in good}
         if not any(reasons.values()):
-            reasons = {i: self._dali_reason(files[i], boxes[i], side) for i in places}
+            reasons = {i: self._dali_reason(files[i], boxes[i], side) for i in good}
         return {i: reason for i, reason in reasons.items() if reason}
 
     def _dali_reason(self, file: Tensor, box: Ints, side: int) -> str:
@@ -102,8 +102,8 @@ class DaliImages:
             self._run([file], box[None], unflipped, side)
         except RuntimeError as error:
             self._run([_intact_file()], np.array([[0, 0, 1, 1]]), unflipped, side)
-            what = str(error).rpartition(_BEFORE_CAUSE)[2].strip()
-            return f"DALI refuses it: {what.splitlines()[0]}"
+            cause = str(error).rpartition(_BEFORE_CAUSE)[2].strip()
+            return f"DALI refuses it: {cause.splitlines()[0]}"
         return ""
 
     def _run(self, files: list[Tensor], boxes: Ints, flips: NDArray[np.bool_], side: int) -> Tensor:

@@ -17,7 +17,7 @@ from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
 
 _ERRORS = (OSError, SyntaxError, ValueError, RuntimeError, Image.DecompressionBombError)
-"""What Pillow raises for files it cannot read."""
+"""Exceptions that Pillow raises for files it cannot read."""
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -63,17 +63,17 @@ def decode_files(
     return images, damage
 
 
-def _open(file: Tensor, mode: str, damage: dict[int, str], place: int) -> Image.Image:
-    """The whole upright image; a black pixel for one that cannot be decoded."""
+def _open(file: Tensor, mode: str, damage: dict[int, str], i: int) -> Image.Image:
+    """The whole upright image; one black pixel if it cannot be decoded."""
     try:
         with span("decode with Pillow"):
             image = Image.open(io.BytesIO(file.numpy().data))
             image.draft(mode, None)  # a color JPEG holds YCbCr: avoid a round trip through RGB
             return _upright(image).convert(mode)
     except UnidentifiedImageError:
-        damage[place] = "not an image in a format that Pillow reads"
+        damage[i] = "not an image in a format that Pillow reads"
     except _ERRORS as error:
-        damage[place] = str(error)
+        damage[i] = str(error)
     return Image.new(mode, (1, 1))
 
 

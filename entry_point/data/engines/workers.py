@@ -42,7 +42,7 @@ class _Batches(Dataset[Batch]):
 
 
 class _Requests(Sampler[Request]):
-    """What the DataLoader asks its workers for; `start` sets the first step of the next epoch."""
+    """The requests that the DataLoader sends to its workers; `start` sets where they begin."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan

@@ -20,17 +20,17 @@ for _ in track(range(90), 100, "packing", done=10):
 
 
 def test_a_terminal_shows_a_bar_with_images_per_second_and_time_left() -> None:
-    mine, theirs = pty.openpty()
+    terminal, child_end = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
-    process = subprocess.Popen([sys.executable, "-c", RUN], stderr=theirs, env=environment)
-    os.close(theirs)
+    process = subprocess.Popen([sys.executable, "-c", RUN], stderr=child_end, env=environment)
+    os.close(child_end)
     shown = b""
     try:
-        while some := os.read(mine, 65536):
+        while some := os.read(terminal, 65536):
             shown += some
     except OSError:  # Linux raises EIO when the other end of a terminal closes
         pass
-    os.close(mine)
+    os.close(terminal)
     assert process.wait() == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     assert re.search(r"packing .* 100/100 .*\d+ images/s .*0:00:00", text)

@@ -69,9 +69,9 @@ def test_dali_gives_the_samples_of_threads_within_its_rounding(
         assert optimize([f"source={photo_folder}", f"output={root}", "shard_mb=0.3"]) == 0
     threads = _loader(root, "threads", split, format=format)
     dali = _loader(root, "dali", split, device, format=format)
-    ours, theirs = list(threads.epoch(1)), list(dali.epoch(1))
-    assert len(ours) == len(theirs) > 0
-    for a, b in zip(ours, theirs, strict=True):
+    expected, found = list(threads.epoch(1)), list(dali.epoch(1))
+    assert len(expected) == len(found) > 0
+    for a, b in zip(expected, found, strict=True):
         assert torch.equal(a.indices, b.indices) and torch.equal(a.labels, b.labels)
         assert b.images.dtype == torch.uint8 and b.images.shape == a.images.shape
         assert b.images.is_contiguous(memory_format=torch.channels_last)
@@ -80,8 +80,8 @@ def test_dali_gives_the_samples_of_threads_within_its_rounding(
         assert levels.float().mean() <= mean and levels.max() <= 32
         assert (levels <= near).float().mean() >= share
     rest = list(dali.epoch(1, start_step=1))
-    assert [b.indices.tolist() for b in rest] == [b.indices.tolist() for b in theirs[1:]]
-    assert all(torch.equal(a.images, b.images) for a, b in zip(theirs[1:], rest, strict=True))
+    assert [b.indices.tolist() for b in rest] == [b.indices.tolist() for b in found[1:]]
+    assert all(torch.equal(a.images, b.images) for a, b in zip(found[1:], rest, strict=True))
     threads.close()
     dali.close()
 

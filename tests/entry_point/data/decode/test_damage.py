@@ -39,8 +39,8 @@ def _loader(root: Path, engine: str, split: str, on_error: str, **data: Any) -> 
     return build_loader(source, LoaderSpec(config, pipeline, split, 12, seed=0))
 
 
-def _epoch(*what: Any, **data: Any) -> list[Batch]:
-    loader = _loader(*what, **data)
+def _epoch(*loader_arguments: Any, **data: Any) -> list[Batch]:
+    loader = _loader(*loader_arguments, **data)
     try:
         return list(loader.epoch(0))
     finally:

@@ -83,8 +83,8 @@ def test_the_mask_is_dilated_by_the_four_neighbours(
 def test_rgb_to_ycbcr_is_jfifs_conversion() -> None:
     drawn = np.random.default_rng(0).integers(0, 256, (60, 70, 3), dtype=np.uint8)
     pillow = np.asarray(Image.fromarray(drawn).convert("YCbCr")).transpose(2, 0, 1)
-    ours = rgb_to_ycbcr(torch.from_numpy(drawn).permute(2, 0, 1).contiguous().float())
-    assert (ours - torch.from_numpy(pillow.copy())).abs().max() < 1.01  # Pillow rounds down
+    converted = rgb_to_ycbcr(torch.from_numpy(drawn).permute(2, 0, 1).contiguous().float())
+    assert (converted - torch.from_numpy(pillow.copy())).abs().max() < 1.01  # Pillow rounds down
     red = rgb_to_ycbcr(torch.tensor([255.0, 0, 0]).view(3, 1, 1)).flatten()
     assert red.tolist() == pytest.approx([76.245, 84.972, 255.5], abs=0.001)
     black = rgb_to_ycbcr(torch.zeros(2, 3, 1, 1)).flatten(1)
@@ -109,18 +109,18 @@ def test_both_forms_agree_within_a_level_for_colors_that_rgb_can_hold(
 ) -> None:
     """RGB cannot hold every YCbCr color: where the decoder clips, the forms may differ."""
     clipped = compared = 0
-    for published, ours in zip(
+    for published, batched in zip(
         batches(photo_folder, "workers", "cpu"),
         batches(photo_folder, "threads", "device"),
         strict=True,
     ):
-        assert published.images.dtype == torch.float32 and ours.images.dtype == torch.uint8
-        assert torch.equal(published.indices, ours.indices)
-        levels = mask_ycbcr(ours.images, SEED, EPOCH, ours.indices).float()
+        assert published.images.dtype == torch.float32 and batched.images.dtype == torch.uint8
+        assert torch.equal(published.indices, batched.indices)
+        levels = mask_ycbcr(batched.images, SEED, EPOCH, batched.indices).float()
         difference = (published.images * 255 - levels).abs().amax(1)
-        kept = kept_pixels(SEED, EPOCH, ours.indices, SIZE).squeeze(3).bool()
+        kept = kept_pixels(SEED, EPOCH, batched.indices, SIZE).squeeze(3).bool()
         assert (difference[~kept] < 1e-4).all()
-        y, cb, cr = ours.images.float().unbind(1)
+        y, cb, cr = batched.images.float().unbind(1)
         rgb = [
             y + 1.402 * (cr - 128),
             y - 0.344136 * (cb - 128) - 0.714136 * (cr - 128),

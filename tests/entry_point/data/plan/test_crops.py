@@ -47,14 +47,14 @@ def _plan(seed: int, count: int, **data: object) -> tuple[np.ndarray, np.ndarray
 
 
 def test_random_boxes_are_distributed_like_torchvisions() -> None:
-    ours, _ = _plan(seed=0, count=4000)
+    boxes, _ = _plan(seed=0, count=4000)
     image = torch.empty(3, 533, 800)
     torch.manual_seed(0)
-    theirs = np.array(
+    reference = np.array(
         [RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(4000)]
     )
     deciles = np.arange(1, 10) / 10
-    difference = np.quantile(ours, deciles, axis=0) - np.quantile(theirs, deciles, axis=0)
+    difference = np.quantile(boxes, deciles, axis=0) - np.quantile(reference, deciles, axis=0)
     assert np.abs(difference).max() < 20
 
 
