@@ -17,7 +17,7 @@ from entry_point.config.data_config import usable_cores
 from entry_point.contract import exit_codes
 from entry_point.contract.program import run_program
 from entry_point.data.errors import DataError
-from entry_point.data.packing.check import check_dataset
+from entry_point.data.packing.find_damage import find_damage
 
 log = logging.getLogger("check_dataset")
 
@@ -31,7 +31,7 @@ def check(arguments: Sequence[str]) -> int:
     """Read every image and list the damage; returns the exit code."""
     config = load_config("check_dataset", CheckConfig, arguments)
     try:
-        count, damage = check_dataset(Path(config.root), config.workers or usable_cores())
+        count, damage = find_damage(Path(config.root), config.workers or usable_cores())
     except OSError as error:  # exit code 1 means damage, not a folder that cannot be opened
         raise DataError(f"{error.filename}: {error.strerror}") from error
     for damaged in damage:

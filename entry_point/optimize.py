@@ -24,7 +24,7 @@ from entry_point.contract.program import run_program
 from entry_point.data.errors import DataError
 from entry_point.data.packing.merge import merge
 from entry_point.data.packing.pack import pack
-from entry_point.data.sources.index import DESCRIPTION, read_description
+from entry_point.data.sources.dataset_description import DESCRIPTION, read_description
 
 log = logging.getLogger("optimize")
 
@@ -58,7 +58,7 @@ def run(config: OptimizeConfig, root: Path) -> None:
         if config.source is None or config.output is None:
             raise ConfigError("source=PHOTOS output=FOLDER", must="both are needed outside a job")
         output = Path(config.output)
-        pack(Path(config.source), output, config, whole=config.classes is None)
+        pack(Path(config.source), output, config, is_part=config.classes is not None)
     log.info("the data set is in %s", output)
 
 
@@ -76,7 +76,7 @@ def _pack_in_job(config: OptimizeConfig, processing: Path, hosts: Hosts) -> Path
     if (whole / DESCRIPTION).is_file():
         raise DataError(f"{whole} holds a data set already: remove it or choose another folder")
     part = whole / f"part-{config.part:02d}"
-    pack(source, part, config, whole=len(hosts.names) == 1)
+    pack(source, part, config, is_part=len(hosts.names) > 1)
     if len(hosts.names) > 1:
         share_shards(part)
         return part

@@ -12,6 +12,7 @@ timed one by one. All happens in one process, on one thread.
 from __future__ import annotations
 
 import sys
+import tarfile
 import tempfile
 import time
 import zlib
@@ -31,18 +32,16 @@ from entry_point.data.decode.allocation import empty_images, reused_memory
 from entry_point.data.decode.read_batch import is_packed, read_files, upright_sizes
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.packing.tar import TarWriter
+from entry_point.data.packing.shard_packer import add_member
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.order import EpochPlan
-from entry_point.data.sources.index import (
-    COLUMNS,
+from entry_point.data.sources.dataset_description import (
     Description,
-    Rows,
     Shard,
     Split,
     write_description,
-    write_index,
 )
+from entry_point.data.sources.index import COLUMNS, Rows, write_index
 from entry_point.data.sources.source import Source
 
 PER_SHARD = 500
@@ -75,14 +74,12 @@ def write_shards(root: Path, photographs: list[tuple[bytes, int, int]], count: i
     shards, rows = [], []
     for number, first in enumerate(range(0, count, PER_SHARD)):
         file = root / "train" / f"shard-{number:06d}.tar"
-        with file.open("wb") as opened:
-            tar = TarWriter(opened)
+        with file.open("wb") as opened, tarfile.open(fileobj=opened, mode="w") as tar:
             for i in range(first, min(first + PER_SHARD, count)):
                 data, height, width = photographs[i % len(photographs)]
-                offset = tar.add(f"class{i % 10}/{i:06d}.jpg", data)
+                offset = add_member(tar, opened, f"class{i % 10}/{i:06d}.jpg", data)
                 row = (f"class{i % 10}/{i:06d}", i % 10, number, offset, len(data), height, width)
                 rows.append((*row, 1, 4, zlib.crc32(data), i))
-            tar.finish()
         shards.append(Shard(file.name, file.stat().st_size, min(PER_SHARD, count - first)))
     columns: Rows = {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}
     split = Split(shards, write_index(root / "train", [columns]))

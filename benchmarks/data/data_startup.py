@@ -28,8 +28,9 @@ from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan, Plan
 from entry_point.data.plan.stream_order import Share, StreamPlan
-from entry_point.data.sources.index import Description, Rows, Shard, Split, write_index
-from entry_point.data.sources.index import write_description as describe
+from entry_point.data.sources.dataset_description import Description, Shard, Split
+from entry_point.data.sources.dataset_description import write_description as describe
+from entry_point.data.sources.index import Rows, write_index
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.stream import StreamSource
 

@@ -10,9 +10,10 @@ from entry_point.config.data_config import DemoConfig
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.errors import DataError
 from entry_point.data.packing.pack import pack
+from entry_point.data.sources.class_folders import class_names, visible_files
+from entry_point.data.sources.dataset_description import DESCRIPTION, read_description
 from entry_point.data.sources.demo import ensure_demo
-from entry_point.data.sources.folder import JPEG_SUFFIXES, class_names, files_below
-from entry_point.data.sources.index import DESCRIPTION, read_description
+from entry_point.data.sources.folder import JPEG_SUFFIXES
 
 DEMO_ROOT = Path("data/demo")
 
@@ -62,4 +63,4 @@ def _link(root: Path, target: Path, most: int) -> int:
 
 
 def _jpegs(folder: Path) -> list[str]:
-    return [file for file in files_below(folder) if file.lower().endswith(JPEG_SUFFIXES)]
+    return [file for file in visible_files(folder) if file.lower().endswith(JPEG_SUFFIXES)]

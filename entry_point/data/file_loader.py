@@ -11,7 +11,7 @@ from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.decode.mixed_formats import mixed_format_images
 from entry_point.data.loader import Loader, build_loader
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.sources.file_list import FileSource
+from entry_point.data.sources.unlabeled_files import UnlabeledFiles
 
 
 def build_file_loader(
@@ -28,6 +28,6 @@ def build_file_loader(
     data = DataConfig(image_size=image_size, resize=resize, on_error="skip", max_bad_fraction=1.0)
     spec = LoaderSpec(data, pipeline, "val", batch_size, seed=0)
     if pipeline.engine == "pillow":
-        return build_loader(FileSource(paths), spec)
+        return build_loader(UnlabeledFiles(paths), spec)
     custom_op.load()
-    return build_loader(FileSource(paths), spec, mixed_format_images)
+    return build_loader(UnlabeledFiles(paths), spec, mixed_format_images)

@@ -1,4 +1,4 @@
-"""One source file becomes one restart-indexed JPEG, or the reason why it does not."""
+"""Encodes one source file as a JPEG with restart markers, or says why it cannot."""
 
 from __future__ import annotations
 
@@ -28,18 +28,21 @@ _SOS, _DRI = 0xDA, 0xDD
 class Encoded:
     data: bytes
     how: str
-    """indexed, kept (as it was), converted (from another format) or shrunk."""
+    """indexed (restart markers added), kept (unchanged), converted (from another format) or
+    shrunk."""
     note: str
-    """Why a kept file could not be indexed, or what a converted one has lost."""
+    """Why a kept file could not be indexed, or what a converted file lost."""
     height: int
-    width: int
     """Of the stored pixels, before the orientation is applied."""
+    width: int
     orientation: int
+    """EXIF, 1 to 8."""
     interval: int
+    """MCUs between restart markers, 0 for none."""
 
 
 def encode(file: Path, options: OptimizeConfig) -> tuple[bytes, Encoded]:
-    """The file's bytes and what to store for them. Raises RejectedError."""
+    """The file's bytes, and what to store for them. Raises RejectedError."""
     try:
         original = file.read_bytes()
     except OSError as error:
@@ -54,28 +57,31 @@ def encode(file: Path, options: OptimizeConfig) -> tuple[bytes, Encoded]:
 
 def _encode(original: bytes, options: OptimizeConfig) -> Encoded:
     if not original.startswith(_JPEG_START):
-        data, lost = to_jpeg(original, options)
-        return _index(data, "converted", lost, options.interval)
-    if options.max_side is not None and max(jpeg_size(_tensor(original))) > options.max_side:
-        data, lost = to_jpeg(original, options)
-        return _index(data, "shrunk", lost, options.interval)
+        return _convert(original, "converted", options)
+    jpeg = _tensor(original)
+    if options.max_side is not None and max(jpeg_size(jpeg)) > options.max_side:
+        return _convert(original, "shrunk", options)
     try:
-        return _index(original, "indexed", "", options.interval)
+        return _index(jpeg, "indexed", "", options)
     except NotIndexableError as error:
-        jpeg = _tensor(original)
         decode_and_crop_jpeg(jpeg, 0, 0, *jpeg_size(jpeg))
-        return _described(jpeg, "kept", str(error))
+        return _describe(jpeg, "kept", str(error))
 
 
-def _index(data: bytes, how: str, note: str, interval: int) -> Encoded:
-    """With restart markers; the operator has compared all pixels before it returns them."""
-    return _described(add_restart_markers(_tensor(data), interval), how, note)
+def _convert(original: bytes, how: str, options: OptimizeConfig) -> Encoded:
+    data, lost = to_jpeg(original, options)
+    return _index(_tensor(data), how, lost, options)
 
 
-def _described(jpeg: Tensor, how: str, note: str) -> Encoded:
+def _index(jpeg: Tensor, how: str, note: str, options: OptimizeConfig) -> Encoded:
+    """With restart markers; the operator has compared all pixels with the original's."""
+    return _describe(add_restart_markers(jpeg, options.interval), how, note)
+
+
+def _describe(jpeg: Tensor, how: str, note: str) -> Encoded:
     stored = jpeg.numpy().tobytes()
-    ((height, width, orientation),) = jpeg_headers([jpeg]).tolist()
-    return Encoded(stored, how, note, height, width, orientation, _restart_interval(stored))
+    headers = jpeg_headers([jpeg])[0].tolist()
+    return Encoded(stored, how, note, *headers, _restart_interval(stored))
 
 
 def _tensor(data: bytes) -> Tensor:
@@ -83,7 +89,7 @@ def _tensor(data: bytes) -> Tensor:
 
 
 def _restart_interval(jpeg: bytes) -> int:
-    """MCUs between restart markers, 0 for none. For files that decode."""
+    """MCUs between restart markers, 0 for none. The file must be known to decode."""
     place, interval = 2, 0
     while place + 4 <= len(jpeg):
         marker, length = jpeg[place + 1], int.from_bytes(jpeg[place + 2 : place + 4], "big")

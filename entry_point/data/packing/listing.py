@@ -1,6 +1,6 @@
-"""What there is to pack: files, labels, keys, in an order that depends on nothing else.
+"""The list of source files, shuffled and cut into shards.
 
-The list is kept in an SQLite file, so that memory does not grow with the number of files.
+It is kept in an SQLite file, so memory does not grow with the number of files.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from entry_point.data.errors import DataError
-from entry_point.data.packing.source_files import Entry, found
+from entry_point.data.packing.scan_source import Entry, scan_split
 from entry_point.data.plan.philox import stream_words
 
 _SHUFFLE_STREAM = 21
-_AT_ONCE = 4096
+_ROWS_PER_INSERT = 4096
 _COLUMNS = "path, key, label, bytes, changed, rejected"
 _TABLES = f"""
 PRAGMA journal_mode = OFF;
@@ -30,10 +30,10 @@ _INSERT = "INSERT INTO {} VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 class Listing:
-    """The files of a source, by split and shard, in the order in which they are packed."""
+    """The source's files by split and shard, in packing order."""
 
     def __init__(self, file: Path, seed: int, shard_bytes: float) -> None:
-        """`file` is made anew; it is of no use afterwards."""
+        """Creates `file`, which `close` removes."""
         file.unlink(missing_ok=True)
         self._file, self._seed, self._shard_bytes = file, seed, shard_bytes
         self._database = sqlite3.connect(file, isolation_level=None)
@@ -51,14 +51,13 @@ class Listing:
 
     @property
     def fingerprint(self) -> str:
-        """Of all entries and their order."""
+        """Hash of all entries and their order."""
         return self._digest.hexdigest()
 
     def __len__(self) -> int:
         return sum(len(shard) for shards in self._shards.values() for shard in shards)
 
-    def shards(self, split: str) -> int:
-        """Their number."""
+    def shard_count(self, split: str) -> int:
         return len(self._shards[split])
 
     def entries(self, split: str, shard: int) -> list[Entry]:
@@ -69,32 +68,33 @@ class Listing:
         )
         return [Entry(*row) for row in rows]
 
-    def add(self, source: Path, split: str, classes: list[str], whole: bool) -> None:
-        """List a split. A class without any image is an error if `whole`."""
-        files = found(source, split, classes, whole)
+    def add(self, source: Path, split: str, classes: list[str], *, all_classes: bool) -> None:
+        """List a split; see `scan_split` for `all_classes`."""
+        files = scan_split(source, split, classes, all_classes=all_classes)
         number = 0
-        while some := list(islice(files, _AT_ONCE)):
-            words = stream_words((self._seed, _SHUFFLE_STREAM), 0, number, len(some))
-            # SQLite's integers have a sign: the same order, moved.
+        while chunk := list(islice(files, _ROWS_PER_INSERT)):
+            words = stream_words((self._seed, _SHUFFLE_STREAM), 0, number, len(chunk))
+            # SQLite's integers are signed: flipping the top bit keeps the order.
             chances = (words ^ np.uint64(1 << 63)).view(np.int64).tolist()
-            rows = [(chance, *entry) for chance, entry in zip(chances, some, strict=True)]
+            rows = [(chance, *entry) for chance, entry in zip(chances, chunk, strict=True)]
             self._database.execute("BEGIN")
             self._database.executemany(_INSERT.format("found"), rows)
             self._database.execute("COMMIT")
-            number += len(some)
+            number += len(chunk)
         self._require_distinct_keys()
-        self._order(split)
+        self._cut_into_shards(split)
 
     def _require_distinct_keys(self) -> None:
-        twice = self._database.execute(
+        repeated = self._database.execute(
             "SELECT min(path), max(path), key FROM found WHERE rejected = ''"
             " GROUP BY key HAVING count(*) > 1 LIMIT 1"
         ).fetchone()
-        if twice is not None:
-            raise DataError(f"{twice[0]} and {twice[1]} share the key {twice[2]}: rename one")
+        if repeated is not None:
+            first, second, key = repeated
+            raise DataError(f"{first} and {second} share the key {key}: rename one")
 
-    def _order(self, split: str) -> None:
-        """Shuffle what was found, and cut it where the source bytes fill a shard."""
+    def _cut_into_shards(self, split: str) -> None:
+        """Shuffle the files that were found; start a new shard when the source bytes fill one."""
         rows = self._database.execute(f"SELECT {_COLUMNS} FROM found ORDER BY chance, rowid")
         first = place = len(self)
         shards: list[range] = []

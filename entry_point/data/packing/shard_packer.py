@@ -1,42 +1,35 @@
-"""One shard of the plan: the unit that is done whole or again."""
+"""Packs one shard; an interrupted shard is packed again from its beginning."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import tarfile
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract.whole_file import naming, whole_file
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.packing.convert import RejectedError
-from entry_point.data.packing.encode import Encoded, encode
-from entry_point.data.packing.record import Record
-from entry_point.data.packing.source_files import Entry
-from entry_point.data.packing.tar import TarWriter
+from entry_point.data.packing.encode import encode
+from entry_point.data.packing.scan_source import Entry
+from entry_point.data.packing.work_folder import ShardRecord
 
 _AHEAD_PER_WORKER = 4
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one file."""
-
-    entry: Entry
-    encoded: Encoded | None
-    digest: int
-    source_bytes: int
-    rejected: str
+Row = dict[str, Any]
+"""One source file: its index row and what the report counts, or why it was rejected."""
 
 
 @dataclass(frozen=True)
 class ShardPacker:
-    """Packs entries of one source into shards, or files, under one folder."""
+    """Packs entries of one source into shards, or into plain files, under one folder."""
 
     source: Path
     folder: Path
@@ -45,73 +38,72 @@ class ShardPacker:
     workers: int
 
     def pack(self, name: str, entries: list[Entry], record: Path) -> Iterator[int]:
-        """Write one shard, yielding 1 for each file done; `record` appears when all is written."""
+        """Write one shard, yielding 1 per finished file, and finally its `record`."""
         made: dict[str, int] = {}
-        rows: list[dict[str, Any]] = []
-        outcomes = map_ahead(self.pool, self._encode, entries, self.workers * _AHEAD_PER_WORKER)
+        rows: list[Row] = []
+        encoded = map_ahead(self.pool, self._encode, entries, self.workers * _AHEAD_PER_WORKER)
         write = self._to_shard if self.options.output_format == "shards" else self._to_files
-        for row in write(name, outcomes, made):
+        for row in write(name, encoded, made):
             rows.append(row)
             yield 1
-        Record(made, rows).write(record)
+        ShardRecord(made, rows).write(record)
 
     def _to_shard(
-        self, name: str, outcomes: Iterator[Outcome], made: dict[str, int]
-    ) -> Iterator[dict[str, Any]]:
+        self, name: str, encoded: Iterator[tuple[Row, bytes]], made: dict[str, int]
+    ) -> Iterator[Row]:
         with whole_file(self.folder / name) as file:
-            tar = TarWriter(file)
-            for outcome in outcomes:
-                offset = -1
-                if outcome.encoded is not None:
-                    offset = tar.add(f"{outcome.entry.key}.jpg", outcome.encoded.data)
-                    tar.add(f"{outcome.entry.key}.cls", str(outcome.entry.label).encode())
-                yield _row(outcome, offset)
-            tar.finish()
+            with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+                for row, data in encoded:
+                    if data:
+                        row["offset"] = add_member(tar, file, f"{row['key']}.jpg", data)
+                        add_member(tar, file, f"{row['key']}.cls", str(row["label"]).encode())
+                    yield row
             made[name] = file.tell()
 
     def _to_files(
-        self, _name: str, outcomes: Iterator[Outcome], made: dict[str, int]
-    ) -> Iterator[dict[str, Any]]:
-        for outcome in outcomes:
-            if outcome.encoded is not None:
-                name = f"{outcome.entry.key}.jpg"
+        self, _name: str, encoded: Iterator[tuple[Row, bytes]], made: dict[str, int]
+    ) -> Iterator[Row]:
+        for row, data in encoded:
+            if data:
+                name = f"{row['key']}.jpg"
                 file = self.folder / PurePosixPath(name)
                 with naming(file):
                     file.parent.mkdir(parents=True, exist_ok=True)
-                    file.write_bytes(outcome.encoded.data)
-                made[name] = len(outcome.encoded.data)
-            yield _row(outcome, 0)
-        os.sync()  # once for all of them: their record must not outlive them
+                    file.write_bytes(data)
+                made[name] = len(data)
+            yield row
+        os.sync()  # the files must be on disk before their record
 
-    def _encode(self, entry: Entry) -> Outcome:
-        if entry.rejected:
-            return Outcome(entry, None, 0, 0, entry.rejected)
+    def _encode(self, entry: Entry) -> tuple[Row, bytes]:
+        """The file's row, and the JPEG to store: empty if the file is rejected."""
         try:
+            if entry.rejected:
+                raise RejectedError(entry.rejected)
             original, encoded = encode(self.source / entry.path, self.options)
         except RejectedError as error:
-            return Outcome(entry, None, 0, entry.bytes, str(error))
-        digest = int.from_bytes(hashlib.blake2b(original, digest_size=8).digest(), "little")
-        return Outcome(entry, encoded, digest, len(original), "")
+            return {"path": entry.path, "rejected": str(error)}, b""
+        digest = hashlib.blake2b(original, digest_size=8).digest()
+        return {
+            "path": entry.path,
+            "key": entry.key,
+            "label": entry.label,
+            "offset": 0,
+            "length": len(encoded.data),
+            "height": encoded.height,
+            "width": encoded.width,
+            "orientation": encoded.orientation,
+            "interval": encoded.interval,
+            "crc32": zlib.crc32(encoded.data),
+            "digest": int.from_bytes(digest, "little"),
+            "source_bytes": len(original),
+            "how": encoded.how,
+            "note": encoded.note,
+        }, encoded.data
 
 
-def _row(outcome: Outcome, offset: int) -> dict[str, Any]:
-    """The record of one file: an index row with a few words more, or why there is none."""
-    entry, encoded = outcome.entry, outcome.encoded
-    if encoded is None:
-        return {"path": entry.path, "rejected": outcome.rejected}
-    return {
-        "path": entry.path,
-        "key": entry.key,
-        "label": entry.label,
-        "offset": offset,
-        "length": len(encoded.data),
-        "height": encoded.height,
-        "width": encoded.width,
-        "orientation": encoded.orientation,
-        "interval": encoded.interval,
-        "crc32": zlib.crc32(encoded.data),
-        "digest": outcome.digest,
-        "source_bytes": outcome.source_bytes,
-        "how": encoded.how,
-        "note": encoded.note,
-    }
+def add_member(tar: tarfile.TarFile, file: BinaryIO, name: str, data: bytes) -> int:
+    """Append a member without any metadata; returns the offset of its data in `file`."""
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    tar.addfile(member, io.BytesIO(data))
+    return file.tell() + -len(data) // tarfile.BLOCKSIZE * tarfile.BLOCKSIZE

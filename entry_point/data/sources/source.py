@@ -1,4 +1,4 @@
-"""Where encoded images come from."""
+"""The interface of a source of encoded images."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class UprightSizes:
-    """Sizes in pixels of all of a source's images after their orientation is applied."""
+    """Sizes in pixels of all images of a source, after their orientation is applied."""
 
     heights: NDArray[np.int32]
     widths: NDArray[np.int32]
 
 
 class Source(Protocol):
-    """A split's encoded images, numbered from 0; the numbering never changes."""
+    """The encoded images of one split, numbered from 0; an image always has the same number."""
 
     @property
     def classes(self) -> list[str]:
-        """Class names; a label is a place in this list."""
+        """Class names; a label is a position in this list."""
         ...
 
     @property
     def labels(self) -> Tensor:
-        """int32 or int64 (number of images,)."""
+        """int32 or int64, shape (number of images,)."""
         ...
 
     @property
     def sizes(self) -> UprightSizes | None:
-        """Sizes where they are known without reading the images."""
+        """The images' sizes, or None if they are not known without reading the images."""
         ...
 
     def __len__(self) -> int: ...
 
     def read(self, index: int) -> Tensor:
-        """The encoded image, uint8 (bytes,). Raises OSError or DataError."""
+        """The encoded image, uint8, shape (bytes,). Raises OSError or DataError."""
         ...
 
     def following(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Which images stand in for these if they are damaged: the next that can be read here."""
+        """The images that replace these if they are damaged: the next ones on this host."""
         ...
 
     def key(self, index: int) -> str:
-        """A name a person can find the image by."""
+        """A name by which a person finds the image."""
         ...

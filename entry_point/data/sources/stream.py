@@ -1,11 +1,11 @@
-"""Shards read whole and in order, for file systems where seeking costs (FastFile, networks).
+"""Shards read whole and in order, for file systems on which seeking is slow (FastFile, networks).
 
-StreamPlan says which shards are read when.
+`StreamPlan` decides which shards are read when.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -15,16 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from entry_point.data.sources.file_bytes import read_part, read_through
-from entry_point.data.sources.shards import ShardIndex, require_shard
+from entry_point.data.sources.dataset_description import require_shard
+from entry_point.data.sources.file_bytes import read_bytes, read_into_page_cache
+from entry_point.data.sources.shard_index import ShardIndex
 
 Ints = NDArray[np.int64]
 
 
 class StreamSource:
-    """The samples of the shards that are here; single reads where no shard is in memory."""
+    """The samples of the shards on this host, from memory or, if not held there, from the file."""
 
     def __init__(self, root: Path, index_root: Path, split: str, all_here: bool) -> None:
+        """Unless the shards are `all_here`, those missing in `root` are on other hosts."""
         self.index = ShardIndex(index_root, split)
         self.classes, self.labels = self.index.classes, self.index.labels
         self.sizes = self.index.sizes
@@ -39,7 +41,7 @@ class StreamSource:
 
     @cached_property
     def rows_here(self) -> Ints:
-        """The samples of the shards that are here."""
+        """The samples in the shards on this host, in index order."""
         return np.flatnonzero(np.isin(self.shard_of, self.shards_here))
 
     def key(self, index: int) -> str:
@@ -48,50 +50,60 @@ class StreamSource:
     def read(self, index: int) -> Tensor:
         number = int(self.shard_of[index])
         start, length = int(self.index.offsets[index]), int(self.index.lengths[index])
-        whole = self._memory.get(number)
+        shard = self._memory.get(number)
         try:
-            if whole is not None:
-                return whole.result()[start : start + length]
-        except CancelledError:  # the epoch was left while its shards were being read
+            if shard is not None:
+                return shard.result()[start : start + length]
+        except CancelledError:  # the epoch ended before the shard was read
             pass
-        return read_part(str(self.shard_files[number]), start, length)
+        return read_bytes(str(self.shard_files[number]), start, length)
 
     def following(self, indices: Ints) -> Ints:
-        """The next of the shards that are here."""
+        """The next samples in the shards on this host."""
         place = np.searchsorted(self.rows_here, indices, side="right")
         return self.rows_here[place % len(self.rows_here)]
 
     def hold(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
-        """Have these shards in memory, read one after the other by `reader`, and no others."""
-        for number in shards:
-            if number not in self._memory or self._memory[number].cancelled():
-                file, size = str(self.shard_files[number]), self.index.shards[number].bytes
-                self._memory[number] = reader.submit(read_part, file, 0, size)
-        for number in set(self._memory) - set(shards):
-            self._memory.pop(number).cancel()
+        """Keep exactly these shards in memory; `reader` reads the missing ones in order."""
+
+        def submit(number: int) -> Future[Tensor]:
+            size = self.index.shards[number].bytes
+            return reader.submit(read_bytes, str(self.shard_files[number]), 0, size)
+
+        _keep(self._memory, shards, submit)
 
     def cache(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
-        """Have these shards in the page cache, where other processes find them."""
-        for number in shards:
-            if number not in self._cached or self._cached[number].cancelled():
-                file = str(self.shard_files[number])
-                self._cached[number] = reader.submit(read_through, file)
-        for number in set(self._cached) - set(shards):
-            self._cached.pop(number).cancel()
+        """Read these shards into the page cache, for other processes."""
+
+        def submit(number: int) -> Future[None]:
+            return reader.submit(read_into_page_cache, str(self.shard_files[number]))
+
+        _keep(self._cached, shards, submit)
 
     def release(self) -> None:
-        """Let go of all shards."""
+        """Drop all shards."""
         for kept in (self._memory, self._cached):
             while kept:
                 kept.popitem()[1].cancel()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Another process reads for itself."""
+        """Without the shards in memory: another process reads its own."""
         return vars(self) | {"_memory": {}, "_cached": {}}
 
     def _shards_here(self, all_here: bool) -> list[int]:
-        """Numbers of the shards in the folder; a host with ShardedByS3Key has only some."""
+        """Numbers of the shards in the folder, after a check of their sizes."""
         here = [number for number, file in enumerate(self.shard_files) if all_here or file.exists()]
         for number in here:
             require_shard(self.shard_files[number].parent, self.index.shards[number])
         return here
+
+
+def _keep(
+    kept: dict[int, Future[Any]], shards: Sequence[int], submit: Callable[[int], Future[Any]]
+) -> None:
+    """Submit the shards that are not in `kept`, and cancel and drop the others in it."""
+    for number in shards:
+        if number not in kept or kept[number].cancelled():
+            kept[number] = submit(number)
+    for number in set(kept) - set(shards):
+        kept.pop(number).cancel()

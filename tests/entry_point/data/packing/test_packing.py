@@ -131,7 +131,7 @@ def test_an_empty_folder_may_be_there_and_any_other_is_left_alone(
 def test_listing_more_files_takes_no_more_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "_AT_ONCE", 64)
+    monkeypatch.setattr(listing, "_ROWS_PER_INSERT", 64)
     peaks = []
     for classes in (8, 32):
         names = [f"class{number:02d}" for number in range(classes)]
@@ -142,9 +142,9 @@ def test_listing_more_files_takes_no_more_memory(
                 (folder / f"{number:04d}.jpg").touch()
         tracemalloc.start()
         with closing(listing.Listing(tmp_path / "list", seed=0, shard_bytes=1e9)) as found:
-            found.add(tmp_path / str(classes), "train", names, whole=True)
+            found.add(tmp_path / str(classes), "train", names, all_classes=True)
             peaks.append(tracemalloc.get_traced_memory()[1])
-            assert len(found) == 100 * classes and found.shards("train") == 1
+            assert len(found) == 100 * classes and found.shard_count("train") == 1
             keys = {entry.key for entry in found.entries("train", 0)}
         tracemalloc.stop()
         assert len(keys) == 100 * classes

@@ -8,7 +8,7 @@ import pytest
 
 from entry_point.check_dataset import main as check_dataset
 from entry_point.contract import exit_codes
-from entry_point.data.sources.index import read_description
+from entry_point.data.sources.dataset_description import read_description
 from entry_point.optimize import main as optimize
 from tests.entry_point.data.packing.pack_command import contents, copy, pack, report, samples
 from tests.photographs import PHOTOGRAPHS

@@ -20,7 +20,7 @@ from entry_point.data.loader import open_source
 from entry_point.data.packing import convert
 from entry_point.data.packing.convert import RejectedError
 from entry_point.data.packing.encode import encode
-from entry_point.data.sources.folder import files_below
+from entry_point.data.sources.class_folders import visible_files
 from tests.entry_point.data.packing.pack_command import copy, pack, rejected, report
 
 
@@ -242,7 +242,7 @@ def test_an_output_that_cannot_be_written_is_named(
 
 def test_a_folder_that_cannot_be_listed_is_an_error_that_names_it(nobody: Path) -> None:
     with pytest.raises(DataError, match="closed cannot be listed: Permission denied"):
-        list(files_below(nobody))
+        list(visible_files(nobody))
 
 
 @pytest.mark.skipif(not Path("/proc/1").is_dir(), reason="needs Linux")

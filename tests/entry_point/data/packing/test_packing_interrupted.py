@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.data.packing.record import Record
+from entry_point.data.packing.work_folder import ShardRecord
 from tests.entry_point.data.packing.pack_command import command, contents, copy, pack
 
 WORK = ".data.unfinished"
@@ -111,12 +111,12 @@ def test_a_run_killed_when_the_data_set_had_its_name_is_cleaned_up_after(
 def test_plain_files_that_were_lost_are_written_again(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat/1.jpg").write_bytes(b"1234")
-    record = Record({"cat/1.jpg": 4}, [])
-    assert record.holds(tmp_path)
+    record = ShardRecord({"cat/1.jpg": 4}, [])
+    assert record.is_intact(tmp_path)
     (tmp_path / "cat/1.jpg").write_bytes(b"123")
-    assert not record.holds(tmp_path)
+    assert not record.is_intact(tmp_path)
     (tmp_path / "cat/1.jpg").unlink()
-    assert not record.holds(tmp_path)
+    assert not record.is_intact(tmp_path)
 
 
 def _run_limited(source: Path, output: Path, largest_file: int) -> str:

@@ -7,7 +7,8 @@ import pytest
 from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
-from entry_point.data.sources.folder import FolderSource, files_below
+from entry_point.data.sources.class_folders import visible_files
+from entry_point.data.sources.folder import FolderSource
 
 
 def _write(root: Path, files: Iterable[str]) -> Path:
@@ -65,7 +66,7 @@ def test_links_are_followed_but_not_in_a_circle(tmp_path: Path) -> None:
     for name in ("here", "up"):  # two circles are more paths than can be walked
         (root / f"train/a/sub/{name}").symlink_to(".")
         (tmp_path / f"more/{name}").symlink_to(root / "train/a")
-    assert sorted(files_below(root / "train/a")) == ["2.JPEG", "linked/5.jpg", "sub/1.jpg"]
+    assert sorted(visible_files(root / "train/a")) == ["2.JPEG", "linked/5.jpg", "sub/1.jpg"]
 
 
 def test_hidden_folders_are_not_entered(tmp_path: Path) -> None:

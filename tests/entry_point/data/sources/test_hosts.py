@@ -13,7 +13,7 @@ import numpy as np
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import open_source
-from entry_point.data.sources.shards import ShardIndex
+from entry_point.data.sources.shard_index import ShardIndex
 from entry_point.data.sources.stream import StreamSource
 
 RANK = """

@@ -1,6 +1,6 @@
-"""Files memory-mapped one behind the other, so that one tensor holds them all.
+"""Memory-maps files at consecutive addresses, so that one tensor covers them all.
 
-Python's mmap keeps a file descriptor for every map and does not let the address be chosen.
+Python's mmap module cannot choose the address and keeps a file descriptor per map.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
 def map_files(files: Sequence[Path]) -> tuple[Tensor, list[int]]:
-    """All files' bytes, uint8, not to be written to; and where in them each file begins.
+    """The bytes of all files, uint8 and read-only, and the offset of each file in them.
 
-    Files begin at pages; what lies between them must not be touched.
+    Files start at page boundaries. Accessing the gaps between them may end the process.
     """
     sizes = [file.stat().st_size for file in files]
     starts, end = [], 0
@@ -45,7 +45,7 @@ def map_files(files: Sequence[Path]) -> tuple[Tensor, list[int]]:
         end += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     base = _map(None, end, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, files[0])
     memory = (ctypes.c_ubyte * (starts[-1] + sizes[-1])).from_address(base)
-    # Not when the program ends: threads may still read then.
+    # Never unmap at exit: threads may still be reading.
     weakref.finalize(memory, _libc.munmap, base, end).atexit = False
     for file, start, size in zip(files, starts, sizes, strict=True):
         opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""A list of image files of any format, without labels."""
+"""Image files of any format without labels, for prediction."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from entry_point.data.sources.file_bytes import read_file
+from entry_point.data.sources.file_bytes import read_bytes
 
 
-class FileSource:
-    """Files without labels."""
+class UnlabeledFiles:
+    """The given files, in the given order."""
 
     sizes = None
-    classes: list[str]
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = [str(path) for path in paths]
-        self.classes = []
+        self.classes: list[str] = []
         self.labels = torch.full((len(paths),), -1)
 
     def __len__(self) -> int:
         return len(self._paths)
 
     def read(self, index: int) -> Tensor:
-        return read_file(self._paths[index])
+        return read_bytes(self._paths[index])
 
     def following(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         return (indices + 1) % len(self)

@@ -12,7 +12,7 @@ from entry_point.config.data_config import DataConfig
 from entry_point.contract import exit_codes
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
-from entry_point.data.sources.index import read_description
+from entry_point.data.sources.dataset_description import read_description
 from tests.entry_point.data.packing.pack_command import copy, pack
 
 

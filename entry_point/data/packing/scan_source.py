@@ -1,4 +1,4 @@
-"""The files of a source folder: which are to be packed, and why the others are not."""
+"""Scans a source folder: which files to pack, and why the others are rejected."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from entry_point.data.errors import DataError
-from entry_point.data.sources.folder import (
+from entry_point.data.sources.class_folders import (
     SPLITS,
+    all_files,
     class_names,
-    everything_below,
+    existing_splits,
     loose_files,
     require_folder,
+    shared_class_names,
 )
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
@@ -23,67 +25,68 @@ class Entry(NamedTuple):
     """One file of the source."""
 
     path: str
-    """Relative to the source, with the split and the class in front."""
+    """Relative to the source: <split>/<class>/..."""
     key: str
-    """<class>/<name without suffix>: the name of its samples in the shards."""
+    """<class>/<name without suffix>: the name of its members in the shard."""
     label: int
     bytes: int
     changed: int
-    """When its content was changed last, in nanoseconds."""
+    """Modification time in nanoseconds."""
     rejected: str
-    """Why it is none to be packed, if so."""
+    """Why the file is not packed, or empty.
+
+    The text is part of the fingerprint: with another wording, finished datasets look outdated."""
 
 
 def list_classes(source: Path, file: str | None) -> list[str]:
-    """Class names: those in `file`, else the folders that all splits agree on."""
+    """Class names: those in `file`, or else the class folders, which all splits must share."""
     splits = list_splits(source)
     if file is not None:
         return _read_classes(Path(file))
-    classes = class_names(source, splits[0])
-    for split in splits[1:]:
-        difference = sorted(set(classes) ^ set(class_names(source, split)))
-        if difference:
-            raise DataError(
-                f"the class folders of {source / splits[0]} and {source / split} differ: "
-                f"{', '.join(difference[:5])} in only one; classes=FILE names them all"
-            )
+    classes = shared_class_names(source, splits, "rename a folder, or list all in classes=FILE")
     for name in classes:
         if _printable(name) != name:
-            raise DataError(f"{source}: the class folder {_printable(name)} is no UTF-8: rename it")
+            raise DataError(
+                f"{source}: the class folder {_printable(name)} is not UTF-8: rename it"
+            )
     return classes
 
 
 def list_splits(source: Path) -> list[str]:
     require_folder("source", source)
-    splits = [split for split in SPLITS if (source / split).is_dir()]
+    splits = existing_splits(source)
     if not splits:
-        raise DataError(f"source={source} has neither of the folders {', '.join(SPLITS)}")
+        raise DataError(f"source={source}: must hold a folder {' or '.join(SPLITS)}")
     return splits
 
 
-def left_out(source: Path) -> list[str]:
-    """What lies beside the splits and is not packed."""
+def list_left_out(source: Path) -> list[str]:
+    """Names beside the splits, which are not packed."""
     return sorted(_printable(entry.name) for entry in source.iterdir() if entry.name not in SPLITS)
 
 
-def found(source: Path, split: str, classes: list[str], whole: bool) -> Iterator[Entry]:
-    """All files of a split in name order."""
+def scan_split(
+    source: Path, split: str, classes: list[str], *, all_classes: bool
+) -> Iterator[Entry]:
+    """All files of a split in name order.
+
+    Raises DataError for a folder that is not in `classes`; if `all_classes` must have images, also
+    for a class that has none.
+    """
     labels = {name: label for label, name in enumerate(classes)}
-    present = class_names(source, split, least=int(whole))
+    present = class_names(source, split, least=int(all_classes))
     for file in loose_files(source / split):
         yield _entry(source, f"{split}/{file}", -1, "lies in no class folder")
     for name in present:
         if name not in labels:
             raise DataError(f"{source / split / name}: {name} is not in the list of classes")
         images = 0
-        for file in everything_below(source / split / name):
+        for file in all_files(source / split / name):
             entry = _entry(source, f"{split}/{name}/{file}", labels[name])
             images += not entry.rejected
             yield entry
-        if whole and not images:
-            raise DataError(f"{source / split / name} is empty: remove it or add images")
-    if whole and len(present) < len(classes):
-        raise DataError(f"{source / split} lacks {sorted(set(classes) - set(present))}")
+        if all_classes and not images:
+            raise DataError(f"{source / split / name} holds no image: add images or remove it")
 
 
 def _read_classes(file: Path) -> list[str]:
@@ -96,7 +99,7 @@ def _read_classes(file: Path) -> list[str]:
 
 def _entry(source: Path, path: str, label: int, rejected: str = "") -> Entry:
     size = changed = 0
-    rejected = rejected or _no_image_by_name(path)
+    rejected = rejected or _reject_by_name(path)
     if not rejected:
         try:
             status = (source / path).stat()
@@ -108,7 +111,7 @@ def _entry(source: Path, path: str, label: int, rejected: str = "") -> Entry:
     return Entry(_printable(path), _key(path), label, size, changed, rejected)
 
 
-def _no_image_by_name(path: str) -> str:
+def _reject_by_name(path: str) -> str:
     if PurePosixPath(path).name.startswith("."):
         return "hidden"
     if not path.lower().endswith(IMAGE_SUFFIXES):
@@ -117,11 +120,11 @@ def _no_image_by_name(path: str) -> str:
 
 
 def _key(path: str) -> str:
-    # Readers of tar shards take what follows the first dot of a file's name as its kind.
+    # Readers of tar shards treat everything after a name's first dot as the member's type.
     file = PurePosixPath(_printable(path))
     return str(PurePosixPath(*file.parts[1:-1], file.stem.replace(".", "_")))
 
 
 def _printable(name: str) -> str:
-    """Names are bytes; those that are no UTF-8 are shown with escapes."""
+    """The name, with the bytes that are not UTF-8 as escapes."""
     return name.encode("utf-8", "backslashreplace").decode()

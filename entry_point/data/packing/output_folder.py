@@ -1,4 +1,4 @@
-"""The folder to make: its lock, what is there already, and how it comes under its name."""
+"""The folder to make: its lock, what it already holds, and the rename that completes it."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from entry_point.data.errors import DataError
-from entry_point.data.sources.index import DESCRIPTION, read_description
+from entry_point.data.sources.dataset_description import DESCRIPTION, read_description
 
 log = logging.getLogger(__name__)
 
 
 def beside(output: Path, kind: str) -> Path:
-    """The name of something that goes with `output` while it is made."""
+    """The hidden path of a file or folder that exists only while `output` is made."""
     return output.parent / f".{output.name}.{kind}"
 
 
 @contextmanager
 def locked(output: Path) -> Iterator[None]:
-    """Alone at work on `output`; another run that is at it is waited for."""
+    """Hold the lock on `output`; wait for another run that holds it."""
     file = beside(output, "lock")
     lock = FileLock(file)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()  # where no file can be made, the lock would be waited for
+        file.touch()  # FileLock waits forever for a file that it cannot create
         lock.acquire(timeout=0)
     except Timeout:
-        log.info("waiting for another run that makes %s", output)
+        log.info("waiting for another run that writes %s", output)
         lock.acquire()
     except OSError as error:
         raise DataError(
-            f"output={output} cannot be made: {error.strerror}: {error.filename}: choose a folder "
-            "that can be written to"
+            f"output={output} cannot be made: {error.strerror}: {error.filename}: choose a "
+            "writable folder"
         ) from error
     try:
         yield
     finally:
-        file.unlink(missing_ok=True)  # a run that waits for this very file makes a new one
+        file.unlink(missing_ok=True)  # a run that waits for this file creates it again
         lock.release()
 
 
 def is_complete(output: Path, made_from: str) -> bool:
-    """Whether `output` is made already. Raises DataError where it is anything else."""
+    """Whether `output` is already made. Raises DataError if it holds anything else."""
     if not output.exists():
         return False
     if output.is_dir() and not any(output.iterdir()):
@@ -58,15 +58,15 @@ def is_complete(output: Path, made_from: str) -> bool:
         raise DataError(f"output={output} holds other files: choose another folder")
     if read_description(output).made_from != made_from:
         raise DataError(
-            f"output={output} holds a data set made from other files or with other options: "
+            f"output={output} holds a dataset made from other files or with other options: "
             "remove it or choose another folder"
         )
-    log.info("%s is complete already", output)
+    log.info("%s is already complete", output)
     return True
 
 
 def publish(data: Path, output: Path) -> None:
-    """Give the complete `data` its name; then what was kept beside it to go on from goes."""
+    """Rename the complete `data` to `output` and remove the rest of its work folder."""
     os.sync()
     data.rename(output)
     os.sync()

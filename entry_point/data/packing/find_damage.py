@@ -1,0 +1,186 @@
+"""Reads a dataset end to end: every file, every checksum, every pixel."""
+
+from __future__ import annotations
+
+import tarfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from custom_op import JpegError, decode_and_crop_jpeg, jpeg_size
+from entry_point.data.batch import Damage
+from entry_point.data.engines.ahead import map_ahead
+from entry_point.data.errors import DataError
+from entry_point.data.progress_bar import track
+from entry_point.data.sources.class_folders import (
+    SPLITS,
+    existing_splits,
+    require_folder,
+    visible_files,
+)
+from entry_point.data.sources.dataset_description import (
+    DESCRIPTION,
+    Description,
+    Shard,
+    read_description,
+    require_shard,
+)
+from entry_point.data.sources.file_bytes import read_bytes
+from entry_point.data.sources.folder import FolderSource
+from entry_point.data.sources.index import INDEX, Index, read_index
+
+_AHEAD_PER_WORKER = 4
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image to check; `read` raises OSError or DataError."""
+
+    key: str
+    read: Callable[[], Tensor]
+
+
+def find_damage(root: Path, workers: int) -> tuple[int, list[Damage]]:
+    """The number of images that were read, and all damage. Raises DataError for no dataset."""
+    require_folder("root", root)
+    damage: list[Damage] = []
+    if (root / DESCRIPTION).is_file():
+        description = read_description(root)
+        total = sum(split.samples for split in description.splits.values())
+        images: Iterable[Image] = chain.from_iterable(
+            _packed_images(root, description, split, damage) for split in description.splits
+        )
+    else:
+        sources = _open_splits(root, damage)
+        total = sum(len(source) for source in sources)
+        images = chain.from_iterable(_folder_images(source) for source in sources)
+    checked = 0
+    with ThreadPoolExecutor(workers) as pool:
+        results = map_ahead(pool, _check, images, workers * _AHEAD_PER_WORKER)
+        for result in track(results, total, "checking"):
+            checked += 1
+            damage += [result] if result is not None else []
+    return checked, damage
+
+
+def _check(image: Image) -> Damage | None:
+    try:
+        jpeg = image.read()
+        decode_and_crop_jpeg(jpeg, 0, 0, *jpeg_size(jpeg))
+    except OSError as error:
+        return Damage(image.key, f"cannot be read: {error.strerror}")
+    except (DataError, JpegError) as error:
+        return Damage(image.key, str(error))
+    return None
+
+
+def _open_splits(root: Path, damage: list[Damage]) -> list[FolderSource]:
+    """The splits that can be opened. Raises DataError, which names every reason, if none can."""
+    sources = []
+    for split in existing_splits(root) or SPLITS[:1]:
+        try:
+            sources.append(FolderSource(root, split))
+        except DataError as error:
+            damage.append(Damage(str(root / split), str(error)))
+    if not sources:
+        raise DataError("\n".join(damaged.reason for damaged in damage))
+    return sources
+
+
+def _folder_images(source: FolderSource) -> Iterator[Image]:
+    for index in range(len(source)):
+        yield Image(source.key(index), partial(source.read, index))
+
+
+def _packed_images(
+    root: Path, description: Description, split: str, damage: list[Damage]
+) -> Iterator[Image]:
+    """The images of a split; adds to `damage` how its files differ from its index."""
+    folder = root / split
+    try:
+        index = read_index(root, description, split)
+        wrong = (index["label"] < 0) | (index["label"] >= len(description.classes))
+        for row in np.flatnonzero(wrong).tolist():
+            damage.append(Damage(f"{folder}: {index.key(row)}", "label outside the class list"))
+        if description.format == "folder":
+            yield from _plain_images(folder, index, damage)
+            return
+        shards = description.splits[split].shards
+        _require_known(folder, {shard.file for shard in shards}, damage)
+        for number, shard in enumerate(shards):
+            rows = np.flatnonzero(index["shard"] == number)
+            yield from _shard_images(folder, shard, index, rows, damage)
+    except (OSError, DataError) as error:
+        damage.append(Damage(str(folder), str(error)))
+
+
+def _plain_images(folder: Path, index: Index, damage: list[Damage]) -> Iterator[Image]:
+    known = {f"{index.key(row)}.jpg": row for row in range(len(index))}
+    for name, row in known.items():
+        yield Image(str(folder / name), partial(_read_plain, folder / name, index, row))
+    _require_known(folder, known.keys(), damage)
+
+
+def _require_known(folder: Path, known: Iterable[str], damage: list[Damage]) -> None:
+    for file in sorted({*visible_files(folder)}.difference(known, [INDEX])):
+        damage.append(Damage(str(folder / file), "not in the index: remove it"))
+
+
+def _shard_images(
+    folder: Path, shard: Shard, index: Index, rows: NDArray[np.intp], damage: list[Damage]
+) -> Iterator[Image]:
+    file = folder / shard.file
+    try:
+        require_shard(folder, shard)
+    except (OSError, DataError) as error:
+        damage.append(Damage(str(file), f"{error} ({len(rows)} samples)"))
+        return
+    try:
+        damage += _compare_members(file, index, rows)
+    except (OSError, tarfile.TarError) as error:
+        damage.append(Damage(str(file), f"not a readable tar file: {error}"))
+    for row in rows.tolist():
+        read = partial(_read, file, int(index["offset"][row]), index, row)
+        yield Image(f"{file}: {index.key(row)}.jpg", read)
+
+
+def _compare_members(file: Path, index: Index, rows: NDArray[np.intp]) -> Iterator[Damage]:
+    """Differences between the tar file's members and the index."""
+    with tarfile.open(file) as tar:
+        members = {member.name: member for member in tar}
+        for row in rows.tolist():
+            name = index.key(row)
+            key = f"{file}: {name}.jpg"
+            image, label = members.pop(f"{name}.jpg", None), members.pop(f"{name}.cls", None)
+            if image is None or label is None:
+                yield Damage(key, "not in the shard")
+                continue
+            text = tar.extractfile(label)
+            if image.offset_data != index["offset"][row] or image.size != index["length"][row]:
+                yield Damage(key, "its offset or length differs from the index")
+            if text is None or text.read() != str(int(index["label"][row])).encode():
+                yield Damage(key, "its .cls differs from the label in the index")
+    for name in members:
+        yield Damage(f"{file}: {name}", "not in the index")
+
+
+def _read_plain(file: Path, index: Index, row: int) -> Tensor:
+    size, length = file.stat().st_size, int(index["length"][row])
+    if size != length:
+        raise DataError(f"has {size} bytes instead of {length}: copy it again or pack again")
+    return _read(file, 0, index, row)
+
+
+def _read(file: Path, offset: int, index: Index, row: int) -> Tensor:
+    jpeg = read_bytes(str(file), offset, int(index["length"][row]))
+    if zlib.crc32(jpeg.numpy().data) != index["crc32"][row]:
+        raise DataError("checksum differs: copy it again or pack the dataset again")
+    return jpeg

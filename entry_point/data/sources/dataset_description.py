@@ -1,0 +1,93 @@
+"""The packed dataset's files, and the one that describes them: dataset.json.
+
+    dataset.json             the classes, and the shards of each split with their sizes
+    report.json              what packing did with every source file
+    train/index.parquet      one row per sample, in the order of the shards
+    train/shard-00-000000.tar
+
+Common tools read them: tar and WebDataset the shards; pandas, DuckDB and Arrow the index.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from entry_point.contract.whole_file import write_text
+from entry_point.data.errors import DataError
+
+DESCRIPTION = "dataset.json"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Shard:
+    file: str
+    """Name in the split's folder."""
+    bytes: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class Split:
+    shards: list[Shard]
+    index_crc32: int
+    """CRC-32 of the index file, checked before the file is parsed."""
+
+    @property
+    def samples(self) -> int:
+        return sum(shard.samples for shard in self.shards)
+
+
+@dataclass(frozen=True)
+class Description:
+    """The content of dataset.json."""
+
+    classes: list[str]
+    splits: dict[str, Split]
+    made_from: str
+    """Fingerprint of the source's file listing and the options."""
+    format: str = "shards"
+    version: int = VERSION
+
+
+def write_description(root: Path, description: Description) -> None:
+    text = json.dumps(asdict(description), indent=1, ensure_ascii=False)
+    write_text(root / DESCRIPTION, text)
+
+
+def read_description(root: Path) -> Description:
+    """Raises DataError unless `root` holds a complete packed dataset of this version."""
+    file = root / DESCRIPTION
+    try:
+        content: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        if content["version"] != VERSION:
+            raise DataError(
+                f"{file} has version {content['version']}, this code reads version {VERSION}: "
+                "pack the dataset again"
+            )
+        content["splits"] = {
+            name: Split([Shard(**shard) for shard in split["shards"]], split["index_crc32"])
+            for name, split in content["splits"].items()
+        }
+        return Description(**content)
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{root} is not a packed dataset, it has no {DESCRIPTION}: pack one with `make dataset`"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{file} is damaged ({error}): pack the dataset again") from error
+
+
+def require_shard(folder: Path, shard: Shard) -> None:
+    """Raise DataError unless the shard's file in `folder` has the described size."""
+    file = folder / shard.file
+    if not file.is_file():
+        raise DataError(f"{file} is missing: copy it again or pack the dataset again")
+    if file.stat().st_size != shard.bytes:
+        raise DataError(
+            f"{file} has {file.stat().st_size} bytes instead of {shard.bytes}: "
+            "copy it again or pack the dataset again"
+        )
