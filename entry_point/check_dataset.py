@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def check(arguments: Sequence[str]) -> int:
-    """Read every image and list the damage; returns the exit code."""
+    """Read every image and list the damage. Returns the exit code."""
     config = load_config("check_dataset", CheckConfig, arguments)
     try:
         count, damage = find_damage(Path(config.root), config.workers or usable_cores())
@@ -36,8 +36,7 @@ def check(arguments: Sequence[str]) -> int:
         raise DataError(f"{error.filename}: {error.strerror}") from error
     for damaged in damage:
         log.error("%s: %s", damaged.key, damaged.reason)
-    things = "thing" if len(damage) == 1 else "things"
-    log.info("%d images checked, %d %s wrong", count, len(damage), things)
+    log.info("%d images checked, problems: %d", count, len(damage))
     return exit_codes.FAILED if damage else exit_codes.FINISHED
 
 

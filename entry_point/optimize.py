@@ -1,8 +1,8 @@
-"""Packs a folder of images into the form that trains fastest: `python -m entry_point.optimize`.
+"""Packs a folder of images into the format that trains fastest: `python -m entry_point.optimize`.
 
-On the desk `source=` and `output=` say where. In a SageMaker Processing job they default to the
-contract's folders; the host's number names its part, and a last run with `merge=` unites them.
-`ML_ROOT` names another root of the contract than /opt/ml.
+Locally, `source=` and `output=` are required. In a SageMaker Processing job they default to the
+job's folders; each host packs one part, and a final run with `merge=` merges the parts. `ML_ROOT`
+replaces /opt/ml.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(config: OptimizeConfig, root: Path) -> None:
-    """Pack or merge as configured; what is not given follows the contract below `root`."""
+    """Pack or merge as configured; in a job, folders default to those below `root`."""
     if config.merge:
         output = Path(config.output or "")
         merge([Path(part) for part in config.merge], output)
@@ -56,10 +56,11 @@ def run(config: OptimizeConfig, root: Path) -> None:
         output = _pack_in_job(config, root / "processing", read_hosts(root / "config"))
     else:
         if config.source is None or config.output is None:
-            raise ConfigError("source=PHOTOS output=FOLDER", must="both are needed outside a job")
+            key = "source" if config.source is None else "output"
+            raise ConfigError(key, None, "must name a folder, as in source=PHOTOS output=FOLDER")
         output = Path(config.output)
         pack(Path(config.source), output, config, is_part=config.classes is not None)
-    log.info("the data set is in %s", output)
+    log.info("the dataset is in %s", output)
 
 
 def _is_job(root: Path) -> bool:
@@ -68,13 +69,15 @@ def _is_job(root: Path) -> bool:
 
 def _pack_in_job(config: OptimizeConfig, processing: Path, hosts: Hosts) -> Path:
     if len(hosts.names) > 1 and config.output_format == "folder":
-        must = "parts of several hosts are united as shards only"
+        must = "must be shards in a job with several hosts"
         raise ConfigError("output_format", "folder", must)
     config = replace(config, part=hosts.rank)
     source = Path(config.source or processing / "input")
     whole = Path(config.output or processing / "output")
     if (whole / DESCRIPTION).is_file():
-        raise DataError(f"{whole} holds a data set already: remove it or choose another folder")
+        raise DataError(
+            f"output={whole} already holds a dataset: remove it or choose another folder"
+        )
     part = whole / f"part-{config.part:02d}"
     pack(source, part, config, is_part=len(hosts.names) > 1)
     if len(hosts.names) > 1:
@@ -85,10 +88,10 @@ def _pack_in_job(config: OptimizeConfig, processing: Path, hosts: Hosts) -> Path
 
 
 def share_shards(part: Path) -> None:
-    """Move a part's shards to where the whole has them: part-00/train/X.tar -> train/X.tar.
+    """Move a part's shards to their place in the whole dataset: part-00/train/X.tar -> train/X.tar.
 
-    In S3 the hosts' outputs become one folder. Shards have names of their own; descriptions and
-    indexes stay apart until they are united.
+    In S3 the outputs of all hosts become one folder. The shards' names are unique; descriptions and
+    indexes stay in the part's folder until the merge.
     """
     for split, content in read_description(part).splits.items():
         folder = part.parent / split
@@ -99,7 +102,7 @@ def share_shards(part: Path) -> None:
 
 
 def _move_up(part: Path) -> None:
-    """The only part is the whole; its description, which says so, comes last."""
+    """Turn the only part into the dataset; the description, which marks it complete, comes last."""
     for entry in sorted(part.iterdir(), key=lambda entry: entry.name == DESCRIPTION):
         entry.rename(part.parent / entry.name)
     part.rmdir()

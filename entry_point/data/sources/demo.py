@@ -1,4 +1,4 @@
-"""The demo data set: generated once, whole or not at all."""
+"""The demo dataset: generated once, complete or not at all."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _RECIPE_VERSION = 1
 
 
 def ensure_demo(root: Path, demo: DemoConfig) -> None:
-    """Make sure that `root` holds the data set `demo` describes.
+    """Make sure that `root` holds the dataset that `demo` describes. Raises DataError.
 
-    One process generates, in a hidden folder beside `root` that is renamed when complete; others
-    wait for it. What a killed generation left is removed by the next.
+    One process generates it in a hidden folder beside `root`, which is renamed when complete; other
+    processes wait. The next call removes what a killed one left.
     """
     if not root.is_dir():
         root.parent.mkdir(parents=True, exist_ok=True)
@@ -43,13 +43,13 @@ def _require_recipe(root: Path, demo: DemoConfig) -> None:
     file = root / RECIPE
     if not file.is_file():
         raise DataError(
-            f"data.root={root} exists but holds no demo data: remove it, "
-            "choose another folder, or read it with data=folder"
+            f"data.root={root}: holds no demo dataset; remove it, choose another folder, "
+            "or read it with data=folder"
         )
     found = json.loads(file.read_text())
     if found != _recipe(demo):
         raise DataError(
-            f"data.root={root} holds demo data of {found}, asked for is {_recipe(demo)}: "
+            f"data.root={root}: holds a demo dataset made with {found} instead of {_recipe(demo)}; "
             "remove the folder or choose another"
         )
 
@@ -65,10 +65,10 @@ def _generate(root: Path, demo: DemoConfig) -> None:
         file, number, label = picture
         (unfinished / file).write_bytes(draw_jpeg(demo.seed, number, label))
 
-    # Threads: numpy and Pillow leave the GIL while they work on a picture.
+    # numpy and Pillow release the GIL.
     with ThreadPoolExecutor(usable_cores()) as pool:
         try:
-            for _ in track(pool.map(write, pictures), len(pictures), "demo data"):
+            for _ in track(pool.map(write, pictures), len(pictures), "demo dataset"):
                 pass
         except BaseException:
             pool.shutdown(cancel_futures=True)
@@ -79,7 +79,7 @@ def _generate(root: Path, demo: DemoConfig) -> None:
 
 
 def _pictures(demo: DemoConfig) -> Iterator[tuple[Path, int, int]]:
-    """File, number and label of every picture; no number occurs in both splits."""
+    """File, number and label of every picture; the splits share no number."""
     classes = list(PATTERNS)
     for number in range(demo.train_images + demo.val_images):
         split = "train" if number < demo.train_images else "val"

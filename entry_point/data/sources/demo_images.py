@@ -1,8 +1,8 @@
-"""Pictures for the demo data: ten textures over natural detail, in random colours.
+"""Pictures for the demo dataset: ten textures in random colors, with natural detail.
 
-A class is a structure (stripes, honeycomb, rings ...). Colours, contrast, scale, place and the
-sign of the contrast are drawn independently of it, so only the structure tells classes apart.
-The detail below is noise whose amplitude falls as 1/frequency, as in photographs (Field 1987).
+A class is a structure (stripes, honeycomb, rings ...). Color, contrast and its sign, scale and
+position are drawn independently of the class, so only the structure distinguishes classes. The
+detail is noise whose amplitude falls as 1/frequency, as in photographs (Field 1987).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def draw_jpeg(seed: int, number: int, label: int) -> bytes:
 
 
 def _pattern(label: int, rng: np.random.Generator, seed: int) -> Plane:
-    """The class's structure, -1..1, float32 (533, 800)."""
+    """The structure of the class, float32 from -1 to 1, shape (533, 800)."""
     y, x = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32)
     y += _BEND_PIXELS * _detail(rng, seed, smooth=True)
     x += _BEND_PIXELS * _detail(rng, seed, smooth=True)
@@ -54,20 +54,21 @@ def _pattern(label: int, rng: np.random.Generator, seed: int) -> Plane:
 
 
 def _paint(pattern: Plane, rng: np.random.Generator, seed: int) -> NDArray[np.uint8]:
-    """Two random colours mixed by the pattern, with detail of all sizes on top."""
+    """Mix two random colors by the pattern and add detail of all sizes."""
     middle = rng.uniform(90, 165, size=3).tolist()
     contrast = float(rng.uniform(22, 45) * rng.choice([-1, 1]))
     tint = rng.uniform(0.5, 1.5, size=3).tolist()
     light = 12 * _detail(rng, seed)
     picture = np.empty((HEIGHT, WIDTH, 3), dtype=np.float32)
     for channel in range(3):
-        own = 4 * _detail(rng, seed)
-        picture[..., channel] = middle[channel] + contrast * tint[channel] * pattern + light + own
+        detail = 4 * _detail(rng, seed)
+        colored = middle[channel] + contrast * tint[channel] * pattern
+        picture[..., channel] = colored + light + detail
     return np.clip(picture, 0, 255).astype(np.uint8)
 
 
 def _detail(rng: np.random.Generator, seed: int, smooth: bool = False) -> Plane:
-    """A random place in one of the seed's noise fields (they wrap round), of unit deviation."""
+    """A random section of one of the seed's periodic noise fields, with standard deviation 1."""
     field = _noise_field(seed, int(rng.integers(_FIELDS)), smooth)
     rows = (np.arange(HEIGHT) + rng.integers(_FIELD_SIDE)) % _FIELD_SIDE
     columns = (np.arange(WIDTH) + rng.integers(_FIELD_SIDE)) % _FIELD_SIDE
@@ -84,7 +85,7 @@ def _noise_field(seed: int, number: int, smooth: bool) -> Plane:
     frequency = np.hypot(
         np.fft.fftfreq(_FIELD_SIDE)[:, None], np.fft.rfftfreq(_FIELD_SIDE)[None, :]
     )
-    # Nothing slower than a few waves per field: colours must not drift across the picture.
+    # No lower frequency than three waves per field: colors must not drift across the picture.
     amplitude = np.where(frequency < 3 / _FIELD_SIDE, 0, 1 / np.maximum(frequency, 1e-9))
     amplitude = amplitude**3 if smooth else amplitude**1.1
     white = np.fft.rfft2(rng.standard_normal((_FIELD_SIDE, _FIELD_SIDE)))
@@ -97,7 +98,7 @@ def _turn(x: Plane) -> Plane:
 
 
 def _cell(x: Plane) -> Plane:
-    """Distance to the nearest whole number, signed, -0.5..0.5."""
+    """Signed distance to the nearest integer, from -0.5 to 0.5."""
     return x - np.rint(x)
 
 
@@ -113,7 +114,7 @@ def _honeycomb(u: Plane, v: Plane) -> Plane:
 
 
 def _hexagon_distance(u: Plane, v: Plane) -> Plane:
-    """Distance in hexagons round a rectangular lattice: 0 in the centre, 0.5 on the border."""
+    """Distance in hexagons on a rectangular lattice: 0 at the center, 0.5 at the border."""
     x, y = np.abs(_cell(u)), np.abs(_HEXAGON * _cell(v / _HEXAGON))
     return np.maximum(x, x / 2 + _HEXAGON / 2 * y)
 

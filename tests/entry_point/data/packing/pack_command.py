@@ -1,4 +1,4 @@
-"""Packing as a person does it, for the tests of what it makes."""
+"""Runs the packing command and reads its output, for the tests."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def report(packed: Path) -> dict[str, Any]:
 
 
 def rejected(packed: Path, split: str = "train") -> dict[str, str]:
-    """The reasons, by path."""
+    """Reasons by path."""
     return {file["path"]: file["reason"] for file in report(packed)["splits"][split]["rejected"]}
 
 
 def samples(root: Path, split: str) -> dict[str, tuple[int, bytes]]:
-    """Label and bytes of each sample, by key."""
+    """Label and bytes of each sample by key."""
     source = open_source(DataConfig(format="shards", root=str(root)), split, root)
     return {
         source.key(i).split(": ")[1]: (int(source.labels[i]), bytes(source.read(i).numpy()))

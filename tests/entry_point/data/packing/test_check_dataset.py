@@ -1,4 +1,4 @@
-"""`make check-dataset` finds what is wrong, says where, and goes on to the rest."""
+"""`make check-dataset` finds damage, says where it is, and reads the rest."""
 
 import json
 import tarfile
@@ -24,7 +24,7 @@ def shards(packed: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The photographs packed as plain files. Not to be changed."""
+    """The photographs packed as plain files. Tests must not change it."""
     output = tmp_path_factory.mktemp("plain") / "data"
     assert pack(photo_folder, output, "output_format=folder") == 0
     return output
@@ -36,7 +36,7 @@ def files(plain: Path, tmp_path: Path) -> Path:
 
 
 def _check(root: Path, caplog: pytest.LogCaptureFixture) -> str:
-    """What the check of a damaged data set says."""
+    """The log of a check that finds damage."""
     with caplog.at_level("INFO"):
         assert check_dataset([f"root={root}"]) == exit_codes.FAILED
     return caplog.text
@@ -52,7 +52,7 @@ def _flip(file: Path, place: int) -> None:
     file.write_bytes(data)
 
 
-def test_nothing_is_wrong_with_what_packing_wrote(
+def test_packed_dataset_has_no_damage(
     packed: Path, plain: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO"):
@@ -60,7 +60,7 @@ def test_nothing_is_wrong_with_what_packing_wrote(
     assert caplog.text.count("72 images checked") == 2
 
 
-def test_one_flipped_bit_is_found_in_a_shard(
+def test_one_flipped_bit_in_a_shard_is_found(
     shards: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     index = pq.read_table(shards / "train/index.parquet")
@@ -69,16 +69,16 @@ def test_one_flipped_bit_is_found_in_a_shard(
     assert f"{index['key'][0]}.jpg: checksum differs" in _check(shards, caplog)
 
 
-def test_a_wrong_label_file_is_found(shards: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_wrong_label_file_is_found(shards: Path, caplog: pytest.LogCaptureFixture) -> None:
     shard = _first_shard(shards, "val")
     with tarfile.open(shard) as tar:
         member = tar.getmembers()[1]
     _flip(shard, member.offset_data)
-    assert "its .cls is not the index's label" in _check(shards, caplog)
+    assert "its .cls differs from the label in the index" in _check(shards, caplog)
 
 
 @pytest.mark.parametrize("damage", ["missing", "short"])
-def test_a_missing_or_short_shard_is_named_and_the_others_are_read(
+def test_missing_or_truncated_shard_is_named_and_the_others_are_read(
     shards: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     shard = sorted((shards / "train").glob("*.tar"))[1]
@@ -89,57 +89,57 @@ def test_a_missing_or_short_shard_is_named_and_the_others_are_read(
     with pytest.raises(DataError, match=f"{shard.name} .*copy it again"):
         open_source(DataConfig(format="shards", root=str(shards)), "train", shards)
     lost = read_description(shards).splits["train"].shards[1].samples
-    told = _check(shards, caplog)
-    assert f"({lost} samples)" in told and shard.name in told
-    assert f"{72 - lost} images checked, 1 thing wrong" in told
+    log = _check(shards, caplog)
+    assert f"({lost} samples)" in log and shard.name in log
+    assert f"{72 - lost} images checked, problems: 1" in log
 
 
-def test_a_disk_that_cannot_be_read_is_told_and_the_rest_is_read(
+def test_disk_read_error_is_listed_and_the_rest_is_read(
     shards: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """This process's memory stands for a bad sector: reading what is not mapped is an I/O error."""
+    """/proc/self/mem stands in for a bad sector: reading an unmapped address is an I/O error."""
     shard = sorted((shards / "train").glob("*.tar"))[1]
     shard.unlink()
     shard.symlink_to("/proc/self/mem")
     description = json.loads((shards / "dataset.json").read_text())
     description["splits"]["train"]["shards"][1]["bytes"] = 0
     (shards / "dataset.json").write_text(json.dumps(description))
-    told = _check(shards, caplog)
-    assert "Input/output error" in told and "72 images checked" in told
+    log = _check(shards, caplog)
+    assert "Input/output error" in log and "72 images checked" in log
 
 
-def test_a_damaged_index_does_not_keep_the_other_split_from_being_read(
+def test_damaged_index_does_not_stop_the_check_of_the_other_split(
     shards: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (shards / "train/index.parquet").write_bytes(b"PAR1 no more")
-    told = _check(shards, caplog)
-    assert "index.parquet is damaged" in told and "24 images checked" in told
+    log = _check(shards, caplog)
+    assert "index.parquet is damaged" in log and "24 images checked" in log
 
 
-def test_a_shard_that_is_no_tar_file_and_one_too_many_are_named(
+def test_unreadable_tar_file_and_extra_shard_are_named(
     shards: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _flip(_first_shard(shards, "val"), 150)
     (shards / "val/shard-07-000000.tar").write_bytes(b"left over")
-    told = _check(shards, caplog)
-    assert f"{_first_shard(shards, 'val')}: no readable tar file" in told
-    assert "shard-07-000000.tar: not in the index" in told
+    log = _check(shards, caplog)
+    assert f"{_first_shard(shards, 'val')}: not a readable tar file" in log
+    assert "shard-07-000000.tar: not in the index" in log
 
 
-def test_damage_of_plain_files_is_found(files: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_in_plain_files_is_found(files: Path, caplog: pytest.LogCaptureFixture) -> None:
     (files / "train/cat/000.jpg").unlink()
     _flip(files / "train/cat/001.jpg", 5000)
     (files / "train/cat/002.jpg").write_bytes((files / "train/cat/002.jpg").read_bytes() + b"x")
     (files / "val/cat/more.jpg").write_bytes((files / "val/cat/000.jpg").read_bytes())
-    told = _check(files, caplog)
-    assert "train/cat/000.jpg: cannot be read: No such file" in told
-    assert "train/cat/001.jpg: checksum differs" in told
-    assert "train/cat/002.jpg: has " in told
-    assert "val/cat/more.jpg: not in the index" in told
-    assert "72 images checked, 4 things wrong" in told
+    log = _check(files, caplog)
+    assert "train/cat/000.jpg: cannot be read: No such file" in log
+    assert "train/cat/001.jpg: checksum differs" in log
+    assert "train/cat/002.jpg: has " in log
+    assert "val/cat/more.jpg: not in the index" in log
+    assert "72 images checked, problems: 4" in log
 
 
-def test_a_folder_that_nobody_packed_is_read_too(
+def test_unpacked_folder_is_checked(
     photo_folder: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -152,24 +152,24 @@ def test_a_folder_that_nobody_packed_is_read_too(
     (root / "train/cat/001.jpg").symlink_to("gone.jpg")
     (root / "val/dog").mkdir()
     assert check_dataset([f"root={root}"]) == exit_codes.USAGE
-    assert "differ: dog in only one of them" in capsys.readouterr().err
+    assert "differ, only one has dog" in capsys.readouterr().err
     (root / "val/dog").rmdir()
-    told = _check(root, caplog)
-    assert f"{damaged}: " in told and "cat/001.jpg: cannot be read: No such file" in told
-    assert "72 images checked, 2 things wrong" in told
+    log = _check(root, caplog)
+    assert f"{damaged}: " in log and "cat/001.jpg: cannot be read: No such file" in log
+    assert "72 images checked, problems: 2" in log
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["root={}/nowhere"], "check-dataset: root={}/nowhere: there is no such folder"),
-        (["root={}/file"], "check-dataset: root={}/file: is a file, but a folder is needed"),
+        (["root={}/nowhere"], "check-dataset: root={}/nowhere: no such folder"),
+        (["root={}/file"], "check-dataset: root={}/file: is a file; it must be a folder"),
         (["root={}"], "check-dataset: {}/train is missing: {} must hold train/<class>"),
         ([], "check-dataset: root: has no value; add root=VALUE"),
         (["root={}", "worker=2"], "check-dataset: worker=2: no such key"),
     ],
 )
-def test_what_is_no_data_set_ends_otherwise_than_damage(
+def test_missing_dataset_has_another_exit_code_than_damage(
     tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -183,10 +183,10 @@ def test_what_is_no_data_set_ends_otherwise_than_damage(
     [
         ("train/index.parquet", b"PAR1 no more", "index.parquet is damaged"),
         ("dataset.json", b"{", "dataset.json is damaged"),
-        ("dataset.json", b'{"version": 99}', "is of version 99"),
+        ("dataset.json", b'{"version": 99}', "has version 99"),
     ],
 )
-def test_a_damaged_index_or_description_is_named(
+def test_damaged_index_or_description_is_named(
     shards: Path, file: str, content: bytes, message: str
 ) -> None:
     (shards / file).write_bytes(content)
@@ -194,7 +194,7 @@ def test_a_damaged_index_or_description_is_named(
         open_source(DataConfig(format="shards", root=str(shards)), "train", shards)
 
 
-def test_a_label_outside_the_class_list_is_named(
+def test_label_outside_the_class_list_is_named(
     shards: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     description = json.loads((shards / "dataset.json").read_text())

@@ -1,4 +1,4 @@
-"""The optimised data set, made from photographs by the command a person uses."""
+"""The dataset that `make dataset` packs from photographs."""
 
 import io
 import logging
@@ -25,7 +25,7 @@ def _decoded(data: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(data)))
 
 
-def test_every_photograph_is_packed_with_the_same_pixels_and_orientation(
+def test_packed_photographs_keep_their_pixels_and_orientation(
     photo_folder: Path, packed: Path
 ) -> None:
     seen = 0
@@ -43,7 +43,7 @@ def test_every_photograph_is_packed_with_the_same_pixels_and_orientation(
     assert seen == 72
 
 
-def test_shards_are_tar_files_that_webdataset_reads(packed: Path) -> None:
+def test_shards_are_tar_files_for_webdataset(packed: Path) -> None:
     shards = sorted(str(file) for file in (packed / "train").glob("*.tar"))
     assert len(shards) > 2
     samples = list(webdataset.WebDataset(shards, shardshuffle=False).decode("rgb8"))
@@ -54,9 +54,7 @@ def test_shards_are_tar_files_that_webdataset_reads(packed: Path) -> None:
         assert tar.getnames()[0] == f"{index['key'][0]}.jpg"
 
 
-def test_the_order_is_shuffled_by_the_seed(
-    photo_folder: Path, packed: Path, tmp_path: Path
-) -> None:
+def test_seed_shuffles_the_order(photo_folder: Path, packed: Path, tmp_path: Path) -> None:
     keys = pq.read_table(packed / "train/index.parquet")["key"].to_pylist()
     assert keys != sorted(keys)
     pack(photo_folder, tmp_path / "other", "seed=1")
@@ -64,20 +62,20 @@ def test_the_order_is_shuffled_by_the_seed(
     assert other != keys and sorted(other) == sorted(keys)
 
 
-def test_the_report_tells_the_sizes_before_and_after_and_the_balance(
+def test_report_has_sizes_before_and_after_and_class_balance(
     photo_folder: Path, packed: Path
 ) -> None:
     for split, images in {"train": 6, "val": 3}.items():
-        told = report(packed)["splits"][split]
+        split_report = report(packed)["splits"][split]
         files = (photo_folder / split).rglob("*.jpg")
         lengths = pq.read_table(packed / split / "index.parquet")["length"].to_pylist()
-        assert told["bytes_before"] == sum(file.stat().st_size for file in files)
-        assert told["bytes_after"] == sum(lengths)
-        assert told["files"] == len(lengths) == told["how"]["indexed"]
-        assert set(told["classes"].values()) == {images}
+        assert split_report["bytes_before"] == sum(file.stat().st_size for file in files)
+        assert split_report["bytes_after"] == sum(lengths)
+        assert split_report["files"] == len(lengths) == split_report["how"]["indexed"]
+        assert set(split_report["classes"].values()) == {images}
 
 
-def test_shrinking_keeps_small_images_as_they_are(photo_folder: Path, tmp_path: Path) -> None:
+def test_max_side_shrinks_only_larger_images(photo_folder: Path, tmp_path: Path) -> None:
     assert pack(photo_folder, tmp_path / "packed", "max_side=400") == 0
     index = pq.read_table(tmp_path / "packed/train/index.parquet")
     assert max(index["height"].to_pylist() + index["width"].to_pylist()) == 400
@@ -85,14 +83,14 @@ def test_shrinking_keeps_small_images_as_they_are(photo_folder: Path, tmp_path: 
     assert counts["shrunk"] > 5 and counts["indexed"] > 5
 
 
-def test_plain_files_can_be_written_instead(photo_folder: Path, tmp_path: Path) -> None:
+def test_output_format_folder_writes_plain_files(photo_folder: Path, tmp_path: Path) -> None:
     assert pack(photo_folder, tmp_path / "packed", "output_format=folder") == 0
     source = open_source(DataConfig(root=str(tmp_path / "packed")), "train", tmp_path)
     assert len(source) == 48
     assert check_dataset([f"root={tmp_path / 'packed'}"]) == 0
 
 
-def test_packing_again_does_nothing_and_other_options_are_an_error(
+def test_packing_again_changes_nothing_and_other_options_are_an_error(
     photo_folder: Path, packed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = contents(packed)
@@ -103,7 +101,7 @@ def test_packing_again_does_nothing_and_other_options_are_an_error(
     assert [file.name for file in packed.parent.iterdir()] == [packed.name]
 
 
-def test_a_file_changed_in_place_is_another_source(
+def test_packing_again_after_a_file_changed_in_place_is_an_error(
     photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = copy(photo_folder, tmp_path / "source")
@@ -116,7 +114,7 @@ def test_a_file_changed_in_place_is_another_source(
     assert "made from other files" in capsys.readouterr().err
 
 
-def test_an_empty_folder_may_be_there_and_any_other_is_left_alone(
+def test_output_may_be_an_empty_folder_and_any_other_is_left_unchanged(
     photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -128,7 +126,7 @@ def test_an_empty_folder_may_be_there_and_any_other_is_left_alone(
     assert contents(tmp_path / "full") == {"thesis.txt": b"mine"}
 
 
-def test_listing_more_files_takes_no_more_memory(
+def test_listing_memory_does_not_grow_with_the_number_of_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "_ROWS_PER_INSERT", 64)
@@ -151,7 +149,7 @@ def test_listing_more_files_takes_no_more_memory(
     assert peaks[1] < 1.5 * peaks[0]
 
 
-def test_a_split_of_which_every_file_is_rejected_is_an_error_and_a_class_a_warning(
+def test_split_without_usable_images_is_an_error_and_such_a_class_a_warning(
     photo_folder: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -162,14 +160,16 @@ def test_a_split_of_which_every_file_is_rejected_is_an_error_and_a_class_a_warni
         file.write_text("no image")
     with caplog.at_level(logging.WARNING):
         assert pack(source, tmp_path / "packed") == 0
-    assert "val: all files of 1 of 8 classes are rejected (cat); the first file is" in caplog.text
+    assert (
+        "val: 1 of 8 classes have no usable image (cat); the first rejected file is" in caplog.text
+    )
     assert report(tmp_path / "packed")["splits"]["val"]["classes"]["cat"] == 0
     assert check_dataset([f"root={tmp_path / 'packed'}"]) == 0
-    # Plain files without one of the class folders: training would refuse them.
+    # Training rejects plain files without one of the class folders.
     assert pack(source, tmp_path / "folder", "output_format=folder") == exit_codes.USAGE
     assert "(cat)" in capsys.readouterr().err and not (tmp_path / "folder").exists()
     for file in (source / "val").rglob("*.jpg"):
         file.write_text("no image")
     assert pack(source, tmp_path / "none") == exit_codes.USAGE
-    assert "all files of 8 of 8 classes" in capsys.readouterr().err
+    assert "8 of 8 classes have no usable image" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()

@@ -1,4 +1,4 @@
-"""What packing does with the files that life brings: each is packed, or listed with the reason."""
+"""Unusual source files: each is packed, or rejected with a reason."""
 
 import io
 import logging
@@ -26,7 +26,7 @@ from tests.entry_point.data.packing.pack_command import copy, pack, rejected, re
 
 @pytest.fixture
 def source(photo_folder: Path, tmp_path: Path) -> Path:
-    """Two classes of six photographs, to put more into."""
+    """Two classes of six photographs, to which tests add files."""
     copy(photo_folder / "train/cat", tmp_path / "source/train/cat")
     copy(photo_folder / "train/china", tmp_path / "source/train/china")
     return tmp_path / "source"
@@ -48,7 +48,7 @@ def _pixels(file: Path, max_side: int | None = None) -> tuple[np.ndarray, str]:
     return np.asarray(Image.open(io.BytesIO(encoded.data))), encoded.note
 
 
-def test_files_of_every_kind_are_packed_or_listed_with_the_reason(
+def test_files_of_every_kind_are_packed_or_rejected_with_a_reason(
     source: Path, photo: Image.Image, tmp_path: Path
 ) -> None:
     cat = source / "train/cat"
@@ -75,7 +75,7 @@ def test_files_of_every_kind_are_packed_or_listed_with_the_reason(
     reasons = rejected(tmp_path / "packed")
     assert "no image by its name" in reasons.pop("train/cat/000.txt")
     assert "truncated" in reasons.pop("train/cat/cut.jpg")
-    assert "no image of the formats JPEG, PNG" in reasons.pop("train/cat/script.jpg")
+    assert "not an image in one of the formats JPEG, PNG" in reasons.pop("train/cat/script.jpg")
     assert reasons == {
         "train/cat/.hidden.jpg": "hidden",
         "train/cat/.ipynb_checkpoints": "hidden",
@@ -90,20 +90,20 @@ def test_files_of_every_kind_are_packed_or_listed_with_the_reason(
     assert duplicates["examples"] == [["train/cat/001", "train/china/copy"]]
 
 
-def test_what_lies_beside_the_splits_is_named(
+def test_entries_beside_the_splits_are_named(
     source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy(source / "train", source / "test")
     with caplog.at_level(logging.WARNING):
         assert pack(source, tmp_path / "packed") == 0
-    assert "which is not packed: test" in caplog.text
+    assert "only train and val are packed: test" in caplog.text
     assert report(tmp_path / "packed")["left_out"] == ["test"]
 
 
-def test_a_progressive_file_without_its_last_scans_is_kept_as_it_is(
+def test_progressive_file_without_its_last_scans_is_kept_unchanged(
     source: Path, photo: Image.Image, tmp_path: Path
 ) -> None:
-    """Decoders smooth what is missing, which no baseline file can say."""
+    """Decoders smooth over missing scans; a baseline file cannot reproduce that."""
     file = io.BytesIO()
     photo.save(file, "JPEG", progressive=True)
     scans = file.getvalue().split(b"\xff\xda")
@@ -130,18 +130,18 @@ def test_16_bits_become_8_and_keep_their_levels(tmp_path: Path, kind: str) -> No
     assert note == "16 bits became 8"
 
 
-def test_big_endian_16_bits_are_read_as_such(tmp_path: Path) -> None:
+def test_big_endian_16_bits_keep_their_levels(tmp_path: Path) -> None:
     Image.new("I;16B", (64, 64), 257 * 200).save(tmp_path / "big.tiff")
     assert abs(int(_pixels(tmp_path / "big.tiff")[0].mean()) - 200) <= 1
 
 
 @pytest.mark.parametrize("mode", ["I", "F"])
-def test_32_bits_a_pixel_are_refused(tmp_path: Path, mode: str) -> None:
+def test_32_bits_per_pixel_are_rejected(tmp_path: Path, mode: str) -> None:
     Image.new(mode, (64, 64), 7).save(tmp_path / "map.tiff")
-    assert "32 bits a pixel" in _rejection(tmp_path / "map.tiff")
+    assert "32 bits per pixel" in _rejection(tmp_path / "map.tiff")
 
 
-def test_more_images_than_one_are_refused_and_dropped_transparency_is_told(
+def test_multi_image_files_are_rejected_and_dropped_transparency_is_noted(
     tmp_path: Path, photo: Image.Image
 ) -> None:
     for name in ("pages.tiff", "moving.png", "moving.webp"):
@@ -153,18 +153,19 @@ def test_more_images_than_one_are_refused_and_dropped_transparency_is_told(
     assert pixels.shape == (photo.height, photo.width, 3) and note == "transparency dropped"
 
 
-def test_a_photograph_with_a_preview_behind_it_is_shrunk(
-    tmp_path: Path, photo: Image.Image
-) -> None:
+def test_photograph_with_an_embedded_preview_is_shrunk(tmp_path: Path, photo: Image.Image) -> None:
     small = photo.resize((64, 64))
     photo.save(tmp_path / "camera.jpg", "MPO", save_all=True, append_images=[small])
     pixels, _ = _pixels(tmp_path / "camera.jpg", max_side=100)
     assert max(pixels.shape) == 100
 
 
-def test_an_image_that_no_jpeg_can_hold_is_refused_unless_it_is_shrunk(tmp_path: Path) -> None:
+def test_image_too_wide_for_jpeg_is_rejected_unless_shrunk(tmp_path: Path) -> None:
     Image.new("RGB", (70_000, 16)).save(tmp_path / "wide.png")
-    assert _rejection(tmp_path / "wide.png") == "70000x16: no side may exceed 65500"
+    assert (
+        _rejection(tmp_path / "wide.png")
+        == "70000x16 pixels: a JPEG side has at most 65500, shrink it with max_side"
+    )
     assert _pixels(tmp_path / "wide.png", max_side=7000)[0].shape[1] == 7000
 
 
@@ -172,10 +173,10 @@ def test_an_image_that_no_jpeg_can_hold_is_refused_unless_it_is_shrunk(tmp_path:
     "orientation",
     [(3, 1, b"\0\0\0\0"), (3, 1, b"\x09\0\0\0"), (2, 3, b"up\0\0"), (4, 1, b"\0\0\1\0")],
 )
-def test_an_orientation_that_is_none_is_upright(
+def test_invalid_orientation_counts_as_upright(
     tmp_path: Path, photo: Image.Image, orientation: tuple[int, int, bytes]
 ) -> None:
-    """Type, count and value, as EXIF has them: 0, 9, a text, 65536."""
+    """EXIF type, count and value: 0, 9, a text, 65536."""
     tag = struct.pack("<HHHI4s", 1, 0x0112, *orientation)
     exif = b"Exif\0\0II*\0\x08\0\0\0" + tag + bytes(4)
     photo.save(tmp_path / "turned.png", exif=exif)
@@ -183,7 +184,7 @@ def test_an_orientation_that_is_none_is_upright(
     assert encoded.orientation == 1
 
 
-def test_more_pixels_than_the_limit_are_refused_by_every_thread(
+def test_image_above_the_pixel_limit_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(convert, "_MOST_PIXELS", 64 * 64)
@@ -196,18 +197,18 @@ def test_more_pixels_than_the_limit_are_refused_by_every_thread(
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ([], "there is no such folder"),
-        (["."], "is a file, but a folder is needed"),
-        (["other/a/1.jpg"], "neither of the folders train, val"),
-        (["train/a/1.jpg", "train/b/.keep"], "b is empty"),
-        (["train/a/1.jpg", "train/b/notes.txt"], "b is empty"),
-        (["train/a/1.jpg", "val/b/1.jpg"], "differ: a, b"),
+        ([], "no such folder"),
+        (["."], "is a file; it must be a folder"),
+        (["other/a/1.jpg"], "must hold a folder train or val"),
+        (["train/a/1.jpg", "train/b/.keep"], "b holds no image"),
+        (["train/a/1.jpg", "train/b/notes.txt"], "b holds no image"),
+        (["train/a/1.jpg", "val/b/1.jpg"], "differ, only one has a, b"),
         (["train/a/1.jpg", "train/a/1.png"], "share the key a/1"),
         (["train/a/x.y.jpg", "train/a/x_y.jpg"], "share the key a/x_y"),
-        (["train/a/1.jpg", "train/caf\udce9/1.jpg"], "caf\\udce9 is no UTF-8: rename it"),
+        (["train/a/1.jpg", "train/caf\udce9/1.jpg"], "caf\\udce9 is not UTF-8: rename it"),
     ],
 )
-def test_a_source_that_cannot_be_packed_says_why(
+def test_unusable_source_is_an_error_with_the_reason(
     tmp_path: Path, files: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in files:
@@ -220,7 +221,7 @@ def test_a_source_that_cannot_be_packed_says_why(
 
 @pytest.fixture
 def nobody() -> Iterator[Path]:
-    """A folder that all may enter, while this process has no right that others lack."""
+    """A folder with a subfolder `closed` that this process, not root here, cannot read."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         user = os.geteuid()
@@ -232,21 +233,19 @@ def nobody() -> Iterator[Path]:
         (Path(folder) / "closed").chmod(0o700)
 
 
-def test_an_output_that_cannot_be_written_is_named(
-    nobody: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unwritable_output_is_named(nobody: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert pack(nobody, nobody / "packed") == exit_codes.USAGE
     error = capsys.readouterr().err
     assert f"dataset: output={nobody}/packed cannot be made: Permission denied" in error
 
 
-def test_a_folder_that_cannot_be_listed_is_an_error_that_names_it(nobody: Path) -> None:
+def test_unlistable_folder_is_named(nobody: Path) -> None:
     with pytest.raises(DataError, match="closed cannot be listed: Permission denied"):
         list(visible_files(nobody))
 
 
 @pytest.mark.skipif(not Path("/proc/1").is_dir(), reason="needs Linux")
-def test_an_output_where_no_file_can_be_made_is_named_and_not_waited_for(
+def test_output_where_no_file_can_be_created_is_named_without_waiting(
     photo_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert pack(photo_folder, Path("/proc/self/packed")) == exit_codes.USAGE

@@ -1,4 +1,4 @@
-"""Packing that is killed, or has no room left, goes on from the last whole shard."""
+"""Packing that was killed or ran out of disk space resumes after its last complete shard."""
 
 import errno
 import os
@@ -35,20 +35,20 @@ def _kill_when(ready: Callable[[], bool], process: "subprocess.Popen[bytes]") ->
 
 
 def _records(folder: Path) -> dict[str, int]:
-    """When each was written."""
-    files = folder.glob(f"{WORK}/records/*.json")
+    """Modification time of each shard record."""
+    files = folder.glob(f"{WORK}/records/[!.]*.json")  # without unfinished ones
     return {file.name: file.stat().st_mtime_ns for file in files}
 
 
 def _is_written_to(reader: int) -> bool:
     try:
         return os.read(reader, 1) != b""
-    except BlockingIOError:  # opened by a writer, and nothing written yet
+    except BlockingIOError:  # a writer has opened it, but has not written yet
         return True
 
 
 def _kill_with_all_shards_done(source: Path, output: Path) -> None:
-    """Kill a run, begun before, that writes the index: a pipe in its place holds it up."""
+    """Resume a run and kill it as it writes the index: a pipe in its place blocks it."""
     pipe = output.parent / WORK / "data/train/index.parquet.part"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -62,7 +62,7 @@ def _fail(data: Path, _output: Path) -> None:
     raise OSError(errno.EIO, "the power is gone", str(data))
 
 
-def test_a_killed_run_goes_on_from_its_last_whole_shard_and_ends_with_the_same_bytes(
+def test_killed_run_resumes_after_its_last_complete_shard_with_the_same_bytes(
     photo_folder: Path, packed: Path, tmp_path: Path
 ) -> None:
     _kill_when(lambda: bool(_records(tmp_path)), _start(photo_folder, tmp_path / "data"))
@@ -81,10 +81,10 @@ def test_a_killed_run_goes_on_from_its_last_whole_shard_and_ends_with_the_same_b
     assert [file.name for file in tmp_path.iterdir()] == ["data"]
 
 
-def test_a_shard_that_was_lost_or_cut_short_is_packed_again(
+def test_lost_or_truncated_shard_is_packed_again(
     photo_folder: Path, packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a power failure may leave them: recorded, and not on the disk."""
+    """A power failure can leave shards that are recorded but not on disk."""
     with monkeypatch.context() as patch:
         patch.setattr("entry_point.data.packing.pack.publish", _fail)
         assert pack(photo_folder, tmp_path / "data") == 1
@@ -97,7 +97,7 @@ def test_a_shard_that_was_lost_or_cut_short_is_packed_again(
     assert contents(tmp_path / "data") == contents(packed)
 
 
-def test_a_run_killed_when_the_data_set_had_its_name_is_cleaned_up_after(
+def test_work_folder_of_a_run_killed_after_its_rename_is_removed(
     photo_folder: Path, packed: Path, tmp_path: Path
 ) -> None:
     copy(packed, tmp_path / "data")
@@ -108,7 +108,7 @@ def test_a_run_killed_when_the_data_set_had_its_name_is_cleaned_up_after(
     assert [file.name for file in tmp_path.iterdir()] == ["data"]
 
 
-def test_plain_files_that_were_lost_are_written_again(tmp_path: Path) -> None:
+def test_record_of_lost_or_truncated_plain_files_is_not_intact(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat/1.jpg").write_bytes(b"1234")
     record = ShardRecord({"cat/1.jpg": 4}, [])
@@ -120,7 +120,7 @@ def test_plain_files_that_were_lost_are_written_again(tmp_path: Path) -> None:
 
 
 def _run_limited(source: Path, output: Path, largest_file: int) -> str:
-    """What a run says that fails for want of room; a limit on file sizes stands for the disk's."""
+    """The error of a run without disk space; a limit on file sizes stands in for a full disk."""
     limits = (largest_file, largest_file)
     job = subprocess.run(
         command(source, output),
@@ -134,14 +134,14 @@ def _run_limited(source: Path, output: Path, largest_file: int) -> str:
     return job.stderr
 
 
-def test_a_full_disk_names_what_was_written_and_is_gone_on_from(
+def test_full_disk_error_names_the_file_and_the_next_run_resumes(
     photo_folder: Path, packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "data"
-    assert ".data.listing, the list of all files" in _run_limited(photo_folder, output, 8_000)
-    told = _run_limited(photo_folder, output, 300_000)
-    assert f"{tmp_path / WORK}/data/train/shard-00-0000" in told
-    assert "File too large: free up space and run" in told
+    assert ".data.listing (the list of source files)" in _run_limited(photo_folder, output, 8_000)
+    error = _run_limited(photo_folder, output, 300_000)
+    assert f"{tmp_path / WORK}/data/train/shard-00-0000" in error
+    assert "File too large: free up space and run" in error
     index = tmp_path / WORK / "data/train/index.parquet.part"
     index.symlink_to("/dev/full")
     assert pack(photo_folder, output) == 1
@@ -152,7 +152,7 @@ def test_a_full_disk_names_what_was_written_and_is_gone_on_from(
     assert contents(output) == contents(packed)
 
 
-def test_a_second_run_says_that_it_waits_for_the_first(
+def test_second_run_waits_for_the_first_and_says_so(
     photo_folder: Path, packed: Path, tmp_path: Path
 ) -> None:
     first = _start(photo_folder, tmp_path / "data")
@@ -168,5 +168,5 @@ def test_a_second_run_says_that_it_waits_for_the_first(
     first.send_signal(signal.SIGCONT)
     rest, _ = second.communicate()
     assert second.returncode == first.wait() == 0
-    assert b"is complete already" in rest
+    assert b"is already complete" in rest
     assert contents(tmp_path / "data") == contents(packed)

@@ -1,4 +1,4 @@
-"""Loaders of packed data sets, and what they give."""
+"""Loaders of packed datasets, and their samples."""
 
 from pathlib import Path
 from typing import Any

@@ -31,13 +31,13 @@ def _files(root: Path) -> dict[str, bytes]:
     }
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others() -> None:
+def test_same_seed_draws_same_bytes_and_other_seeds_differ() -> None:
     assert draw_jpeg(5, 12, 2) == draw_jpeg(5, 12, 2)
     assert draw_jpeg(5, 12, 2) != draw_jpeg(6, 12, 2)
     assert draw_jpeg(5, 12, 2) != draw_jpeg(5, 22, 2)
 
 
-def test_pictures_have_the_size_and_coding_of_photographs() -> None:
+def test_demo_images_have_photograph_size_and_coding() -> None:
     for label in range(len(PATTERNS)):
         data = draw_jpeg(0, label, label)
         picture = Image.open(io.BytesIO(data))
@@ -46,7 +46,7 @@ def test_pictures_have_the_size_and_coding_of_photographs() -> None:
         assert 60_000 < len(data) < 150_000
 
 
-def test_mean_colour_does_not_tell_the_classes_apart() -> None:
+def test_mean_color_does_not_predict_the_class() -> None:
     numbers = np.arange(150)
     labels = numbers % len(PATTERNS)
     colours = []
@@ -58,7 +58,7 @@ def test_mean_colour_does_not_tell_the_classes_apart() -> None:
     assert accuracy < 0.2
 
 
-def test_demo_data_is_a_folder_data_set_of_ten_classes(tmp_path: Path) -> None:
+def test_demo_dataset_is_a_folder_of_ten_classes(tmp_path: Path) -> None:
     data = DataConfig(format="demo", root=str(tmp_path / "demo"), demo=SMALL)
     train, val = (open_source(data, split, tmp_path) for split in ("train", "val"))
     assert train.classes == val.classes == sorted(PATTERNS)
@@ -66,20 +66,20 @@ def test_demo_data_is_a_folder_data_set_of_ten_classes(tmp_path: Path) -> None:
     assert val.labels.bincount().tolist() == [1] * 10
 
 
-def test_demo_data_of_other_settings_is_not_taken_for_the_one_asked_for(tmp_path: Path) -> None:
+def test_demo_dataset_with_other_settings_is_rejected(tmp_path: Path) -> None:
     ensure_demo(tmp_path / "demo", SMALL)
-    with pytest.raises(DataError, match=r"seed': 0.*asked for is .*seed': 1"):
+    with pytest.raises(DataError, match=r"seed': 0.*instead of .*seed': 1"):
         ensure_demo(tmp_path / "demo", DemoConfig(1, 20, 10))
 
 
-def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:
+def test_folder_with_other_files_is_left_unchanged(tmp_path: Path) -> None:
     (tmp_path / "mine.jpg").write_bytes(b"mine")
-    with pytest.raises(DataError, match="exists but holds no demo data"):
+    with pytest.raises(DataError, match="holds no demo dataset"):
         ensure_demo(tmp_path, SMALL)
     assert _files(tmp_path) == {"mine.jpg": b"mine"}
 
 
-def test_a_killed_generation_is_redone_with_the_same_bytes(tmp_path: Path) -> None:
+def test_killed_generation_restarts_and_makes_the_same_bytes(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from entry_point.config.data_config import DemoConfig\n"
@@ -100,12 +100,12 @@ def test_a_killed_generation_is_redone_with_the_same_bytes(tmp_path: Path) -> No
     assert not list(tmp_path.glob(".*.unfinished"))
 
 
-def _generate_and_say_when(root: Path) -> int:
+def _generate(root: Path) -> int:
     ensure_demo(root, SMALL)
     return (root / "recipe.json").stat().st_ino
 
 
-def test_processes_that_start_together_generate_once(tmp_path: Path) -> None:
+def test_concurrent_processes_generate_once(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        made = pool.map(_generate_and_say_when, [tmp_path / "demo"] * 2)
+        made = pool.map(_generate, [tmp_path / "demo"] * 2)
     assert len(set(made)) == 1

@@ -21,7 +21,7 @@ def _write(root: Path, files: Iterable[str]) -> Path:
 FILES = ["train/b/1.jpg", "train/a/2.JPEG", "train/a/sub/1.jpg", "val/a/3.jpg", "val/b/4.jpg"]
 
 
-def test_classes_and_files_come_in_name_order(tmp_path: Path) -> None:
+def test_classes_and_files_are_sorted_by_name(tmp_path: Path) -> None:
     source = FolderSource(_write(tmp_path, FILES), "train")
     assert source.classes == ["a", "b"]
     assert source.labels.tolist() == [0, 0, 1]
@@ -33,7 +33,7 @@ def test_classes_and_files_come_in_name_order(tmp_path: Path) -> None:
     assert source.key(2) == str(tmp_path / "train/b/1.jpg")
 
 
-def test_the_training_channel_is_read_when_no_root_is_given(tmp_path: Path) -> None:
+def test_training_channel_is_read_without_data_root(tmp_path: Path) -> None:
     _write(tmp_path / "training", FILES)
     assert len(open_source(DataConfig(), "val", channels=tmp_path)) == 2
 
@@ -42,28 +42,28 @@ def test_the_training_channel_is_read_when_no_root_is_given(tmp_path: Path) -> N
     ("kind", "holds"),
     [("folder", "train/<class>/ and val"), ("shards", "output of `make dataset`")],
 )
-def test_data_that_was_not_named_is_asked_for(tmp_path: Path, kind: str, holds: str) -> None:
+def test_missing_data_root_and_channel_are_an_error(tmp_path: Path, kind: str, holds: str) -> None:
     with pytest.raises(DataError, match=f"data.root is not set.*data.root=FOLDER.*{holds}") as e:
         open_source(DataConfig(format=kind), "train", channels=tmp_path)
-    assert str(tmp_path) not in str(e.value)  # a path that nobody typed
+    assert str(tmp_path) not in str(e.value)  # the user did not set this path
 
 
-def test_files_that_are_no_jpeg_are_left_out_and_reported(
+def test_non_jpeg_files_are_ignored_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _write(tmp_path, [*FILES, "train/a/x.png", "train/a/.hidden.jpg", "train/loose.jpg"])
     with caplog.at_level(logging.WARNING):
         assert len(FolderSource(tmp_path, "train")) == 3
-    assert "2 files" in caplog.text and "loose.jpg" in caplog.text
+    assert "2 files are not JPEG" in caplog.text and "loose.jpg" in caplog.text
     assert f'make dataset ARGS="source={tmp_path} output=' in caplog.text
 
 
-def test_links_are_followed_but_not_in_a_circle(tmp_path: Path) -> None:
+def test_links_are_followed_but_loops_are_not(tmp_path: Path) -> None:
     root = _write(tmp_path / "root", FILES)
     (tmp_path / "more").mkdir()
     (tmp_path / "more/5.jpg").write_bytes(b"more")
     (root / "train/a/linked").symlink_to(tmp_path / "more")
-    for name in ("here", "up"):  # two circles are more paths than can be walked
+    for name in ("here", "up"):  # two loops make an endless number of paths
         (root / f"train/a/sub/{name}").symlink_to(".")
         (tmp_path / f"more/{name}").symlink_to(root / "train/a")
     assert sorted(visible_files(root / "train/a")) == ["2.JPEG", "linked/5.jpg", "sub/1.jpg"]
@@ -77,15 +77,15 @@ def test_hidden_folders_are_not_entered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ([], "data.root=.* there is no such folder"),
+        ([], "data.root=.*: no such folder"),
         (["train/a/1.jpg"], "val is missing"),
         (["train/1.jpg", "val/1.jpg"], "no class folders"),
         (["train/1.tar", "val/1.tar", "dataset.json"], "dataset.json: .* data=shards"),
         (["train/a/1.jpg", "val/a/1.png"], "val/a holds no JPEG file .*`make dataset "),
-        (["train/a/1.jpg", "train/c/1.jpg", "val/a/1.jpg"], "differ: c in only one"),
+        (["train/a/1.jpg", "train/c/1.jpg", "val/a/1.jpg"], "differ, only one has c"),
     ],
 )
-def test_a_folder_that_cannot_be_used_says_why(
+def test_unusable_folder_is_an_error_with_the_reason(
     tmp_path: Path, files: list[str], message: str
 ) -> None:
     root = _write(tmp_path / "root", files)

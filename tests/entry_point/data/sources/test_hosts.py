@@ -1,4 +1,4 @@
-"""ShardedByS3Key for real: ranks in processes of their own, each host with shards of its own."""
+"""ShardedByS3Key with one process per rank; each host has its own shards."""
 
 import json
 import os
@@ -59,13 +59,13 @@ def _host(root: Path, train: list[Path], val: list[Path]) -> Path:
     return root
 
 
-def test_four_ranks_on_two_hosts_take_equally_many_steps_of_disjoint_samples(
+def test_four_ranks_on_two_hosts_take_the_same_number_of_steps_with_disjoint_samples(
     packed: Path, tmp_path: Path
 ) -> None:
-    """The second host has twice as much for training and all there is for validation.
+    """The second host has twice as many training shards, and all validation shards.
 
-    On the first, the last sample of each shard is damaged; the next one of the data set is on the
-    second.
+    The last sample of each shard on the first host is damaged; the next sample of the dataset is on
+    the second host.
     """
     train = _shards(packed, "train")
     hosts = [
@@ -104,9 +104,7 @@ def _damage_last_samples(host: Path, index: ShardIndex, shards: Iterable[int]) -
     return rows
 
 
-def test_shards_that_are_on_every_host_are_an_error_on_all_ranks(
-    packed: Path, tmp_path: Path
-) -> None:
+def test_shards_on_every_host_are_an_error_on_all_ranks(packed: Path, tmp_path: Path) -> None:
     seen = _run_ranks([packed, packed], 1, packed, tmp_path / "meeting")
     first = _shards(packed, "train")[0].name
     for rank in seen:

@@ -1,4 +1,4 @@
-"""Opening large data sets."""
+"""Opening large datasets."""
 
 from pathlib import Path
 
@@ -18,10 +18,10 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's clear_refs")
 @pytest.mark.parametrize("access", ["map", "stream"])
-def test_a_large_index_takes_little_memory_until_the_first_order_is_known(
+def test_large_index_takes_little_memory_until_the_first_epoch_order_is_known(
     large: Path, access: str
 ) -> None:
-    """A million samples may take 200 MB."""
+    """The goal is 200 MB for a million samples; the limit here is stricter."""
     found = start(large, access)
     assert found.samples == SAMPLES
     assert found.megabytes * 1e6 <= SAMPLES * BYTES_EACH

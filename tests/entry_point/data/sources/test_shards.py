@@ -1,4 +1,4 @@
-"""Training from shards: the same samples with every engine and both ways of access."""
+"""Training from shards: the same samples with every engine and both values of data.access."""
 
 import shutil
 import subprocess
@@ -32,10 +32,10 @@ def test_all_engines_read_the_same_samples_from_shards(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("access", ["map", "stream"])
-def test_a_resumed_epoch_goes_on_with_the_next_sample_and_decodes_none_before_it(
+def test_resumed_epoch_starts_with_the_next_sample_and_decodes_none_before_it(
     packed: Path, tmp_path: Path, engine: str, access: str
 ) -> None:
-    """What lies before it cannot be decoded any more when it is resumed."""
+    """The samples before the resumed step are damaged by then."""
     root = Path(shutil.copytree(packed, tmp_path / "copy"))
     loader = loader_of(root, engine, access=access)
     whole = list(loader.epoch(3))
@@ -48,7 +48,7 @@ def test_a_resumed_epoch_goes_on_with_the_next_sample_and_decodes_none_before_it
 
 
 def _damage(root: Path, indices: list[int]) -> None:
-    """Overwrite the beginnings of these training samples."""
+    """Overwrite the first bytes of these training samples."""
     index = StreamSource(root, root, "train", all_here=True).index
     for i in indices:
         with (root / "train" / index.shards[index.shard[i]].file).open("r+b") as opened:
@@ -71,7 +71,7 @@ def test_mapped_shards_need_no_file_descriptors(packed: Path, tmp_path: Path) ->
     subprocess.run([sys.executable, "-c", code, str(file)], check=True)
 
 
-def test_mapped_memory_goes_with_its_last_view(packed: Path) -> None:
+def test_mapped_memory_is_unmapped_with_its_last_view(packed: Path) -> None:
     file = sorted((packed / "train").glob("*.tar"))[0]
     view = map_files([file, file])[0][100:200]
     assert _maps(file) == 2 and view.numpy().tobytes() == file.read_bytes()[100:200]
@@ -84,7 +84,7 @@ def _maps(file: Path) -> int:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_damaged_sample_names_its_shard_and_key(
+def test_error_for_a_damaged_sample_names_its_shard_and_key(
     packed: Path, tmp_path: Path, engine: str
 ) -> None:
     root = Path(shutil.copytree(packed, tmp_path / "copy"))
@@ -96,10 +96,10 @@ def test_a_damaged_sample_names_its_shard_and_key(
 
 
 @pytest.mark.parametrize("access", ["map", "stream"])
-def test_wrong_bits_that_throw_the_decoder_off_are_found_between_restart_markers_in_shards(
+def test_corrupt_bits_between_restart_markers_are_detected_in_shards(
     packed: Path, tmp_path: Path, access: str
 ) -> None:
-    """Markers stay whole: the entropy-coded data alone is wrong, in the middle of a centre crop."""
+    """Only entropy-coded data in the middle of a center crop changes; all markers stay valid."""
     root = Path(shutil.copytree(packed, tmp_path / "copy"))
     source = StreamSource(root, root, "val", all_here=True)
     file = root / "val" / source.index.shards[source.index.shard[0]].file

@@ -1,4 +1,4 @@
-"""Shards that are read whole and in order."""
+"""data.access=stream: shards are read whole and in order."""
 
 import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +19,7 @@ from entry_point.data.sources.stream import StreamSource
 from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, loader_of
 
 
-def test_streaming_gives_every_training_sample_once_in_another_order_each_epoch(
+def test_streaming_reads_every_training_sample_once_in_a_new_order_each_epoch(
     packed: Path,
 ) -> None:
     first, second = (
@@ -78,7 +78,7 @@ def _stream(packed: Path, engine: str, batch_size: int = 1) -> tuple[StreamSourc
     return source, loader
 
 
-def test_streaming_holds_three_windows_of_shards_at_most_and_none_after_the_epoch(
+def test_streaming_holds_at_most_three_windows_of_shards_and_none_after_the_epoch(
     packed: Path,
 ) -> None:
     source, loader = _stream(packed, "threads")
@@ -88,7 +88,7 @@ def test_streaming_holds_three_windows_of_shards_at_most_and_none_after_the_epoc
     loader.close()
 
 
-def test_a_closed_loader_holds_no_shard(packed: Path) -> None:
+def test_closed_loader_holds_no_shard(packed: Path) -> None:
     source, loader = _stream(packed, "threads")
     next(iter(loader.epoch(0)))
     assert source._memory
@@ -97,7 +97,7 @@ def test_a_closed_loader_holds_no_shard(packed: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [0, 20, 47])
-def test_a_resumed_stream_reads_nothing_that_lies_before(packed: Path, step: int) -> None:
+def test_resumed_stream_reads_no_earlier_shard(packed: Path, step: int) -> None:
     source, loader = _stream(packed, "threads")
     loader.close()
     plan = StreamPlan(source, Share(0, 1), batch_size=1, seed=0, train=True, window_shards=1)
@@ -108,7 +108,7 @@ def test_a_resumed_stream_reads_nothing_that_lies_before(packed: Path, step: int
     assert list(source._memory) == list(wanted)[:2]
 
 
-def test_shards_that_were_not_read_in_time_are_read_by_the_next_loader(packed: Path) -> None:
+def test_shards_with_cancelled_reads_are_read_by_the_next_loader(packed: Path) -> None:
     source, _ = _stream(packed, "threads")
     cancelled: Future[Any] = Future()
     cancelled.cancel()
@@ -118,7 +118,7 @@ def test_shards_that_were_not_read_in_time_are_read_by_the_next_loader(packed: P
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs Linux's /proc/self/io")
-def test_for_worker_processes_the_trainer_reads_whole_shards_ahead_into_the_page_cache(
+def test_trainer_reads_whole_shards_into_the_page_cache_for_worker_processes(
     packed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "ThreadPoolExecutor", _AtOnce)
@@ -139,11 +139,11 @@ class _AtOnce(ThreadPoolExecutor):
 
 
 def _bytes_read() -> int:
-    """By this process, not its children."""
+    """Bytes read by this process, without its children."""
     return int(Path("/proc/self/io").read_text().split("rchar: ")[1].split()[0])
 
 
-def test_a_shard_that_is_on_no_host_is_an_error(packed: Path, tmp_path: Path) -> None:
+def test_shard_on_no_host_is_an_error(packed: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(packed, tmp_path / "copy"))
     gone = sorted((root / "train").glob("*.tar"))[0]
     gone.unlink()
@@ -162,7 +162,7 @@ def test_a_shard_that_is_on_no_host_is_an_error(packed: Path, tmp_path: Path) ->
         ({"window_shards": 0}, "data.window_shards=0"),
     ],
 )
-def test_settings_of_streaming_that_make_no_sense_are_named(
+def test_contradictory_streaming_settings_are_errors_that_name_the_key(
     settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
