@@ -24,13 +24,12 @@ def find_duplicates(folders: dict[str, Path]) -> dict[str, Any]:
     """
     digests = np.concatenate([read_column(folder, "digest") for folder in folders.values()])
     repeated = _repeated(digests)
-    listed = set(np.unique(repeated)[:_GROUPS_LISTED].tolist())
+    listed = np.unique(repeated)[:_GROUPS_LISTED].tolist()
     groups: dict[int, list[str]] = {digest: [] for digest in listed}
-    if listed:
-        for split, folder in folders.items():
-            for key, digest in read_keys(folder, "digest"):
-                if digest in listed:
-                    groups[digest].append(f"{split}/{key}")
+    for split, folder in folders.items() if groups else ():
+        for key, digest in read_keys(folder, "digest"):
+            if digest in groups:
+                groups[digest].append(f"{split}/{key}")
     return {"files": len(repeated), "examples": sorted(sorted(keys) for keys in groups.values())}
 
 

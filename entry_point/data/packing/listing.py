@@ -38,7 +38,8 @@ class Listing:
         self._file, self._seed, self._shard_bytes = file, seed, shard_bytes
         self._database = sqlite3.connect(file, isolation_level=None)
         self._database.executescript(_TABLES)
-        self._shards: dict[str, list[range]] = {}
+        self.shards: dict[str, list[range]] = {}
+        """The shards of each split, as ranges of places in the list."""
         self._digest = sha256()
 
     def close(self) -> None:
@@ -46,22 +47,15 @@ class Listing:
         self._file.unlink()
 
     @property
-    def splits(self) -> list[str]:
-        return list(self._shards)
-
-    @property
     def fingerprint(self) -> str:
         """Hash of all entries and their order."""
         return self._digest.hexdigest()
 
     def __len__(self) -> int:
-        return sum(len(shard) for shards in self._shards.values() for shard in shards)
-
-    def shard_count(self, split: str) -> int:
-        return len(self._shards[split])
+        return sum(len(shard) for shards in self.shards.values() for shard in shards)
 
     def entries(self, split: str, shard: int) -> list[Entry]:
-        places = self._shards[split][shard]
+        places = self.shards[split][shard]
         rows = self._database.execute(
             f"SELECT {_COLUMNS} FROM entries WHERE place >= ? AND place < ? ORDER BY place",
             (places.start, places.stop),
@@ -111,4 +105,4 @@ class Listing:
             place += 1
         self._database.execute("COMMIT")
         self._database.execute("DELETE FROM found")
-        self._shards[split] = [*shards, range(first, place)]
+        self.shards[split] = [*shards, range(first, place)]

@@ -62,7 +62,7 @@ def _pack(
         log.warning(
             "%s: ignored, only train and val are packed: %s", source, ", ".join(plan.left_out[:5])
         )
-    work.prepare(plan.fingerprint, plan.listing.splits)
+    work.prepare(plan.fingerprint, plan.listing.shards)
     _pack_shards(source, work, plan, options)
     report, description = _describe(work, plan, options)
     report.finish(work.data, options.output_format, is_part)
@@ -96,7 +96,7 @@ def _describe(
     """Write the indexes from the shards' records."""
     report = Report(plan.classes, left_out=plan.left_out, quality_of_converted=[options.quality])
     splits = {}
-    for split in plan.listing.splits:
+    for split in plan.listing.shards:
         shards: list[Shard] = []
         rows = _split_rows(work, plan, split, report.split(split), shards)
         splits[split] = Split(shards, write_index(work.data / split, rows))
@@ -108,7 +108,7 @@ def _split_rows(
     work: WorkFolder, plan: PackingPlan, split: str, report: SplitReport, shards: list[Shard]
 ) -> Iterator[Rows]:
     """The index rows of one shard after another; also fills `report` and `shards`."""
-    for number in range(plan.listing.shard_count(split)):
+    for number in range(len(plan.listing.shards[split])):
         record = ShardRecord.read(work.record(split, number))
         for row in record.rows:
             report.add(row, plan.classes)

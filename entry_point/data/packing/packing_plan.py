@@ -27,8 +27,8 @@ class PackingPlan:
 
     def shards(self) -> Iterator[tuple[str, int]]:
         """Split and number of each shard."""
-        for split in self.listing.splits:
-            yield from ((split, number) for number in range(self.listing.shard_count(split)))
+        for split, shards in self.listing.shards.items():
+            yield from ((split, number) for number in range(len(shards)))
 
     def shard_name(self, number: int) -> str:
         return f"shard-{self.part:02d}-{number:06d}.tar"

@@ -114,7 +114,7 @@ class Report:
     def _lines(self) -> Iterator[str]:
         for name, report in self.splits.items():
             yield from report.lines(name)
-        yield f"duplicates: {self.duplicates['files']} files have the bytes of another file"
+        yield f"duplicate files: {self.duplicates['files']} (same bytes as another file)"
         yield f"{REPORT} lists all rejected files and examples of duplicates"
 
 

@@ -83,22 +83,17 @@ class ShardPacker:
         except RejectedError as error:
             return {"path": entry.path, "rejected": str(error)}, b""
         digest = hashlib.blake2b(original, digest_size=8).digest()
-        return {
+        row = vars(encoded) | {
             "path": entry.path,
             "key": entry.key,
             "label": entry.label,
             "offset": 0,
             "length": len(encoded.data),
-            "height": encoded.height,
-            "width": encoded.width,
-            "orientation": encoded.orientation,
-            "interval": encoded.interval,
             "crc32": zlib.crc32(encoded.data),
             "digest": int.from_bytes(digest, "little"),
             "source_bytes": len(original),
-            "how": encoded.how,
-            "note": encoded.note,
-        }, encoded.data
+        }
+        return row, row.pop("data")
 
 
 def add_member(tar: tarfile.TarFile, file: BinaryIO, name: str, data: bytes) -> int:

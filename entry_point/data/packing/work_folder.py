@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ class WorkFolder:
         except (FileNotFoundError, ValueError):  # not written yet, or truncated
             return False
 
-    def prepare(self, fingerprint: str, splits: list[str]) -> None:
+    def prepare(self, fingerprint: str, splits: Iterable[str]) -> None:
         """Create the folders; remove the work of a run with another fingerprint."""
         plan = self.root / "plan"
         if not plan.is_file() or plan.read_text("utf-8") != fingerprint:

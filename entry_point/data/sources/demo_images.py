@@ -61,9 +61,8 @@ def _paint(pattern: Plane, rng: np.random.Generator, seed: int) -> NDArray[np.ui
     light = 12 * _detail(rng, seed)
     picture = np.empty((HEIGHT, WIDTH, 3), dtype=np.float32)
     for channel in range(3):
-        detail = 4 * _detail(rng, seed)
-        colored = middle[channel] + contrast * tint[channel] * pattern
-        picture[..., channel] = colored + light + detail
+        fine = 4 * _detail(rng, seed)
+        picture[..., channel] = middle[channel] + contrast * tint[channel] * pattern + light + fine
     return np.clip(picture, 0, 255).astype(np.uint8)
 
 

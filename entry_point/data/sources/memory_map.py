@@ -10,6 +10,7 @@ import mmap
 import os
 import weakref
 from collections.abc import Sequence
+from ctypes import c_int, c_long, c_size_t, c_void_p
 from pathlib import Path
 
 import torch
@@ -18,19 +19,12 @@ from torch import Tensor
 from entry_point.data.errors import DataError
 
 _PROT_NONE, _MAP_FIXED = 0, 0x10
-_FAILED = ctypes.c_void_p(-1).value
+_FAILED = c_void_p(-1).value
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_long,
-)
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.mmap.restype = c_void_p
+_libc.mmap.argtypes = (c_void_p, c_size_t, c_int, c_int, c_int, c_long)
+_libc.munmap.argtypes = (c_void_p, c_size_t)
 
 
 def map_files(files: Sequence[Path]) -> tuple[Tensor, list[int]]:

@@ -142,7 +142,7 @@ def test_listing_memory_does_not_grow_with_the_number_of_files(
         with closing(listing.Listing(tmp_path / "list", seed=0, shard_bytes=1e9)) as found:
             found.add(tmp_path / str(classes), "train", names, all_classes=True)
             peaks.append(tracemalloc.get_traced_memory()[1])
-            assert len(found) == 100 * classes and found.shard_count("train") == 1
+            assert len(found) == 100 * classes and len(found.shards["train"]) == 1
             keys = {entry.key for entry in found.entries("train", 0)}
         tracemalloc.stop()
         assert len(keys) == 100 * classes
