@@ -91,14 +91,9 @@ def _tensor(data: bytes) -> Tensor:
 def _restart_interval(jpeg: bytes) -> int:
     """MCUs between restart markers, 0 for none. The file must be known to decode."""
     place, interval = 2, 0
-    while place + 4 <= len(jpeg):
-        marker, length = jpeg[place + 1], int.from_bytes(jpeg[place + 2 : place + 4], "big")
-        if marker == 0xFF:  # fill byte
-            place += 1
-            continue
+    while place + 4 <= len(jpeg) and (marker := jpeg[place + 1]) != _SOS:
         if marker == _DRI:
             interval = int.from_bytes(jpeg[place + 4 : place + 6], "big")
-        if marker == _SOS:
-            break
-        place += 2 + length
+        length = int.from_bytes(jpeg[place + 2 : place + 4], "big")
+        place += 1 if marker == 0xFF else 2 + length  # FF: a fill byte before a marker
     return interval

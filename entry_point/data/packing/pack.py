@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import logging
 import shutil
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import custom_op
@@ -17,12 +20,13 @@ from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.packing.duplicates import find_duplicates
 from entry_point.data.packing.listing import Listing
 from entry_point.data.packing.output_folder import beside, is_complete, locked, publish
-from entry_point.data.packing.packing_plan import PackingPlan, make_plan
 from entry_point.data.packing.packing_report import Report, SplitReport
+from entry_point.data.packing.scan_source import list_classes, list_left_out, list_splits
 from entry_point.data.packing.shard_packer import ShardPacker
 from entry_point.data.packing.work_folder import ShardRecord, WorkFolder
 from entry_point.data.progress_bar import track
 from entry_point.data.sources.dataset_description import (
+    VERSION,
     Description,
     Shard,
     Split,
@@ -31,6 +35,21 @@ from entry_point.data.sources.dataset_description import (
 from entry_point.data.sources.index import COLUMNS, Rows, write_index
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PackingPlan:
+    """Everything that determines the output's bytes, known before the first image is read."""
+
+    source: Path
+    options: OptimizeConfig
+    classes: list[str]
+    listing: Listing
+    fingerprint: str
+    """Hash of the list of source files and the options."""
+
+    def shard_name(self, number: int) -> str:
+        return f"shard-{self.options.part:02d}-{number:06d}.tar"
 
 
 def pack(source: Path, output: Path, options: OptimizeConfig, is_part: bool = False) -> None:
@@ -44,44 +63,50 @@ def pack(source: Path, output: Path, options: OptimizeConfig, is_part: bool = Fa
         file = beside(output, "listing")
         try:
             with closing(Listing(file, options.seed, options.shard_mb * 1e6)) as listing:
-                plan = make_plan(source, listing, options)
-                _pack(plan, source, output, options, is_part)
+                _pack(_make_plan(source, listing, options), output, is_part)
         except sqlite3.Error as error:
             reason = f"{error}: free up space and run the same command again"
             raise OSError(errno.EIO, reason, f"{file} (the list of source files)") from error
 
 
-def _pack(
-    plan: PackingPlan, source: Path, output: Path, options: OptimizeConfig, is_part: bool
-) -> None:
+def _make_plan(source: Path, listing: Listing, options: OptimizeConfig) -> PackingPlan:
+    """List all files of `source` in `listing`."""
+    classes = list_classes(source, options.classes)
+    for split in list_splits(source):
+        listing.add(source, split, classes, all_classes=options.classes is None)
+    relevant = asdict(options) | {"source": None, "output": None, "workers": None}
+    content = json.dumps([VERSION, relevant, classes, listing.fingerprint])
+    fingerprint = hashlib.sha256(content.encode()).hexdigest()
+    return PackingPlan(source, options, classes, listing, fingerprint)
+
+
+def _pack(plan: PackingPlan, output: Path, is_part: bool) -> None:
     work = WorkFolder(beside(output, "unfinished"))
     if is_complete(output, plan.fingerprint):
         shutil.rmtree(work.root, ignore_errors=True)  # left by a run killed after its rename
         return
-    if plan.left_out:
-        log.warning(
-            "%s: ignored, only train and val are packed: %s", source, ", ".join(plan.left_out[:5])
-        )
+    report = Report(plan.classes, left_out=list_left_out(plan.source))
+    if names := ", ".join(report.left_out[:5]):
+        log.warning("%s: only train and val are packed, ignored: %s", plan.source, names)
     work.prepare(plan.fingerprint, plan.listing.shards)
-    _pack_shards(source, work, plan, options)
-    report, description = _describe(work, plan, options)
-    report.finish(work.data, options.output_format, is_part)
+    _pack_shards(plan, work)
+    description = _describe(plan, work, report)
+    report.finish(work.data, plan.options.output_format, is_part)
     write_description(work.data, description)
     publish(work.data, output)
 
 
-def _pack_shards(
-    source: Path, work: WorkFolder, plan: PackingPlan, options: OptimizeConfig
-) -> None:
+def _pack_shards(plan: PackingPlan, work: WorkFolder) -> None:
     custom_op.load()
-    workers = options.workers or usable_cores()
-    left = [shard for shard in plan.shards() if not work.is_done(*shard)]
+    workers = plan.options.workers or usable_cores()
+    shards = [(split, i) for split, cuts in plan.listing.shards.items() for i in range(len(cuts))]
+    left = [shard for shard in shards if not work.is_done(*shard)]
     files_left = sum(len(plan.listing.entries(*shard)) for shard in left)
 
     def files_done() -> Iterator[int]:
         with ThreadPoolExecutor(workers) as pool:
             for split, number in left:
-                packer = ShardPacker(source, work.data / split, options, pool, workers)
+                packer = ShardPacker(plan.source, work.data / split, plan.options, pool, workers)
                 entries = plan.listing.entries(split, number)
                 yield from packer.pack(plan.shard_name(number), entries, work.record(split, number))
 
@@ -90,24 +115,22 @@ def _pack_shards(
         pass
 
 
-def _describe(
-    work: WorkFolder, plan: PackingPlan, options: OptimizeConfig
-) -> tuple[Report, Description]:
-    """Write the indexes from the shards' records."""
-    report = Report(plan.classes, left_out=plan.left_out, quality_of_converted=[options.quality])
+def _describe(plan: PackingPlan, work: WorkFolder, report: Report) -> Description:
+    """Write the indexes from the shards' records; fills `report`."""
+    report.quality_of_converted = [plan.options.quality]
     splits = {}
     for split in plan.listing.shards:
         shards: list[Shard] = []
-        rows = _split_rows(work, plan, split, report.split(split), shards)
+        rows = _split_rows(plan, work, split, report.split(split), shards)
         splits[split] = Split(shards, write_index(work.data / split, rows))
     report.duplicates = find_duplicates({split: work.data / split for split in splits})
-    return report, Description(plan.classes, splits, plan.fingerprint, options.output_format)
+    return Description(plan.classes, splits, plan.fingerprint, plan.options.output_format)
 
 
 def _split_rows(
-    work: WorkFolder, plan: PackingPlan, split: str, report: SplitReport, shards: list[Shard]
+    plan: PackingPlan, work: WorkFolder, split: str, report: SplitReport, shards: list[Shard]
 ) -> Iterator[Rows]:
-    """The index rows of one shard after another; also fills `report` and `shards`."""
+    """The index rows of one shard after another; fills `report` and `shards`."""
     for number in range(len(plan.listing.shards[split])):
         record = ShardRecord.read(work.record(split, number))
         for row in record.rows:

@@ -90,9 +90,8 @@ class Report:
             part = json.loads((folder / REPORT).read_text("utf-8"))
             for name, values in part["splits"].items():
                 self.split(name).add_part(values)
-            self.left_out = sorted({*self.left_out, *part["left_out"]})
-            qualities = {*self.quality_of_converted, *part["quality_of_converted"]}
-            self.quality_of_converted = sorted(qualities)
+            for name in ("left_out", "quality_of_converted"):
+                setattr(self, name, sorted({*getattr(self, name), *part[name]}))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{folder / REPORT} cannot be read ({error}): copy it again") from error
 

@@ -33,7 +33,8 @@ class ShardRecord:
 
     def is_intact(self, folder: Path) -> bool:
         """Whether every file that was written still exists with its size."""
-        return all(_size(folder / name) == size for name, size in self.made.items())
+        files = ((folder / name, size) for name, size in self.made.items())
+        return all(file.is_file() and file.stat().st_size == size for file, size in files)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,3 @@ class WorkFolder:
         for split in splits:
             (self.data / split).mkdir(parents=True, exist_ok=True)
         (self.root / "records").mkdir(exist_ok=True)
-
-
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.is_file() else -1

@@ -96,7 +96,7 @@ def test_entries_beside_the_splits_are_named(
     copy(source / "train", source / "test")
     with caplog.at_level(logging.WARNING):
         assert pack(source, tmp_path / "packed") == 0
-    assert "only train and val are packed: test" in caplog.text
+    assert "only train and val are packed, ignored: test" in caplog.text
     assert report(tmp_path / "packed")["left_out"] == ["test"]
 
 
