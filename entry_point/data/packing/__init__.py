@@ -1,1 +1,1 @@
-"""Packing a folder of images into the form that trains fastest."""
+"""Packing a folder of images into the format that trains fastest."""

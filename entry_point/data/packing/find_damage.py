@@ -49,7 +49,7 @@ class Image:
 
 
 def find_damage(root: Path, workers: int) -> tuple[int, list[Damage]]:
-    """The number of images that were read, and all damage. Raises DataError for no dataset."""
+    """The number of images that were read, and all damage. Raises DataError without a dataset."""
     require_folder("root", root)
     damage: list[Damage] = []
     if (root / DESCRIPTION).is_file():

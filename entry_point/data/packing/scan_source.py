@@ -35,7 +35,7 @@ class Entry(NamedTuple):
     rejected: str
     """Why the file is not packed, or empty.
 
-    The text is part of the fingerprint: with another wording, finished datasets look outdated."""
+    The text is part of the fingerprint: a new wording makes finished datasets look outdated."""
 
 
 def list_classes(source: Path, file: str | None) -> list[str]:

@@ -84,7 +84,7 @@ def write_index(folder: Path, chunks: Iterable[Rows]) -> int:
 
 
 class _Sink:
-    """Keeps the error of a failed write, such as a full disk: raised here, it ends the process."""
+    """Keeps the error of a failed write (full disk): an exception in `write` ends the process."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
