@@ -80,8 +80,8 @@ def _index(jpeg: Tensor, how: str, note: str, options: OptimizeConfig) -> Encode
 
 def _describe(jpeg: Tensor, how: str, note: str) -> Encoded:
     stored = jpeg.numpy().tobytes()
-    headers = jpeg_headers([jpeg])[0].tolist()
-    return Encoded(stored, how, note, *headers, _restart_interval(stored))
+    height, width, orientation = jpeg_headers([jpeg])[0].tolist()
+    return Encoded(stored, how, note, height, width, orientation, _restart_interval(stored))
 
 
 def _tensor(data: bytes) -> Tensor:
