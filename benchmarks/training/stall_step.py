@@ -33,9 +33,9 @@ from benchmarks.training.stall_contenders import (
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.metrics_line import STEP_PARTS
 from entry_point.data.loader import Loader
-from entry_point.training.device_batches import device_batches
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
+from entry_point.training.input import device_batches
 from entry_point.training.learner import Learner
 from entry_point.training.measure.stall_meter import StallMeter, Times
 from entry_point.training.measure.stopwatch import Stopwatch

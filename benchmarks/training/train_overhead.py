@@ -49,7 +49,7 @@ class _OneBatch:
 
 def bare_epoch(trainer: Trainer, batch: Batch, steps: int) -> None:
     """What everyone would write by hand: the same work on the same batch, and nothing else."""
-    learner, normalize = trainer.learner, trainer.prepare.normalize
+    learner, normalize = trainer.learner, trainer.input.transform.normalize
     criterion = nn.CrossEntropyLoss(label_smoothing=trainer.config.optim.label_smoothing)
     for _ in range(steps):
         images = normalize(batch.images)
@@ -63,15 +63,15 @@ def step_milliseconds(data: Path, model: str, steps: int) -> dict[str, float]:
     """Processor milliseconds per step of the real loop and of the bare one."""
     overrides = ["data=folder", f"data.root={data}", "pipeline=pillow", "pipeline.num_workers=0"]
     sizes = [f"data.image_size={SIZE}", "data.resize=72", f"trainer.batch_size={BATCH}"]
-    config, yaml = load_train_config([*overrides, *sizes, f"model.name={model}"])
+    config, _ = load_train_config([*overrides, *sizes, f"model.name={model}"])
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(config, yaml, RunFolder(Path(folder)), Devices(torch.device("cpu"), None))
+        trainer = Trainer(config, RunFolder(Path(folder)), Devices(torch.device("cpu"), None))
         pixels = torch.randint(0, 256, (BATCH, 3, SIZE, SIZE), dtype=torch.uint8)
         pixels = pixels.contiguous(memory_format=torch.channels_last)
-        labels = torch.randint(0, len(trainer.data.classes), (BATCH,))
+        labels = torch.randint(0, len(trainer.input.classes), (BATCH,))
         batch = Batch(pixels, labels, torch.arange(BATCH))
-        trainer.data.train_loader.close()
-        trainer.data.train_loader = _OneBatch(batch, steps)
+        trainer.input.train_loader.close()
+        trainer.input.train_loader = _OneBatch(batch, steps)
         trainer.progress.steps_per_epoch = steps
 
         def real_epoch() -> None:

@@ -1,1 +1,1 @@
-"""The parts that `entry_point.train` is put together from, one idea each."""
+"""Training: the loop in trainer.py, and its parts."""

@@ -1,4 +1,4 @@
-"""What is done to images on the device, before the model sees them."""
+"""Image preprocessing on the device, between the loader and the model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from entry_point.data.decode.stall import mask_ycbcr, rgb_to_ycbcr
 class Normalize(nn.Module):
     """`(N, 3, H, W)`, 0 to 255 -> float `(x / 255 - mean) / std`, channels_last.
 
-    One multiply and one add over rows of pixels: along a dimension of three channels a CPU is
-    several times slower.
+    One multiply-add over rows of pixels: on a CPU, broadcasting over a dimension of three channels
+    is several times slower.
     """
 
     scale: torch.Tensor
@@ -35,7 +35,7 @@ class Normalize(nn.Module):
 
 
 class DeviceTransform(nn.Module):
-    """From a loader's images to the model's: what `data.transform` leaves to the device."""
+    """A loader's images -> the model's input: the part of `data.transform` done on the device."""
 
     def __init__(self, data: DataConfig, seed: int) -> None:
         super().__init__()
@@ -45,9 +45,9 @@ class DeviceTransform(nn.Module):
     def forward(
         self, images: torch.Tensor, indices: torch.Tensor, epoch: int | None = None
     ) -> torch.Tensor:
-        """`indices` are the samples' numbers; without an epoch, as in validation, nothing is drawn.
+        """`indices` are the samples' numbers. In validation `epoch` is None: nothing is random.
 
-        Floats have been finished where they were decoded.
+        Float images are returned unchanged: the loader has already transformed them.
         """
         if images.is_floating_point():
             return images
@@ -58,7 +58,7 @@ class DeviceTransform(nn.Module):
 
 
 class FromRgb(nn.Module):
-    """uint8 RGB `(N, 3, H, W)` to what the model is trained on."""
+    """uint8 RGB `(N, 3, H, W)` -> the model's input, for deployment."""
 
     def __init__(self, data: DataConfig) -> None:
         super().__init__()

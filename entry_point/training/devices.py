@@ -1,4 +1,4 @@
-"""Which device this process trains on, in which precision, beside which other processes."""
+"""The device and precision of this process, and communication with the other ranks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import torch.distributed as dist
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig, check_ranks
 
-# A peer that went away without closing its connections is noticed within this time.
+# How long until a peer that vanished without closing its connections is noticed.
 PEER_TIMEOUT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
 class Devices:
-    """This process's place in the job. One process drives one device."""
+    """This process's device and rank. One process drives one device."""
 
     device: torch.device
     autocast_dtype: torch.dtype | None
@@ -29,7 +29,7 @@ class Devices:
     local_rank: int = 0
     world_size: int = 1
     cpu_group: dist.ProcessGroup | None = None
-    """All ranks, by way of the CPU: for objects, and for asking without waiting for the device."""
+    """All ranks, on the CPU: for objects, and for votes that must not wait for the device."""
 
     @property
     def is_first(self) -> bool:
@@ -40,7 +40,7 @@ class Devices:
         return "bf16" if self.autocast_dtype is torch.bfloat16 else "fp32"
 
     def autocast(self) -> torch.autocast:
-        """Autocast to bf16 where the job's precision is bf16, else a no-op."""
+        """Autocast to bf16 if the job's precision is bf16, else a no-op."""
         return torch.autocast(
             self.device.type,
             dtype=self.autocast_dtype or torch.bfloat16,
@@ -54,7 +54,7 @@ class Devices:
         return values
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's value, in the order of the ranks, on every rank."""
+        """All ranks' values in rank order, on every rank."""
         if self.cpu_group is None:
             return [value]
         values: list[Any] = [None] * self.world_size
@@ -80,10 +80,11 @@ class Devices:
 
 @contextmanager
 def join_devices(config: TrainerConfig) -> Iterator[Devices]:
-    """Choose the device and, under torchrun, join the other ranks; leave them at the end.
+    """Choose the device; under torchrun, also join the other ranks, and leave them at the end.
 
     Raises:
-        ConfigError: trainer.device=cuda without a CUDA device, or a batch the ranks cannot share.
+        ConfigError: trainer.device=cuda without a CUDA device, or a batch size that is not a
+            multiple of the ranks.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -104,7 +105,7 @@ def join_devices(config: TrainerConfig) -> Iterator[Devices]:
         _cpu_group() if world_size > 1 else None,
     )
     if world_size > 1:
-        # Whoever leaves first would take the others' connections down.
+        # A rank that leaves early would close the others' connections.
         dist.barrier()
         dist.destroy_process_group()
 
@@ -120,15 +121,18 @@ def _choose_device(wanted: str, local_rank: int) -> torch.device:
         return torch.device("cpu")
     if local_rank >= torch.cuda.device_count():
         raise ConfigError(
-            f"trainer.device={wanted}: local rank {local_rank} needs a CUDA device of its own, "
-            f"this host shows {torch.cuda.device_count()}"
+            "trainer.device",
+            wanted,
+            f"each rank needs its own CUDA device; this is local rank {local_rank}, and this host "
+            f"has {torch.cuda.device_count()}; lower trainer.nproc_per_host, or set "
+            "trainer.device=cpu",
         )
     return torch.device("cuda", local_rank)
 
 
 def _autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
     if precision == "auto":
-        # Cards before Ampere emulate it, slower than fp32.
+        # GPUs older than Ampere only emulate bf16, slower than fp32.
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bf16" if has_bf16 else "fp32"
     return torch.bfloat16 if precision == "bf16" else None

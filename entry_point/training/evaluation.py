@@ -1,23 +1,23 @@
-"""One pass over the validation split: every sample counted once, on however many ranks."""
+"""One pass over the validation split; each sample counts once, whatever the number of ranks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from entry_point.data.loader import Loader
-from entry_point.training.device_batches import Prepare, device_batches
 from entry_point.training.devices import Devices
-from entry_point.training.stop import StopRequest
+from entry_point.training.input import DeviceBatch
+from entry_point.training.stop import Stopped, StopRequest
 
 WORST = 12
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A sample the model is most wrong about."""
+    """A misclassified sample."""
 
     index: int
     label: int
@@ -32,38 +32,35 @@ class Evaluation:
     loss: float
     accuracy: float
     pairs: torch.Tensor
-    """int64 `(K, 3)`: true class, predicted class, how many samples; every pair that occurred.
-    A matrix of many classes would not fit."""
+    """int64 `(K, 3)`: true class, predicted class, number of samples, for every pair that occurred.
+    Sparse, because a full confusion matrix of many classes would not fit."""
     worst: list[Mistake]
+    """The mistakes with the largest losses."""
     damaged: int
-    """Images of the split that could not be decoded and are left out."""
-
-
-class Stopped(Exception):
-    """A stop was asked for; the evaluation's partial totals are worth nothing."""
+    """Images that could not be decoded and are left out."""
 
 
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
-    loader: Loader,
-    prepare: Prepare,
+    batches: Iterable[DeviceBatch],
     devices: Devices,
     *,
     samples: int,
-    channels_last: bool,
     stop: StopRequest,
 ) -> Evaluation:
-    """Evaluate `model` (the bare module, not the DDP wrapper) over all ranks' shares.
+    """Evaluate `model` (the bare module, not the DDP wrapper) on all ranks' `batches`.
+
+    `samples` is the size of the whole split.
 
     Raises:
-        Stopped: on every rank, if any rank was asked to stop on the way.
+        Stopped: on every rank, if any rank was asked to stop during the evaluation.
     """
     model.eval()
     seen: list[torch.Tensor] = []
     damaged = 0
-    for batch in device_batches(loader.epoch(0), devices.device, prepare, channels_last):
-        if stop.here:
+    for batch in batches:
+        if stop.requested:
             break
         damaged += batch.damaged
         if len(batch.labels) == 0:
@@ -82,12 +79,12 @@ def evaluate(
     damaged = sum(damaged for _, damaged in shares)
     if len(rows) + damaged != samples:
         raise RuntimeError(f"evaluated {len(rows)} + {damaged} damaged samples of {samples}")
-    # In the order of the samples, so that no sum depends on how the ranks cut the split.
+    # Sorted by sample, so that sums do not depend on how the ranks share the split.
     return _totals(rows[rows[:, 0].argsort()], damaged)
 
 
 def _totals(rows: torch.Tensor, damaged: int) -> Evaluation:
-    """Of rows `(index, label, predicted, loss)`, float64."""
+    """`rows` are `(index, label, predicted, loss)`, float64."""
     _, label, predicted, loss = rows.T
     pairs, counts = torch.stack([label, predicted], 1).long().unique(dim=0, return_counts=True)
     wrong = rows[label != predicted]

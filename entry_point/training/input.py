@@ -1,34 +1,68 @@
-"""Both splits: their images, and the loaders of this rank's batches."""
+"""Training input: both splits, this rank's loaders, and the batches on its device."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from itertools import zip_longest
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import repeat, zip_longest
+from pathlib import Path
+
+import torch
 
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.run_folder import RunFolder
+from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import Source
+from entry_point.data.spans import Span
+from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
+from entry_point.training.measure.stopwatch import Stopwatch, named_range
+
+Prepare = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(images, sample numbers), both on the device -> the model's input."""
 
 
-class TrainingData:
-    """Open until `close`.
+@dataclass(frozen=True)
+class DeviceBatch:
+    """One batch, ready for the model."""
+
+    images: torch.Tensor
+    """float `(N, 3, S, S)`, prepared, on the device."""
+    labels: torch.Tensor
+    """int64 `(N,)`, on the device."""
+    indices: torch.Tensor
+    """int64 `(N,)`: the samples' numbers in their source, on the CPU."""
+    damaged: int
+    """Images that could not be decoded."""
+    wait: float
+    """Seconds that the training process was blocked waiting for this batch."""
+    copying: Stopwatch
+    """Times the copy to the device and the preparation there."""
+    spans: tuple[Span, ...]
+    """How the batch was made, if that is recorded."""
+
+
+class TrainingInput:
+    """The sources and loaders of both splits.
 
     Raises:
         DataError: the splits cannot be read, or have different classes.
     """
 
-    def __init__(self, config: TrainConfig, run: RunFolder, devices: Devices) -> None:
+    def __init__(self, config: TrainConfig, channels: Path, devices: Devices) -> None:
         self._config, self._devices = config, devices
         self._open = ExitStack()
-        self.train = open_source(config.data, "train", run.channels)
-        self.val = open_source(config.data, "val", run.channels)
+        self.train = open_source(config.data, "train", channels)
+        self.val = open_source(config.data, "val", channels)
         self.classes = list(self.train.classes)
         if (difference := _first_difference(self.classes, list(self.val.classes))) is not None:
             raise DataError(f"the splits have different classes: {difference}")
+        self.transform = DeviceTransform(config.data, config.trainer.seed).to(devices.device)
         self.train_loader = self._loader(self.train, "train")
         self.val_loader = self._loader(self.val, "val")
 
@@ -49,6 +83,24 @@ class TrainingData:
         self._open.callback(loader.close)
         return loader
 
+    def train_batches(self, epoch: int, step: int) -> Iterator[Batch]:
+        """The batches of `epoch` from `step` on."""
+        loader = self.train_loader
+        if self._config.trainer.overfit_one_batch:
+            return repeat(next(iter(loader.epoch(0, 0))), loader.steps_per_epoch - step)
+        return loader.epoch(epoch, step)
+
+    def val_batches(self) -> Iterator[DeviceBatch]:
+        """This rank's share of the validation split, on the device."""
+        return self.to_device(self.val_loader.epoch(0), None)
+
+    def to_device(self, batches: Iterable[Batch], epoch: int | None) -> Iterator[DeviceBatch]:
+        """Put a loader's batches on the device; `epoch` is None in validation."""
+        prepare = partial(self.transform, epoch=epoch)
+        return device_batches(
+            batches, self._devices.device, prepare, self._config.trainer.channels_last
+        )
+
     def close(self) -> None:
         """End the loaders' threads and processes."""
         self._open.close()
@@ -59,3 +111,56 @@ def _first_difference(train: list[str], val: list[str]) -> str | None:
         if one != other:
             return f"class {number} of {len(train)} is {one!r} in train, {other!r} in val"
     return None
+
+
+def device_batches(
+    batches: Iterable[Batch], device: torch.device, prepare: Prepare, channels_last: bool
+) -> Iterator[DeviceBatch]:
+    """Copy a loader's batches to the device as uint8, and prepare them there.
+
+    On a GPU both run on a side stream, while the previous step's kernels still compute.
+    """
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
+    stream = _copy_stream(device) if device.type == "cuda" else None
+    for batch, wait in _timed(batches):
+        with torch.cuda.stream(stream), Stopwatch(device) as copying:
+            with named_range("copy"):
+                pixels, labels, indices = (
+                    # A non-blocking copy from a GPU to the CPU would return too early.
+                    tensor.to(device, non_blocking=stream is not None)
+                    for tensor in (batch.images, batch.labels, batch.indices)
+                )
+            with named_range("prepare"):
+                images = prepare(pixels, indices).contiguous(memory_format=memory_format)
+        if stream is not None:
+            if batch.images.is_cuda:
+                batch.images.record_stream(stream)
+            _hand_over(stream, images, labels)
+        damaged = len(batch.damage)
+        yield DeviceBatch(images, labels, batch.indices, damaged, wait, copying, batch.spans)
+
+
+@cache
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
+    """One stream for all epochs: torch caches freed memory per stream."""
+    return torch.cuda.Stream(device)
+
+
+def _hand_over(stream: torch.cuda.Stream, *tensors: torch.Tensor) -> None:
+    """Let the current stream use the tensors that `stream` computes."""
+    current = torch.cuda.current_stream(stream.device)
+    current.wait_stream(stream)
+    for tensor in tensors:
+        tensor.record_stream(current)
+
+
+def _timed(batches: Iterable[Batch]) -> Iterator[tuple[Batch, float]]:
+    """Each batch, and the seconds spent waiting for it."""
+    iterator = iter(batches)
+    while True:
+        start = time.perf_counter()
+        with named_range("data_wait"):
+            batch = next(iterator, None)
+        if batch is None:
+            return
+        yield batch, time.perf_counter() - start

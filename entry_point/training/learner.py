@@ -18,23 +18,22 @@ from torchvision.transforms import v2
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import OptimConfig, TrainConfig
 from entry_point.training.devices import Devices
-from entry_point.training.measure.named_range import named_range
+from entry_point.training.measure.stopwatch import named_range
 from entry_point.training.model import build_model
 from entry_point.training.optim import build_optimizer, build_schedule
 
 
 class Learner:
-    """A model in training on one rank.
+    """Trains a model on one rank.
 
-    Randomness inside a step (dropout, MixUp) is keyed by (seed, step, rank), so that a resumed
-    run draws what the undisturbed one would have drawn.
+    Randomness inside a step (dropout, MixUp) is keyed by (seed, step, rank), so a resumed run draws
+    the same numbers as an uninterrupted one.
     """
 
     def __init__(
         self,
         config: TrainConfig,
         devices: Devices,
-        *,
         num_classes: int,
         steps_per_epoch: int,
         channels: Path,
@@ -44,7 +43,9 @@ class Learner:
         model = build_model(config.model, num_classes, channels, config.data.image_size)
         if config.model.sync_batchnorm and devices.world_size > 1:
             if devices.device.type == "cpu":
-                raise ConfigError("model.sync_batchnorm=true: torch has it for GPUs only")
+                raise ConfigError(
+                    "model.sync_batchnorm", True, "needs GPUs; set it to false on a CPU"
+                )
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         if config.trainer.channels_last:
             model = model.to(memory_format=torch.channels_last)
@@ -57,13 +58,13 @@ class Learner:
         self._criterion = nn.CrossEntropyLoss(label_smoothing=config.optim.label_smoothing)
         self._mix = _mixing(config.optim, num_classes)
         self._shared = _shared(self.model, devices, config.trainer.deterministic)
-        # Around DDP, so that the compiler sees where gradients are exchanged.
+        # Compile the DDP wrapper, so the compiler sees where gradients are exchanged.
         compiles = config.trainer.compile
         self._forward: Any = torch.compile(self._shared) if compiles else self._shared
 
     @property
     def evaluated(self) -> nn.Module:
-        """The weights that count: the averaged ones where there are any."""
+        """The model to evaluate and export: the averaged weights, if they are kept."""
         return self.model if self.ema is None else self.ema.module
 
     @property
@@ -71,7 +72,7 @@ class Learner:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def loss(self, images: torch.Tensor, labels: torch.Tensor, step: int) -> torch.Tensor:
-        """Gradients of one batch's mean loss, in `optim.accumulate` pieces; returns that loss."""
+        """Compute one batch's gradients, in `optim.accumulate` pieces; returns its mean loss."""
         _seed_step(self._devices, _step_seed(self._seed, step, self._devices.rank))
         if self._mix is not None:
             images, labels = self._mix(images, labels)
@@ -85,7 +86,7 @@ class Learner:
         )
         total = torch.zeros((), device=images.device)
         for number, (some_images, some_labels) in enumerate(pieces, 1):
-            with self._synchronising(number == len(pieces)):
+            with self._synchronizing(number == len(pieces)):
                 with named_range("forward"):
                     with self._devices.autocast():
                         logits = self._forward(some_images)
@@ -97,7 +98,7 @@ class Learner:
         return total
 
     def update(self) -> None:
-        """Let the gradients change the weights."""
+        """Apply the gradients to the weights."""
         with named_range("optimizer"):
             if self._optim.clip_norm is not None:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self._optim.clip_norm)
@@ -106,14 +107,14 @@ class Learner:
             if self.ema is not None:
                 self.ema.update_parameters(self.model)
 
-    def synchronise_buffers(self) -> None:
-        """Give every rank the first rank's batch statistics, which are the ones kept."""
+    def synchronize_buffers(self) -> None:
+        """Copy the first rank's batch statistics, which are saved, to every rank."""
         if self._devices.world_size > 1:
             for buffer in self.evaluated.buffers():
                 dist.broadcast(buffer, 0)
 
     def state(self) -> dict[str, Any]:
-        """All that a later process needs to go on from here."""
+        """What a checkpoint keeps."""
         return {
             "model": self.model.state_dict(),
             "ema": None if self.ema is None else self.ema.state_dict(),
@@ -122,15 +123,15 @@ class Learner:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take over what `state` returned."""
+        """Restore what `state` returned; other keys are ignored."""
         self.model.load_state_dict(state["model"])
         if self.ema is not None:
             self.ema.load_state_dict(state["ema"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
 
-    def _synchronising(self, last: bool) -> Any:
-        """Ranks exchange gradients once a batch, in its last piece."""
+    def _synchronizing(self, last: bool) -> Any:
+        """Ranks exchange gradients once per batch, in its last piece."""
         if isinstance(self._shared, DistributedDataParallel) and not last:
             return self._shared.no_sync()
         return nullcontext()
@@ -152,21 +153,21 @@ def _mixing(optim: OptimConfig, num_classes: int) -> v2.Transform | None:
 
 
 def _shared(model: nn.Module, devices: Devices, deterministic: bool) -> nn.Module:
-    """The same weights on every rank."""
+    """Wrap the model so that ranks exchange gradients."""
     if devices.world_size == 1:
         return model
     ids = [devices.device] if devices.device.type == "cuda" else None
-    # Else a process's first step groups the gradients differently from its later ones, and with
-    # that changes the order in which the ranks' are summed: of two it does not matter.
+    # By default DDP regroups gradients after a process's first step. That changes the order in
+    # which three or more ranks' gradients are summed, so a resumed run would differ.
     fixed = deterministic and devices.world_size > 2
     return DistributedDataParallel(model, device_ids=ids, find_unused_parameters=fixed)
 
 
 def _seed_step(devices: Devices, seed: int) -> None:
-    """Seeds the generators a step can use; a model of one's own may use Python's and NumPy's.
+    """Seed the generators that a step may use; a custom model may use Python's and NumPy's.
 
-    `torch.manual_seed` seeds those of all kinds of devices; for absent ones it keeps the call and
-    its traceback for later, which takes a millisecond.
+    `torch.manual_seed` would take a millisecond: for each kind of device not yet initialized it
+    stores the call with its traceback.
     """
     random.seed(seed)
     np.random.seed(seed % 2**32)

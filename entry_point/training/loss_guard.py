@@ -1,19 +1,17 @@
-"""A loss that is NaN or infinite stops the job, and says which step and which samples."""
+"""Stops the job when a loss is NaN or infinite, and names the step and its samples."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 
 class NonFiniteLossError(RuntimeError):
     """The loss of one step is NaN or infinite."""
-
-    def __init__(self, loss: float, epoch: int, step: int, indices: torch.Tensor) -> None:
-        super().__init__(f"loss={loss} in step {step} of epoch {epoch}")
-        self.indices = indices
 
 
 @dataclass
@@ -26,14 +24,14 @@ class _Entry:
 
 
 class LossGuard:
-    """Looks at each step's loss: at once on a CPU, two steps later on a GPU.
+    """Checks each step's loss: at once on a CPU, two steps later on a GPU.
 
-    The loss travels from the GPU while later steps run, so that looking costs no
-    synchronisation; `flush` waits for all of them.
+    A GPU's loss is copied while later steps run, so checking needs no synchronization. `key` names
+    a sample by its number; `checkpoints` is the folder that the error points to.
     """
 
-    def __init__(self, lag: int = 2) -> None:
-        self._lag = lag
+    def __init__(self, key: Callable[[int], str], checkpoints: Path) -> None:
+        self._key, self._checkpoints = key, checkpoints
         self._waiting: deque[_Entry] = deque()
 
     def watch(self, loss: torch.Tensor, epoch: int, step: int, indices: torch.Tensor) -> None:
@@ -44,14 +42,14 @@ class LossGuard:
             ready = torch.cuda.Event()
             ready.record()
             self._waiting.append(_Entry(copy, ready, epoch, step, indices))
-            self._check(self._lag)
+            self._check(lag=2)
         else:
             self._waiting.append(_Entry(loss.detach(), None, epoch, step, indices))
-            self._check(0)
+            self._check(lag=0)
 
     def flush(self) -> None:
-        """Look at all losses taken so far."""
-        self._check(0)
+        """Check all losses taken so far."""
+        self._check(lag=0)
 
     def _check(self, lag: int) -> None:
         while len(self._waiting) > lag:
@@ -59,4 +57,9 @@ class LossGuard:
             if entry.ready is not None:
                 entry.ready.synchronize()
             if not torch.isfinite(entry.loss):
-                raise NonFiniteLossError(float(entry.loss), entry.epoch, entry.step, entry.indices)
+                samples = ", ".join(self._key(index) for index in entry.indices.tolist())
+                raise NonFiniteLossError(
+                    f"loss={float(entry.loss)} in step {entry.step} of epoch {entry.epoch}, on the "
+                    f"samples {samples}; the checkpoints in {self._checkpoints} are from before; "
+                    "lower optim.lr, or inspect these images"
+                )

@@ -1,4 +1,4 @@
-"""Any classification model of torchvision, from scratch or from a local state dict."""
+"""Builds torchvision's classification models or your own, from scratch or from local weights."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from entry_point.config.train_config import ModelConfig
 logger = logging.getLogger(__name__)
 
 WEIGHT_SUFFIXES = (".pt", ".pth")
-# DenseNet's published files name norm.1 what the model names norm1.
+# DenseNet's published weights say norm.1 where the model says norm1.
 _DENSE_LAYER = re.compile(r"(?<=\.denselayer)(\d+\.(?:norm|conv))\.(?=[12]\.)")
-_ADDITIONAL = ("aux1.", "aux2.", "AuxLogits.")
+_AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")
 
 
 def build_model(
@@ -30,11 +30,11 @@ def build_model(
     """Build the model `(N, 3, image_size, image_size) float -> (N, num_classes) logits`.
 
     Raises:
-        ConfigError: torchvision has no classification model of that name, or none of it for such
-            images, or `model.weights` is not there or does not fit.
+        ConfigError: torchvision has no such classification model, the model cannot take images of
+            this size, or `model.weights` is missing or does not fit.
     """
     model = (
-        _own(config.name, num_classes)
+        _custom(config.name, num_classes)
         if "." in config.name
         else _known(config, num_classes, image_size)
     )
@@ -47,8 +47,10 @@ def _known(config: ModelConfig, num_classes: int, image_size: int) -> nn.Module:
     names = torchvision.models.list_models(module=torchvision.models)
     if config.name not in names:
         raise ConfigError(
-            f"model.name={config.name}: torchvision {torchvision.__version__} has no such "
-            f"classification model{near(config.name, names)}; it has {', '.join(names)}"
+            "model.name",
+            config.name,
+            f"must be a classification model of torchvision {torchvision.__version__}, or "
+            f"package.function{near(config.name, names)}; torchvision has {', '.join(names)}",
         )
     options = _options(config.name, image_size)
     try:
@@ -57,14 +59,14 @@ def _known(config: ModelConfig, num_classes: int, image_size: int) -> nn.Module:
         )
     except (AssertionError, ValueError) as error:
         raise ConfigError(
-            f"model.name={config.name}: not with data.image_size={image_size} ({error})"
+            "model.name", config.name, f"cannot take data.image_size={image_size} ({error})"
         ) from error
     return model
 
 
 def _options(name: str, image_size: int) -> dict[str, Any]:
-    """What some of torchvision's models want to be told: the images' size; to go without the
-    additional classifiers of their papers; to take the input that their published weights do."""
+    """Arguments that some models need: the image size; no auxiliary classifiers; the input
+    transform that the published weights expect."""
     if name.startswith("vit_"):
         return {"image_size": image_size}
     if name == "maxvit_t":
@@ -74,14 +76,15 @@ def _options(name: str, image_size: int) -> dict[str, Any]:
     return {}
 
 
-def _own(path: str, num_classes: int) -> nn.Module:
+def _custom(path: str, num_classes: int) -> nn.Module:
     try:
         build = get_method(path)
     except (ImportError, ValueError) as error:
-        raise ConfigError(f"model.name={path}: {error}") from error
+        raise ConfigError("model.name", path, f"cannot be imported ({error})") from error
     model = build(num_classes=num_classes)
     if not isinstance(model, nn.Module):
-        raise ConfigError(f"model.name={path}: made a {type(model).__name__}, not a torch Module")
+        made = type(model).__name__
+        raise ConfigError("model.name", path, f"must return a torch.nn.Module, not {made}")
     return model
 
 
@@ -94,23 +97,28 @@ def find_weights(weights: str, channels: Path | None) -> Path:
     found = sorted(p for p in folder.glob("*") if p.suffix in WEIGHT_SUFFIXES)
     if len(found) == 1:
         return found[0]
+    patterns = " or ".join(f"*{suffix}" for suffix in WEIGHT_SUFFIXES)
     raise ConfigError(
-        f"model.weights={weights}: must be a file, or a folder or channel with exactly one of "
-        f"{', '.join('*' + s for s in WEIGHT_SUFFIXES)}; found {len(found)} in {folder}"
+        "model.weights",
+        weights,
+        f"must be a file, or a folder or channel with exactly one {patterns}; "
+        f"found {len(found)} in {folder}",
     )
 
 
 def _load_weights(model: nn.Module, path: Path, num_classes: int) -> None:
-    """Load what fits; a classifier of another size stays as initialised, all else must match."""
+    """Load weights; a head of another size stays as initialized, all else must match."""
     state = _read_state_dict(path)
     own = model.state_dict()
     head = [key for key in own if key in state and own[key].shape != state[key].shape]
     for key in head:
-        ours, theirs = own[key].shape, state[key].shape
-        if (ours[:1], ours[1:]) != ((num_classes,), theirs[1:]):
+        needed, found = own[key].shape, state[key].shape
+        if (needed[:1], needed[1:]) != ((num_classes,), found[1:]):
             raise ConfigError(
-                f"model.weights={path}: these are weights of another model; {key} is "
-                f"{tuple(theirs)}, here {tuple(ours)}"
+                "model.weights",
+                path,
+                f"holds another model's weights; {key} has shape {tuple(found)}, and the model "
+                f"needs {tuple(needed)}",
             )
     for key in head:
         del state[key]
@@ -118,29 +126,32 @@ def _load_weights(model: nn.Module, path: Path, num_classes: int) -> None:
     left = [key for key in missing if key not in head]
     if left or unexpected:
         raise ConfigError(
-            f"model.weights={path}: does not fit the model; missing {left[:3]}, "
-            f"unexpected {unexpected[:3]}"
+            "model.weights",
+            path,
+            f"does not fit the model; missing {left[:3]}, unexpected {unexpected[:3]}",
         )
     logger.info("weights from %s%s", path, f", except {', '.join(head)}" if head else "")
 
 
 def _read_state_dict(path: Path) -> dict[str, torch.Tensor]:
-    """With the keys that torchvision's models have today."""
+    """The state dict, with the keys of today's torchvision models."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, ValueError, EOFError, UnpicklingError) as error:
         reason = str(error).partition("\n")[0]
-        raise ConfigError(f"model.weights={path}: is no state dict of torch ({reason})") from error
+        raise ConfigError(
+            "model.weights", path, f"must be a torch state dict ({reason})"
+        ) from error
     state = state.get("model", state) if isinstance(state, dict) else state
     if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
-        raise ConfigError(f"model.weights={path}: must hold a state dict: names and tensors")
+        raise ConfigError("model.weights", path, "must be a torch state dict: names and tensors")
     return {
         _DENSE_LAYER.sub(r"\1", key): value
         for key, value in state.items()
-        if not key.startswith(_ADDITIONAL)
+        if not key.startswith(_AUXILIARY)
     }
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Number of trainable values."""
+    """The number of trainable parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)

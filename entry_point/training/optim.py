@@ -1,4 +1,4 @@
-"""Optimizer, learning-rate schedule and loss from the `optim` group."""
+"""Optimizer and learning-rate schedule from the `optim` config group."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from entry_point.config.train_config import OptimConfig
 
 
 def build_optimizer(config: OptimConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """SGD or AdamW; weight decay on weights proper, none on biases and normalisation."""
-    # LambdaLR multiplies the peak rate; as a tensor it would be a device synchronisation.
+    """SGD or AdamW; no weight decay on biases and normalization weights."""
+    # The rate is a float: as a tensor, each LambdaLR step would synchronize with the device.
     groups = list(_parameter_groups(model, config.weight_decay))
     if config.name == "sgd":
         return torch.optim.SGD(
@@ -24,7 +24,7 @@ def build_optimizer(config: OptimConfig, model: nn.Module) -> torch.optim.Optimi
 
 
 def _parameter_groups(model: nn.Module, weight_decay: float) -> Iterable[dict[str, object]]:
-    """Vectors and scalars are biases and normalisation: decaying them only hurts."""
+    """Vectors and scalars are biases and normalization weights: decaying them only hurts."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     yield {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay}
     yield {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0}
@@ -33,12 +33,12 @@ def _parameter_groups(model: nn.Module, weight_decay: float) -> Iterable[dict[st
 def build_schedule(
     config: OptimConfig, optimizer: torch.optim.Optimizer, steps_per_epoch: int, epochs: int
 ) -> LambdaLR:
-    """A schedule to be stepped once per optimizer step."""
+    """A schedule to step once per optimizer step."""
     return LambdaLR(optimizer, rate_factor(config, steps_per_epoch, epochs))
 
 
 def rate_factor(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Callable[[int], float]:
-    """Step number -> share of the peak rate: linear warm-up, then cosine to zero or steps."""
+    """Step number -> share of the peak rate: linear warm-up, then cosine to zero, or steps."""
     total = steps_per_epoch * epochs
     warmup = min(round(config.warmup_epochs * steps_per_epoch), total)
 

@@ -1,7 +1,7 @@
-"""A request to stop, and all ranks' agreement on the step after which they do.
+"""Requests to stop, and how all ranks agree on the step after which they stop.
 
-The request is a signal to this process (SIGTERM from the platform, SIGINT from Ctrl-C), or a
-file that `entry_point.container` creates when the signal reaches it instead.
+A request is a signal to this process (SIGTERM from the platform, SIGINT from Ctrl-C), or a file
+that `entry_point.container` creates when the signal reaches it instead.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ import torch.distributed as dist
 from entry_point.supervisor.hand_over import stop_requested
 
 
+class Stopped(Exception):
+    """The job was asked to stop; the work in progress is abandoned."""
+
+
 class StopRequest:
-    """Whether this job has been asked to stop. Signals are caught from construction on."""
+    """Whether this job has been asked to stop. Catches signals from construction on."""
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
         self._signalled = False
@@ -28,37 +32,36 @@ class StopRequest:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._signalled and number == signal.SIGINT:
-            raise KeyboardInterrupt  # a second Ctrl-C means: at once
+            raise KeyboardInterrupt  # a second Ctrl-C stops at once
         self._signalled = True
 
     @property
-    def here(self) -> bool:
+    def requested(self) -> bool:
         """Whether this process knows of a request; other ranks may not know yet."""
         return self._signalled or stop_requested()
 
     def agreed(self, checkpoint: bool) -> tuple[bool, bool]:
-        """Whether all ranks stop now, and whether any wants a checkpoint: the same answers on
-        every rank for the same call.
+        """Whether all ranks stop now, and whether any of them passed `checkpoint=True`.
 
-        Each call reads the votes cast in the call before, which have travelled during the step
-        in between, so that nobody waits.
+        Every rank gets the same answers in the same call. A call returns the votes of the call
+        before, which were exchanged during the step in between, so no rank waits.
         """
         if self._group is None:
-            return self.here, checkpoint
+            return self.requested, checkpoint
         stop, wanted = False, False
         if self._pending is not None and self._vote is not None:
             self._pending.wait()
             stop, wanted = (bool(vote) for vote in self._vote.tolist())
-        self._vote = torch.tensor([int(self.here), int(checkpoint)], dtype=torch.int32)
+        self._vote = torch.tensor([int(self.requested), int(checkpoint)], dtype=torch.int32)
         self._pending = dist.all_reduce(
             self._vote, op=dist.ReduceOp.MAX, group=self._group, async_op=True
         )
         return stop, wanted
 
     def agree_now(self) -> bool:
-        """Whether any rank was asked to stop, as of this call: waits for the slowest rank."""
+        """Whether any rank has been asked to stop by now; waits for the slowest rank."""
         if self._group is None:
-            return self.here
-        vote = torch.tensor([int(self.here)], dtype=torch.int32)
+            return self.requested
+        vote = torch.tensor([int(self.requested)], dtype=torch.int32)
         dist.all_reduce(vote, op=dist.ReduceOp.MAX, group=self._group)
         return bool(vote.item())

@@ -2,313 +2,228 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from functools import partial
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 
 import custom_op
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
-from entry_point.training.checkpoints.checkpoint import CheckpointWriter, set_aside
-from entry_point.training.checkpoints.checkpoint_schedule import CheckpointSchedule
-from entry_point.training.checkpoints.identity import Settings, check_goes_on, identity, order
+from entry_point.training.checkpoints.checkpoint import Checkpoints
 from entry_point.training.checkpoints.progress import Progress
-from entry_point.training.checkpoints.resume import load_on_all_ranks
-from entry_point.training.device_batches import DeviceBatch, device_batches
-from entry_point.training.device_transform import DeviceTransform
+from entry_point.training.checkpoints.resume import job_settings, load_to_resume
 from entry_point.training.devices import Devices
-from entry_point.training.evaluation import Evaluation, Stopped, evaluate
-from entry_point.training.input import TrainingData
+from entry_point.training.evaluation import Evaluation, evaluate
+from entry_point.training.input import DeviceBatch, TrainingInput
 from entry_point.training.learner import Learner
-from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
-from entry_point.training.measure.headspace import MOST_SECONDS, Headspace, verdict
+from entry_point.training.loss_guard import LossGuard
+from entry_point.training.measure.headspace import Headspace, verdict
 from entry_point.training.measure.profiling import StepProfiler
 from entry_point.training.measure.startup import Startup
 from entry_point.training.measure.step_log import StepLog
 from entry_point.training.measure.stopwatch import Stopwatch
 from entry_point.training.measure.totals import Totals
-from entry_point.training.results.announcement import announcement
-from entry_point.training.results.console import EpochBar, make_console
-from entry_point.training.results.metrics_log import MetricsLog, Record
-from entry_point.training.results.summary import summary_lines
+from entry_point.training.results.console import epoch_bar, log_to_stdout
+from entry_point.training.results.metrics_log import MetricsLog
+from entry_point.training.results.summary import closing_lines, opening_lines
 from entry_point.training.results.write_results import write_results
-from entry_point.training.stop import StopRequest
+from entry_point.training.stop import Stopped, StopRequest
 
 logger = logging.getLogger(__name__)
 
 
 class Trainer:
-    """One rank's share of the job."""
+    """One rank's share of the job, resumed from the newest checkpoint if there is one.
 
-    def __init__(self, config: TrainConfig, yaml: str, run: RunFolder, devices: Devices) -> None:
-        self.config, self.yaml, self.run, self.devices = config, yaml, run, devices
-        self.bar = EpochBar(make_console(devices.is_first), devices.is_first)
+    Every rank has every part; a part that writes files does so on the first rank only.
+    """
+
+    def __init__(self, config: TrainConfig, run: RunFolder, devices: Devices) -> None:
+        self.config, self.run, self.devices = config, run, devices
+        self.console = log_to_stdout(devices.is_first)
         self.startup = Startup()
-        self.startup.mark("imports")
         if config.pipeline.engine != "pillow":
             custom_op.load()
         self.startup.mark("compile")
         self.stop = StopRequest(devices.cpu_group)
-        self.open = ExitStack()
-        self.data = TrainingData(config, run, devices)
-        self.open.callback(self.data.close)
-        self.order = order(config, self.data.train, devices)
-        self.progress = Progress(self.data.train_loader.steps_per_epoch)
-        self.prepare = DeviceTransform(config.data, config.trainer.seed).to(devices.device)
-        self.learner = Learner(
-            config,
-            devices,
-            num_classes=len(self.data.classes),
-            steps_per_epoch=self.progress.steps_per_epoch,
-            channels=run.channels,
-        )
-        self.evaluation: Evaluation | None = None
-        self.guard, self.log = LossGuard(), StepLog(devices, config.trainer.batch_size)
+        with ExitStack() as parts:
+            self.input = TrainingInput(config, run.channels, devices)
+            parts.callback(self.input.close)
+            steps, classes = self.input.train_loader.steps_per_epoch, len(self.input.classes)
+            self.settings = job_settings(config, self.input.train, steps, devices)
+            self.progress = Progress(steps)
+            self.learner = Learner(config, devices, classes, steps, run.channels)
+            self.log = StepLog(devices, config.trainer.batch_size)
+            saved = load_to_resume(run.checkpoints, config.trainer, self.settings, devices)
+            if saved is not None:
+                self.progress.load_state(saved)
+                self.progress.check_epochs(config.trainer.epochs)
+                self.learner.load_state(saved)
+                self.log.load_state(saved)
+            step, records = self.progress.global_step, saved["records"] if saved else []
+            self.checkpoints = Checkpoints(run.checkpoints, config.trainer, step, devices.is_first)
+            parts.callback(self.checkpoints.close)
+            self.metrics = MetricsLog(run, records, devices.is_first)
+            parts.callback(self.metrics.close)
+            self._parts = parts.pop_all()
+        self.guard = LossGuard(self.input.train.key, run.checkpoints)
         self.headspace = Headspace(config.trainer.headspace)
         self.profiler = StepProfiler(config.trainer.profile, run.profile, devices)
-        earlier = self._resume() if config.trainer.resume else []
-        self.schedule = CheckpointSchedule(config.trainer, self.progress.global_step)
         self.startup.mark("data")
-        if devices.is_first:
-            run.create()
-            set_aside(run.checkpoints, after=self.progress.global_step)
-            self.checkpoints = CheckpointWriter(run.checkpoints, config.trainer.keep_checkpoints)
-            self.open.callback(self.checkpoints.close)
-            self.metrics = MetricsLog(run.output_data / "metrics.jsonl", run.tensorboard, earlier)
-            self.open.callback(self.metrics.close)
-        self.open.callback(self.bar.stop)
 
-    # -- the loop
+    def fit(self) -> Evaluation:
+        """Train to the last epoch; returns the last evaluation.
 
-    def fit(self) -> bool:
-        """Train to the last epoch. False if the job was asked to stop before."""
-        self._announce()
+        Raises:
+            Stopped: the job was asked to stop; a checkpoint has been saved.
+        """
+        evaluation: Evaluation | None = None
         while self.progress.epoch < self.config.trainer.epochs:
-            if not self._train_epoch():
-                return False
+            self._train_epoch()
             if self._evaluation_is_due():
-                try:
-                    self._log_evaluation(self._evaluate())
-                except Stopped:
-                    self._save_checkpoint()
-                    return False
+                evaluation = self._evaluate_epoch()
             best = self.progress.end_epoch()
             self._save_checkpoint(best)
-            if self.headspace.due and not self._measure_headspace():
-                return False
-        return True
+            if self.headspace.due:
+                self._measure_headspace()
+        # A complete run that is started again has a checkpoint, but no evaluation.
+        return evaluation or self._evaluate()
 
-    def _train_epoch(self) -> bool:
-        """The rest of this epoch. False if it ended early with a checkpoint, on request."""
-        trainer, here = self.config.trainer, self.progress
-        self.bar.start(f"epoch {here.epoch + 1}/{trainer.epochs}", here.steps_per_epoch, here.step)
+    def _train_epoch(self) -> None:
+        """Train the rest of this epoch."""
+        progress, trainer = self.progress, self.config.trainer
         self.log.begin_epoch()
-        on_device = self._on_device(self.headspace.keep(self._batches()))
-        for batch in self.profiler.watch(on_device, here.steps_left):
-            self.startup.mark("first_batch")
-            self._train_step(batch)
-            self.startup.finish("first_step")
-            self.bar.advance()
-            if here.global_step % trainer.log_every_steps == 0 or not here.steps_left:
-                with self.log.meter.pause():
-                    self._add_records(self.log.records(here, self.learner.lr))
-            by_first = self.devices.is_first and self.schedule.time_is_up()
-            stop, time_is_up = self.stop.agreed(by_first)
-            if stop or self.schedule.is_due(here.global_step, time_is_up):
-                with self.log.meter.pause():
-                    self._save_checkpoint()
-            if stop:
-                self.bar.stop()
-                return False
-        self.bar.stop()
-        return True
-
-    def _batches(self) -> Iterator[Batch]:
-        """What is left of this epoch."""
-        here, loader = self.progress, self.data.train_loader
-        if self.config.trainer.overfit_one_batch:
-            return itertools.repeat(next(iter(loader.epoch(0, 0))), here.steps_left)
-        return loader.epoch(here.epoch, here.step)
-
-    def _on_device(self, batches: Iterator[Batch]) -> Iterator[DeviceBatch]:
-        prepare = partial(self.prepare, epoch=self.progress.epoch)
-        return device_batches(
-            batches, self.devices.device, prepare, self.config.trainer.channels_last
-        )
+        batches = self.headspace.keep(self.input.train_batches(progress.epoch, progress.step))
+        on_device = self.input.to_device(batches, progress.epoch)
+        title = f"epoch {progress.epoch + 1}/{trainer.epochs}"
+        with epoch_bar(self.console, title, progress.steps_per_epoch, progress.step) as advance:
+            for batch in self.profiler.watch(on_device, progress.steps_left):
+                self.startup.mark("first_batch")
+                self._train_step(batch)
+                self.startup.finish("first_step")
+                advance()
+                if progress.global_step % trainer.log_every_steps == 0 or not progress.steps_left:
+                    with self.log.meter.pause():
+                        self.metrics.add(*self.log.records(progress, self.learner.lr))
+                stop, time_is_up = self.stop.agreed(self.checkpoints.time_is_up())
+                if stop or self.checkpoints.is_due(progress.global_step, time_is_up):
+                    with self.log.meter.pause():
+                        self._save_checkpoint()
+                if stop:
+                    raise Stopped
 
     def _train_step(self, batch: DeviceBatch) -> None:
-        here = self.progress
+        progress = self.progress
         with Stopwatch(self.devices.device) as computing:
-            loss = self.learner.loss(batch.images, batch.labels, here.global_step)
-            self.guard.watch(loss, here.epoch, here.step, batch.indices)
+            loss = self.learner.loss(batch.images, batch.labels, progress.global_step)
+            self.guard.watch(loss, progress.epoch, progress.step, batch.indices)
             self.learner.update()
         self.log.add(loss, batch, computing)
-        here.step += 1
-
-    def _measure_headspace(self) -> bool:
-        """False if a stop was asked for meanwhile."""
-        deadline, stopped = time.monotonic() + MOST_SECONDS, False
-
-        def train(batches: Iterator[Batch]) -> int:
-            nonlocal stopped
-            steps = 0
-            for batch in self._on_device(batches):
-                steps += 1
-                self.learner.loss(batch.images, batch.labels, self.progress.global_step)
-                self.learner.update()
-                stopped, over = self.stop.agreed(time.monotonic() > deadline)
-                if stopped or over:
-                    break
-            return steps
-
-        epoch = self.log.meter.epoch
-        measured = self.headspace.measure(epoch, self.learner, self.devices.device, train)
-        if not stopped:
-            self._add_records([self.progress.stamp({"headspace": round(measured.speedup, 3)})])
-            logger.info(verdict(*measured))
-        return not stopped
-
-    def _evaluate(self) -> Evaluation:
-        self.learner.synchronise_buffers()
-        return evaluate(
-            self.learner.evaluated,
-            self.data.val_loader,
-            self.prepare,
-            self.devices,
-            samples=len(self.data.val),
-            channels_last=self.config.trainer.channels_last,
-            stop=self.stop,
-        )
+        progress.step += 1
 
     def _evaluation_is_due(self) -> bool:
         number, trainer = self.progress.epoch + 1, self.config.trainer
         return number % trainer.evaluate_every_epochs == 0 or number == trainer.epochs
 
-    def _log_evaluation(self, result: Evaluation) -> None:
+    def _evaluate_epoch(self) -> Evaluation:
+        """Evaluate and log the result; a stop meanwhile saves a checkpoint."""
+        try:
+            result = self._evaluate()
+        except Stopped:
+            self._save_checkpoint()
+            raise
         if not math.isfinite(result.loss):
             raise RuntimeError(
                 f"val_loss={result.loss} after epoch {self.progress.epoch}; the checkpoints in "
                 f"{self.run.checkpoints} are from before; lower optim.lr"
             )
-        self.progress.accuracy, self.evaluation = result.accuracy, result
+        self.progress.accuracy = result.accuracy
         values = {"val_loss": round(result.loss, 6), "val_accuracy": round(result.accuracy, 6)}
         if result.damaged:
             values["val_damaged"] = result.damaged
-        self._add_records([self.progress.stamp(values)])
+        self.metrics.add(self.progress.stamp(values))
+        return result
 
-    def _add_records(self, records: Sequence[Record]) -> None:
-        if self.devices.is_first:
-            for record in records:
-                self.metrics.add(record)
-
-    # -- checkpoints
+    def _evaluate(self) -> Evaluation:
+        self.learner.synchronize_buffers()
+        batches, samples = self.input.val_batches(), len(self.input.val)
+        return evaluate(
+            self.learner.evaluated, batches, self.devices, samples=samples, stop=self.stop
+        )
 
     def _save_checkpoint(self, best: bool = False) -> None:
-        """A collective call; the first rank writes."""
+        """Save everything that a later process needs to resume. A collective call."""
         self.guard.flush()
-        here, interval = self.progress, self.log.interval.state(self.devices)
-        if self.devices.is_first:
-            state = {
-                "identity": self._identity(),
-                "order": self.order,
-                **here.state(),
-                "interval": interval,
-                "records": list(self.metrics.records),
-                **self.learner.state(),
-            }
-            self.checkpoints.save(state, here.global_step, best=best)
-        self.schedule.saved(here.global_step)
+        state = {
+            **self.settings,
+            **self.progress.state(),
+            **self.log.state(),
+            **self.learner.state(),
+            "records": self.metrics.records,
+        }
+        self.checkpoints.save(state, self.progress.global_step, best=best)
 
-    def _resume(self) -> list[Record]:
-        """Go to where the newest checkpoint stands; returns the records logged until there."""
-        state = load_on_all_ranks(self.run.checkpoints, self.devices)
-        if state is None:
-            return []
-        check_goes_on(state, self._identity(), self.order)
-        self.learner.load_state(state)
-        self.progress.load_state(state)
-        self.progress.check_plan(self.config.trainer.epochs)
-        self.log.interval.load_state(state["interval"], self.devices)
-        records: list[Record] = state["records"]
-        return records
-
-    def _identity(self) -> Settings:
-        return identity(self.config, self.data.train, self.progress.steps_per_epoch)
-
-    # -- what it says and leaves behind
-
-    def _announce(self) -> None:
-        here = self.progress
-        model, data = self.learner.model, self.data
-        lines = announcement(
-            self.config, self.devices, model, data.train, data.val, here.steps_per_epoch
+    def _measure_headspace(self) -> None:
+        measured = self.headspace.measure(
+            self.log.meter.epoch, self.learner, self.devices.device, self._repeat
         )
-        start = f"start    epoch {here.epoch}, step {here.step}; run folder {self.run.root}"
-        for line in [*lines, start]:
-            logger.info(line)
-        if here.epoch == (planned := self.config.trainer.epochs):
-            logger.info(
-                "this run is complete (epoch %d of %d): nothing to train; trainer.epochs=%d "
-                "goes on",
-                planned,
-                planned,
-                planned + 1,
-            )
+        self.metrics.add(self.progress.stamp({"headspace": round(measured.speedup, 3)}))
+        logger.info(verdict(*measured))
 
-    def finish(self) -> None:
-        """Write the outputs, on the first rank."""
-        # A finished run that is started again has its checkpoint, but no evaluation.
-        evaluation = self.evaluation or self._evaluate()
-        steps = self.log.meter.all()
-        if self.devices.is_first:
-            records, images = self.metrics.records, self.config.trainer.batch_size
-            totals = Totals(records, images, steps, self.headspace.measured)
-            self.checkpoints.wait()
-            write_results(
-                self.run,
-                self.config,
-                self.yaml,
-                model=self.learner.evaluated,
-                val=self.data.val,
-                evaluation=evaluation,
-                totals=totals,
-                devices=self.devices.describe(),
-            )
-            accuracy, best = self.progress.accuracy, self.progress.best_accuracy
-            seconds = self.startup.elapsed
-            for line in summary_lines(totals, seconds, accuracy, best, self.run):
-                logger.info(line)
+    def _repeat(self, batches: Iterator[Batch], deadline: float) -> int:
+        """Train on kept batches until the deadline; returns the number of steps.
+
+        They do not count as progress. Raises Stopped if the job is asked to stop.
+        """
+        steps = 0
+        for batch in self.input.to_device(batches, self.progress.epoch):
+            steps += 1
+            self.learner.loss(batch.images, batch.labels, self.progress.global_step)
+            self.learner.update()
+            stop, over = self.stop.agreed(time.monotonic() > deadline)
+            if stop:
+                raise Stopped
+            if over:
+                break
+        return steps
+
+    def finish(self, evaluation: Evaluation, yaml: str) -> None:
+        """Write the results and log the closing lines. A collective call."""
+        images, steps = self.config.trainer.batch_size, self.log.meter.all()
+        totals = Totals(self.metrics.records, images, steps, self.headspace.measured)
+        self.checkpoints.wait()
+        write_results(
+            self.run,
+            self.config,
+            yaml,
+            self.devices,
+            model=self.learner.evaluated,
+            val=self.input.val,
+            evaluation=evaluation,
+            totals=totals,
+        )
+        for line in closing_lines(totals, self.startup.elapsed, self.progress, self.run):
+            logger.info(line)
 
     def close(self) -> None:
-        """Let go of the loaders, the checkpoint thread and the log."""
-        self.open.close()
+        """Close the loaders, the checkpoint thread and the log."""
+        self._parts.close()
 
 
 def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Devices) -> int:
     """Train in `run`; returns the exit code."""
-    trainer = Trainer(config, yaml, run, devices)
     try:
-        finished = trainer.fit()
-        if finished:
-            trainer.finish()
+        with closing(Trainer(config, run, devices)) as trainer:
+            data, progress, model = trainer.input, trainer.progress, trainer.learner.model
+            for line in opening_lines(config, devices, model, data.train, data.val, progress, run):
+                logger.info(line)
+            trainer.finish(trainer.fit(), yaml)
     except Stopped:
-        finished = False
-    except NonFiniteLossError as error:
-        keys = [trainer.data.train.key(int(index)) for index in error.indices]
-        raise RuntimeError(
-            f"{error}, on the samples {', '.join(keys)}; the checkpoints in {run.checkpoints} are "
-            "from before; lower optim.lr, or look at these images"
-        ) from error
-    finally:
-        trainer.close()
-    if not finished:
-        resumes = config.trainer.resume
-        way = "the same command goes" if resumes else "with trainer.resume=true the job goes"
-        logger.info("stopped on request; %s on from here", way)
-    return exit_codes.FINISHED if finished else exit_codes.STOPPED
+        how = "" if config.trainer.resume else " with trainer.resume=true"
+        logger.info("stopped on request; the same command%s resumes from here", how)
+        return exit_codes.STOPPED
+    return exit_codes.FINISHED

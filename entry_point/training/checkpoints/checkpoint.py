@@ -1,11 +1,11 @@
-"""Checkpoints that are whole or absent, written beside the training, read with suspicion."""
+"""Writes checkpoints: when one is due, atomically, in a background thread."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
-import zipfile
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from entry_point.config.train_config import TrainerConfig
 from entry_point.contract.whole_file import replacing
 
 logger = logging.getLogger(__name__)
@@ -25,32 +26,53 @@ ASIDE = "aside-"
 
 
 class CheckpointError(RuntimeError):
-    """There are checkpoints, but none to go on from; or one that nobody should go on from."""
+    """No checkpoint can be read, or the state is not worth saving."""
 
 
-class CheckpointWriter:
-    """Writes `step-<step>.pt`, keeps the newest few and the best; on the first rank only.
+class Checkpoints:
+    """Writes `step-<step>.pt`; keeps the newest few and the best. Only the first rank writes.
 
-    `save` returns once the state is copied to the CPU; a thread makes the file. A failed write
-    is raised by the next call, and so is a state with weights that are NaN or infinite.
+    `save` returns once the state is copied to the CPU; a thread writes the file. The next call
+    raises the error of a failed write, or of weights that are NaN or infinite.
     """
 
-    def __init__(self, folder: Path, keep: int) -> None:
-        self._folder = folder
-        self._keep = keep
-        for left in (*folder.glob(".step-*.pt.*"), *folder.glob(f".{BEST}.*")):
-            left.unlink()  # of a process that was killed while it wrote
+    def __init__(self, folder: Path, trainer: TrainerConfig, step: int, writes: bool) -> None:
+        """The run starts at `step`: checkpoints of later steps are set aside."""
+        self._folder, self._keep, self._writes = folder, trainer.keep_checkpoints, writes
+        self._steps, self._minutes = (
+            trainer.checkpoint_every_steps,
+            trainer.checkpoint_every_minutes,
+        )
+        self._saved_step, self._saved_time = step, time.monotonic()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
+        if writes:
+            _set_aside(folder, after=step)
+            for left in (*folder.glob(".step-*.pt.*"), *folder.glob(f".{BEST}.*")):
+                left.unlink()  # of a process that was killed while writing
+
+    def time_is_up(self) -> bool:
+        """Whether `checkpoint_every_minutes` have passed, by the first rank's clock."""
+        waited = time.monotonic() - self._saved_time
+        return self._writes and self._minutes is not None and waited > 60 * self._minutes
+
+    def is_due(self, step: int, time_is_up: bool) -> bool:
+        """Whether to save after `step`; the same on every rank.
+
+        The ranks agree on `time_is_up` one step late, so a save in the last step already covers it.
+        """
+        by_steps = self._steps is not None and step % self._steps == 0
+        return by_steps or (time_is_up and self._saved_step < step - 1)
 
     def save(self, state: State, step: int, *, best: bool = False) -> None:
-        """Copy `state` and have it written; `best` also makes it the best checkpoint."""
-        self.wait()
-        copied = tree_map(copied_to_cpu, state)
-        self._pending = self._thread.submit(self._write, copied, step, best)
+        """Copy `state` and write it in the background; `best` also makes it the best checkpoint."""
+        self._saved_step, self._saved_time = step, time.monotonic()
+        if self._writes:
+            self.wait()
+            self._pending = self._thread.submit(self._write, copy_to_cpu(state), step, best)
 
     def wait(self) -> None:
-        """Until the last checkpoint is on disk."""
+        """Return once the last checkpoint is on disk."""
         if self._pending is not None:
             self._pending.result()
             self._pending = None
@@ -70,14 +92,23 @@ class CheckpointWriter:
         if best:
             with replacing(self._folder / BEST) as temporary:
                 os.link(path, temporary)
-        others = [old for old in _newest_first(self._folder) if old != path]
+        others = [old for old in newest_first(self._folder) if old != path]
         for old in others[self._keep - 1 :]:
             old.unlink(missing_ok=True)
 
 
-def copied_to_cpu(leaf: Any) -> Any:
-    """A tensor's copy; anything else as it is."""
-    return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf
+def copy_to_cpu(state: State) -> State:
+    """The state with its tensors copied to the CPU."""
+    copied: State = tree_map(
+        lambda leaf: leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf,
+        state,
+    )
+    return copied
+
+
+def newest_first(folder: Path) -> list[Path]:
+    """The checkpoints `step-<step>.pt` in `folder`."""
+    return sorted((p for p in folder.glob("step-*.pt") if _NAME.fullmatch(p.name)), reverse=True)
 
 
 def _check_finite(state: State, step: int, folder: Path) -> None:
@@ -85,63 +116,20 @@ def _check_finite(state: State, step: int, folder: Path) -> None:
         for name, value in (state.get(part) or {}).items():
             if not torch.isfinite(value).all():
                 raise CheckpointError(
-                    f"after step {step} the {part}'s {name} holds NaN or infinity; the "
+                    f"{name} of the {part} holds NaN or infinity after step {step}; the "
                     f"checkpoints in {folder} are from before; lower optim.lr, or clip gradients "
                     "with optim.clip_norm"
                 )
 
 
-def set_aside(folder: Path, after: int) -> None:
-    """Rename the checkpoints of steps after `after`, the one gone on from: they are damaged, or
-    another run's, and would pass for newer ones. 0 means that the run begins anew.
+def _set_aside(folder: Path, after: int) -> None:
+    """Rename the checkpoints of steps after `after`, and for 0 also the best one.
+
+    They are damaged or another run's, and a later start would take them for the newest.
     """
-    aside = [p for p in _newest_first(folder) if int(p.stem.removeprefix("step-")) > after]
+    aside = [p for p in newest_first(folder) if int(p.stem.removeprefix("step-")) > after]
     if not after and (folder / BEST).exists():
         aside.append(folder / BEST)
     for path in aside:
         path.replace(path.with_name(ASIDE + path.name))
-        logger.warning("%s is not gone on from: renamed to %s", path, ASIDE + path.name)
-
-
-def load_newest(folder: Path) -> State | None:
-    """The newest checkpoint that can be read whole; a damaged one is reported and passed over.
-
-    Raises:
-        CheckpointError: all of them are damaged.
-        OSError: one cannot be read, which does not say that it is damaged.
-    """
-    paths = [*_newest_first(folder), *folder.glob(BEST)]
-    for path in paths:
-        try:
-            state = load_checkpoint(path)
-        except OSError:
-            raise
-        except Exception as error:
-            logger.warning("checkpoint %s is damaged (%s): trying the one before", path, error)
-            continue
-        logger.info("going on from %s", path)
-        return state
-    if paths:
-        raise CheckpointError(
-            f"all {len(paths)} checkpoints in {folder} are damaged; put a good one there, or set "
-            "trainer.resume=false to begin anew"
-        )
-    return None
-
-
-def load_checkpoint(path: Path) -> State:
-    """Read one checkpoint; nothing in it is executed.
-
-    Raises:
-        an exception of zipfile, pickle or torch if it is not whole.
-    """
-    # torch.load does not verify the checksums that torch.save wrote.
-    with zipfile.ZipFile(path) as archive:
-        if (broken := archive.testzip()) is not None:
-            raise zipfile.BadZipFile(f"checksum of {broken} does not match")
-    state: State = torch.load(path, map_location="cpu", weights_only=True)
-    return state
-
-
-def _newest_first(folder: Path) -> list[Path]:
-    return sorted((p for p in folder.glob("step-*.pt") if _NAME.fullmatch(p.name)), reverse=True)
+        logger.warning("checkpoint %s is set aside as %s", path, ASIDE + path.name)

@@ -1,4 +1,4 @@
-"""Where a run stands."""
+"""How far a run has come."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from entry_point.training.results.metrics_log import Record
 
 @dataclass
 class Progress:
-    """(epoch, step) is the next step to take."""
+    """(epoch, step) is the next step to take; both count from 0."""
 
     steps_per_epoch: int
     epoch: int = 0
     step: int = 0
     accuracy: float = 0.0
-    """Of the last evaluation."""
+    """The last evaluation's."""
     best_accuracy: float = 0.0
-    """Of the epochs that are over."""
+    """The best of the finished epochs'."""
 
     @property
     def global_step(self) -> int:
@@ -29,35 +29,37 @@ class Progress:
 
     @property
     def steps_left(self) -> int:
-        """In this epoch."""
+        """Steps left in this epoch."""
         return self.steps_per_epoch - self.step
 
-    def check_plan(self, epochs: int) -> None:
-        """Raise ConfigError where more is done than `epochs`, trainer.epochs, asks for."""
+    def check_epochs(self, epochs: int) -> None:
+        """Raise ConfigError if the run is already past `epochs` (trainer.epochs)."""
         if self.global_step > epochs * self.steps_per_epoch:
             least = self.epoch + (self.step > 0)
             raise ConfigError(
-                f"trainer.epochs={epochs}: the checkpoint to go on from is further, at epoch "
-                f"{self.epoch}, step {self.step}; set trainer.epochs={least} or more, "
-                "train under another name, or set trainer.resume=false"
+                "trainer.epochs",
+                epochs,
+                f"the checkpoint is already at epoch {self.epoch}, step {self.step}; set "
+                f"trainer.epochs={least} or more, use another name, or set trainer.resume=false "
+                "to restart from scratch",
             )
 
     def end_epoch(self) -> bool:
-        """Go on to the next epoch; returns whether this one's accuracy is the best so far."""
+        """Move to the next epoch; returns whether this one's accuracy is the best so far."""
         best = self.accuracy > self.best_accuracy
         self.best_accuracy = max(self.accuracy, self.best_accuracy)
         self.epoch, self.step = self.epoch + 1, 0
         return best
 
     def stamp(self, values: Mapping[str, float | int]) -> Record:
-        """`values` as a record of this moment."""
+        """`values` with the current epoch and step."""
         return {"epoch": self.epoch, "step": self.global_step, **values}
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """What a checkpoint keeps."""
         return {name: value for name, value in vars(self).items() if name != "steps_per_epoch"}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go to where `state` was taken; it may hold other things too."""
+        """Restore what `state` returned; other keys are ignored."""
         for name in self.state():
             setattr(self, name, state[name])

@@ -1,4 +1,4 @@
-"""Two processes must not train in one run folder: they would overwrite each other's files."""
+"""Locks a run folder: two processes that train in one would overwrite each other's files."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from entry_point.training.devices import Devices
 
 @contextmanager
 def run_lock(run: RunFolder, devices: Devices) -> Iterator[None]:
-    """The first rank holds the run folder; the system lets go of it however that process ends.
+    """The first rank holds the lock; the system releases it however that process ends.
 
-    A collective call: no rank goes on, or leaves a word, in a folder that the first did not get.
+    A collective call: without the lock, every rank raises and writes nothing to the folder.
 
-    The lock is a file in `output`, which containers share where they share a run, and which no
-    platform mirrors but for its folder `data`.
+    The lock is a file in `output`: containers that share a run share that folder, and platforms
+    upload only its subfolder `data`.
 
     Raises:
-        RunBusyError: another process trains there, on the desk or in a container.
+        RunBusyError: another process trains there, on the host or in a container.
     """
     lock = FileLock(run.lock)
-    if not devices.from_first(devices.is_first and _taken(lock, run)):
+    if not devices.from_first(devices.is_first and _acquire(lock, run)):
         raise RunBusyError(run.root)
     try:
         yield
@@ -32,7 +32,7 @@ def run_lock(run: RunFolder, devices: Devices) -> Iterator[None]:
         lock.release()
 
 
-def _taken(lock: FileLock, run: RunFolder) -> bool:
+def _acquire(lock: FileLock, run: RunFolder) -> bool:
     run.output.mkdir(parents=True, exist_ok=True)
     try:
         lock.acquire(timeout=0)

@@ -1,6 +1,6 @@
-"""How much faster training would be if input were free: the same steps on batches kept in memory.
+"""How much faster training would be with free input: repeats steps on batches kept in memory.
 
-The idea of SPDL's headspace analysis. Only the input is free: batches still cross to the device.
+The idea is SPDL's headspace analysis. Only loading is free: batches still cross to the device.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from itertools import cycle, islice
 from typing import NamedTuple
 
 import torch
-from torch.utils._pytree import tree_map
 
 from entry_point.contract.metrics_line import STEP_PARTS
 from entry_point.data.batch import Batch
-from entry_point.training.checkpoints.checkpoint import copied_to_cpu
+from entry_point.training.checkpoints.checkpoint import copy_to_cpu
 from entry_point.training.learner import Learner
 from entry_point.training.measure.stall_meter import Times, wait_share
 from entry_point.training.measure.stopwatch import finish
@@ -26,17 +25,18 @@ WARM_UP_STEPS, MOST_STEPS = 3, 50
 MOST_SECONDS = 20.0
 STARTING_STEPS = 10
 
-TrainOn = Callable[[Iterator[Batch]], int]
-"""Trains on these batches, or on the first of them if it has to end; returns how many."""
+TrainOn = Callable[[Iterator[Batch], float], int]
+"""Trains on these batches, at least one, until `time.monotonic()` passes a deadline; returns the
+number of steps."""
 
 
 class Measured(NamedTuple):
     """Two views of the same steps."""
 
     wait: float
-    """The share of a step as it is that waits for data."""
+    """Share of the real steps' time spent waiting for data, 0 to 1."""
     speedup: float
-    """Seconds of a step as it is / seconds of a step whose input is free."""
+    """Seconds of a real step / seconds of a step with free input."""
 
 
 class Headspace:
@@ -48,7 +48,7 @@ class Headspace:
         self.measured: Measured | None = None
 
     def keep(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The same batches, of which the first few are copied as they pass."""
+        """The same batches; the first few are copied as they pass."""
         return self._keeping(batches) if self._wanted and self.measured is None else batches
 
     def _keeping(self, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -65,12 +65,16 @@ class Headspace:
     def measure(
         self, epoch: Times, learner: Learner, device: torch.device, train: TrainOn
     ) -> Measured:
-        """`epoch` are the steps as they were. The learner is left as it was."""
-        saved = tree_map(copied_to_cpu, learner.state())
-        train(self._replay(WARM_UP_STEPS))
+        """Compare `epoch`, the real steps' times, with steps on the kept batches.
+
+        The learner is restored afterwards.
+        """
+        deadline = time.monotonic() + MOST_SECONDS
+        saved = copy_to_cpu(learner.state())
+        train(self._replay(WARM_UP_STEPS), deadline)
         finish(device)
         began = time.perf_counter()
-        steps = train(self._replay(MOST_STEPS))
+        steps = train(self._replay(MOST_STEPS), deadline)
         finish(device)
         free = (time.perf_counter() - began) / steps
         learner.load_state(saved)
@@ -85,18 +89,20 @@ class Headspace:
 
 
 def verdict(wait: float, speedup: float | None = None) -> str:
-    """A sentence on whether input holds training up. `wait` is a share of the step."""
+    """One line on whether input limits training. `wait` is a share of the step, 0 to 1."""
     waits = f"{100 * wait:.0f} % of each step waits for data"
     if speedup is None:
         return f"input-bound: {waits}" if wait >= 0.05 else f"not input-bound: {waits}"
     if speedup < 1.1:
-        return f"not input-bound: {waits}; with input for free no faster ({speedup:.2f}x)"
-    faster = f"with input for free {speedup:.1f}x faster"
+        return (
+            f"not input-bound: {waits}; free input would not make training faster ({speedup:.2f}x)"
+        )
+    faster = f"free input would make training {speedup:.1f}x faster"
     if wait < 0.05:
-        return f"input takes processor time from training: {waits}, yet {faster}"
+        return f"input takes CPU time from training: {waits}, but {faster}"
     return f"input-bound: {waits}; {faster}"
 
 
 def _settled(epoch: Times) -> Times:
-    """Without the first steps: their batches were made ahead, their kernels chosen."""
+    """Without the first steps: their batches were made ahead, and kernels were still chosen."""
     return epoch[min(STARTING_STEPS, len(epoch) // 3) :]

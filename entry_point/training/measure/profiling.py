@@ -1,7 +1,8 @@
-"""`trainer.profile=true`: what some steps were spent on, as a trace and as tables."""
+"""`trainer.profile=true`: traces some steps, and tables what they spend time on."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import os
@@ -9,16 +10,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
-from entry_point.contract.whole_file import write_text
+from entry_point.contract.whole_file import replacing, write_text
 from entry_point.data.spans import Span
-from entry_point.training.device_batches import DeviceBatch
 from entry_point.training.devices import Devices
-from entry_point.training.measure.trace import Trace, add_spans, within, write_trace
+from entry_point.training.input import DeviceBatch
 
 logger = logging.getLogger(__name__)
+
+Trace = dict[str, Any]
+"""A trace in Chrome's format."""
 
 SKIPPED_STEPS, PROFILED_STEPS, TOP = 10, 10, 25
 RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
@@ -32,7 +36,7 @@ class StepProfiler:
         self._wanted, self._folder, self._devices = wanted, folder, devices
 
     def watch(self, batches: Iterator[DeviceBatch], steps: int) -> Iterator[DeviceBatch]:
-        """The same batches; a step lies between one and the next. `steps` of them will come."""
+        """The same `steps` batches; a step lasts from one batch to the next."""
         if not self._wanted:
             return batches
         self._wanted = False
@@ -43,14 +47,14 @@ class StepProfiler:
         if self._devices.device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
         else:
-            # Kineto, which reads this at its first use, would tell the log that there is no GPU.
+            # Kineto reads this at its first use; otherwise it logs that there is no GPU.
             os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         spans: list[Span] = []
         taken: list[Span] = []
         profiles: list[tuple[Trace, str]] = []
         try:
-            # Batches that are made in these steps come later, those that these steps take were
-            # perhaps all made before: the spans of both belong into the trace.
+            # The pipeline works ahead: the trace shows both the batches made during the recorded
+            # steps and those consumed by them.
             with profile(
                 activities=activities,
                 schedule=_plan(steps),
@@ -62,7 +66,7 @@ class StepProfiler:
                     if profiler.current_action in RECORDING:
                         taken.extend(batch.spans)
                     yield batch
-                    if number < steps:  # what follows the last one is no step
+                    if number < steps:  # what follows the last step is not a step
                         profiler.step()
         finally:
             for trace, operators in profiles:
@@ -78,16 +82,17 @@ class StepProfiler:
     def _write(
         self, trace: Trace, operators: str, spans: Sequence[Span], taken: Sequence[Span]
     ) -> None:
-        # A batch that is trained again and again was made once.
+        # With overfit_one_batch the same batch comes in every step, but was made once.
         taken = list(dict.fromkeys(taken))
         ranges = range_table(trace, taken)
         add_spans(trace, list(dict.fromkeys([*taken, *within(trace, spans)])))
         rank = self._devices.rank
-        name = f"rank{rank}.{time.time_ns() // 1_000_000}.pt.trace.json.gz"
-        write_trace(self._folder / name, trace)
+        path = self._folder / f"rank{rank}.{time.time_ns() // 1_000_000}.pt.trace.json.gz"
+        with replacing(path) as temporary, gzip.open(temporary, "wt", encoding="utf-8") as file:
+            json.dump(trace, file)
         text = "\n".join([*ranges, "", f"The {TOP} most expensive operators:", operators])
         write_text(self._folder / f"rank{rank}.txt", text)
-        for line in [*ranges, f"trace {self._folder / name}: open it in https://ui.perfetto.dev"]:
+        for line in [*ranges, f"trace {path}: open it in https://ui.perfetto.dev"]:
             logger.info(line)
 
 
@@ -97,11 +102,51 @@ def _plan(steps: int) -> Callable[[int], ProfilerAction]:
     return schedule(skip_first=skipped, wait=0, warmup=1, active=PROFILED_STEPS, repeat=1)
 
 
-def range_table(trace: Trace, spans: Sequence[Span]) -> list[str]:
-    """Milliseconds per step of each named range; `spans` are those of the steps' batches, which the
-    pipeline's workers may have made before.
+def _trace(profiler: profile) -> Trace:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(file))
+        trace: Trace = json.loads(file.read_text(encoding="utf-8"))
+        return trace
 
-    On a GPU a range has two times: the host's, which only launches, and the GPU's own.
+
+def add_spans(trace: Trace, spans: Sequence[Span]) -> None:
+    """Add spans on the profiler's time axis, under their processes and threads."""
+    base = int(trace.get("baseTimeNanoseconds", 0))
+    events: list[dict[str, Any]] = trace["traceEvents"]
+    for process, thread in sorted({(span.process, span.thread) for span in spans}):
+        place = {"ph": "M", "pid": process, "tid": thread, "ts": 0}
+        if process != os.getpid():
+            events.append({**place, "name": "process_name", "args": {"name": "data worker"}})
+        events.append({**place, "name": "thread_name", "args": {"name": "data"}})
+    events.extend(
+        {
+            "ph": "X",
+            "cat": "data",
+            "name": span.name,
+            "pid": span.process,
+            "tid": span.thread,
+            "ts": (span.start - base) / 1000,
+            "dur": (span.end - span.start) / 1000,
+        }
+        for span in spans
+    )
+
+
+def within(trace: Trace, spans: Sequence[Span]) -> list[Span]:
+    """The spans that overlap the recorded time."""
+    base = int(trace.get("baseTimeNanoseconds", 0))
+    whole = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    first = min(event["ts"] for event in whole) * 1000 + base
+    last = max(event["ts"] + event["dur"] for event in whole) * 1000 + base
+    return [span for span in spans if span.start < last and span.end > first]
+
+
+def range_table(trace: Trace, spans: Sequence[Span]) -> list[str]:
+    """Milliseconds per step of each named range, and of `spans`: how the steps' batches were made,
+    perhaps earlier.
+
+    On a GPU a range has two times: the host's, which only launches kernels, and the GPU's.
     """
     names = [e["name"] for e in trace["traceEvents"] if e.get("cat") == "user_annotation"]
     steps = sum(name.startswith("ProfilerStep#") for name in names) or 1
@@ -122,14 +167,6 @@ def range_table(trace: Trace, spans: Sequence[Span]) -> list[str]:
 
 
 def _milliseconds(trace: Trace, category: str) -> dict[str, list[float]]:
-    """What each of a step's ranges took, each time."""
+    """How long each call of each named range took."""
     events = [event for event in trace["traceEvents"] if event.get("cat") == category]
     return {name: [e["dur"] / 1e3 for e in events if e["name"] == name] for name in STEP_RANGES}
-
-
-def _trace(profiler: profile) -> Trace:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(file))
-        trace: Trace = json.loads(file.read_text(encoding="utf-8"))
-        return trace

@@ -16,13 +16,16 @@ from entry_point.training.measure.stopwatch import Stopwatch, finish
 from entry_point.training.results.metrics_log import Record
 
 Times = NDArray[np.float32]
-"""Seconds, `(steps, len(STEP_PARTS))`. `step` is all of a step by the clock, what lies between its
-parts included, logging and checkpoints left out; on a GPU copies run beside the computing of the
-step before, so the parts may sum to more."""
+"""Seconds, `(steps, len(STEP_PARTS))`.
+
+`step` is the whole step by the clock: its parts and the time between them, without logging and
+checkpoints. On a GPU, copies overlap with the previous step's compute, so the parts may sum to
+more.
+"""
 
 
 class StallMeter:
-    """Every step's times on this rank, for the epoch under way and for the whole process."""
+    """This rank's step times, for the current epoch and for the whole process."""
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
@@ -32,27 +35,27 @@ class StallMeter:
         self._last = time.perf_counter()
 
     def begin_epoch(self) -> None:
-        """The next step's time begins now."""
+        """The next step starts now."""
         self.settle()
         self._epoch_began = len(self._times)
         self._last = time.perf_counter()
 
     def add(self, wait: float, copying: Stopwatch, computing: Stopwatch) -> None:
-        """Count one step, which ends now: seconds of wait, and the watches of its other parts."""
+        """Count one step, which ends now: the seconds of wait, and its other parts' stopwatches."""
         now = time.perf_counter()
         self._waiting.append((wait, copying, computing, now - self._last))
         self._last = now
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """For what is done between two steps and is part of none, when the last one is finished."""
+        """Exclude a block between two steps, such as logging. Waits for the last step first."""
         finish(self._devices.device)
         began = time.perf_counter()
         yield
         self._last += time.perf_counter() - began
 
     def settle(self) -> None:
-        """Read the watches; on a GPU this waits for the last step."""
+        """Read the stopwatches; on a GPU this waits for the last step."""
         for wait, copying, computing, step in self._waiting:
             self._times.extend((wait, copying.seconds, computing.seconds, step))
         self._waiting.clear()
@@ -81,7 +84,7 @@ class StallMeter:
 
 
 def percentiles(times: Times) -> dict[str, list[float]]:
-    """Per part the milliseconds below which 50, 90 and 99 % of the steps stay."""
+    """Each part's milliseconds at PERCENTILES; empty without steps."""
     if not len(times):
         return {}
     values = 1000 * np.percentile(times, PERCENTILES, axis=0)
@@ -89,7 +92,7 @@ def percentiles(times: Times) -> dict[str, list[float]]:
 
 
 def wait_share(times: Times) -> float:
-    """Share of the steps' time that was spent waiting for data."""
+    """The share of the steps' time spent waiting for data, 0 to 1."""
     total = float(times[:, STEP_PARTS.index("step")].sum()) if len(times) else 0.0
     return min(1.0, float(times[:, STEP_PARTS.index("data_wait")].sum()) / total) if total else 0.0
 

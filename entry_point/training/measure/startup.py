@@ -1,4 +1,4 @@
-"""How long the job took to its first step, by part: the time one pays for a device in vain."""
+"""How long the job takes until its first step, by part: time that a device is paid for idle."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ logger = logging.getLogger(__name__)
 
 
 class Startup:
-    """Marks the ends of the parts that come one after another, from the job's start on."""
+    """Marks the end of each part of the start-up; the first, the imports, ends on construction."""
 
     def __init__(self) -> None:
-        # The container's first process says when it began; a trainer by itself begins here.
+        # The container's first process sets STARTED; a trainer without one starts here.
         self._began = float(os.environ.get(STARTED, time.time()))
         self._last = self._began
         self._finished = False
         self._parts: dict[str, float] = {}
+        self.mark("imports")
 
     @property
     def elapsed(self) -> float:
@@ -27,7 +28,7 @@ class Startup:
         return time.time() - self._began
 
     def mark(self, part: str) -> None:
-        """`part` ends now; nothing more is marked once the start is finished."""
+        """End `part` now; ignored once the start-up is finished."""
         if self._finished:
             return
         now = time.time()
@@ -35,7 +36,7 @@ class Startup:
         self._last = now
 
     def finish(self, part: str) -> None:
-        """`part` ends the start: log `startup: imports=1.2s ... total=6.0s`, once."""
+        """End the last part and log `startup: imports=1.2s ... total=6.0s`, once."""
         if self._finished:
             return
         self.mark(part)

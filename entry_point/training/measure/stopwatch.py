@@ -1,24 +1,35 @@
-"""How long something took on the device that did it."""
+"""Times a block of code on its device, and names it for the profiler."""
 
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
+from typing import Any
 
 import torch
+from torch._C._autograd import _profiler_enabled
+from torch.profiler import record_function
+
+_NOTHING = nullcontext()
+
+
+def named_range(name: str) -> AbstractContextManager[Any]:
+    """`record_function(name)`, without its microseconds where no profiler runs."""
+    return record_function(name) if _profiler_enabled() else _NOTHING
 
 
 def finish(device: torch.device) -> None:
-    """Wait until the device has done all it was asked to."""
+    """Wait until the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 class Stopwatch:
-    """`with Stopwatch(device) as watch: ...`: seconds of a block.
+    """`with Stopwatch(device) as watch: ...` measures the seconds of a block.
 
-    On a CPU by the clock. On a GPU by events on the stream that is current where the block begins
-    and ends: launching is not waiting, so only `seconds` waits until the stream got there.
+    On a CPU it reads the clock. On a GPU it records events on the current stream, which costs no
+    synchronization; only reading `seconds` waits for the stream.
     """
 
     def __init__(self, device: torch.device) -> None:

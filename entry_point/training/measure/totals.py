@@ -1,4 +1,4 @@
-"""What the training of a run adds up to, its evaluations left out."""
+"""A run's totals: training time, throughput and step times, without evaluations."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from entry_point.training.results.metrics_log import Record, column, training_re
 
 
 def no_steps() -> Times:
-    """Of a process that trained none."""
+    """The step times of a process that trained no step."""
     return np.empty((0, len(STEP_PARTS)), np.float32)
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Of the whole run by its records; single steps are known of this process only."""
+    """Totals of the whole run, from its records; single steps only of this process."""
 
     records: Sequence[Record]
     images_per_step: int
     steps: Times = field(default_factory=no_steps)
-    """All ranks' steps of this process; none where a finished run was started again."""
+    """All ranks' steps of this process; none where a finished run is started again."""
     headspace: Measured | None = None
-    """What free input would change, where this process measured it."""
+    """What free input would change, if this process measured it."""
 
     @cached_property
     def _intervals(self) -> list[tuple[int, float, float]]:
-        """Images, seconds and share of waiting of each."""
+        """Images, seconds and share of waiting of each log interval."""
         intervals, before = [], 0
         for record in training_records(self.records):
             images = (int(record["step"]) - before) * self.images_per_step
@@ -45,7 +45,7 @@ class Totals:
 
     @property
     def training_seconds(self) -> float:
-        """Steps that an interruption lost are not among them."""
+        """Without steps that an interruption lost."""
         return sum(seconds for _, seconds, _ in self._intervals)
 
     @property
@@ -64,15 +64,16 @@ class Totals:
 
     @property
     def parts(self) -> dict[str, list[float]]:
-        """The steps' milliseconds at each of PERCENTILES; of steps that this process did not see,
-        the median of the epochs' values."""
+        """Each part's milliseconds at PERCENTILES.
+
+        Where this process trained no steps, the median of the epochs' values."""
         if len(self.steps):
             return percentiles(self.steps)
         epochs = [record for record in self.records if STEP_TIMES[0] in record]
         if not epochs:
             return {}
-        middle = {key: float(statistics.median(column(epochs, key))) for key in STEP_TIMES}
-        return {part: [middle[f"{part}_ms_p{p}"] for p in PERCENTILES] for part in STEP_PARTS}
+        median = {key: float(statistics.median(column(epochs, key))) for key in STEP_TIMES}
+        return {part: [median[f"{part}_ms_p{p}"] for p in PERCENTILES] for part in STEP_PARTS}
 
     @property
     def verdict(self) -> str:

@@ -1,4 +1,4 @@
-"""What a finished run leaves in `model/` for others to use."""
+"""Writes `model/`: the weights, and a program that deploys without this code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REQUIREMENTS = "pillow\n"
 
 
 class Probabilities(nn.Module):
-    """uint8 `(N, 3, S, S)` -> float32 probabilities `(N, classes)`: the preparation is inside."""
+    """uint8 RGB `(N, 3, S, S)` -> float32 probabilities `(N, classes)`, preprocessing included."""
 
     def __init__(self, model: nn.Module, from_rgb: FromRgb) -> None:
         super().__init__()
@@ -41,15 +41,15 @@ def save_model(run: RunFolder, model: nn.Module, classes: list[str], config_yaml
 
 
 def save_program(run: RunFolder, model: nn.Module, data: DataConfig) -> None:
-    """Write model/model.pt2 and code/inference.py, with which model.tar.gz deploys as it is."""
-    # A program is loaded by the torch that made it, and by newer ones.
+    """Write model/model.pt2 and code/inference.py: model.tar.gz then deploys unchanged."""
+    # The torch version that exported a program can load it, and newer versions can.
     settings = {
         "image_size": data.image_size,
         "resize": data.resize,
         "torch": torch.__version__,
     }
     with warnings.catch_warnings(), replacing(run.model / inference.PROGRAM) as temporary:
-        warnings.simplefilter("ignore")  # about torch's own internals
+        warnings.simplefilter("ignore")  # about torch internals
         torch.export.save(export(model, data), temporary)
     write_text(run.model / inference.SETTINGS, json.dumps(settings) + "\n")
     source = Path(inference.__file__).read_text(encoding="utf-8")
@@ -58,7 +58,7 @@ def save_program(run: RunFolder, model: nn.Module, data: DataConfig) -> None:
 
 
 def export(model: nn.Module, data: DataConfig) -> torch.export.ExportedProgram:
-    """The model on the CPU as a program of its own, for batches of any size."""
+    """Export the model and its preprocessing on the CPU, for batches of any size."""
     probabilities = Probabilities(copy.deepcopy(model).cpu(), FromRgb(data))
     example = torch.zeros(2, 3, data.image_size, data.image_size, dtype=torch.uint8)
     return torch.export.export(

@@ -1,4 +1,4 @@
-"""The run at a glance: loss, accuracy, images/s and data wait over the steps."""
+"""Plots the run: loss, accuracy, images/s and data wait over the steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRAIN, VALIDATION, WAIT = "#2b6cb0", "#c05621", "#9b2c2c"
 
 
 def draw(records: Sequence[Record], title: str, training: str = "training") -> Figure:
-    """Four panels over the training step; `training` says of what the training loss is."""
+    """Four panels over the training step; `training` labels the training loss."""
     train, validation = training_records(records), validation_records(records)
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     figure.suptitle(title)
@@ -29,7 +29,7 @@ def draw(records: Sequence[Record], title: str, training: str = "training") -> F
     loss.plot(steps, column(train, "loss"), color=TRAIN, label=training)
     loss.plot(val_steps, column(validation, "val_loss"), "o-", color=VALIDATION, label="validation")
     loss.set_ylabel("loss (log scale)")
-    # An untrained model's validation loss can be far above all the others.
+    # An untrained model's validation loss can be far above the rest.
     loss.set_yscale("log")
     loss.yaxis.set_minor_locator(LogLocator(subs=(1.5, 2, 3, 5, 7)))
     loss.yaxis.set_major_formatter("{x:g}")
@@ -43,7 +43,7 @@ def draw(records: Sequence[Record], title: str, training: str = "training") -> F
     speed.set_ylabel("images/s")
     speed.set_ylim(bottom=0)
     wait.plot(steps, column(train, "data_wait_pct"), color=WAIT)
-    wait.set_ylabel("waiting for data (% of time)")
+    wait.set_ylabel("waiting for data (% of training time)")
     wait.set_ylim(0, max([5.0, *(1.1 * v for v in column(train, "data_wait_pct"))]))
     for axes in (loss, accuracy, speed, wait):
         axes.grid(alpha=0.25)

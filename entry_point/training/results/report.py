@@ -1,4 +1,4 @@
-"""One page about the run, in one file: curves, confusion, worst mistakes, where time went."""
+"""Writes one self-contained page on the run: curves, step times, confusion, worst mistakes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source
 from entry_point.training.evaluation import Evaluation
-from entry_point.training.measure.milliseconds import shown_milliseconds
 from entry_point.training.measure.totals import Totals
-from entry_point.training.results.metrics_log import Record, column, training_records
+from entry_point.training.results.metrics_log import (
+    Record,
+    column,
+    format_milliseconds,
+    training_records,
+)
 from entry_point.training.results.plot import draw
 
 logger = logging.getLogger(__name__)
@@ -49,25 +53,27 @@ def write_report(
     path: Path,
     *,
     title: str,
-    about: Mapping[str, str],
+    facts: Mapping[str, str],
     training: str,
     evaluation: Evaluation,
     source: Source,
     totals: Totals,
     config_yaml: str,
 ) -> None:
-    """Write the page; `source` is the validation split that `evaluation` numbers refer to, `about`
-    are facts that tell runs apart, `training` says of what the training loss is.
+    """Write the page.
+
+    `source` is the validation split behind `evaluation`, `facts` distinguish this run from others,
+    and `training` labels the training loss.
     """
     classes = list(source.classes)
     sections = [
-        _facts(about),
+        _table(facts),
         _numbers(evaluation, totals),
         _curves(totals.records, title, training),
         _stall_meter(totals),
         _confusion(evaluation.pairs, classes),
         _mistakes(evaluation, source, classes),
-        f"<h2>Environment</h2>{_facts(_environment())}",
+        f"<h2>Environment</h2>{_table(_environment())}",
         f"<h2>Configuration</h2><pre>{html.escape(config_yaml)}</pre>",
     ]
     name = html.escape(title)
@@ -84,8 +90,8 @@ def _numbers(evaluation: Evaluation, totals: Totals) -> str:
         "validation loss": f"{evaluation.loss:.4g}",
     }
     if totals.training_seconds:
-        numbers["images per second"] = f"{totals.images_per_s:.0f}"
-        numbers["time waiting for data"] = f"{totals.data_wait_pct:.1f} %"
+        numbers["training images/s"] = f"{totals.images_per_s:.0f}"
+        numbers["of training time waiting for data"] = f"{totals.data_wait_pct:.1f} %"
     cells = "".join(f"<div><b>{value}</b>{name}</div>" for name, value in numbers.items())
     return f'<div class="numbers">{cells}</div>'
 
@@ -102,21 +108,21 @@ def _stall_meter(totals: Totals) -> str:
     if not waits:
         return ""
     share = totals.data_wait_pct
-    head = "".join(f"<th>{percentile} %</th>" for percentile in PERCENTILES)
+    head = "".join(f"<th>p{percentile}</th>" for percentile in PERCENTILES)
     rows = "".join(
         f"<tr><th>{part.replace('_', ' ')}</th>"
-        + "".join(f"<td>{shown_milliseconds(value)}</td>" for value in values)
+        + "".join(f"<td>{format_milliseconds(value)}</td>" for value in values)
         + "</tr>"
         for part, values in totals.parts.items()
     )
-    steps = "steps" if len(totals.steps) else "steps of an epoch, in the middle one of the epochs,"
+    steps = "this process's steps" if len(totals.steps) else "median epoch"
     table = (
-        f"<p>Milliseconds that so many of the {steps} stay below:</p>"
+        f"<p>Step-time percentiles (ms), {steps}:</p>"
         f'<table class="matrix"><tr><th></th>{head}</tr>{rows}</table>'
     )
     return (
-        "<h2>Stall meter</h2><p>Share of training time in which the training process stood still "
-        f"because no batch was there: {share:.1f} %, in the worst interval {max(waits):.1f} %.</p>"
+        f"<h2>Stall meter</h2><p>Training waited for data {share:.1f} % of its time; in the worst "
+        f"log interval, {max(waits):.1f} %.</p>"
         f'<div class="meter"><i style="width:{min(100.0, share):.2f}%"></i></div>'
         + (f"<p><b>{html.escape(totals.verdict)}</b></p>{table}" if rows else "")
     )
@@ -145,7 +151,7 @@ def _confusion(pairs: torch.Tensor, classes: list[str]) -> str:
 
 
 def _most_confused(pairs: torch.Tensor, classes: list[str]) -> str:
-    """For many classes, the pairs that are taken for each other most often."""
+    """For many classes: the most frequent confusions."""
     wrong = pairs[pairs[:, 0] != pairs[:, 1]]
     most = wrong[wrong[:, 2].argsort(descending=True, stable=True)[:MOST_CONFUSED]]
     rows = "".join(
@@ -154,7 +160,7 @@ def _most_confused(pairs: torch.Tensor, classes: list[str]) -> str:
         for true, predicted, count in most.tolist()
     )
     return (
-        "<h2>Most confused</h2>"
+        "<h2>Most frequent confusions</h2>"
         '<table class="matrix"><tr><th>true</th><th>predicted</th><th>images</th></tr>'
         f"{rows}</table>"
     )
@@ -163,7 +169,7 @@ def _most_confused(pairs: torch.Tensor, classes: list[str]) -> str:
 def _mistakes(evaluation: Evaluation, source: Source, classes: list[str]) -> str:
     figures = "".join(
         f'<figure><img alt="" src="{_thumbnail(source, mistake.index)}"><figcaption>'
-        f"<b>{html.escape(classes[mistake.label])}</b>, taken for "
+        f"<b>{html.escape(classes[mistake.label])}</b>, predicted "
         f"{html.escape(classes[mistake.predicted])} (loss {mistake.loss:.2f})<br>"
         f"{html.escape(source.key(mistake.index))}</figcaption></figure>"
         for mistake in evaluation.worst
@@ -172,7 +178,7 @@ def _mistakes(evaluation: Evaluation, source: Source, classes: list[str]) -> str
 
 
 def _thumbnail(source: Source, index: int) -> str:
-    """A gray one for an image that was evaluated, yet cannot be read now or by Pillow."""
+    """A data URL; gray if the image can no longer be read, or not by Pillow."""
     try:
         image = inference.read_image(source.read(index).numpy().tobytes())
     except (DataError, OSError, ValueError) as error:
@@ -184,7 +190,7 @@ def _thumbnail(source: Source, index: int) -> str:
     return _data_url("image/jpeg", buffer.getvalue())
 
 
-def _facts(facts: Mapping[str, str]) -> str:
+def _table(facts: Mapping[str, str]) -> str:
     cells = "".join(f"<tr><td>{n}</td><td>{html.escape(v)}</td></tr>" for n, v in facts.items())
     return f'<table class="facts">{cells}</table>'
 

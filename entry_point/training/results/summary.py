@@ -1,20 +1,62 @@
-"""What a run says of itself at its end."""
+"""Describes a run: the lines it logs first and last, and the facts in its report."""
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
 import sys
+from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 
+from torch import nn
+
+from entry_point.config.train_config import TrainConfig
 from entry_point.contract.metrics_line import PERCENTILES
 from entry_point.contract.run_folder import RunFolder
-from entry_point.training.measure.milliseconds import shown_milliseconds
+from entry_point.data.sources.source import Source
+from entry_point.training.checkpoints.progress import Progress
+from entry_point.training.devices import Devices
 from entry_point.training.measure.totals import Totals
+from entry_point.training.model import count_parameters
+from entry_point.training.results.metrics_log import format_milliseconds
+
+CODE = Path(__file__).parents[3]
 
 
-def summary_lines(
-    totals: Totals, seconds: float, accuracy: float, best: float, run: RunFolder
+def opening_lines(
+    config: TrainConfig,
+    devices: Devices,
+    model: nn.Module,
+    train: Source,
+    val: Source,
+    progress: Progress,
+    run: RunFolder,
 ) -> list[str]:
-    """The closing lines: how good, how fast, and where everything is. `seconds` since the start."""
+    """What the run will do."""
+    trainer, data, epochs = config.trainer, config.data, config.trainer.epochs
+    lines = [
+        f"code     {revision() or 'unknown revision'}",
+        f"model    {config.model.name}, {count_parameters(model):,} parameters",
+        f"data     {len(train):,} training and {len(val):,} validation images, "
+        f"{len(train.classes)} classes, {data.image_size} x {data.image_size} pixels",
+        f"pipeline {config.pipeline.engine}",
+        f"devices  {devices.describe()}",
+        f"plan     {epochs} epochs of {progress.steps_per_epoch} steps of "
+        f"{trainer.batch_size} images, {config.optim.name}",
+        f"start    epoch {progress.epoch}, step {progress.step}; run folder {run.root}",
+    ]
+    if progress.epoch == epochs:
+        lines.append(
+            f"this run is complete (epoch {epochs} of {epochs}): nothing to train; set "
+            f"trainer.epochs={epochs + 1} or more to continue"
+        )
+    return lines
+
+
+def closing_lines(totals: Totals, seconds: float, progress: Progress, run: RunFolder) -> list[str]:
+    """How good, how fast, and where everything is. `seconds` are since the start of the job."""
     traces = sorted(run.profile.glob("*.pt.trace.json.gz"))
     files = {
         "model": run.model / "model.pt",
@@ -23,19 +65,38 @@ def summary_lines(
         "plot": run.output_data / "summary.png",
         **({"trace": traces[-1]} if traces else {}),
     }
+    best = 100 * progress.best_accuracy
     rows = {
-        "validation accuracy": f"{100 * accuracy:.2f} % (best {100 * best:.2f} %)",
+        "validation accuracy": f"{100 * progress.accuracy:.2f} % (best {best:.2f} %)",
         **_speed_rows(totals),
-        **{name: _shown(path) for name, path in files.items() if path.is_file()},
-        "TensorBoard": f"{_tensorboard()} --logdir {_shown(run.tensorboard)}",
+        **{name: _relative(path) for name, path in files.items() if path.is_file()},
+        "TensorBoard": f"{_tensorboard()} --logdir {_relative(run.tensorboard)}",
     }
     width = max(map(len, rows))
-    # A finished run that is started again takes no step.
-    before = "" if len(totals.steps) else " before, results written anew"
+    done = "Finished" if len(totals.steps) else "Already finished; rewrote the results"
     return [
-        f"Finished{before} in {duration(seconds)}",
+        f"{done} in {duration(seconds)}",
         *(f"  {name:<{width}}  {value}" for name, value in rows.items()),
     ]
+
+
+def _speed_rows(totals: Totals) -> dict[str, str]:
+    """Throughput and step times; empty if nothing was measured."""
+    if not totals.training_seconds:
+        return {}
+    times = {
+        f"  {part.replace('_', ' ')}": " / ".join(map(format_milliseconds, values))
+        for part, values in totals.parts.items()
+    }
+    head = {"step time (ms)": " / ".join(f"p{share}" for share in PERCENTILES)} if times else {}
+    return {
+        "training throughput": f"{totals.images_per_s:.0f} images/s",
+        "training time": duration(totals.training_seconds),
+        "waiting for data": f"{totals.data_wait_pct:.1f} % of training time",
+        **head,
+        **times,
+        "verdict": totals.verdict,
+    }
 
 
 def duration(seconds: float) -> str:
@@ -44,31 +105,68 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s"
 
 
-def _speed_rows(totals: Totals) -> dict[str, str]:
-    """How fast, and what the steps took; nothing of what was never measured."""
-    if not totals.training_seconds:
-        return {}
-    times = [
-        f"{part.replace('_', ' ')} " + " / ".join(map(shown_milliseconds, values))
-        for part, values in totals.parts.items()
-    ]
-    name = "ms at p" + " / p".join(map(str, PERCENTILES))
-    return {
-        "training speed": f"{totals.images_per_s:.0f} images/s",
-        "trained for": duration(totals.training_seconds),
-        "waiting for data": f"{totals.data_wait_pct:.1f} % of training time",
-        **({name: ", ".join(times)} if times else {}),
-        "verdict": totals.verdict,
-    }
-
-
 def _tensorboard() -> str:
-    """As it can be typed: a virtual environment's programs are on no path."""
+    """The command to type: a virtual environment's programs may not be on PATH."""
     program = Path(sys.executable).with_name("tensorboard")
-    return _shown(program) if program.is_file() else "tensorboard"
+    return _relative(program) if program.is_file() else "tensorboard"
 
 
-def _shown(path: Path) -> str:
-    """Relative to where the person stands, if it lies below."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+def _relative(path: Path) -> str:
+    """Relative to the working directory, if it is below."""
+    folder = Path.cwd()
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
+def run_name(run: RunFolder) -> str:
+    """The platform's name for the job, else the run folder's name."""
+    return os.environ.get("TRAINING_JOB_NAME") or run.root.resolve().name
+
+
+def run_facts(run: RunFolder, totals: Totals, devices: Devices) -> dict[str, str]:
+    """What distinguishes this run from others; unknown facts are left out."""
+    facts = {
+        "run": run_name(run),
+        "ended": _ended(run),
+        "training time": duration(totals.training_seconds),
+        "code revision": revision(),
+        "devices": devices.describe(),
+        "processor": processor(),
+    }
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def _ended(run: RunFolder) -> str:
+    """When the last checkpoint was written: a finished run may be started again much later."""
+    times = [path.stat().st_mtime for path in run.checkpoints.glob("step-*.pt")]
+    if not times:
+        return ""
+    return datetime.fromtimestamp(max(times), timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+
+@cache
+def revision() -> str:
+    """The code's commit, `-dirty` if files differ; empty if unknown.
+
+    Cached by the opening lines: the working tree may have changed when the job ends.
+    """
+    if named := os.environ.get("IMAGE_REVISION"):
+        return named
+    # A copy of this code inside another repository would get that repository's commit.
+    if not (CODE / ".git").exists():
+        return ""
+    command = ["git", "-C", str(CODE), "describe", "--always", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run([*command, "--dirty"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()
+
+
+def processor() -> str:
+    """The number of CPUs that this process sees, and their model."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{os.cpu_count()} x {models[0] if models else platform.machine()}"

@@ -108,7 +108,7 @@ def test_sigterm_writes_a_checkpoint_from_which_the_job_resumes(
     done = read_records(tmp_path)[-1]["epoch"]
     epochs = done + 2
     output = run_job(tmp_path, photo_folder, [*ENDLESS, *ranks, f"trainer.epochs={epochs}"])
-    assert "going on from" in output
+    assert "resuming from" in output
     steps = [record["step"] for record in read_records(tmp_path) if "loss" in record]
     assert steps == list(range(1, 3 * epochs + 1))
 

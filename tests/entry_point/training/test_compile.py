@@ -1,4 +1,4 @@
-"""`trainer.compile`: another way to the same weights, under the same names."""
+"""`trainer.compile` trains the same weights, under the same names."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,12 +28,12 @@ def run_compiled(root: Path, data: Path, overrides: Sequence[str], cache: Path) 
 def test_a_compiled_model_trains_resumes_and_is_exported_like_any_other(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    # A rate that does not depend on when the run is to end.
+    # This learning rate does not depend on trainer.epochs.
     overrides = ["optim.schedule=step", "optim.ema_decay=0.5"]
     compiled, plain, cache = (tmp_path / name for name in ("compiled", "plain", "inductor"))
     run_compiled(compiled, photo_folder, [*overrides, "trainer.epochs=1"], cache)
     run_compiled(compiled, photo_folder, [*overrides, "trainer.report=true"], cache)
-    assert "going on from" in (compiled / "log").read_text()
+    assert "resuming from" in (compiled / "log").read_text()
     assert forked.run(plain, photo_folder, overrides) == 0
     saved, expected = (
         torch.load(run / "checkpoints" / "step-000000006.pt", weights_only=True)

@@ -1,14 +1,17 @@
-"""What the device makes of a loader's images, for either form of the stall workload."""
+"""Preprocessing on the device: normalization, and both forms of the stall workload."""
 
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torchvision.transforms.v2 import functional
 
 from entry_point.config.data_config import DataConfig
+from entry_point.data.batch import Batch
 from entry_point.data.decode.stall import kept_pixels, mask_ycbcr, rgb_to_ycbcr
-from entry_point.training.device_transform import DeviceTransform
+from entry_point.training.device_transform import DeviceTransform, Normalize
+from entry_point.training.input import device_batches
 from entry_point.training.results.model_files import export
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records
@@ -62,9 +65,9 @@ def test_the_deployed_program_takes_rgb_whatever_the_model_was_trained_on() -> N
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_masks_are_the_same_on_every_device() -> None:
-    here = kept_pixels(1, 2, torch.arange(3), 100)
-    there = kept_pixels(1, 2, torch.arange(3, device="cuda"), 100)
-    assert torch.equal(here, there.cpu())
+    on_cpu = kept_pixels(1, 2, torch.arange(3), 100)
+    on_gpu = kept_pixels(1, 2, torch.arange(3, device="cuda"), 100)
+    assert torch.equal(on_cpu, on_gpu.cpu())
 
 
 def test_both_forms_train_alike(tmp_path: Path, photo_folder: Path) -> None:
@@ -78,3 +81,18 @@ def test_both_forms_train_alike(tmp_path: Path, photo_folder: Path) -> None:
         )
     assert len(losses[0]) == 6
     assert losses[0] == pytest.approx(losses[1], abs=2e-3)
+
+
+def test_normalisation_is_torchvisions() -> None:
+    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    images = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8)
+    expected = functional.normalize(functional.to_dtype(images, scale=True), mean, std)
+    torch.testing.assert_close(Normalize(mean, std)(images), expected)
+
+
+def test_batches_keep_the_memory_format_asked_for() -> None:
+    images = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
+    made = Batch(images, torch.zeros(2, dtype=torch.int64), torch.arange(2))
+    prepare = DeviceTransform(DataConfig(), 0)
+    (got,) = device_batches([made], torch.device("cpu"), prepare, channels_last=True)
+    assert got.images.is_contiguous(memory_format=torch.channels_last)

@@ -11,8 +11,8 @@ from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.training.device_batches import device_batches
 from entry_point.training.device_transform import DeviceTransform
+from entry_point.training.input import device_batches
 from tests.entry_point.training.training_jobs import run_job
 
 pytestmark = [
@@ -77,7 +77,7 @@ def test_epochs_share_their_memory_on_the_gpu() -> None:
 
 def test_a_job_on_a_gpu_measures_its_headspace(tmp_path: Path, photo_folder: Path) -> None:
     said = run_job(tmp_path, photo_folder, [*ON_GPU, "trainer.headspace=true"])
-    assert re.search(r"input.*: \d+ % of each step waits for data.* with input for", said)
+    assert re.search(r"input.*: \d+ % of each step waits for data.* free input would", said)
 
 
 def test_a_jobs_profile_tells_the_gpus_time(tmp_path: Path, photo_folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Models of torchvision by name, and weights from files as they are published."""
+"""torchvision's models by name, your own by path, and weights from published files."""
 
 import re
 from collections import OrderedDict
@@ -32,12 +32,12 @@ def test_a_model_that_wants_to_know_the_images_size_is_told(name: str) -> None:
     with torch.device("meta"):
         model = build_model(ModelConfig(name), 7, image_size=448)
         assert model(torch.empty(1, 3, 448, 448)).shape == (1, 7)
-    with pytest.raises(ConfigError, match=rf"model\.name={name}: not with data\.image_size=225"):
+    with pytest.raises(ConfigError, match=rf"model\.name={name}: cannot take data\.image_size=225"):
         build_model(ModelConfig(name), 7, image_size=225)
 
 
 def published(name: str) -> "OrderedDict[str, torch.Tensor]":
-    """A state dict with the keys and the size that its file has."""
+    """A state dict with the keys and shapes of the published file."""
     options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
     state: OrderedDict[str, torch.Tensor] = torchvision.models.get_model(
         name, weights=None, **options
@@ -59,11 +59,44 @@ def test_published_weights_are_taken_but_for_the_head(name: str, tmp_path: Path)
 def test_a_file_that_holds_no_weights_is_named(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "weights.pt"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"model\.weights=.*weights\.pt: is no state dict"):
+    with pytest.raises(
+        ConfigError, match=r"model\.weights=.*weights\.pt: must be a torch state dict"
+    ):
         build_model(ModelConfig(weights=str(path)), 7)
 
 
 def test_an_archive_of_other_things_is_named(tmp_path: Path) -> None:
     torch.save([1, 2], tmp_path / "weights.pt")
-    with pytest.raises(ConfigError, match="must hold a state dict"):
+    with pytest.raises(ConfigError, match="must be a torch state dict: names and tensors"):
         build_model(ModelConfig(weights=str(tmp_path / "weights.pt")), 7)
+
+
+def test_weights_of_another_head_are_taken_but_for_the_head(tmp_path: Path) -> None:
+    source = torchvision.models.resnet18(num_classes=7)
+    channel = tmp_path / "weights"
+    channel.mkdir()
+    torch.save(source.state_dict(), channel / "pretrained.pth")
+    model = build_model(ModelConfig(weights="weights"), 3, tmp_path)
+    built, saved = model.state_dict(), source.state_dict()
+    assert all(torch.equal(built[key], saved[key]) for key in built if not key.startswith("fc."))
+    assert built["fc.weight"].shape == (3, 512)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (ModelConfig(name="resnet51"), "did you mean resnet50"),
+        (ModelConfig(name="tests.own_models.no_such"), "no_such"),
+        (ModelConfig(name="os.path.join.nothing"), "model.name=os.path.join.nothing"),
+        (ModelConfig(weights="/no/such.pt"), "model.weights=/no/such.pt"),
+    ],
+)
+def test_a_model_that_cannot_be_built_is_named(config: ModelConfig, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_model(config, 3)
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    torch.save(torchvision.models.resnet50(num_classes=3).state_dict(), tmp_path / "other.pt")
+    with pytest.raises(ConfigError, match=r"model\.weights=.*other\.pt"):
+        build_model(ModelConfig(weights=str(tmp_path / "other.pt")), 3)

@@ -1,4 +1,4 @@
-"""Runs of several ranks that go on from a checkpoint, with as many ranks or with others."""
+"""Runs of several ranks that resume, with the same or another number of ranks."""
 
 import multiprocessing
 import signal
@@ -7,11 +7,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.utils._pytree import tree_map
 
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
-from entry_point.training.checkpoints.checkpoint import copied_to_cpu
+from entry_point.training.checkpoints.checkpoint import copy_to_cpu
 from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
 from tests.entry_point.supervisor.test_processes import TWO_RANKS, rank_processes, wait_for_steps
@@ -26,24 +25,24 @@ MODELS = "model.name=tests.own_models"
 def test_a_job_of_two_ranks_that_was_stopped_and_killed_ends_bit_identical(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    # Checkpoints lie two steps apart, so that a killed run repeats some.
+    # With a checkpoint every two steps, a killed run repeats some.
     plan = [*OVERRIDES, *TWO_RANKS, "trainer.epochs=10", "trainer.evaluate_every_epochs=5"]
     overrides = [*plan, "trainer.checkpoint_every_steps=2"]
-    assert forked.run(tmp_path / "undisturbed", photo_folder, overrides, ranks=2) == 0
-    root = tmp_path / "disturbed"
+    assert forked.run(tmp_path / "uninterrupted", photo_folder, overrides, ranks=2) == 0
+    root = tmp_path / "interrupted"
     for number, step in ((signal.SIGTERM, 4), (signal.SIGKILL, 12)):
         process = start_job(root, photo_folder, overrides)
         wait_for_steps(root, process, step)
         process.send_signal(number)
         output, _ = process.communicate(timeout=120)
         assert process.returncode in (exit_codes.STOPPED, -signal.SIGKILL), output
-        while rank_processes(root):  # the test's time limit ends a wait for ever
+        while rank_processes(root):  # the test's time limit ends an endless wait
             time.sleep(0.05)
-    assert "going on from" in run_job(root, photo_folder, overrides)
-    assert_same_end(root, tmp_path / "undisturbed")
+    assert "resuming from" in run_job(root, photo_folder, overrides)
+    assert_same_end(root, tmp_path / "uninterrupted")
 
 
-def _train_with_a_new_learner_from_the_third_step_on(rank: int, ranks: int, folder: Path) -> None:
+def _train_with_a_new_learner_from_step_two(rank: int, ranks: int, folder: Path) -> None:
     dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=ranks)
     config, _ = load_train_config([*TINY, *OVERRIDES])
     devices = Devices(torch.device("cpu"), None, rank, rank, ranks)
@@ -53,7 +52,7 @@ def _train_with_a_new_learner_from_the_third_step_on(rank: int, ranks: int, fold
     )
     for learner, steps in ((first, range(2)), (second, range(2, 5)), (first, range(2, 5))):
         if learner is second:
-            second.load_state(tree_map(copied_to_cpu, first.state()))
+            second.load_state(copy_to_cpu(first.state()))
         for step in steps:
             torch.manual_seed(100 * step + rank)
             learner.loss(torch.randn(4, 3, 32, 32), torch.randint(8, (4,)), step)
@@ -63,11 +62,11 @@ def _train_with_a_new_learner_from_the_third_step_on(rank: int, ranks: int, fold
 
 
 def test_three_ranks_that_start_anew_go_on_bit_identical(tmp_path: Path) -> None:
-    """Sums of two do not depend on their order, sums of three do."""
+    """Sums of two gradients do not depend on their order; sums of three do."""
     arguments = [(rank, 3, tmp_path) for rank in range(3)]
     fork = multiprocessing.get_context("forkserver")
-    target = _train_with_a_new_learner_from_the_third_step_on
-    ranks = [fork.Process(target=target, args=those) for those in arguments]
+    target = _train_with_a_new_learner_from_step_two
+    ranks = [fork.Process(target=target, args=each) for each in arguments]
     for rank in ranks:
         rank.start()
     for rank in ranks:
@@ -75,7 +74,7 @@ def test_three_ranks_that_start_anew_go_on_bit_identical(tmp_path: Path) -> None
     assert [rank.exitcode for rank in ranks] == [0, 0, 0]
 
 
-def seen_images(root: Path) -> list[str]:
+def trained_images(root: Path) -> list[str]:
     return sorted((root / "seen").read_text().splitlines())
 
 
@@ -87,9 +86,9 @@ def test_a_stream_takes_each_sample_once_though_the_ranks_change_between_epochs(
     first = [*overrides, "trainer.epochs=1"]
     assert forked.run(tmp_path / "changed", packed_photos, first, ranks=2) == 0
     assert forked.run(tmp_path / "changed", packed_photos, overrides) == 0
-    images = seen_images(tmp_path / "one")
+    images = trained_images(tmp_path / "one")
     assert len(set(images)) == 2 * 48
-    assert seen_images(tmp_path / "changed") == images
+    assert trained_images(tmp_path / "changed") == images
 
 
 def test_a_stream_is_not_gone_on_from_within_an_epoch_with_other_ranks(
@@ -98,5 +97,5 @@ def test_a_stream_is_not_gone_on_from_within_an_epoch_with_other_ranks(
     overrides = [*SOURCES["stream"], f"{MODELS}.stopping_net", "trainer.batch_size=4"]
     assert forked.run(tmp_path, packed_photos, overrides, ranks=2) == exit_codes.STOPPED
     assert forked.run(tmp_path, packed_photos, overrides) == exit_codes.USAGE
-    refused = "ranks=1: the checkpoint to go on from was made with ranks=2"
+    refused = "ranks=1: the checkpoint was made with ranks=2"
     assert refused in (tmp_path / "output" / "failure").read_text()

@@ -1,4 +1,4 @@
-"""Checkpoints: which one a run goes on from, which are kept, and which are refused."""
+"""Checkpoints: which ones are kept, which one a run resumes from, and which are refused."""
 
 import shutil
 import signal
@@ -8,17 +8,16 @@ import pytest
 import torch
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import load_train_config
+from entry_point.config.train_config import TrainerConfig, load_train_config
 from entry_point.contract import exit_codes
 from entry_point.data.loader import open_source
-from entry_point.training.checkpoints.checkpoint import (
-    CheckpointError,
-    CheckpointWriter,
-    State,
+from entry_point.training.checkpoints.checkpoint import CheckpointError, Checkpoints, State
+from entry_point.training.checkpoints.resume import (
+    check_resumable,
+    check_same,
     load_newest,
-    set_aside,
+    sample_order,
 )
-from entry_point.training.checkpoints.identity import check_goes_on, check_same, order
 from entry_point.training.devices import Devices
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
@@ -30,10 +29,12 @@ def state(step: int) -> State:
 
 
 def save(folder: Path, steps: list[int], keep: int = 2, best: int | None = None) -> None:
-    writer = CheckpointWriter(folder, keep)
+    """Save `steps`, as a run that starts one step before the first."""
+    trainer = TrainerConfig(keep_checkpoints=keep)
+    checkpoints = Checkpoints(folder, trainer, steps[0] - 1, writes=True)
     for step in steps:
-        writer.save(state(step), step, best=step == best)
-    writer.close()
+        checkpoints.save(state(step), step, best=step == best)
+    checkpoints.close()
 
 
 def names(folder: Path) -> list[str]:
@@ -52,7 +53,6 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
 
 def test_a_run_that_begins_anew_keeps_its_own_checkpoints(tmp_path: Path) -> None:
     save(tmp_path, [8, 9], best=9)
-    set_aside(tmp_path, after=0)
     save(tmp_path, [1], keep=1)
     assert names(tmp_path)[-1] == "step-000000001.pt"
     assert {n for n in names(tmp_path) if n.startswith("aside-")} == {
@@ -69,7 +69,6 @@ def test_a_damaged_newest_checkpoint_takes_no_ones_place(tmp_path: Path) -> None
     damage(tmp_path / "step-000000009.pt")
     good = load_newest(tmp_path)
     assert good is not None and good["step"] == 4
-    set_aside(tmp_path, after=4)
     save(tmp_path, [5], keep=1)
     assert names(tmp_path) == ["aside-step-000000009.pt", "step-000000005.pt"]
 
@@ -108,10 +107,10 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> Non
 @pytest.mark.parametrize("part", ["model", "ema"])
 def test_weights_that_are_no_numbers_are_not_saved(part: str, tmp_path: Path) -> None:
     save(tmp_path, [1])
-    writer = CheckpointWriter(tmp_path, 2)
-    writer.save({**state(2), part: {"weight": torch.tensor([1.0, float("nan")])}}, 2)
-    with pytest.raises(CheckpointError, match=f"after step 2 the {part}'s weight"):
-        writer.close()
+    checkpoints = Checkpoints(tmp_path, TrainerConfig(), 1, writes=True)
+    checkpoints.save({**state(2), part: {"weight": torch.tensor([1.0, float("nan")])}}, 2)
+    with pytest.raises(CheckpointError, match=f"weight of the {part} .* after step 2"):
+        checkpoints.close()
     assert names(tmp_path) == ["step-000000001.pt"]
 
 
@@ -141,14 +140,16 @@ def test_a_stopped_run_that_began_anew_goes_on_as_itself(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     assert forked.run(tmp_path / "other", photo_folder, OVERRIDES) == 0
-    root, anew = tmp_path / "run", [*OVERRIDES, "trainer.seed=1"]
-    assert forked.run(tmp_path / "whole", photo_folder, anew) == 0
+    root, other_seed = tmp_path / "run", [*OVERRIDES, "trainer.seed=1"]
+    assert forked.run(tmp_path / "whole", photo_folder, other_seed) == 0
     assert forked.run(root, photo_folder, OVERRIDES) == 0
-    fresh = [*anew, "trainer.resume=false"]
+    fresh = [*other_seed, "trainer.resume=false"]
     code = forked.run_until_step(root, photo_folder, fresh, 2, signal.SIGTERM)
     assert code == exit_codes.STOPPED
-    assert "with trainer.resume=true the job goes on" in (root / "log").read_text()
-    assert forked.run(root, photo_folder, anew) == 0
+    assert (
+        "the same command with trainer.resume=true resumes from here" in (root / "log").read_text()
+    )
+    assert forked.run(root, photo_folder, other_seed) == 0
     assert_same_end(root, tmp_path / "whole")
 
 
@@ -174,17 +175,19 @@ def test_another_number_of_ranks_is_refused_for_a_stream_alone(packed_photos: Pa
     streamed, _ = load_train_config(stream)
     mapped, _ = load_train_config(stream[:-1])
     source = open_source(streamed.data, "train", packed_photos)
-    check_same(order(mapped, source, on(2)), order(mapped, source, on(3)))
-    with pytest.raises(ConfigError, match=r"ranks=3: the checkpoint .* made with ranks=2"):
-        check_same(order(streamed, source, on(2)), order(streamed, source, on(3)))
-    with pytest.raises(ConfigError, match=r"data\.access=map: .* made with data\.access=stream"):
-        check_same(order(streamed, source, on(2)), order(mapped, source, on(2)))
+    check_same(sample_order(mapped, source, on(2)), sample_order(mapped, source, on(3)))
+    with pytest.raises(ConfigError, match=r"ranks=3: the checkpoint was made with ranks=2"):
+        check_same(sample_order(streamed, source, on(2)), sample_order(streamed, source, on(3)))
+    with pytest.raises(
+        ConfigError, match=r"data\.access=map: the checkpoint was made with data\.access=stream"
+    ):
+        check_same(sample_order(streamed, source, on(2)), sample_order(mapped, source, on(2)))
 
 
 def test_shards_dealt_to_the_hosts_otherwise_are_refused(
     packed_photos: Path, tmp_path: Path
 ) -> None:
-    """Within an epoch, and where its number of steps is another one by that."""
+    """Within an epoch, and between epochs if the number of steps changes with them."""
     by_host = ["data=shards", "data.access=stream", "data.sharded_by_host=true"]
     orders = []
     for host, left_out in (("one", 0), ("other", -1)):
@@ -192,11 +195,12 @@ def test_shards_dealt_to_the_hosts_otherwise_are_refused(
         sorted((root / "train").glob("*.tar"))[left_out].unlink()
         roots = [f"data.root={root}", f"data.index_root={packed_photos}"]
         config, _ = load_train_config([*by_host, *roots])
-        orders.append(order(config, open_source(config.data, "train", root), on(1)))
+        orders.append(sample_order(config, open_source(config.data, "train", root), on(1)))
     steps = {"steps per epoch": 3}
-    going_on = {"identity": steps, "order": orders[0], "step": 0}
-    check_goes_on(going_on, steps, orders[1])
+    saved = {"identity": steps, "order": orders[0], "step": 0}
+    check_resumable(saved, {"identity": steps, "order": orders[1]})
     with pytest.raises(ConfigError, match=r"shards of rank 0=.* made with shards of rank 0="):
-        check_goes_on({**going_on, "step": 1}, steps, orders[1])
-    with pytest.raises(ConfigError, match=r"ranks=2: the checkpoint .* made with ranks=1"):
-        check_goes_on(going_on, {"steps per epoch": 2}, {**orders[0], "ranks": 2})
+        check_resumable({**saved, "step": 1}, {"identity": steps, "order": orders[1]})
+    with pytest.raises(ConfigError, match=r"ranks=2: the checkpoint was made with ranks=1"):
+        two_ranks = {"identity": {"steps per epoch": 2}, "order": {**orders[0], "ranks": 2}}
+        check_resumable(saved, two_ranks)

@@ -1,4 +1,4 @@
-"""A run that was stopped or killed and started again ends as if nothing had happened."""
+"""A run that is stopped or killed and then restarted ends as if it was never interrupted."""
 
 import random
 import signal
@@ -34,11 +34,11 @@ def weights(root: Path) -> dict[str, Any]:
     return state
 
 
-def assert_same_end(root: Path, undisturbed: Path) -> None:
-    one, other = weights(root), weights(undisturbed)
+def assert_same_end(root: Path, uninterrupted: Path) -> None:
+    one, other = weights(root), weights(uninterrupted)
     assert one.keys() == other.keys()
     assert all(torch.equal(one[key], other[key]) for key in one)
-    assert timeless(read_records(root)) == timeless(read_records(undisturbed))
+    assert timeless(read_records(root)) == timeless(read_records(uninterrupted))
 
 
 @pytest.mark.parametrize(("engine", "source"), WAYS)
@@ -47,16 +47,16 @@ def test_a_run_killed_at_three_random_steps_ends_bit_identical(
 ) -> None:
     way = [f"pipeline.engine={engine}", "pipeline.num_workers=1", *SOURCES[source]]
     overrides, data = [*OVERRIDES, *way], photo_folder if source == "folder" else packed_photos
-    assert forked.run(tmp_path / "undisturbed", data, overrides) == 0
+    assert forked.run(tmp_path / "uninterrupted", data, overrides) == 0
     draw = random.Random(f"{engine} {source}")
-    root = tmp_path / "disturbed"
+    root = tmp_path / "interrupted"
     codes = []
     for step in sorted(draw.sample(range(1, STEPS - 2), 3)):
         number = draw.choice([signal.SIGTERM, signal.SIGKILL])
         codes.append(forked.run_until_step(root, data, overrides, step, number))
     assert set(codes) <= {exit_codes.STOPPED, -signal.SIGKILL}, (root / "log").read_text()
     assert forked.run(root, data, overrides) == 0
-    assert_same_end(root, tmp_path / "undisturbed")
+    assert_same_end(root, tmp_path / "uninterrupted")
 
 
 def test_a_stop_between_checkpoints_loses_no_step(tmp_path: Path, photo_folder: Path) -> None:
@@ -79,12 +79,12 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_is_used(
     older, newest = sorted((root / "checkpoints").glob("step-*.pt"))
     content = bytearray(newest.read_bytes())
     middle = len(content) // 2
-    content[middle : middle + 512] = bytes(512)  # more than the padding between tensors
+    content[middle : middle + 512] = bytes(512)  # longer than the padding between tensors
     newest.write_bytes(content)
     assert forked.run(root, photo_folder, OVERRIDES) == 0
     log = (root / "log").read_text()
     assert f"{newest} is damaged" in log
-    assert f"going on from {older}" in log
+    assert f"resuming from {older}" in log
     assert_same_end(root, tmp_path / "a")
 
 
@@ -95,7 +95,10 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_is_used(
             "model.name=tests.own_models.tiny_net",
             "model.name=tests.own_models.tiny_net:",
         ),
-        ("trainer.batch_size=8", "trainer.batch_size=8: the checkpoint to go on from was made"),
+        (
+            "trainer.batch_size=8",
+            "trainer.batch_size=8: the checkpoint was made with trainer.batch_size=16",
+        ),
         ("optim.lr=0.5", "optim.lr=0.5"),
     ],
 )
@@ -121,10 +124,10 @@ def test_a_complete_run_says_so_refuses_fewer_epochs_and_goes_on_with_more(
     assert run(2)[0] == 0
     code, log = run(2)
     assert code == 0
-    assert "complete (epoch 2 of 2): nothing to train; trainer.epochs=3 goes on" in log
+    assert "complete (epoch 2 of 2): nothing to train; set trainer.epochs=3 or more" in log
     code, log = run(1)
     assert code == exit_codes.USAGE
-    assert "trainer.epochs=1: the checkpoint to go on from is further, at epoch 2, step 0" in log
+    assert "trainer.epochs=1: the checkpoint is already at epoch 2, step 0" in log
     code, log = run(3)
     assert code == 0
     assert "start    epoch 2, step 0" in log
@@ -135,10 +138,10 @@ def test_a_complete_run_says_so_refuses_fewer_epochs_and_goes_on_with_more(
 def test_fewer_epochs_than_are_done_are_refused_with_the_least_that_go_on(
     step: int, least: int
 ) -> None:
-    here = Progress(steps_per_epoch=5, epoch=7, step=step)
-    here.check_plan(least)
+    progress = Progress(steps_per_epoch=5, epoch=7, step=step)
+    progress.check_epochs(least)
     with pytest.raises(ConfigError, match=rf"epochs={least - 1}: .* set trainer\.epochs={least}"):
-        here.check_plan(least - 1)
+        progress.check_epochs(least - 1)
 
 
 def test_a_loss_that_is_no_number_stops_with_step_samples_and_a_checkpoint_from_before(
@@ -159,7 +162,7 @@ def test_two_jobs_do_not_share_a_run_folder(tmp_path: Path, photo_folder: Path) 
     while not (tmp_path / "output" / "data" / "metrics.jsonl").exists():
         assert first.is_alive(), (tmp_path / "log").read_text()
     assert forked.run(tmp_path, photo_folder, OVERRIDES) == exit_codes.USAGE
-    # One that found the folder free when it started, and another's when it came to train.
+    # A container's rank, which finds the folder locked only when it starts to train.
     folder = tmp_path / "handed over"
     folder.mkdir()
     overrides = [*TINY, f"data.root={photo_folder}", *OVERRIDES]

@@ -13,9 +13,9 @@ from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import METRICS, STEP_PARTS, STEP_TIMES
 from entry_point.data.batch import Batch
-from entry_point.training.device_batches import device_batches
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
+from entry_point.training.input import device_batches
 from entry_point.training.learner import Learner
 from entry_point.training.measure.headspace import KEPT_BATCHES, Headspace, verdict
 from entry_point.training.measure.stall_meter import StallMeter, percentiles, wait_share
@@ -110,19 +110,19 @@ def test_the_share_of_waiting_is_of_all_the_time() -> None:
         (
             0.41,
             1.7,
-            "input-bound: 41 % of each step waits for data; with input for free 1.7x faster",
+            "input-bound: 41 % of each step waits for data; free input would make training 1.7x faster",
         ),
         (
             0.0,
             1.01,
             "not input-bound: 0 % of each step waits for data; "
-            "with input for free no faster (1.01x)",
+            "free input would not make training faster (1.01x)",
         ),
         (
             0.01,
             1.3,
-            "input takes processor time from training: 1 % of each step waits for data, "
-            "yet with input for free 1.3x faster",
+            "input takes CPU time from training: 1 % of each step waits for data, "
+            "but free input would make training 1.3x faster",
         ),
         (0.41, None, "input-bound: 41 % of each step waits for data"),
         (0.01, None, "not input-bound: 1 % of each step waits for data"),
@@ -144,7 +144,7 @@ def test_headspace_compares_steps_as_they_were_with_steps_on_kept_batches(second
     prepare = DeviceTransform(config.data, 0)
     trained: list[int] = []
 
-    def train(some: object) -> int:
+    def train(some: object, _deadline: float = 0.0) -> int:
         before = len(trained)
         for batch in device_batches(some, CPU.device, prepare, False):  # type: ignore[arg-type]
             trained.append(int(batch.images.shape[0]))
@@ -188,7 +188,7 @@ def test_a_run_that_measures_its_headspace_ends_like_one_that_does_not(
     assert timeless(rest) == timeless(read_records(tmp_path / "plain"))
     log = (tmp_path / "measured" / "log").read_text()
     assert re.search(
-        r"^(not )?input.*: \d+ % of each step waits for data.* with input for", log, re.M
+        r"^(not )?input.*: \d+ % of each step waits for data.* free input would", log, re.M
     )
 
 

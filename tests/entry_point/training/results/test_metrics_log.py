@@ -5,11 +5,11 @@ import logging
 from pathlib import Path
 
 import pytest
+from entry_point.training.measure.milliseconds import shown_milliseconds
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from entry_point.contract.metrics_line import METRICS, STEP_TIMES, format_metrics
-from entry_point.training.measure.milliseconds import shown_milliseconds
 from entry_point.training.results.console import LineHandler
 from entry_point.training.results.metrics_log import MetricsLog, Record
 

@@ -1,0 +1,76 @@
+"""The evaluation, the loss guard, and requests to stop."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from entry_point.config.data_config import DataConfig
+from entry_point.data.batch import Batch, Damage
+from entry_point.training.device_transform import DeviceTransform
+from entry_point.training.devices import Devices
+from entry_point.training.evaluation import evaluate
+from entry_point.training.input import device_batches
+from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
+from entry_point.training.stop import StopRequest
+
+CPU = Devices(torch.device("cpu"), None)
+
+
+@pytest.fixture
+def stop() -> Iterator[StopRequest]:
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.getsignal(number) for number in numbers]
+    yield StopRequest()
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+def test_a_stop_is_heard_by_signal(stop: StopRequest) -> None:
+    assert stop.agreed(checkpoint=True) == (False, True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.agreed(checkpoint=False) == (True, False)
+
+
+def test_a_second_ctrl_c_means_at_once(stop: StopRequest) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    assert stop.requested
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_loss_that_is_no_number_names_its_step_and_samples() -> None:
+    guard = LossGuard("{}.jpg".format, Path("run/checkpoints"))
+    guard.watch(torch.tensor(1.0), 0, 0, torch.arange(2))
+    message = "loss=inf in step 7 of epoch 3, on the samples 4.jpg, 9.jpg; the checkpoints in run/"
+    with pytest.raises(NonFiniteLossError, match=message):
+        guard.watch(torch.tensor(float("inf")), 3, 7, torch.tensor([4, 9]))
+
+
+class _FirstPixel(nn.Module):
+    """Predicts the class that the first pixel holds."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return nn.functional.one_hot(images[:, 0, 0, 0].round().long(), 3).float() * 10
+
+
+def two_batches_and_a_damaged_image() -> Iterator[Batch]:
+    for step, pixels in enumerate(([0, 1], [2, 1], [])):
+        images = torch.zeros(len(pixels), 3, 2, 2, dtype=torch.uint8)
+        images[:, 0, 0, 0] = torch.tensor(pixels, dtype=torch.uint8)
+        labels = torch.tensor([0, 1][: len(pixels)], dtype=torch.int64)
+        damage = () if pixels else (Damage("broken.jpg", "truncated"),)
+        yield Batch(images, labels, torch.arange(len(labels)) + 2 * step, damage)
+
+
+def test_evaluation_counts_every_sample_and_finds_the_worst(stop: StopRequest) -> None:
+    identity = DeviceTransform(DataConfig(mean=[0, 0, 0], std=[1 / 255] * 3), 0)
+    batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity, False)
+    result = evaluate(_FirstPixel(), batches, CPU, samples=5, stop=stop)
+    assert result.pairs.tolist() == [[0, 0, 1], [0, 2, 1], [1, 1, 2]]
+    assert (result.accuracy, result.damaged) == (0.75, 1)
+    assert [(m.index, m.label, m.predicted) for m in result.worst] == [(2, 0, 2)]

@@ -1,0 +1,157 @@
+"""The learner: one step's loss, gradients and randomness; the optimizer and its schedule."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import OptimConfig, load_train_config
+from entry_point.training.devices import Devices
+from entry_point.training.learner import Learner
+from entry_point.training.optim import build_optimizer, rate_factor
+from tests.own_models import tiny_net
+
+CPU = Devices(torch.device("cpu"), None)
+
+
+def learner(*overrides: str) -> Learner:
+    config, _ = load_train_config(["model.name=tests.own_models.tiny_net", *overrides])
+    return Learner(config, CPU, num_classes=4, steps_per_epoch=10, channels=Path())
+
+
+def batch(count: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(count, 3, 16, 16, generator=generator)
+    return images, torch.randint(0, 4, (count,), generator=generator)
+
+
+def drawing_net(num_classes: int) -> nn.Module:
+    """A model that draws from all generators that a model may use."""
+
+    class Drawing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = tiny_net(num_classes)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            drawn = random.random() + np.random.random() + float(torch.rand(()))
+            logits: torch.Tensor = self.net(images) * drawn
+            return logits
+
+    return Drawing()
+
+
+def gradients(some: Learner) -> list[torch.Tensor]:
+    return [p.grad.clone() for p in some.model.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "golden"),
+    [
+        ((), [1.36254, 1.35493, 1.34432, 1.3314, 1.31681, 1.30095]),
+        (
+            ("optim=adamw", "optim.lr=0.01"),
+            [1.36254, 1.30261, 1.24491, 1.19117, 1.14187, 1.09704],
+        ),
+    ],
+)
+def test_golden_losses(overrides: tuple[str, ...], golden: list[float]) -> None:
+    some = learner("optim.warmup_epochs=0", *overrides)
+    losses = []
+    for step in range(len(golden)):
+        losses.append(float(some.loss(*batch(), step)))
+        some.update()
+    assert losses == pytest.approx(golden, abs=1e-4)
+
+
+@pytest.mark.parametrize("pieces", [2, 4])
+def test_a_batch_in_pieces_has_the_gradients_of_the_whole(pieces: int) -> None:
+    whole, cut = learner(), learner(f"optim.accumulate={pieces}")
+    assert whole.loss(*batch(), 0) == pytest.approx(float(cut.loss(*batch(), 0)), abs=1e-6)
+    for expected, got in zip(gradients(whole), gradients(cut), strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def test_gradients_are_clipped_to_the_norm_asked_for() -> None:
+    clipped = learner("optim.clip_norm=0.01")
+    clipped.loss(*batch(), 0)
+    clipped.update()
+    norm = torch.stack([g.norm() for g in gradients(clipped)]).norm()
+    assert float(norm) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_the_average_follows_the_weights_and_is_what_counts() -> None:
+    averaged = learner("optim.ema_decay=0.5", "optim.warmup_epochs=0")
+    history = []
+    for step in range(3):
+        averaged.loss(*batch(), step)
+        averaged.update()
+        history.append(averaged.model[6].bias.detach().clone())  # type: ignore[index]
+    expected = 0.5 * (0.5 * history[0] + 0.5 * history[1]) + 0.5 * history[2]
+    torch.testing.assert_close(averaged.evaluated[6].bias, expected)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("mix", ["optim.mixup_alpha=0.4", "optim.cutmix_alpha=1"])
+def test_a_steps_mixture_depends_on_its_number_alone(mix: str) -> None:
+    first, second = learner(mix), learner(mix)
+    first.loss(*batch(), 0)
+    assert float(first.loss(*batch(), 5)) == float(second.loss(*batch(), 5))
+    assert float(first.loss(*batch(), 6)) != float(second.loss(*batch(), 5))
+
+
+def test_all_generators_of_a_step_depend_on_its_number_alone() -> None:
+    model = "model.name=tests.entry_point.training.test_learner.drawing_net"
+    first, second = learner(model), learner(model)
+    first.loss(*batch(), 0)
+    assert float(first.loss(*batch(), 5)) == float(second.loss(*batch(), 5))
+
+
+def test_bf16_computes_in_bf16_and_keeps_the_weights_in_fp32() -> None:
+    config, _ = load_train_config(["model.name=tests.own_models.tiny_net"])
+    half = Learner(
+        config,
+        Devices(CPU.device, torch.bfloat16),
+        num_classes=4,
+        steps_per_epoch=10,
+        channels=Path(),
+    )
+    exact, rounded = (float(some.loss(*batch(), 0)) for some in (learner(), half))
+    assert rounded == pytest.approx(exact, rel=1e-2)
+    assert rounded != exact
+    assert all(gradient.dtype is torch.float32 for gradient in gradients(half))
+
+
+def test_batch_statistics_over_ranks_are_refused_where_torch_has_none() -> None:
+    config, _ = load_train_config(["model.sync_batchnorm=true"])
+    two = Devices(CPU.device, None, world_size=2)
+    with pytest.raises(ConfigError, match=r"model\.sync_batchnorm=true"):
+        Learner(config, two, num_classes=4, steps_per_epoch=10, channels=Path())
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_biases_and_normalisation_do_not_decay(name: str) -> None:
+    model = torchvision.models.resnet18(num_classes=3)
+    config = OptimConfig(name=name, weight_decay=0.1)
+    decay, keep = build_optimizer(config, model).param_groups
+    assert {p.dim() for p in decay["params"]} == {2, 4}
+    assert {p.dim() for p in keep["params"]} == {1}
+    assert (decay["weight_decay"], keep["weight_decay"]) == (0.1, 0.0)
+    assert len(decay["params"]) + len(keep["params"]) == len(list(model.parameters()))
+
+
+def test_the_rate_warms_up_then_follows_the_cosine_to_zero() -> None:
+    factor = rate_factor(OptimConfig(warmup_epochs=1), steps_per_epoch=10, epochs=5)
+    assert [factor(step) for step in (0, 4, 9, 10)] == pytest.approx([0.1, 0.5, 1.0, 1.0])
+    assert factor(30) == pytest.approx(0.5)
+    assert factor(50) == pytest.approx(0.0)
+
+
+def test_the_rate_falls_in_steps() -> None:
+    config = OptimConfig(schedule="step", step_epochs=2, step_factor=0.1)
+    factor = rate_factor(config, steps_per_epoch=10, epochs=6)
+    assert [factor(step) for step in (0, 19, 20, 40)] == pytest.approx([1, 1, 0.1, 0.01])
