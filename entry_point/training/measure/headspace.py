@@ -94,9 +94,8 @@ def verdict(wait: float, speedup: float | None = None) -> str:
     if speedup is None:
         return f"input-bound: {waits}" if wait >= 0.05 else f"not input-bound: {waits}"
     if speedup < 1.1:
-        return (
-            f"not input-bound: {waits}; free input would not make training faster ({speedup:.2f}x)"
-        )
+        same = f"free input would not make training faster ({speedup:.2f}x)"
+        return f"not input-bound: {waits}; {same}"
     faster = f"free input would make training {speedup:.1f}x faster"
     if wait < 0.05:
         return f"input takes CPU time from training: {waits}, but {faster}"

@@ -152,6 +152,6 @@ def test_the_rate_warms_up_then_follows_the_cosine_to_zero() -> None:
 
 
 def test_the_rate_falls_in_steps() -> None:
-    config = OptimConfig(schedule="step", step_epochs=2, step_factor=0.1)
+    config = OptimConfig(schedule="step", step_epochs=2, step_factor=0.1, warmup_epochs=0)
     factor = rate_factor(config, steps_per_epoch=10, epochs=6)
     assert [factor(step) for step in (0, 19, 20, 40)] == pytest.approx([1, 1, 0.1, 0.01])

@@ -104,6 +104,19 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> Non
     assert names(tmp_path) == ["step-000000008.pt"]
 
 
+def test_other_ranks_write_nothing_but_agree_on_when_a_checkpoint_is_due(tmp_path: Path) -> None:
+    trainer = TrainerConfig(checkpoint_every_steps=2, checkpoint_every_minutes=1e-9)
+    first, second = (Checkpoints(tmp_path / name, trainer, 0, name == "0") for name in "01")
+    for step in (1, 2, 3):
+        assert first.is_due(step, False) == second.is_due(step, False) == (step == 2)
+        assert (first.time_is_up(), second.time_is_up()) == (True, False)
+        for checkpoints in (first, second):
+            checkpoints.save(state(step), step)
+    for checkpoints in (first, second):
+        checkpoints.close()
+    assert names(tmp_path) == ["0"]
+
+
 @pytest.mark.parametrize("part", ["model", "ema"])
 def test_weights_that_are_no_numbers_are_not_saved(part: str, tmp_path: Path) -> None:
     save(tmp_path, [1])

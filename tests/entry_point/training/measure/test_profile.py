@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from entry_point.training.measure.trace import add_spans, within
 
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.spans import Span
-from entry_point.training.measure.profiling import range_table
+from entry_point.training.measure.profiling import add_spans, range_table, within
 from tests.entry_point.training import forked
 
 PIPELINE = {

@@ -110,7 +110,8 @@ def test_the_share_of_waiting_is_of_all_the_time() -> None:
         (
             0.41,
             1.7,
-            "input-bound: 41 % of each step waits for data; free input would make training 1.7x faster",
+            "input-bound: 41 % of each step waits for data; "
+            "free input would make training 1.7x faster",
         ),
         (
             0.0,

@@ -5,13 +5,13 @@ import logging
 from pathlib import Path
 
 import pytest
-from entry_point.training.measure.milliseconds import shown_milliseconds
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from entry_point.contract.metrics_line import METRICS, STEP_TIMES, format_metrics
+from entry_point.contract.run_folder import RunFolder
 from entry_point.training.results.console import LineHandler
-from entry_point.training.results.metrics_log import MetricsLog, Record
+from entry_point.training.results.metrics_log import MetricsLog, Record, format_milliseconds
 
 (LOSS,) = (name for name, key in METRICS.items() if key == "loss")
 
@@ -24,11 +24,11 @@ def shown(folder: Path) -> dict[int, float]:
 
 def test_a_run_that_begins_anew_hides_the_curves_of_the_one_before(tmp_path: Path) -> None:
     for losses in ((5.0, 4.0, 3.0), (2.0, 1.0)):
-        log = MetricsLog(tmp_path / "metrics.jsonl", tmp_path / "tensorboard")
+        log = MetricsLog(RunFolder(tmp_path), [], writes=True)
         for step, loss in enumerate(losses):
             log.add({"epoch": 0, "step": step, "loss": loss})
         log.close()
-    assert shown(tmp_path / "tensorboard") == {0: 2.0, 1: 1.0}
+    assert shown(RunFolder(tmp_path).tensorboard) == {0: 2.0, 1: 1.0}
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -42,9 +42,8 @@ def test_an_epochs_steps_are_short_for_people_and_whole_for_programs(
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    log = MetricsLog(tmp_path / "metrics.jsonl", tmp_path / "tensorboard")
-    for record in (steps, loss):
-        log.add(record)
+    log = MetricsLog(RunFolder(tmp_path), [], writes=True)
+    log.add(steps, loss)
     log.close()
     logger.removeHandler(handler)
     logger.setLevel(level)
@@ -58,5 +57,13 @@ def test_an_epochs_steps_are_short_for_people_and_whole_for_programs(
 
 
 def test_milliseconds_have_no_exponent() -> None:
-    shown = [shown_milliseconds(value) for value in (0.135, 12.34, 123.4, 1990.61, 123456.0)]
+    shown = [format_milliseconds(value) for value in (0.135, 12.34, 123.4, 1990.61, 123456.0)]
     assert shown == ["0.14", "12.3", "123", "1991", "123456"]
+
+
+def test_other_ranks_keep_the_records_and_write_nothing(tmp_path: Path) -> None:
+    log = MetricsLog(RunFolder(tmp_path), [], writes=False)
+    log.add({"epoch": 0, "step": 1, "loss": 0.5})
+    log.close()
+    assert log.records == [{"epoch": 0, "step": 1, "loss": 0.5}]
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,91 @@
+"""The exported program deploys without this code, on any device and torch that can load it."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from entry_point import inference
+from entry_point.config.train_config import load_train_config
+from entry_point.training.results.model_files import export
+from tests.entry_point.training import forked
+from tests.own_models import tiny_net
+
+DEPLOYED = """
+import json, sys
+sys.path.insert(0, sys.argv[1] + "/code")
+import inference
+model = inference.model_fn(sys.argv[1])
+body = open(sys.argv[2], "rb").read()
+data = inference.input_fn(body, "image/jpeg")
+print(inference.output_fn(inference.predict_fn(data, model), "application/json"))
+print(inference.output_fn(inference.predict_fn(data, model), "text/csv"))
+print(sorted(name for name in sys.modules if name.startswith(("entry_point", "custom_op"))))
+"""
+
+
+def test_the_model_folder_deploys_with_its_four_functions_alone(
+    run: Path, photo_folder: Path, tmp_path: Path
+) -> None:
+    image = next((photo_folder / "val").rglob("*.jpg"))
+    command = [sys.executable, "-c", DEPLOYED, str(run / "model"), str(image)]
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    answer, line, _, ours = printed.stdout.splitlines()
+    prediction = json.loads(answer)["predictions"][0]
+    assert sum(prediction["probabilities"].values()) == pytest.approx(1, abs=1e-4)
+    assert line.split(",")[0] == prediction["class"]
+    assert ours == "[]"
+
+
+@pytest.mark.parametrize(
+    "transform", [(), ("data.transform=stall", "data.mean=[0,0,0]", "data.std=[1,1,1]")]
+)
+def test_a_program_remembers_no_cpu_once_it_was_moved(
+    transform: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A checked or constant CPU tensor in it would fail the first prediction on a GPU."""
+    config, _ = load_train_config(["data=folder", "data.image_size=32", *transform])
+    path = tmp_path / "model.pt2"
+    torch.export.save(export(tiny_net(3), config.data), path)
+    meta = inference.load_program(path, torch.device("meta"), torch.__version__)
+    assert isinstance(meta, torch.fx.GraphModule)
+    assert not [node for node in meta.graph.nodes if "cpu" in f"{node.args} {node.kwargs}"]
+    assert meta(torch.zeros(5, 3, 32, 32, dtype=torch.uint8, device="meta")).shape == (5, 3)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_predicts_as_the_cpu_does(run: Path) -> None:
+    model = inference.model_fn(str(run / "model"))
+    assert model.device.type == "cuda"
+    cpu = inference.load_program(run / "model" / "model.pt2", torch.device("cpu"), "")
+    batch = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
+    torch.testing.assert_close(inference.predict_batch(batch, model), cpu(batch), atol=1e-3, rtol=0)
+
+
+def test_a_program_that_cannot_be_loaded_names_both_versions(run: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(run / "model", model)
+    (model / "model.pt2").write_bytes(b"of another torch")
+    settings = json.loads((model / "inference.json").read_text())
+    (model / "inference.json").write_text(json.dumps({**settings, "torch": "9.9"}))
+    with pytest.raises(RuntimeError, match=rf"torch 9\.9 .* torch {re.escape(torch.__version__)}"):
+        inference.model_fn(str(model))
+
+
+def test_what_cannot_be_exported_costs_the_program_alone(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    overrides = [
+        "model.name=tests.own_models.untraceable_net",
+        "trainer.report=true",
+    ]
+    assert forked.run(tmp_path, photo_folder, overrides) == 0
+    assert "no model.pt2: " in (tmp_path / "log").read_text()
+    assert (tmp_path / "model" / "model.pt").is_file()
+    assert (tmp_path / "output" / "data" / "report.html").is_file()

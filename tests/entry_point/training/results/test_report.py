@@ -1,0 +1,94 @@
+"""The plot and the report of a finished run."""
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import torch
+
+from entry_point.training.results.plot import draw
+from tests.entry_point.training import forked
+from tests.entry_point.training.results.conftest import OVERRIDES
+from tests.entry_point.training.training_jobs import read_records
+
+
+def test_the_plot_shows_every_loss_and_says_of_what_the_training_loss_is() -> None:
+    train = [
+        {"step": step, "loss": 2 / step, "images_per_s": 9.0, "data_wait_pct": 0.0}
+        for step in (10, 20)
+    ]
+    figure = draw([*train, {"step": 10, "val_loss": 15.0, "val_accuracy": 0.1}], "a", "smoothed")
+    low, high = figure.axes[0].get_ylim()
+    assert low < 0.1 and high > 15
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["smoothed", "validation"]
+
+
+class _Page(HTMLParser):
+    VOID = ("meta", "img", "br")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.sources: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def text_of(page: Path) -> str:
+    parsed = _Page()
+    parsed.feed(page.read_text())
+    return parsed.text
+
+
+def test_the_report_is_one_whole_page_that_needs_nothing_else(run: Path) -> None:
+    page = _Page()
+    page.feed((run / "output" / "data" / "report.html").read_text())
+    assert page.open == []
+    assert f"{run.name}: tests.own_models.tiny_net_with_state" in page.text
+    assert re.search(r"ended\d{4}-\d\d-\d\d \d\d:\d\d UTC", page.text)
+    for fact in ("code revision", "processor", "training time"):
+        assert fact in page.text
+    assert page.sources
+    assert all(source.startswith("data:image/") for source in page.sources)
+    classes = json.loads((run / "model" / "classes.json").read_text())
+    for part in [*classes, "Confusion matrix", "Worst mistakes", "Stall meter", "torchvision"]:
+        assert part in page.text
+    assert "image_size: 32" in page.text
+
+
+def test_a_finished_run_started_again_only_rewrites_its_results(
+    run: Path, photo_folder: Path, tmp_path: Path
+) -> None:
+    again = tmp_path / run.name
+    shutil.copytree(run, again)
+    for name in ("log", "model/model.pt"):
+        (again / name).unlink()
+    assert forked.run(again, photo_folder, OVERRIDES) == 0
+    before, after = (
+        torch.load(root / "model" / "model.pt", weights_only=True) for root in (run, again)
+    )
+    assert all(torch.equal(after[key], value) for key, value in before.items())
+    assert read_records(again) == read_records(run)
+    # The new process does not know single steps; everything else is reported as before.
+    steps = re.compile(r"\d+ % of each step|Step-time percentiles.*?Confusion", re.S)
+    reported, rewritten = (text_of(root / "output/data/report.html") for root in (run, again))
+    assert steps.sub("", rewritten) == steps.sub("", reported)
+    assert "Step-time percentiles (ms), this process's steps" in reported
+    assert "Step-time percentiles (ms), median epoch" in rewritten
+    log = (again / "log").read_text()
+    assert "\nAlready finished; rewrote the results in " in log
+    for row in ("training throughput", "waiting for data", "step time (ms)", "verdict"):
+        (line,) = (line for line in log.splitlines() if line.startswith(f"  {row}"))
+        assert " 0 images/s" not in line and "e+" not in line
