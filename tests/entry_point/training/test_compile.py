@@ -25,7 +25,7 @@ def run_compiled(root: Path, data: Path, overrides: Sequence[str], cache: Path) 
     assert list(cache.rglob("*.so"))
 
 
-def test_a_compiled_model_trains_resumes_and_is_exported_like_any_other(
+def test_a_compiled_model_trains_resumes_and_exports_like_any_other(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     # This learning rate does not depend on trainer.epochs.

@@ -14,7 +14,7 @@ from tests.entry_point.training.training_jobs import read_records
 ONE_BATCH = (*OVERRIDES, "trainer.overfit_one_batch=true")
 
 
-def test_the_debug_recipes_loss_falls(tmp_path: Path) -> None:
+def test_the_loss_of_the_debug_recipe_falls(tmp_path: Path) -> None:
     few = ["data.demo.train_images=128", "data.demo.val_images=10", "trainer.report=false"]
     command = [sys.executable, "-m", "entry_point.train", "experiment=debug", *few]
     environment = {**os.environ, "ML_ROOT": str(tmp_path), "DEMO_DATA": str(tmp_path / "demo")}
@@ -31,7 +31,7 @@ def test_the_debug_recipes_loss_falls(tmp_path: Path) -> None:
     assert losses[-1] < 0.7 * losses[0]
 
 
-def test_the_one_batch_stays_the_same_after_a_stop(tmp_path: Path, photo_folder: Path) -> None:
+def test_overfit_one_batch_keeps_its_batch_after_a_stop(tmp_path: Path, photo_folder: Path) -> None:
     assert forked.run(tmp_path / "whole", photo_folder, ONE_BATCH) == 0
     root = tmp_path / "torn"
     for step in (3, 7):  # one of them between two epochs

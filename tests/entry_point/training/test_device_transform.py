@@ -34,7 +34,7 @@ def images() -> torch.Tensor:
     return made.contiguous(memory_format=torch.channels_last)
 
 
-def test_the_stall_workload_is_masked_in_training_and_whole_in_validation() -> None:
+def test_the_stall_workload_is_masked_only_in_training() -> None:
     data, indices = DataConfig(**STALL), torch.tensor([3, 1, 4, 1])  # type: ignore[arg-type]
     prepare = DeviceTransform(data, seed=5)
     masked = mask_ycbcr(images(), 5, 2, indices).float() / 255
@@ -48,13 +48,13 @@ def test_other_transforms_are_not_masked() -> None:
     torch.testing.assert_close(prepare(images(), indices, epoch=2), images().float() / 255)
 
 
-def test_floats_come_finished() -> None:
+def test_float_images_are_returned_unchanged() -> None:
     data = DataConfig(**STALL, transform_on="cpu")  # type: ignore[arg-type]
     floats = images().float()
     assert DeviceTransform(data, 0)(floats, torch.arange(4), epoch=0) is floats
 
 
-def test_the_deployed_program_takes_rgb_whatever_the_model_was_trained_on() -> None:
+def test_the_deployed_program_takes_rgb_even_if_the_model_was_trained_on_ycbcr() -> None:
     model = nn.Sequential(tiny_net(3)).eval()
     program = export(model, DataConfig(**STALL))  # type: ignore[arg-type]
     rgb = images()[:3]
@@ -70,7 +70,9 @@ def test_masks_are_the_same_on_every_device() -> None:
     assert torch.equal(on_cpu, on_gpu.cpu())
 
 
-def test_both_forms_train_alike(tmp_path: Path, photo_folder: Path) -> None:
+def test_the_stall_workload_trains_alike_on_cpu_and_device(
+    tmp_path: Path, photo_folder: Path
+) -> None:
     losses = []
     for where in ("device", "cpu"):
         overrides = [*OVERRIDES, f"data.transform_on={where}"]
@@ -83,14 +85,14 @@ def test_both_forms_train_alike(tmp_path: Path, photo_folder: Path) -> None:
     assert losses[0] == pytest.approx(losses[1], abs=2e-3)
 
 
-def test_normalisation_is_torchvisions() -> None:
+def test_normalization_matches_torchvision() -> None:
     mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
     images = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8)
     expected = functional.normalize(functional.to_dtype(images, scale=True), mean, std)
     torch.testing.assert_close(Normalize(mean, std)(images), expected)
 
 
-def test_batches_keep_the_memory_format_asked_for() -> None:
+def test_device_batches_have_the_requested_memory_format() -> None:
     images = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
     made = Batch(images, torch.zeros(2, dtype=torch.int64), torch.arange(2))
     prepare = DeviceTransform(DataConfig(), 0)

@@ -30,20 +30,20 @@ def stop() -> Iterator[StopRequest]:
         signal.signal(number, handler)
 
 
-def test_a_stop_is_heard_by_signal(stop: StopRequest) -> None:
+def test_sigterm_requests_a_stop(stop: StopRequest) -> None:
     assert stop.agreed(checkpoint=True) == (False, True)
     os.kill(os.getpid(), signal.SIGTERM)
     assert stop.agreed(checkpoint=False) == (True, False)
 
 
-def test_a_second_ctrl_c_means_at_once(stop: StopRequest) -> None:
+def test_a_second_ctrl_c_stops_at_once(stop: StopRequest) -> None:
     os.kill(os.getpid(), signal.SIGINT)
     assert stop.requested
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_loss_that_is_no_number_names_its_step_and_samples() -> None:
+def test_the_error_for_an_infinite_loss_names_step_samples_and_checkpoints() -> None:
     guard = LossGuard("{}.jpg".format, Path("run/checkpoints"))
     guard.watch(torch.tensor(1.0), 0, 0, torch.arange(2))
     message = "loss=inf in step 7 of epoch 3, on the samples 4.jpg, 9.jpg; the checkpoints in run/"
@@ -67,7 +67,7 @@ def two_batches_and_a_damaged_image() -> Iterator[Batch]:
         yield Batch(images, labels, torch.arange(len(labels)) + 2 * step, damage)
 
 
-def test_evaluation_counts_every_sample_and_finds_the_worst(stop: StopRequest) -> None:
+def test_evaluation_counts_every_sample_and_finds_the_worst_mistake(stop: StopRequest) -> None:
     identity = DeviceTransform(DataConfig(mean=[0, 0, 0], std=[1 / 255] * 3), 0)
     batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity, False)
     result = evaluate(_FirstPixel(), batches, CPU, samples=5, stop=stop)

@@ -29,7 +29,7 @@ def _prepare(data: DataConfig, device: str) -> partial[torch.Tensor]:
 
 
 @pytest.mark.parametrize("engine", ["pillow", "workers", "threads", "subprocess"])
-def test_every_engine_hands_over_pinned_batches(engine: str, photo_folder: Path) -> None:
+def test_every_engine_returns_pinned_batches(engine: str, photo_folder: Path) -> None:
     data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
     source, pipeline = open_source(data, "train", Path()), PipelineConfig(engine, num_workers=1)
     loader = build_loader(source, LoaderSpec(data, pipeline, "train", 16, seed=0, device=CUDA))
@@ -39,7 +39,7 @@ def test_every_engine_hands_over_pinned_batches(engine: str, photo_folder: Path)
 
 
 @pytest.mark.parametrize("settings", [{}, STALL])
-def test_batches_are_whole_though_computing_lags_behind_and_their_memory_is_used_again(
+def test_batches_are_intact_while_compute_lags_and_memory_is_reused(
     settings: dict[str, object], photo_folder: Path
 ) -> None:
     data = DataConfig(root=str(photo_folder), image_size=64, resize=64, **settings)  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ def test_batches_are_whole_though_computing_lags_behind_and_their_memory_is_used
         torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_epochs_share_their_memory_on_the_gpu() -> None:
+def test_epochs_reuse_gpu_memory() -> None:
     data = DataConfig()
     images = torch.zeros((8, 3, 256, 256), dtype=torch.uint8).pin_memory()
     reserved = []
@@ -80,7 +80,7 @@ def test_a_job_on_a_gpu_measures_its_headspace(tmp_path: Path, photo_folder: Pat
     assert re.search(r"input.*: \d+ % of each step waits for data.* free input would", said)
 
 
-def test_a_jobs_profile_tells_the_gpus_time(tmp_path: Path, photo_folder: Path) -> None:
+def test_a_profile_on_a_gpu_shows_gpu_time(tmp_path: Path, photo_folder: Path) -> None:
     run_job(tmp_path, photo_folder, [*ON_GPU, "trainer.batch_size=2", "trainer.profile=true"])
     text = (tmp_path / "output" / "data" / "profile" / "rank0.txt").read_text()
     assert "GPU ms/step" in text and re.search(r"forward +\d+\.\d +\d+\.\d+ +\d+\.\d+", text)

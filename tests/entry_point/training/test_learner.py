@@ -70,14 +70,14 @@ def test_golden_losses(overrides: tuple[str, ...], golden: list[float]) -> None:
 
 
 @pytest.mark.parametrize("pieces", [2, 4])
-def test_a_batch_in_pieces_has_the_gradients_of_the_whole(pieces: int) -> None:
+def test_accumulated_gradients_equal_those_of_the_whole_batch(pieces: int) -> None:
     whole, cut = learner(), learner(f"optim.accumulate={pieces}")
     assert whole.loss(*batch(), 0) == pytest.approx(float(cut.loss(*batch(), 0)), abs=1e-6)
     for expected, got in zip(gradients(whole), gradients(cut), strict=True):
         torch.testing.assert_close(got, expected)
 
 
-def test_gradients_are_clipped_to_the_norm_asked_for() -> None:
+def test_gradients_are_clipped_to_clip_norm() -> None:
     clipped = learner("optim.clip_norm=0.01")
     clipped.loss(*batch(), 0)
     clipped.update()
@@ -85,7 +85,7 @@ def test_gradients_are_clipped_to_the_norm_asked_for() -> None:
     assert float(norm) == pytest.approx(0.01, rel=1e-3)
 
 
-def test_the_average_follows_the_weights_and_is_what_counts() -> None:
+def test_averaged_weights_follow_the_model_and_are_evaluated() -> None:
     averaged = learner("optim.ema_decay=0.5", "optim.warmup_epochs=0")
     history = []
     for step in range(3):
@@ -97,14 +97,14 @@ def test_the_average_follows_the_weights_and_is_what_counts() -> None:
 
 
 @pytest.mark.parametrize("mix", ["optim.mixup_alpha=0.4", "optim.cutmix_alpha=1"])
-def test_a_steps_mixture_depends_on_its_number_alone(mix: str) -> None:
+def test_mixup_and_cutmix_depend_only_on_the_step_number(mix: str) -> None:
     first, second = learner(mix), learner(mix)
     first.loss(*batch(), 0)
     assert float(first.loss(*batch(), 5)) == float(second.loss(*batch(), 5))
     assert float(first.loss(*batch(), 6)) != float(second.loss(*batch(), 5))
 
 
-def test_all_generators_of_a_step_depend_on_its_number_alone() -> None:
+def test_all_random_generators_depend_only_on_the_step_number() -> None:
     model = "model.name=tests.entry_point.training.test_learner.drawing_net"
     first, second = learner(model), learner(model)
     first.loss(*batch(), 0)
@@ -126,7 +126,7 @@ def test_bf16_computes_in_bf16_and_keeps_the_weights_in_fp32() -> None:
     assert all(gradient.dtype is torch.float32 for gradient in gradients(half))
 
 
-def test_batch_statistics_over_ranks_are_refused_where_torch_has_none() -> None:
+def test_sync_batchnorm_is_refused_on_a_cpu() -> None:
     config, _ = load_train_config(["model.sync_batchnorm=true"])
     two = Devices(CPU.device, None, world_size=2)
     with pytest.raises(ConfigError, match=r"model\.sync_batchnorm=true"):
@@ -134,7 +134,7 @@ def test_batch_statistics_over_ranks_are_refused_where_torch_has_none() -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
-def test_biases_and_normalisation_do_not_decay(name: str) -> None:
+def test_biases_and_normalization_weights_do_not_decay(name: str) -> None:
     model = torchvision.models.resnet18(num_classes=3)
     config = OptimConfig(name=name, weight_decay=0.1)
     decay, keep = build_optimizer(config, model).param_groups
@@ -144,14 +144,14 @@ def test_biases_and_normalisation_do_not_decay(name: str) -> None:
     assert len(decay["params"]) + len(keep["params"]) == len(list(model.parameters()))
 
 
-def test_the_rate_warms_up_then_follows_the_cosine_to_zero() -> None:
+def test_the_learning_rate_warms_up_then_follows_a_cosine_to_zero() -> None:
     factor = rate_factor(OptimConfig(warmup_epochs=1), steps_per_epoch=10, epochs=5)
     assert [factor(step) for step in (0, 4, 9, 10)] == pytest.approx([0.1, 0.5, 1.0, 1.0])
     assert factor(30) == pytest.approx(0.5)
     assert factor(50) == pytest.approx(0.0)
 
 
-def test_the_rate_falls_in_steps() -> None:
+def test_the_learning_rate_falls_in_steps() -> None:
     config = OptimConfig(schedule="step", step_epochs=2, step_factor=0.1, warmup_epochs=0)
     factor = rate_factor(config, steps_per_epoch=10, epochs=6)
     assert [factor(step) for step in (0, 19, 20, 40)] == pytest.approx([1, 1, 0.1, 0.01])

@@ -51,7 +51,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def test_the_families_below_are_all_of_torchvisions() -> None:
+def test_the_list_has_every_family() -> None:
     def family(name: str) -> str:
         match = re.match(r"[a-z]+(_v\d)?", name)
         assert match
@@ -81,7 +81,7 @@ def test_a_step_changes_the_weights_of_a_model_of_each_family(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["vit_b_16", "maxvit_t"])
-def test_a_model_that_wants_to_know_the_images_size_is_told(name: str) -> None:
+def test_a_model_that_needs_the_image_size_gets_it(name: str) -> None:
     with torch.device("meta"):
         model = build_model(ModelConfig(name), 7, image_size=448)
         assert model(torch.empty(1, 3, 448, 448)).shape == (1, 7)
@@ -100,7 +100,7 @@ def published(name: str) -> "OrderedDict[str, torch.Tensor]":
 
 
 @pytest.mark.parametrize("name", ["densenet121", "squeezenet1_1", "googlenet"])
-def test_published_weights_are_taken_but_for_the_head(name: str, tmp_path: Path) -> None:
+def test_published_weights_load_except_the_head(name: str, tmp_path: Path) -> None:
     state = published(name)
     torch.save(state, tmp_path / "published.pth")
     model = build_model(ModelConfig(name, weights=str(tmp_path / "published.pth")), 7)
@@ -109,7 +109,7 @@ def test_published_weights_are_taken_but_for_the_head(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("content", [b"", b"no weights", b"PK\x03\x04 no archive"])
-def test_a_file_that_holds_no_weights_is_named(content: bytes, tmp_path: Path) -> None:
+def test_the_error_names_a_file_without_weights(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "weights.pt"
     path.write_bytes(content)
     with pytest.raises(
@@ -118,13 +118,13 @@ def test_a_file_that_holds_no_weights_is_named(content: bytes, tmp_path: Path) -
         build_model(ModelConfig(weights=str(path)), 7)
 
 
-def test_an_archive_of_other_things_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_file_of_other_objects(tmp_path: Path) -> None:
     torch.save([1, 2], tmp_path / "weights.pt")
     with pytest.raises(ConfigError, match="must be a torch state dict: names and tensors"):
         build_model(ModelConfig(weights=str(tmp_path / "weights.pt")), 7)
 
 
-def test_weights_of_another_head_are_taken_but_for_the_head(tmp_path: Path) -> None:
+def test_weights_load_except_a_head_of_another_size(tmp_path: Path) -> None:
     source = torchvision.models.resnet18(num_classes=7)
     channel = tmp_path / "weights"
     channel.mkdir()
@@ -144,7 +144,7 @@ def test_weights_of_another_head_are_taken_but_for_the_head(tmp_path: Path) -> N
         (ModelConfig(weights="/no/such.pt"), "model.weights=/no/such.pt"),
     ],
 )
-def test_a_model_that_cannot_be_built_is_named(config: ModelConfig, message: str) -> None:
+def test_the_error_names_a_model_that_cannot_be_built(config: ModelConfig, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build_model(config, 3)
 

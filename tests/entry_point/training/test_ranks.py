@@ -22,7 +22,7 @@ from tests.entry_point.training.ways import SOURCES
 MODELS = "model.name=tests.own_models"
 
 
-def test_a_job_of_two_ranks_that_was_stopped_and_killed_ends_bit_identical(
+def test_a_stopped_and_killed_job_of_two_ranks_ends_bit_identical(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     # With a checkpoint every two steps, a killed run repeats some.
@@ -61,7 +61,7 @@ def _train_with_a_new_learner_from_step_two(rank: int, ranks: int, folder: Path)
     raise SystemExit(0 if all(torch.equal(one[key], other[key]) for key in one) else 1)
 
 
-def test_three_ranks_that_start_anew_go_on_bit_identical(tmp_path: Path) -> None:
+def test_three_restarted_ranks_resume_bit_identical(tmp_path: Path) -> None:
     """Sums of two gradients do not depend on their order; sums of three do."""
     arguments = [(rank, 3, tmp_path) for rank in range(3)]
     fork = multiprocessing.get_context("forkserver")
@@ -78,7 +78,7 @@ def trained_images(root: Path) -> list[str]:
     return sorted((root / "seen").read_text().splitlines())
 
 
-def test_a_stream_takes_each_sample_once_though_the_ranks_change_between_epochs(
+def test_a_stream_takes_each_sample_once_if_the_ranks_change_between_epochs(
     tmp_path: Path, packed_photos: Path
 ) -> None:
     overrides = [*SOURCES["stream"], f"{MODELS}.noting_net", "trainer.batch_size=12"]
@@ -91,7 +91,7 @@ def test_a_stream_takes_each_sample_once_though_the_ranks_change_between_epochs(
     assert trained_images(tmp_path / "changed") == images
 
 
-def test_a_stream_is_not_gone_on_from_within_an_epoch_with_other_ranks(
+def test_a_stream_does_not_resume_within_an_epoch_with_other_ranks(
     tmp_path: Path, packed_photos: Path
 ) -> None:
     overrides = [*SOURCES["stream"], f"{MODELS}.stopping_net", "trainer.batch_size=4"]

@@ -38,12 +38,12 @@ def test_values_are_combined_as_hydra_does() -> None:
 
 
 @pytest.mark.parametrize("override", ["optim.lr=0.1,-1", "optim.lrr=1,2", "optim.lr=["])
-def test_a_wrong_run_is_found_before_the_first_one_starts(override: str) -> None:
+def test_a_wrong_override_is_found_before_the_first_run_starts(override: str) -> None:
     with pytest.raises(ConfigError, match=r"optim\.lr"):
         sweep.combinations([override])
 
 
-def test_each_run_has_its_folder_and_its_line(
+def test_each_run_has_its_own_folder_and_table_row(
     tmp_path: Path,
     photo_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -58,7 +58,7 @@ def test_each_run_has_its_folder_and_its_line(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_sweep_waits_for_its_runs_checkpoint(
+def test_a_stopped_sweep_waits_for_the_checkpoint_of_its_run(
     number: signal.Signals, tmp_path: Path, photo_folder: Path
 ) -> None:
     arguments = [*TINY, f"data.root={photo_folder}", "name=a", "trainer.epochs=100000,100001"]
@@ -78,7 +78,7 @@ def test_a_stopped_sweep_waits_for_its_runs_checkpoint(
     assert not (first.parent / "1").exists()
 
 
-def test_a_killed_run_makes_the_sweep_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_fails_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "RUNS", tmp_path)
     codes = iter([-9, 0])
     monkeypatch.setattr(sweep.RunQueue, "train", lambda *_: next(codes))

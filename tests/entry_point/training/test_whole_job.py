@@ -39,7 +39,7 @@ def test_the_model_loads_safely_and_fits_torchvision(finished: tuple[Path, str])
     assert "resnet18" in (root / "model" / "config.yaml").read_text()
 
 
-def test_metrics_plot_and_events_are_there(finished: tuple[Path, str]) -> None:
+def test_the_job_writes_metrics_plot_and_tensorboard_events(finished: tuple[Path, str]) -> None:
     root, _ = finished
     records = read_records(root)
     assert [r["step"] for r in records if "loss" in r] == [2, 3, 4, 6]
@@ -49,7 +49,7 @@ def test_metrics_plot_and_events_are_there(finished: tuple[Path, str]) -> None:
     assert list((root / "output" / "data" / "tensorboard").glob("events.out.tfevents.*"))
 
 
-def test_the_log_carries_every_record_and_no_terminal_codes(finished: tuple[Path, str]) -> None:
+def test_the_log_has_every_record_and_no_terminal_codes(finished: tuple[Path, str]) -> None:
     root, output = finished
     lines = [line for line in output.splitlines() if line.startswith("epoch=")]
     assert len(lines) == len(read_records(root))
@@ -57,7 +57,7 @@ def test_the_log_carries_every_record_and_no_terminal_codes(finished: tuple[Path
     assert "\x1b" not in output
 
 
-def test_the_log_says_what_will_happen_and_what_happened(finished: tuple[Path, str]) -> None:
+def test_the_log_has_the_opening_and_closing_lines(finished: tuple[Path, str]) -> None:
     _, output = finished
     for part in (
         "code     ",
@@ -73,7 +73,7 @@ def test_the_log_says_what_will_happen_and_what_happened(finished: tuple[Path, s
         assert part in output
 
 
-def test_nothing_half_written_is_left(finished: tuple[Path, str]) -> None:
+def test_no_partial_file_is_left(finished: tuple[Path, str]) -> None:
     root, _ = finished
     left = [p for p in root.rglob("*") if p.is_file() and "input" not in p.parts]
     assert not [p for p in left if p.name.startswith(".")]

@@ -51,7 +51,7 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "best.pt", weights_only=True)["step"] == 2
 
 
-def test_a_run_that_begins_anew_keeps_its_own_checkpoints(tmp_path: Path) -> None:
+def test_a_restart_from_scratch_sets_earlier_checkpoints_aside(tmp_path: Path) -> None:
     save(tmp_path, [8, 9], best=9)
     save(tmp_path, [1], keep=1)
     assert names(tmp_path)[-1] == "step-000000001.pt"
@@ -64,7 +64,7 @@ def test_a_run_that_begins_anew_keeps_its_own_checkpoints(tmp_path: Path) -> Non
     assert newest is not None and newest["step"] == 1
 
 
-def test_a_damaged_newest_checkpoint_takes_no_ones_place(tmp_path: Path) -> None:
+def test_a_damaged_newest_checkpoint_is_set_aside(tmp_path: Path) -> None:
     save(tmp_path, [4, 9])
     damage(tmp_path / "step-000000009.pt")
     good = load_newest(tmp_path)
@@ -73,7 +73,7 @@ def test_a_damaged_newest_checkpoint_takes_no_ones_place(tmp_path: Path) -> None
     assert names(tmp_path) == ["aside-step-000000009.pt", "step-000000005.pt"]
 
 
-def test_where_all_others_are_damaged_the_best_is_used(tmp_path: Path) -> None:
+def test_the_best_checkpoint_is_used_if_all_others_are_damaged(tmp_path: Path) -> None:
     save(tmp_path, [1, 2, 3], best=1)
     for path in tmp_path.glob("step-*"):
         damage(path)
@@ -81,7 +81,7 @@ def test_where_all_others_are_damaged_the_best_is_used(tmp_path: Path) -> None:
     assert best is not None and best["step"] == 1
 
 
-def test_no_good_checkpoint_is_an_error_and_no_new_beginning(tmp_path: Path) -> None:
+def test_only_damaged_checkpoints_are_an_error_not_a_restart(tmp_path: Path) -> None:
     assert load_newest(tmp_path) is None
     save(tmp_path, [1, 2])
     for path in tmp_path.glob("step-*"):
@@ -90,14 +90,14 @@ def test_no_good_checkpoint_is_an_error_and_no_new_beginning(tmp_path: Path) -> 
         load_newest(tmp_path)
 
 
-def test_a_checkpoint_that_cannot_be_read_is_not_called_damaged(tmp_path: Path) -> None:
+def test_an_unreadable_checkpoint_is_not_called_damaged(tmp_path: Path) -> None:
     save(tmp_path, [1])
     (tmp_path / "step-000000002.pt").mkdir()
     with pytest.raises(IsADirectoryError):
         load_newest(tmp_path)
 
 
-def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_partial_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     for left in (".step-000000007.pt.123.pt", ".best.pt.123.pt"):
         (tmp_path / left).write_bytes(b"half")
     save(tmp_path, [8])
@@ -118,7 +118,7 @@ def test_other_ranks_write_nothing_but_agree_on_when_a_checkpoint_is_due(tmp_pat
 
 
 @pytest.mark.parametrize("part", ["model", "ema"])
-def test_weights_that_are_no_numbers_are_not_saved(part: str, tmp_path: Path) -> None:
+def test_nan_weights_are_not_saved(part: str, tmp_path: Path) -> None:
     save(tmp_path, [1])
     checkpoints = Checkpoints(tmp_path, TrainerConfig(), 1, writes=True)
     checkpoints.save({**state(2), part: {"weight": torch.tensor([1.0, float("nan")])}}, 2)
@@ -140,16 +140,14 @@ def test_infinite_gradients_leave_only_finite_checkpoints(
         assert all(value.isfinite().all() for value in weights.values())
 
 
-def test_a_validation_loss_that_is_no_number_stops_the_job(
-    tmp_path: Path, photo_folder: Path
-) -> None:
+def test_a_nan_validation_loss_stops_the_job(tmp_path: Path, photo_folder: Path) -> None:
     overrides = [*OVERRIDES, "model.name=tests.own_models.blind_net"]
     assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.FAILED
     assert "val_loss=nan after epoch 1" in (tmp_path / "output" / "failure").read_text()
     assert not [record for record in read_records(tmp_path) if "val_loss" in record]
 
 
-def test_a_stopped_run_that_began_anew_goes_on_as_itself(
+def test_a_stopped_run_that_restarted_from_scratch_resumes_its_own_checkpoint(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     assert forked.run(tmp_path / "other", photo_folder, OVERRIDES) == 0
@@ -166,7 +164,7 @@ def test_a_stopped_run_that_began_anew_goes_on_as_itself(
     assert_same_end(root, tmp_path / "whole")
 
 
-def test_a_stop_in_evaluation_is_gone_on_from(tmp_path: Path, photo_folder: Path) -> None:
+def test_a_run_stopped_during_evaluation_resumes(tmp_path: Path, photo_folder: Path) -> None:
     overrides = [
         *OVERRIDES,
         "model.name=tests.own_models.stopping_in_evaluation_net",
@@ -183,7 +181,7 @@ def on(ranks: int) -> Devices:
     return Devices(torch.device("cpu"), None, world_size=ranks)
 
 
-def test_another_number_of_ranks_is_refused_for_a_stream_alone(packed_photos: Path) -> None:
+def test_another_number_of_ranks_is_refused_only_for_a_stream(packed_photos: Path) -> None:
     stream = ["data=shards", f"data.root={packed_photos}", "data.access=stream"]
     streamed, _ = load_train_config(stream)
     mapped, _ = load_train_config(stream[:-1])
@@ -197,7 +195,7 @@ def test_another_number_of_ranks_is_refused_for_a_stream_alone(packed_photos: Pa
         check_same(sample_order(streamed, source, on(2)), sample_order(mapped, source, on(2)))
 
 
-def test_shards_dealt_to_the_hosts_otherwise_are_refused(
+def test_another_distribution_of_shards_over_hosts_is_refused_within_an_epoch(
     packed_photos: Path, tmp_path: Path
 ) -> None:
     """Within an epoch, and between epochs if the number of steps changes with them."""

@@ -59,7 +59,7 @@ def test_a_run_killed_at_three_random_steps_ends_bit_identical(
     assert_same_end(root, tmp_path / "uninterrupted")
 
 
-def test_a_stop_between_checkpoints_loses_no_step(tmp_path: Path, photo_folder: Path) -> None:
+def test_a_stop_between_checkpoints_loses_no_steps(tmp_path: Path, photo_folder: Path) -> None:
     overrides = [*OVERRIDES, "trainer.checkpoint_every_steps=1000"]
     code = forked.run_until_step(tmp_path, photo_folder, overrides, 4, signal.SIGTERM)
     assert code == exit_codes.STOPPED
@@ -70,7 +70,7 @@ def test_a_stop_between_checkpoints_loses_no_step(tmp_path: Path, photo_folder: 
     assert [r["step"] for r in read_records(tmp_path) if "loss" in r] == list(range(1, STEPS + 1))
 
 
-def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_is_used(
+def test_a_damaged_newest_checkpoint_is_reported_and_the_previous_one_used(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     assert forked.run(tmp_path / "a", photo_folder, OVERRIDES) == 0
@@ -102,7 +102,7 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_is_used(
         ("optim.lr=0.5", "optim.lr=0.5"),
     ],
 )
-def test_a_checkpoint_of_another_job_is_refused_with_both_values(
+def test_another_jobs_checkpoint_is_refused_with_both_values(
     change: str, message: str, tmp_path: Path, photo_folder: Path
 ) -> None:
     forked.run_until_step(tmp_path, photo_folder, OVERRIDES, 2, signal.SIGTERM)
@@ -113,7 +113,7 @@ def test_a_checkpoint_of_another_job_is_refused_with_both_values(
     assert "trainer.resume=false" in (tmp_path / "output" / "failure").read_text()
 
 
-def test_a_complete_run_says_so_refuses_fewer_epochs_and_goes_on_with_more(
+def test_a_complete_run_refuses_fewer_epochs_and_continues_with_more(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     def run(epochs: int) -> tuple[int, str]:
@@ -135,16 +135,14 @@ def test_a_complete_run_says_so_refuses_fewer_epochs_and_goes_on_with_more(
 
 
 @pytest.mark.parametrize(("step", "least"), [(0, 7), (3, 8)])
-def test_fewer_epochs_than_are_done_are_refused_with_the_least_that_go_on(
-    step: int, least: int
-) -> None:
+def test_the_error_for_too_few_epochs_names_the_least_allowed(step: int, least: int) -> None:
     progress = Progress(steps_per_epoch=5, epoch=7, step=step)
     progress.check_epochs(least)
     with pytest.raises(ConfigError, match=rf"epochs={least - 1}: .* set trainer\.epochs={least}"):
         progress.check_epochs(least - 1)
 
 
-def test_a_loss_that_is_no_number_stops_with_step_samples_and_a_checkpoint_from_before(
+def test_a_nan_loss_stops_the_job_names_step_and_samples_and_keeps_a_good_checkpoint(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     overrides = [*OVERRIDES, "model.name=tests.own_models.poisoned_net"]

@@ -24,7 +24,7 @@ STEP = {"data_wait", "copy", "prepare", "forward", "backward", "optimizer"}
 
 
 @pytest.mark.parametrize("engine", PIPELINE)
-def test_a_trace_names_the_parts_of_the_step_and_of_the_pipeline(
+def test_a_trace_shows_the_parts_of_the_step_and_of_the_pipeline(
     engine: str, tmp_path: Path, photo_folder: Path
 ) -> None:
     overrides = [
@@ -58,7 +58,7 @@ def test_a_trace_names_the_parts_of_the_step_and_of_the_pipeline(
     assert re.search(rf"^  trace +{re.escape(str(file))}$", log, re.M)
 
 
-def test_a_profile_of_a_short_epoch_shows_how_its_batches_were_made_and_no_noise(
+def test_a_profile_of_a_short_epoch_shows_how_its_batches_were_made(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     """An epoch of three steps, whose batches are all read before the second step begins."""
@@ -79,7 +79,7 @@ def test_a_profile_of_a_short_epoch_shows_how_its_batches_were_made_and_no_noise
 
 
 @pytest.mark.parametrize("engine", ["pillow", "workers", "threads", "subprocess"])
-def test_every_engine_says_what_its_batches_took(engine: str, photo_folder: Path) -> None:
+def test_every_engine_records_spans(engine: str, photo_folder: Path) -> None:
     data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
     source, pipeline = open_source(data, "train", Path()), PipelineConfig(engine, num_workers=1)
     loader = build_loader(source, LoaderSpec(data, pipeline, "train", 24, seed=0, profile=True))
@@ -94,7 +94,7 @@ def test_every_engine_says_what_its_batches_took(engine: str, photo_folder: Path
     assert max(s.end for s in first.spans) <= min(s.start for s in second.spans)
 
 
-def test_batches_say_nothing_where_nobody_asks(photo_folder: Path) -> None:
+def test_batches_have_no_spans_without_profiling(photo_folder: Path) -> None:
     data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
     source, pipeline = open_source(data, "train", Path()), PipelineConfig("threads", num_workers=1)
     loader = build_loader(source, LoaderSpec(data, pipeline, "train", 24, seed=0))
@@ -102,7 +102,7 @@ def test_batches_say_nothing_where_nobody_asks(photo_folder: Path) -> None:
     loader.close()
 
 
-def test_on_a_gpu_a_range_has_the_hosts_time_and_the_gpus_own() -> None:
+def test_on_a_gpu_a_range_has_host_and_gpu_time() -> None:
     def event(name: str, category: str, milliseconds: float) -> dict[str, Any]:
         return {"ph": "X", "name": name, "cat": category, "ts": 0.0, "dur": 1e3 * milliseconds}
 
@@ -115,7 +115,7 @@ def test_on_a_gpu_a_range_has_the_hosts_time_and_the_gpus_own() -> None:
     assert [row.split() for row in rows[1:]] == [["forward", "1.0", "2.000", "30.000"]]
 
 
-def test_spans_lie_on_the_profilers_time_axis_in_their_own_process() -> None:
+def test_spans_are_added_on_the_profilers_time_axis_under_their_own_process() -> None:
     base = 1_000_000_000
     step: dict[str, Any] = {"ph": "X", "name": "step", "pid": 1, "tid": 1, "ts": 50.0, "dur": 100.0}
     trace: dict[str, Any] = {"baseTimeNanoseconds": base, "traceEvents": [step]}

@@ -50,7 +50,7 @@ def batches(count: int) -> list[Batch]:
     ]
 
 
-def test_a_stopwatch_shows_what_its_block_took() -> None:
+def test_a_stopwatch_measures_its_block() -> None:
     with Stopwatch(CPU.device) as watch:
         time.sleep(0.01)
     assert 0.01 <= watch.seconds < 10
@@ -58,7 +58,7 @@ def test_a_stopwatch_shows_what_its_block_took() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_stopwatch_shows_what_the_gpu_took_not_what_launching_took() -> None:
+def test_a_stopwatch_measures_gpu_time_not_launch_time() -> None:
     device = torch.device("cuda")
     a = torch.randn(8192, 8192, device=device)
     torch.cuda.synchronize()
@@ -70,7 +70,7 @@ def test_a_stopwatch_shows_what_the_gpu_took_not_what_launching_took() -> None:
     assert watch.seconds > launched
 
 
-def test_percentiles_are_of_this_epochs_steps_and_all_of_the_process() -> None:
+def test_percentiles_cover_the_epoch_or_the_whole_process() -> None:
     meter = StallMeter(CPU)
     for wait in (1.0, 2.0):
         meter.begin_epoch()
@@ -83,7 +83,7 @@ def test_percentiles_are_of_this_epochs_steps_and_all_of_the_process() -> None:
     assert percentiles(meter.all())["data_wait"] == [1500, 2000, 2000]
 
 
-def test_what_is_done_between_steps_is_part_of_none() -> None:
+def test_work_between_steps_counts_for_no_step() -> None:
     meter = StallMeter(CPU)
     meter.begin_epoch()
     meter.add(0.0, Watch(), Watch())
@@ -93,13 +93,13 @@ def test_what_is_done_between_steps_is_part_of_none() -> None:
     assert meter.epoch[:, STEP_PARTS.index("step")].max() < 1
 
 
-def test_percentiles_say_what_so_many_steps_stay_below() -> None:
+def test_percentiles_of_step_times() -> None:
     steps = times(*((0.0, 0.0, 0.0, n / 1000) for n in range(101)))
     assert percentiles(steps)["step"] == [50, 90, 99]
     assert percentiles(steps[:0]) == {}
 
 
-def test_the_share_of_waiting_is_of_all_the_time() -> None:
+def test_the_wait_share_weights_steps_by_their_time() -> None:
     assert wait_share(times((0.5, 0, 0, 1), (0, 0, 0, 1))) == pytest.approx(0.25)
     assert wait_share(times()) == 0.0
 
@@ -129,12 +129,12 @@ def test_the_share_of_waiting_is_of_all_the_time() -> None:
         (0.01, None, "not input-bound: 1 % of each step waits for data"),
     ],
 )
-def test_the_verdict_is_a_sentence(wait: float, speedup: float | None, sentence: str) -> None:
+def test_the_verdict_is_one_line(wait: float, speedup: float | None, sentence: str) -> None:
     assert verdict(wait, speedup) == sentence
 
 
 @pytest.mark.parametrize("seconds", [100.0, 1e-9])
-def test_headspace_compares_steps_as_they_were_with_steps_on_kept_batches(seconds: float) -> None:
+def test_headspace_compares_real_steps_with_steps_on_kept_batches(seconds: float) -> None:
     config, _ = load_train_config(
         [
             "model.name=tests.own_models.tiny_net_with_state",
@@ -167,7 +167,7 @@ def test_headspace_compares_steps_as_they_were_with_steps_on_kept_batches(second
     assert learner.lr == rate
 
 
-def test_kept_batches_do_not_change_when_the_loader_fills_its_memory_anew() -> None:
+def test_kept_batches_do_not_change_when_the_loader_reuses_its_memory() -> None:
     headspace = Headspace(wanted=True)
     made = batches(2)
     for batch in headspace.keep(iter(made)):
@@ -175,7 +175,7 @@ def test_kept_batches_do_not_change_when_the_loader_fills_its_memory_anew() -> N
     assert all(batch.images.any() for batch in headspace._kept)
 
 
-def test_a_run_that_measures_its_headspace_ends_like_one_that_does_not(
+def test_measuring_headspace_does_not_change_the_training(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     for name, wanted in (("plain", "false"), ("measured", "true")):
@@ -193,7 +193,7 @@ def test_a_run_that_measures_its_headspace_ends_like_one_that_does_not(
     )
 
 
-def test_a_stop_ends_the_measuring_of_headspace_after_the_epochs_checkpoint(
+def test_a_stop_during_headspace_keeps_the_epochs_checkpoint(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     """An epoch has three steps, so that the fourth is one of the measurement's."""

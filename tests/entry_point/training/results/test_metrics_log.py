@@ -22,7 +22,7 @@ def shown(folder: Path) -> dict[int, float]:
     return {scalar.step: scalar.value for scalar in events.Scalars(LOSS)}
 
 
-def test_a_run_that_begins_anew_hides_the_curves_of_the_one_before(tmp_path: Path) -> None:
+def test_a_restart_from_scratch_hides_the_earlier_curves(tmp_path: Path) -> None:
     for losses in ((5.0, 4.0, 3.0), (2.0, 1.0)):
         log = MetricsLog(RunFolder(tmp_path), [], writes=True)
         for step, loss in enumerate(losses):
@@ -32,7 +32,7 @@ def test_a_run_that_begins_anew_hides_the_curves_of_the_one_before(tmp_path: Pat
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_an_epochs_steps_are_short_for_people_and_whole_for_programs(
+def test_step_times_are_short_on_a_terminal_and_complete_elsewhere(
     terminal: bool, tmp_path: Path
 ) -> None:
     steps: Record = {"epoch": 0, "step": 37, **dict.fromkeys(STEP_TIMES, 1990.613)}
@@ -56,7 +56,7 @@ def test_an_epochs_steps_are_short_for_people_and_whole_for_programs(
     assert second == format_metrics(loss)
 
 
-def test_milliseconds_have_no_exponent() -> None:
+def test_milliseconds_are_shown_without_an_exponent() -> None:
     shown = [format_milliseconds(value) for value in (0.135, 12.34, 123.4, 1990.61, 123456.0)]
     assert shown == ["0.14", "12.3", "123", "1991", "123456"]
 

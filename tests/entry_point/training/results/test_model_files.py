@@ -29,7 +29,7 @@ print(sorted(name for name in sys.modules if name.startswith(("entry_point", "cu
 """
 
 
-def test_the_model_folder_deploys_with_its_four_functions_alone(
+def test_the_model_folder_deploys_without_this_code(
     run: Path, photo_folder: Path, tmp_path: Path
 ) -> None:
     image = next((photo_folder / "val").rglob("*.jpg"))
@@ -45,7 +45,7 @@ def test_the_model_folder_deploys_with_its_four_functions_alone(
 @pytest.mark.parametrize(
     "transform", [(), ("data.transform=stall", "data.mean=[0,0,0]", "data.std=[1,1,1]")]
 )
-def test_a_program_remembers_no_cpu_once_it_was_moved(
+def test_a_program_moved_to_another_device_keeps_nothing_on_the_cpu(
     transform: tuple[str, ...], tmp_path: Path
 ) -> None:
     """A checked or constant CPU tensor in it would fail the first prediction on a GPU."""
@@ -60,7 +60,7 @@ def test_a_program_remembers_no_cpu_once_it_was_moved(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_predicts_as_the_cpu_does(run: Path) -> None:
+def test_predictions_on_a_gpu_match_the_cpus(run: Path) -> None:
     model = inference.model_fn(str(run / "model"))
     assert model.device.type == "cuda"
     cpu = inference.load_program(run / "model" / "model.pt2", torch.device("cpu"), "")
@@ -68,7 +68,9 @@ def test_a_gpu_predicts_as_the_cpu_does(run: Path) -> None:
     torch.testing.assert_close(inference.predict_batch(batch, model), cpu(batch), atol=1e-3, rtol=0)
 
 
-def test_a_program_that_cannot_be_loaded_names_both_versions(run: Path, tmp_path: Path) -> None:
+def test_the_error_for_an_unloadable_program_names_both_torch_versions(
+    run: Path, tmp_path: Path
+) -> None:
     model = tmp_path / "model"
     shutil.copytree(run / "model", model)
     (model / "model.pt2").write_bytes(b"of another torch")
@@ -78,7 +80,7 @@ def test_a_program_that_cannot_be_loaded_names_both_versions(run: Path, tmp_path
         inference.model_fn(str(model))
 
 
-def test_what_cannot_be_exported_costs_the_program_alone(
+def test_a_model_that_cannot_be_exported_still_gets_the_other_results(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     overrides = [

@@ -22,7 +22,7 @@ from tests.entry_point.training.training_jobs import read_records
         ("classes.json", None, "copy the model again"),
     ],
 )
-def test_a_damaged_model_folder_is_one_line_that_names_it(
+def test_the_error_for_a_damaged_model_folder_is_one_line_that_names_the_file(
     file: str,
     content: bytes | None,
     hint: str,
@@ -43,7 +43,7 @@ def test_a_damaged_model_folder_is_one_line_that_names_it(
 
 
 @pytest.mark.parametrize("engine", ["threads", "pillow"])
-def test_predictions_for_the_validation_split_are_the_evaluation(
+def test_predictions_for_the_validation_split_match_the_evaluation(
     engine: str, run: Path, photo_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [f"model_dir={run / 'model'}", f"input={photo_folder / 'val'}", f"engine={engine}"]
@@ -55,7 +55,7 @@ def test_predictions_for_the_validation_split_are_the_evaluation(
     assert right / len(rows) == pytest.approx(accuracy, abs=1e-6)
 
 
-def test_bad_files_are_listed_and_fail_the_exit_code_unless_allowed(
+def test_damaged_images_are_listed_and_fail_the_command_unless_allowed(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images = tmp_path / "images"
@@ -100,7 +100,7 @@ def test_bad_files_are_listed_and_fail_the_exit_code_unless_allowed(
         (["input={model}", "model_dir={latest}/model"], "({latest} points to other-run)"),
     ],
 )
-def test_a_wrong_request_is_one_line(
+def test_the_error_for_a_wrong_request_is_one_line(
     arguments: list[str],
     message: str,
     run: Path,

@@ -14,7 +14,7 @@ from tests.entry_point.training.results.conftest import OVERRIDES
 from tests.entry_point.training.training_jobs import read_records
 
 
-def test_the_plot_shows_every_loss_and_says_of_what_the_training_loss_is() -> None:
+def test_the_plot_shows_every_loss_and_labels_the_training_loss() -> None:
     train = [
         {"step": step, "loss": 2 / step, "images_per_s": 9.0, "data_wait_pct": 0.0}
         for step in (10, 20)
@@ -52,7 +52,7 @@ def text_of(page: Path) -> str:
     return parsed.text
 
 
-def test_the_report_is_one_whole_page_that_needs_nothing_else(run: Path) -> None:
+def test_the_report_is_one_self_contained_page(run: Path) -> None:
     page = _Page()
     page.feed((run / "output" / "data" / "report.html").read_text())
     assert page.open == []

@@ -10,7 +10,7 @@ from entry_point.training.measure.totals import Totals
 from entry_point.training.results.summary import closing_lines
 
 
-def test_paths_are_shown_relative_only_where_they_lie_below(
+def test_paths_below_the_working_directory_are_shown_relative(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
