@@ -1,4 +1,4 @@
-"""A model of one's own, as a person would bring it: small, and without batch statistics."""
+"""Small custom models for the tests; most of them misbehave in one way."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def tiny_net(num_classes: int) -> nn.Module:
 
 
 def tiny_net_with_state(num_classes: int) -> nn.Module:
-    """As above with all that makes resuming hard: batch statistics and dropout."""
+    """With what makes resuming hard: batch statistics and dropout."""
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, 2, 1),
         nn.BatchNorm2d(8),
@@ -36,7 +36,7 @@ def tiny_net_with_state(num_classes: int) -> nn.Module:
 
 
 class _Poisoned(nn.Module):
-    """A classifier whose third training step gives NaN."""
+    """A classifier that returns NaN in its third training step."""
 
     calls: torch.Tensor
 
@@ -54,13 +54,13 @@ class _Poisoned(nn.Module):
 
 
 def poisoned_net(num_classes: int) -> nn.Module:
-    """NaN in the third training step."""
+    """Returns NaN in the third training step."""
     return _Poisoned(num_classes)
 
 
 class _Stopping(nn.Module):
-    """A classifier that asks its job to stop in its fourth training step, and dies in its eighth
-    as if killed after too long a wait."""
+    """A classifier that stops its job in its fourth training step, and exits in its eighth, like a
+    job killed because it did not stop in time."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
@@ -77,12 +77,12 @@ class _Stopping(nn.Module):
 
 
 def stopping_net(num_classes: int) -> nn.Module:
-    """A stop in the fourth training step."""
+    """Stops the job in the fourth training step."""
     return _Stopping(num_classes)
 
 
 class _Exploding(torch.autograd.Function):
-    """Nothing forward, infinity backward."""
+    """The identity, with infinite gradients."""
 
     @staticmethod
     def forward(_context: object, values: torch.Tensor) -> torch.Tensor:
@@ -94,7 +94,7 @@ class _Exploding(torch.autograd.Function):
 
 
 class _Hooked(nn.Module):
-    """A classifier that does something in its third training step, or in evaluation."""
+    """A classifier with a hook in its third training step, and one in evaluation."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class exploding_net(_Hooked):
 
 
 class failing_net(_Hooked):
-    """The second rank raises in the third training step."""
+    """Raises on the second rank in the third training step."""
 
     def third_step(self, logits: torch.Tensor) -> torch.Tensor:
         if os.environ.get("RANK") == "1":
@@ -132,14 +132,14 @@ class failing_net(_Hooked):
 
 
 class blind_net(_Hooked):
-    """NaN in evaluation alone."""
+    """Returns NaN in evaluation only."""
 
     def evaluating(self, logits: torch.Tensor) -> torch.Tensor:
         return logits * float("nan")
 
 
 class stopping_in_evaluation_net(_Hooked):
-    """Asks its job to stop in its run's first evaluation."""
+    """Stops the job in its run's first evaluation."""
 
     def evaluating(self, logits: torch.Tensor) -> torch.Tensor:
         asked = RunFolder.from_environment().root / "asked"
@@ -150,14 +150,14 @@ class stopping_in_evaluation_net(_Hooked):
 
 
 class untraceable_net(_Hooked):
-    """What torch.export cannot follow: control flow by values."""
+    """torch.export cannot trace it: its control flow depends on values."""
 
     def evaluating(self, logits: torch.Tensor) -> torch.Tensor:
         return logits if float(logits.sum()) < 1e9 else -logits
 
 
 class noting_net(_Hooked):
-    """Notes the sum of each image it is trained on in its run's file `seen`."""
+    """Appends the sum of each training image to the file `seen` in its run folder."""
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         if self.training:

@@ -40,7 +40,7 @@ def write_results(
     accuracy = f"validation accuracy {100 * evaluation.accuracy:.2f} %"
     title = f"{run_name(run)}: {config.model.name}, {accuracy}"
     smoothed = config.optim.label_smoothing > 0
-    training = "training (smoothed labels, random crops)" if smoothed else "training"
+    training = "training (label smoothing, random crops)" if smoothed else "training"
     with _optional("summary.png"):
         save_plot(totals.records, title, training, run.output_data / "summary.png")
     if not config.trainer.report:

@@ -1,6 +1,6 @@
-"""Training processes that start in milliseconds: forked from a server that has torch loaded.
+"""Starts training processes in milliseconds: forks them from a server that has imported torch.
 
-They are processes like any other (real signals, real deaths), without two seconds of imports.
+They are real processes, with real signals and deaths, but without two seconds of imports.
 """
 
 import multiprocessing
@@ -24,7 +24,7 @@ def _train(root: str, data: str, overrides: Sequence[str], place: Mapping[str, s
     log = os.open(str(Path(root) / "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    # A process from a fork server would start its workers there too, not as its own children.
+    # By default, a fork server's process would start its workers in that server too.
     multiprocessing.set_start_method("fork", force=True)
     os.environ.update(place, ML_ROOT=root, OMP_NUM_THREADS="1")
     import torch
@@ -38,7 +38,7 @@ def _train(root: str, data: str, overrides: Sequence[str], place: Mapping[str, s
 def start(
     root: Path, data: Path, overrides: Sequence[str], place: Mapping[str, str] | None = None
 ) -> ForkServerProcess:
-    """A trainer in `root`; its output goes to `root/log`. `place` is what torchrun tells a rank."""
+    """Start a trainer in `root`, with output in `root/log`. `place` is torchrun's environment."""
     root.mkdir(parents=True, exist_ok=True)
     arguments = (str(root), str(data), list(overrides), dict(place or {}))
     process = _server.Process(target=_train, args=arguments)
@@ -53,12 +53,12 @@ def run(
     ranks: int = 1,
     environment: Mapping[str, str] | None = None,
 ) -> int:
-    """A trainer in `root`, to its end; returns its exit code, which is every rank's."""
+    """Run a trainer in `root` to its end; returns the exit code, the same on every rank."""
     with socket.create_server(("127.0.0.1", 0)) as free:
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     world = {
         **(environment or {}),
-        **meeting,
+        **rendezvous,
         "WORLD_SIZE": str(ranks),
         "LOCAL_WORLD_SIZE": str(ranks),
     }
@@ -74,8 +74,10 @@ def run(
 def run_until_step(
     root: Path, data: Path, overrides: Sequence[str], step: int, number: signal.Signals
 ) -> int:
-    """A trainer that gets the signal once it trains, and has logged `step` steps; returns its exit
-    code. (Before it trains it does not listen to signals yet.)"""
+    """Run a trainer, and send it a signal once it has logged `step` steps; returns its exit code.
+
+    Before it trains, it does not handle signals yet.
+    """
     starts = _log(root).count(STARTED)
     process = start(root, data, overrides)
     while process.is_alive() and (

@@ -1,4 +1,4 @@
-"""One batch again and again."""
+"""`trainer.overfit_one_batch` and the debug recipe."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def test_the_loss_of_the_debug_recipe_falls(tmp_path: Path) -> None:
 
 def test_overfit_one_batch_keeps_its_batch_after_a_stop(tmp_path: Path, photo_folder: Path) -> None:
     assert forked.run(tmp_path / "whole", photo_folder, ONE_BATCH) == 0
-    root = tmp_path / "torn"
+    root = tmp_path / "interrupted"
     for step in (3, 7):  # one of them between two epochs
         code = forked.run_until_step(root, photo_folder, ONE_BATCH, step, signal.SIGTERM)
         assert code == exit_codes.STOPPED

@@ -1,4 +1,4 @@
-"""What only a GPU shows: batches on their way to it, and jobs that train on it."""
+"""On a GPU: copying batches to it, and jobs that train on it."""
 
 import re
 from functools import partial
@@ -55,12 +55,12 @@ def test_batches_are_intact_while_compute_lags_and_memory_is_reused(
         for batch in device_batches(loader.epoch(3), place, _prepare(data, device), True):
             for _ in range(10 if busy is not None else 0):
                 busy = busy @ busy * 1e-4  # type: ignore[operator]
-            seen.append((batch.images * 1).float())  # in the stream that computes
+            seen.append((batch.images * 1).float())  # on the compute stream
         loader.close()
         return [images.cpu() for images in seen]
 
-    for ours, expected in zip(made("cuda", 4), made("cpu", 4), strict=True):
-        torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
+    for images, expected in zip(made("cuda", 4), made("cpu", 4), strict=True):
+        torch.testing.assert_close(images, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_epochs_reuse_gpu_memory() -> None:
@@ -76,8 +76,8 @@ def test_epochs_reuse_gpu_memory() -> None:
 
 
 def test_a_job_on_a_gpu_measures_its_headspace(tmp_path: Path, photo_folder: Path) -> None:
-    said = run_job(tmp_path, photo_folder, [*ON_GPU, "trainer.headspace=true"])
-    assert re.search(r"input.*: \d+ % of each step waits for data.* free input would", said)
+    log = run_job(tmp_path, photo_folder, [*ON_GPU, "trainer.headspace=true"])
+    assert re.search(r"input.*: \d+ % of each step waits for data.* free input would", log)
 
 
 def test_a_profile_on_a_gpu_shows_gpu_time(tmp_path: Path, photo_folder: Path) -> None:

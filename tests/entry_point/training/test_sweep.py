@@ -1,4 +1,4 @@
-"""Several runs from one line."""
+"""Sweeps: several runs from one command."""
 
 import os
 import signal

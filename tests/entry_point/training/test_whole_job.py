@@ -1,4 +1,4 @@
-"""The whole job on real photographs, as processes: what it prints, and what it leaves behind."""
+"""A whole job on real photographs, run as processes: its log and its results."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from tests.entry_point.training.training_jobs import read_records, run_job
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, photo_folder: Path) -> tuple[Path, str]:
-    """A ResNet-18 trained for two epochs on photographs, decoded by the operator in workers."""
+    """The run folder and the output of a ResNet-18 trained for two epochs, decoded in workers."""
     root = tmp_path_factory.mktemp("run")
     output = run_job(
         root,

@@ -1,4 +1,4 @@
-"""Real jobs as real processes, started the way the desk and the container start them."""
+"""Runs real jobs as processes, started as on the host and in the container."""
 
 import json
 import os
@@ -26,7 +26,7 @@ TINY = (
     "trainer.report=false",
     "optim.warmup_epochs=0",
 )
-"""3 steps an epoch on the 48 photographs, a few milliseconds each."""
+"""3 steps per epoch on the 48 photographs, of a few milliseconds each."""
 
 
 def start_job(
@@ -61,7 +61,7 @@ def run_job(
     module: str = "container",
     code: int = 0,
 ) -> str:
-    """Run a job to its end; returns what it printed, having checked its exit code."""
+    """Run a job to its end and check its exit code; returns its output."""
     process = start_job(root, data, overrides, module=module)
     output, _ = process.communicate(timeout=240)
     assert process.returncode == code, output
@@ -69,12 +69,12 @@ def run_job(
 
 
 def read_records(root: Path) -> list[dict[str, Any]]:
-    """metrics.jsonl."""
+    """The records in metrics.jsonl."""
     lines = (root / "output" / "data" / "metrics.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 
 def timeless(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records without what the clock says."""
+    """The records without measured times."""
     clock = {"images_per_s", "data_wait_pct", *STEP_TIMES}
     return [{k: v for k, v in record.items() if k not in clock} for record in records]

@@ -1,4 +1,4 @@
-"""The ways from files to batches that a run can be interrupted on."""
+"""The combinations of pipeline engine and data source that interrupted runs are tested on."""
 
 from pathlib import Path
 
@@ -21,6 +21,6 @@ WAYS = [
 
 
 def pack_photos(folder: Path, output: Path) -> Path:
-    """A folder of photographs, packed into several shards."""
+    """Pack a folder of photographs into several shards."""
     pack(folder, output, OptimizeConfig(shard_mb=0.5))
     return output

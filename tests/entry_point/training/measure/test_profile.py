@@ -1,4 +1,4 @@
-"""trainer.profile=true: ten steps as a trace that other tools read, and as tables."""
+"""trainer.profile=true: a trace of ten steps that other tools read, and tables."""
 
 import gzip
 import json
@@ -38,7 +38,7 @@ def test_a_trace_shows_the_parts_of_the_step_and_of_the_pipeline(
     (file,) = folder.glob("rank0.*.pt.trace.json.gz")
     trace = json.loads(gzip.decompress(file.read_bytes()))
     events = trace["traceEvents"]
-    # What readers of such traces build their tables from.
+    # Trace viewers need these fields.
     assert trace["schemaVersion"] == 1 and trace["baseTimeNanoseconds"] > 0
     for event in (e for e in events if e["ph"] == "X"):
         assert {"cat", "name", "pid", "tid", "ts", "dur"} <= event.keys()
@@ -61,7 +61,7 @@ def test_a_trace_shows_the_parts_of_the_step_and_of_the_pipeline(
 def test_a_profile_of_a_short_epoch_shows_how_its_batches_were_made(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    """An epoch of three steps, whose batches are all read before the second step begins."""
+    """Without noise in the log. All batches of this epoch are read before its second step."""
     overrides = ["pipeline=workers", "pipeline.num_workers=1", "trainer.profile=true"]
     assert forked.run(tmp_path, photo_folder, overrides) == 0
     log, folder = (tmp_path / "log").read_text(), tmp_path / "output" / "data" / "profile"
@@ -71,7 +71,7 @@ def test_a_profile_of_a_short_epoch_shows_how_its_batches_were_made(
     assert log.count("profile of 2 steps") == 1
     for name in PIPELINE["workers"]:
         assert name in rows and name in log
-    assert rows["read"].split()[1] == "1.0"  # of each batch, whenever it was
+    assert rows["read"].split()[1] == "1.0"  # each batch's read, whenever it happened
     (file,) = folder.glob("rank0.*.pt.trace.json.gz")
     events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
     assert sum(event["name"] == "collate" for event in events) >= 2
@@ -89,8 +89,8 @@ def test_every_engine_records_spans(engine: str, photo_folder: Path) -> None:
         names = [span.name for span in batch.spans]
         assert names.count("read") in (1, 24) and "collate" in names
         assert all(0 <= span.end - span.start < 60e9 for span in batch.spans)
-        here = {span.process for span in batch.spans} == {os.getpid()}
-        assert here == (engine == "threads")
+        in_process = {span.process for span in batch.spans} == {os.getpid()}
+        assert in_process == (engine == "threads")
     assert max(s.end for s in first.spans) <= min(s.start for s in second.spans)
 
 
@@ -120,11 +120,11 @@ def test_spans_are_added_on_the_profilers_time_axis_under_their_own_process() ->
     step: dict[str, Any] = {"ph": "X", "name": "step", "pid": 1, "tid": 1, "ts": 50.0, "dur": 100.0}
     trace: dict[str, Any] = {"baseTimeNanoseconds": base, "traceEvents": [step]}
     inside = Span("read", base + 60_000, base + 70_000, process=7, thread=8)
-    reaching_in = Span("read", base + 10_000, base + 51_000, process=7, thread=8)
+    overlapping = Span("read", base + 10_000, base + 51_000, process=7, thread=8)
     before = Span("read", base + 10_000, base + 49_000, process=7, thread=8)
     after = Span("read", base + 151_000, base + 152_000, process=7, thread=8)
-    spans = within(trace, [before, reaching_in, inside, after])
-    assert spans == [reaching_in, inside]
+    spans = within(trace, [before, overlapping, inside, after])
+    assert spans == [overlapping, inside]
     add_spans(trace, spans)
     read = [event for event in trace["traceEvents"] if event["name"] == "read"]
     assert [(e["pid"], e["tid"], e["ts"], e["dur"]) for e in read] == [

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, and what is said of it."""
+"""The stall meter, headspace and the verdict."""
 
 import re
 import time
@@ -29,7 +29,7 @@ CPU = Devices(torch.device("cpu"), None)
 
 @dataclass
 class Watch(Stopwatch):
-    """One that was read before."""
+    """A stopwatch with fixed seconds."""
 
     seconds: float = 0.0
 
@@ -161,7 +161,7 @@ def test_headspace_compares_real_steps_with_steps_on_kept_batches(seconds: float
     start, rest = [(1e3, 0, 0, 1e3)] * 3, [(seconds / 4, 0, 0, seconds)] * 6
     measured = headspace.measure(times(*start, *rest), learner, CPU.device, train)
     assert headspace.measured == measured and (measured.speedup > 1) == (seconds > 1)
-    assert measured.wait == pytest.approx(0.25)  # of the same steps: without the first ones
+    assert measured.wait == pytest.approx(0.25)  # without the first steps, as in the speedup
     assert len(trained) > count + KEPT_BATCHES and not headspace.due
     assert all(torch.equal(before[k], v) for k, v in learner.model.state_dict().items())
     assert learner.lr == rate
@@ -196,7 +196,7 @@ def test_measuring_headspace_does_not_change_the_training(
 def test_a_stop_during_headspace_keeps_the_epochs_checkpoint(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    """An epoch has three steps, so that the fourth is one of the measurement's."""
+    """An epoch has three steps, so the fourth is part of the measurement."""
     net = "model.name=tests.own_models.stopping_net"
     overrides = [*OVERRIDES, net, "optim.ema_decay=null", "trainer.headspace=true"]
     assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.STOPPED

@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run that was started again."""
+"""The metrics log: log lines, metrics.jsonl and TensorBoard."""
 
 import io
 import logging
