@@ -115,7 +115,7 @@ def _stall_meter(totals: Totals) -> str:
         + "</tr>"
         for part, values in totals.parts.items()
     )
-    steps = "this process's steps" if len(totals.steps) else "median epoch"
+    steps = "all steps since the last start" if len(totals.steps) else "median epoch"
     table = (
         f"<p>Step-time percentiles (ms), {steps}:</p>"
         f'<table class="matrix"><tr><th></th>{head}</tr>{rows}</table>'

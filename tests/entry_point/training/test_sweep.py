@@ -18,7 +18,7 @@ from tests.entry_point.training.training_jobs import TINY
 
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
-    """A sweep listens to them from its start on, here in the tests' process."""
+    """Restores the signal handlers, which a sweep in this process replaces."""
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = [signal.getsignal(number) for number in numbers]
     yield

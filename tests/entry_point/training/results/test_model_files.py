@@ -35,11 +35,11 @@ def test_the_model_folder_deploys_without_this_code(
     image = next((photo_folder / "val").rglob("*.jpg"))
     command = [sys.executable, "-c", DEPLOYED, str(run / "model"), str(image)]
     printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    answer, line, _, ours = printed.stdout.splitlines()
+    answer, line, _, own_modules = printed.stdout.splitlines()
     prediction = json.loads(answer)["predictions"][0]
     assert sum(prediction["probabilities"].values()) == pytest.approx(1, abs=1e-4)
     assert line.split(",")[0] == prediction["class"]
-    assert ours == "[]"
+    assert own_modules == "[]"
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,9 @@ def test_the_error_for_a_damaged_model_folder_is_one_line_that_names_the_file(
     else:
         (model / file).write_bytes(content)
     assert predict.main([f"model_dir={model}", f"input={run}"]) == exit_codes.USAGE
-    said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert said.startswith("predict: ") and str(model) in said and file in said
-    assert hint in said
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("predict: ") and str(model) in error and file in error
+    assert hint in error
 
 
 @pytest.mark.parametrize("engine", ["threads", "pillow"])
@@ -74,10 +74,10 @@ def test_damaged_images_are_listed_and_fail_the_command_unless_allowed(
         "num_workers=0",
     ]
     assert predict.main(arguments) == exit_codes.FAILED
-    said = capsys.readouterr().err
-    assert f"{images / 'bad.jpg'}: is no image" in said
+    error = capsys.readouterr().err
+    assert f"{images / 'bad.jpg'}: is no image" in error
     counts = "predict: 2 images classified, 1 damaged"
-    assert said.endswith(f"{counts} (allow_bad=true accepts them); written to {output}\n")
+    assert error.endswith(f"{counts} (allow_bad=true accepts them); written to {output}\n")
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert [Path(line["path"]).name for line in lines] == ["good.png", "tiny.gif"]
     assert predict.main([*arguments, "allow_bad=true"]) == 0
