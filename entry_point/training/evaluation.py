@@ -57,7 +57,24 @@ def evaluate(
         Stopped: on every rank, if any rank was asked to stop during the evaluation.
     """
     model.eval()
-    seen: list[torch.Tensor] = []
+    own = _predict(model, batches, devices, stop)
+    model.train()
+    if stop.agree_now():
+        raise Stopped
+    shares = devices.gather(own)
+    rows = torch.cat([rows for rows, _ in shares])
+    damaged = sum(damaged for _, damaged in shares)
+    if len(rows) + damaged != samples:
+        raise RuntimeError(f"evaluated {len(rows)} + {damaged} damaged samples of {samples}")
+    # Sorted by sample, so that sums do not depend on how the ranks share the split.
+    return _totals(rows[rows[:, 0].argsort()], damaged)
+
+
+def _predict(
+    model: nn.Module, batches: Iterable[DeviceBatch], devices: Devices, stop: StopRequest
+) -> tuple[torch.Tensor, int]:
+    """This rank's rows `(index, label, predicted, loss)`, float64, and its damaged images."""
+    seen = [torch.empty(0, 4, dtype=torch.float64)]
     damaged = 0
     for batch in batches:
         if stop.requested:
@@ -70,21 +87,11 @@ def evaluate(
         losses = nn.functional.cross_entropy(logits.float(), batch.labels, reduction="none")
         columns = [batch.indices, batch.labels, logits.argmax(1), losses]
         seen.append(torch.stack([column.double().cpu() for column in columns], 1))
-    model.train()
-    if stop.agree_now():
-        raise Stopped
-    own = torch.cat(seen) if seen else torch.empty(0, 4, dtype=torch.float64)
-    shares = devices.gather((own, damaged))
-    rows = torch.cat([rows for rows, _ in shares])
-    damaged = sum(damaged for _, damaged in shares)
-    if len(rows) + damaged != samples:
-        raise RuntimeError(f"evaluated {len(rows)} + {damaged} damaged samples of {samples}")
-    # Sorted by sample, so that sums do not depend on how the ranks share the split.
-    return _totals(rows[rows[:, 0].argsort()], damaged)
+    return torch.cat(seen), damaged
 
 
 def _totals(rows: torch.Tensor, damaged: int) -> Evaluation:
-    """`rows` are `(index, label, predicted, loss)`, float64."""
+    """`rows` as in `_predict`."""
     _, label, predicted, loss = rows.T
     pairs, counts = torch.stack([label, predicted], 1).long().unique(dim=0, return_counts=True)
     wrong = rows[label != predicted]
