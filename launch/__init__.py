@@ -1,1 +1,1 @@
-"""What runs on the desk: set-up, and starting the job here, in a container, on SageMaker."""
+"""Commands for the host: set up, then start the job locally, in a container or on SageMaker."""

@@ -1,125 +1,84 @@
-"""Build the training image and push it.
+"""Build the training image and push it: ``make image`` and ``make push``.
 
-``python -m launch.image build`` and ``... push``; the Makefile's targets of those names. Settings
-come from the environment, where make puts ``make image DEVICE=gpu``:
+``python -m launch.image build|push`` reads these environment variables (``make image DEVICE=gpu``
+sets them):
 
-IMAGE          name of the image, also of its repository, without a registry; ``:TAG`` may follow
-DEVICE         ``cpu`` or ``gpu``: which of AWS's images to build on, and part of the tag
-BASE_IMAGE     any other base
+IMAGE          name of the image and of its repository, without a registry; optional ``:TAG``
+DEVICE         ``cpu`` (default) or ``gpu``: selects the AWS base image; part of the tag
+BASE_IMAGE     another base image
 PREBUILD       1 compiles the operator into the image
-EXTRAS         more of requirements/*.in to install: ``dali``
-BUILD_OPTIONS  more options for ``docker build``, as for a proxy
-REGISTRY       where to push: ``localhost:5000``, ``ghcr.io/me``; without it, this account's ECR
-ENGINE         the command to use instead of docker or podman
+EXTRAS         further requirements/*.in to install, such as ``dali``
+BUILD_OPTIONS  further ``docker build`` options, for example for a proxy
+REGISTRY       registry to push to, such as ``localhost:5000`` or ``ghcr.io/me``; default: ECR
+ENGINE         container engine command; default: docker, else podman
 """
 
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
-from launch.containers.engine import ContainerError, Engine, find_engine
+from launch.containers import image_name
+from launch.containers.engine import Engine, find_engine
+from launch.request.launch_errors import LaunchError
 
-ROOT = Path(__file__).resolve().parent.parent
-NAME = "managed-training-template"
-DEVICES = ("cpu", "gpu")
-# The Dockerfile writes it.
+# Set in the Dockerfile.
 REVISION_LABEL = "org.opencontainers.image.revision"
-
-
-def git(*arguments: str) -> str:
-    """Stdout of a git command in the repository; empty where there is no repository, or no git."""
-    try:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
-    except FileNotFoundError:
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def revision() -> str:
-    """The commit that the tree is at, ``-dirty`` if it differs from it, or ``untracked``."""
-    commit = git("rev-parse", "--short=12", "HEAD")
-    if not commit:
-        return "untracked"
-    return f"{commit}-dirty" if git("status", "--porcelain") else commit
-
-
-def device() -> str:
-    """``$DEVICE``, cpu if unset; raises ContainerError for what is neither cpu nor gpu."""
-    chosen = os.environ.get("DEVICE") or "cpu"
-    if chosen not in DEVICES:
-        raise ContainerError(f"DEVICE={chosen}: use one of {', '.join(DEVICES)}")
-    return chosen
-
-
-def local_reference() -> str:
-    """Name and tag under which the local engine keeps the image of this tree."""
-    name = os.environ.get("IMAGE") or NAME
-    tagged = ":" in name.rsplit("/", 1)[-1]
-    return name if tagged else f"{name}:{device()}-{revision()}"
 
 
 def version() -> str:
     """The project's version, from pyproject.toml."""
-    found = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.M)
+    text = (image_name.ROOT / "pyproject.toml").read_text()
+    found = re.search(r'^version = "(.+)"', text, re.M)
     return found[1] if found else "unknown"
 
 
 def build_arguments() -> list[str]:
-    """``docker build``'s arguments; raises ContainerError for a setting it cannot take."""
-    values = {"DEVICE": device(), "VERSION": version(), "REVISION": revision()}
+    """Arguments for ``docker build``; raises LaunchError for an invalid setting."""
+    values = {
+        "DEVICE": image_name.device(),
+        "VERSION": version(),
+        "REVISION": image_name.revision(),
+        "PREBUILD": os.environ.get("PREBUILD") or "0",
+    }
+    if values["PREBUILD"] not in ("0", "1"):
+        raise LaunchError(
+            f"PREBUILD={values['PREBUILD']}: must be 0, or 1 to compile the operator into the image"
+        )
     for name in ("BASE_IMAGE", "EXTRAS"):
         if value := os.environ.get(name):
             values[name] = value
-    prebuild = os.environ.get("PREBUILD") or "0"
-    if prebuild not in ("0", "1"):
-        raise ContainerError(f"PREBUILD={prebuild}: 1 compiles the operator into the image, 0 not")
-    values["PREBUILD"] = prebuild
     settings = [f"--build-arg={name}={value}" for name, value in values.items()]
     return [*settings, *shlex.split(os.environ.get("BUILD_OPTIONS", ""))]
 
 
-def megabytes(size: object) -> str:
-    """Bytes as the engines write them, in millions."""
-    return f"{int(str(size)) / 1e6:,.0f} MB"
-
-
 def build() -> None:
-    """Build the image of the tree as it is and say what came out."""
+    """Build the image of the current tree and print its name, size and ID."""
     engine = find_engine()
-    reference = local_reference()
-    engine.build(reference, *build_arguments(), str(ROOT))
+    reference = image_name.local_reference()
+    engine.build(reference, *build_arguments(), str(image_name.ROOT))
     image = engine.image(reference)
     if image is None:
-        raise ContainerError(f"{reference} was built, but {engine.command[0]} does not list it")
-    say(f"{reference}  {megabytes(image['Size'])}  {image['Id']}")
-    say(f"`make docker-train` trains in it, `make push` publishes it{unpushable()}")
-
-
-def unpushable() -> str:
-    """Why ``make push`` would refuse this tree, as the end of a sentence."""
-    return "" if re.fullmatch("[0-9a-f]+", revision()) else ", once everything is committed"
-
-
-def changed_files() -> str:
-    """The first few files that differ from the commit, in brackets; empty without a repository."""
-    names = [line.split(maxsplit=1)[1] for line in git("status", "--porcelain").splitlines()]
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f" ({', '.join(names[:3])}{more})" if names else ""
+        raise LaunchError(f"{reference} was built, but {engine.command[0]} does not list it")
+    say(f"{reference}  {int(str(image['Size'])) / 1e6:,.0f} MB  {image['Id']}")
+    after = "" if image_name.is_committed() else " after you commit all changes"
+    say(f"next: `make docker-train` trains in it, `make push` publishes it{after}")
 
 
 def push() -> str:
-    """Push the image of this commit and return its digest URI; raises for a dirty tree."""
-    if unpushable():
-        raise ContainerError(
-            f"the tree is {revision().rsplit('-', 1)[-1]}{changed_files()}, so no revision names "
-            "this image: commit, run `make image`, then push"
+    """Push the image of this commit; returns its URI with digest.
+
+    Raises LaunchError if the tree has uncommitted changes.
+    """
+    if not image_name.is_committed():
+        state = image_name.revision().rsplit("-", 1)[-1]
+        raise LaunchError(
+            f"the tree is {state}{image_name.changed_files()}, so no commit identifies this image: "
+            "commit, run `make image`, then `make push`"
         )
-    reference = local_reference()
-    name, tag = name_and_tag(reference)
+    reference = image_name.local_reference()
+    name, tag = image_name.name_and_tag(reference)
     engine = find_engine()
     check_revision(engine, reference)
     repository = f"{os.environ.get('REGISTRY') or log_in(engine, name)}/{name}"
@@ -127,36 +86,24 @@ def push() -> str:
     return f"{repository}@{engine.push(repository, tag)}"
 
 
-def name_and_tag(reference: str) -> tuple[str, str]:
-    """Parts of a reference that can be pushed; raises ContainerError for one with a registry."""
-    name, _, tag = reference.rpartition(":")
-    host, slash, _ = name.partition("/")
-    if "@" in reference or (slash and (re.search("[.:]", host) or host == "localhost")):
-        raise ContainerError(
-            f"IMAGE={os.environ.get('IMAGE')}: IMAGE is the image's own name, as mine or team/mine "
-            "or mine:1; where it is pushed to is REGISTRY=HOST:PORT, or ECR without it"
-        )
-    return name, tag
-
-
 def check_revision(engine: Engine, reference: str) -> None:
-    """Raises ContainerError unless the image is there and was built from this commit."""
+    """Raise LaunchError unless the image exists and was built from this commit."""
     image = engine.image(reference)
     if image is None:
-        raise ContainerError(f"there is no image {reference}: run `make image` first")
+        raise LaunchError(f"there is no image {reference}: run `make image` first")
     config = image.get("Config")
     labels = config.get("Labels") if isinstance(config, dict) else None
     built = (labels or {}).get(REVISION_LABEL, "another project")
-    if built != revision():
-        raise ContainerError(
-            f"{reference} was built from {built}, but the tree is at {revision()}: "
-            "run `make image` again, then push"
+    if built != image_name.revision():
+        raise LaunchError(
+            f"{reference} was built from {built}, but the tree is at {image_name.revision()}: "
+            "run `make image` again, then `make push`"
         )
 
 
 def log_in(engine: Engine, name: str) -> str:
-    """Make sure ECR has the repository, log the engine in, return the registry's host."""
-    # boto3 is needed here only, and only without REGISTRY.
+    """Create the ECR repository if it is missing and log the engine in; returns the registry."""
+    # Only pushing to ECR needs boto3.
     from launch.aws import ecr
 
     ecr.ensure_repository(name)
@@ -171,8 +118,8 @@ def say(text: str) -> None:
 
 
 def publish() -> None:
-    """Push, and say what the launch config takes."""
-    say(f"pushed; give the launcher\n  target.image={push()}")
+    """Push the image and print the override that uses it."""
+    say(f"pushed; pass this to `make sagemaker-train`:\n  target.image={push()}")
 
 
 COMMANDS: dict[str, Callable[[], None]] = {"build": build, "push": publish}
@@ -181,10 +128,11 @@ COMMANDS: dict[str, Callable[[], None]] = {"build": build, "push": publish}
 def main(arguments: list[str]) -> None:
     """Run one command; an error is one line on stderr and exit code 1."""
     if len(arguments) != 1 or arguments[0] not in COMMANDS:
-        sys.exit(f"image: name one of {', '.join(COMMANDS)}, not {arguments or 'nothing'}")
+        given = " ".join(arguments) or "nothing"
+        sys.exit(f"image: {given}: must be one of {', '.join(COMMANDS)}")
     try:
         COMMANDS[arguments[0]]()
-    except ContainerError as error:
+    except LaunchError as error:
         sys.exit(f"image: {error}")
     except KeyboardInterrupt:
         sys.exit("image: stopped")

@@ -22,9 +22,11 @@ from pathlib import Path
 
 from benchmarks import measure
 from launch import image
-from launch.containers.engine import ContainerError, Engine, find_engine
+from launch.containers import image_name
+from launch.containers.engine import Engine, find_engine
 from launch.containers.run_options import mounts, owner_options
-from launch.request.input_config import write_contract
+from launch.request.launch_errors import LaunchError
+from launch.request.local_run import write_input_config
 
 STARTUP = re.compile(r"\bstartup: (.+)")
 PART = re.compile(r"(\w+)=([0-9.]+)s")
@@ -41,7 +43,7 @@ def parts(line: str) -> dict[str, float]:
 
 def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -> dict[str, float]:
     """Start one job, stop it after its first step; returns seconds by part."""
-    write_contract(folder, OVERRIDES, hosts=["algo-1"], current="algo-1", channels=["training"])
+    write_input_config(folder, OVERRIDES, hosts=["algo-1"], current="algo-1", channels=["training"])
     name = f"job-start-{os.getpid()}"
     options = [*owner_options(engine), *mounts(folder, folder, {"training": photos})]
     options += ["--network=none", "--hostname=algo-1", "--add-host=algo-1:127.0.0.1"]
@@ -64,7 +66,7 @@ def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -
             engine.call("stop", "-t", "120", name)
             found["stop"] = time.perf_counter() - started - total
     if process.wait() != STOPPED or not found:
-        raise ContainerError(f"the job did not start and stop:\n{''.join(said[-20:])}")
+        raise LaunchError(f"the job did not start and stop:\n{''.join(said[-20:])}")
     return found
 
 
@@ -81,9 +83,9 @@ def copy_context(folder: Path) -> Path:
     """A copy of all that a build reads, to change at will."""
     for name in FOLDERS:
         ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(image.ROOT / name, folder / name, ignore=ignore)
+        shutil.copytree(image_name.ROOT / name, folder / name, ignore=ignore)
     for name in FILES:
-        shutil.copy(image.ROOT / name, folder)
+        shutil.copy(image_name.ROOT / name, folder)
     return folder
 
 
@@ -141,7 +143,7 @@ def main(arguments: Sequence[str]) -> None:
                     ml = Path(folder, "ml", f"{reference}-{number}")
                     runs[name].append(start_and_stop(engine, reference, photos, ml))
             built = list(builds(engine, context, images))
-    except ContainerError as error:
+    except LaunchError as error:
         sys.exit(f"job_start: {error}")
     sys.stdout.write(report(repeats, runs, built))
 

@@ -1,21 +1,21 @@
-"""What a job may cost, by AWS's public price list."""
+"""The maximum cost of a job, from AWS's public price list."""
 
 import json
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from launch.aws import session as aws
+from launch.aws.session import aws_client
 from launch.request.launch_config import Target
 
-# The price list is served from few regions, whatever region it is about.
+# Few regions serve the price list; each has the prices of all regions.
 _PRICES_REGION = "us-east-1"
 
 
-def estimate(target: Target, session: Any, component: str = "Training") -> str:
-    """One line: what MaxRuntime costs on demand, or why that is not known.
+def estimate_cost(target: Target, session: Any, component: str = "Training") -> str:
+    """One line: the on-demand cost of target.max_runtime_s, or why it is unknown.
 
-    `component` is what the price list calls the use: Training or Processing.
+    `component` is Training or Processing, as in the price list.
     """
     machines = [(group.instance_type, group.instance_count) for group in target.instance_groups]
     machines = machines or [(target.instance_type or "", target.instance_count)]
@@ -26,29 +26,25 @@ def estimate(target: Target, session: Any, component: str = "Training") -> str:
         return f"cost: the price list has no entry for {error.args[0]} in {session.region_name}"
     except (ClientError, BotoCoreError) as error:
         code = error.response["Error"]["Code"] if isinstance(error, ClientError) else str(error)
-        return (
-            f"cost: unknown, the price list did not answer ({code}); pricing:GetProducts allows it"
-        )
-    line = (
-        f"cost: at most ${hourly * hours:,.2f} on demand for {hours:g} h (${hourly:,.2f} an hour)"
-    )
-    return f"{line}; {_about_spot(target)}" if component == "Training" else line
+        return f"cost: unknown, no access to the price list ({code}); needs pricing:GetProducts"
+    line = f"cost: at most ${hourly * hours:,.2f} on demand, {hours:g} h at ${hourly:,.2f} per hour"
+    return f"{line}; {_spot_hint(target)}" if component == "Training" else line
 
 
-def _about_spot(target: Target) -> str:
+def _spot_hint(target: Target) -> str:
     if target.spot:
-        return "a spot job is billed less, AWS says up to 90 %; the end shows what it saved"
-    return "target.spot=true is billed less, AWS says up to 90 %"
+        return "spot costs up to 90 % less (AWS); the job's summary shows the savings"
+    return "target.spot=true costs up to 90 % less (AWS)"
 
 
 def _hourly_price(instance_type: str, session: Any, component: str) -> float:
-    """US dollars an hour on demand; LookupError naming the type if not listed."""
+    """On-demand US dollars per hour; raises LookupError with the type if it is not listed."""
     filters = {
         "regionCode": session.region_name,
         "instanceName": instance_type,
         "component": component,
     }
-    answer = aws.client(session, "pricing", region_name=_PRICES_REGION).get_products(
+    answer = aws_client(session, "pricing", region_name=_PRICES_REGION).get_products(
         ServiceCode="AmazonSageMaker",
         Filters=[{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in filters.items()],
     )

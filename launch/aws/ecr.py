@@ -1,4 +1,4 @@
-"""The one repository in Amazon ECR that the image goes to. Needs boto3."""
+"""The image's repository in Amazon ECR: creating it, logging in, looking up an image."""
 
 import base64
 import json
@@ -7,10 +7,12 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from launch.containers.engine import ContainerError
-from launch.request.launch_errors import explain
+from launch.aws.aws_errors import explain
+from launch.aws.session import aws_client
+from launch.request.image_checks import ECR_IMAGE
+from launch.request.launch_errors import LaunchError
 
-# An image that lost its tag to a newer build is of no use to anyone after two weeks.
+# A newer build takes the tag of an older one; the older image is then useless.
 LIFECYCLE = {
     "rules": [
         {
@@ -29,9 +31,9 @@ LIFECYCLE = {
 
 
 def ensure_repository(name: str) -> None:
-    """Create the repository with scans on push, and its expiry, where they are missing.
+    """Create the repository with scan on push and image expiry, unless they exist.
 
-    Who may push but not create needs nothing more once someone has done so.
+    Someone who may push but not create repositories can use an existing one.
     """
     try:
         client = boto3.client("ecr")
@@ -44,15 +46,15 @@ def ensure_repository(name: str) -> None:
         try:
             ensure_expiry(client, name)
         except ClientError as error:
-            # Housekeeping, which not everyone who may push may do.
+            # Expiry is optional, and pushing does not require the permission to set it.
             if error.response["Error"]["Code"] != "AccessDeniedException":
                 raise
     except (BotoCoreError, ClientError) as error:
-        raise ContainerError(explain(error) or str(error)) from error
+        raise LaunchError(explain(error)) from error
 
 
 def ensure_expiry(client: Any, name: str) -> None:
-    """Give the repository its lifecycle policy unless it has one."""
+    """Give the repository the lifecycle policy, unless it has one."""
     try:
         client.get_lifecycle_policy(repositoryName=name)
     except client.exceptions.LifecyclePolicyNotFoundException:
@@ -61,11 +63,36 @@ def ensure_expiry(client: Any, name: str) -> None:
 
 
 def credentials() -> tuple[str, str, str]:
-    """User, password and host of this account's registry, good for 12 hours."""
+    """User, password and host of this account's registry, valid for 12 hours."""
     try:
         answer = boto3.client("ecr").get_authorization_token()
     except (BotoCoreError, ClientError) as error:
-        raise ContainerError(explain(error) or str(error)) from error
+        raise LaunchError(explain(error)) from error
     grant = answer["authorizationData"][0]
     user, password = base64.b64decode(grant["authorizationToken"]).decode().split(":", 1)
     return user, password, grant["proxyEndpoint"].removeprefix("https://")
+
+
+def require_image(image: str, session: Any) -> None:
+    """Raise LaunchError if the registry does not have the image.
+
+    Passes if the caller may not query the registry: the job's role may still read the image.
+    """
+    match = ECR_IMAGE.fullmatch(image)
+    assert match, "checked before"
+    wanted = {"imageTag": match["tag"] or "latest"}
+    if match["digest"]:
+        wanted = {"imageDigest": match["digest"]}
+    try:
+        aws_client(session, "ecr", region_name=match["region"]).describe_images(
+            registryId=match["account"], repositoryName=match["repository"], imageIds=[wanted]
+        )
+    except ClientError as error:
+        code = error.response["Error"]["Code"]
+        if code in ("RepositoryNotFoundException", "ImageNotFoundException"):
+            raise LaunchError(
+                f"target.image={image}: no such image in the registry; `make push` pushes it and "
+                "prints its URI"
+            ) from error
+        if not code.startswith("AccessDenied"):
+            raise

@@ -1,4 +1,4 @@
-"""Watching a job: its log lines as they come, and one live line of where it is."""
+"""Watching a job: its log lines as they arrive, and a live status line."""
 
 import re
 import time
@@ -9,9 +9,8 @@ from botocore import exceptions
 from rich.console import Console
 
 from entry_point.contract.metrics_line import METRIC_REGEXES
-from launch.aws.job_summary import summary
+from launch.aws.aws_errors import explain
 from launch.aws.sagemaker_job import FINAL, Job
-from launch.request.launch_errors import explain
 
 T = TypeVar("T")
 _LIVE_METRICS = {
@@ -27,7 +26,7 @@ _TRANSIENT_CODES = (
     "Internal",
     "ServiceUnavailable",
 )
-_LONGEST_PAUSE_S = 60.0
+_MAX_PAUSE_S = 60.0
 
 
 def follow(
@@ -37,46 +36,47 @@ def follow(
     interval_s: float = 5.0,
     sleep: Callable[[float], None] = time.sleep,
 ) -> str | None:
-    """Show the job's lines and state until it ends; its last state.
+    """Show the job's lines and state until it ends; returns its final state.
 
-    Ctrl-C asks whether to stop the job or only the watching; in the latter case, and where there is
-    nobody to ask, the answer is None: the job goes on.
+    Ctrl-C asks whether to stop the job, to keep watching or to leave it running. Returns None if it
+    is left running, as it is without a terminal.
     """
     watch = _Watch(job, console, sleep)
     while True:
         try:
-            description = watch.until_the_end(interval_s)
+            description = watch.run(interval_s)
             break
         except KeyboardInterrupt:
-            if not _goes_on_after_interrupt(job, console):
+            if not _keep_watching(job, console):
                 return None
-    for line in summary(job, description):
+    for line in job.summary(description):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return job.state(description)
 
 
 class _Watch:
     def __init__(self, job: Job, console: Console, sleep: Callable[[float], None]) -> None:
-        self.job, self.lines = job, job.lines()
+        self.job, self.log = job, job.log()
         self.console, self.sleep = console, sleep
         self.metrics: dict[str, str] = {}
         self.state = ""
 
-    def until_the_end(self, interval_s: float) -> dict[str, Any]:
-        with self.console.status("asking for the job") as status:
+    def run(self, interval_s: float) -> dict[str, Any]:
+        """Watch until the job ends; returns its last description."""
+        with self.console.status("waiting for the job's status") as status:
             while True:
-                description = self._patiently(self.job.describe)
+                description = self._retry(self.job.describe)
                 self._show_new_lines()
                 status.update(self._live_line(description))
                 if self.job.state(description) in FINAL:
-                    # The last lines may reach CloudWatch after the job's end.
+                    # The last lines may reach CloudWatch after the job has ended.
                     self.sleep(interval_s)
                     self._show_new_lines()
                     return description
                 self.sleep(interval_s)
 
     def _show_new_lines(self) -> None:
-        for host, text in self._patiently(self.lines.new):
+        for host, text in self._retry(self.log.new_lines):
             self.console.print(f"{host} {text}", markup=False, highlight=False, soft_wrap=True)
             for metric in _LIVE_METRICS:
                 if match := re.search(METRIC_REGEXES[metric], text):
@@ -93,8 +93,8 @@ class _Watch:
         ]
         return " · ".join([state, *parts])
 
-    def _patiently(self, call: Callable[[], T]) -> T:
-        """The call's answer, however long throttling or a dropped connection last."""
+    def _retry(self, call: Callable[[], T]) -> T:
+        """The call's result; throttling and connection errors are retried without limit."""
         pause = 1.0
         while True:
             try:
@@ -106,14 +106,14 @@ class _Watch:
                 if not reason.startswith(_TRANSIENT_CODES):
                     raise
             self.console.print(
-                f"{reason}; asking again in {pause:.0f} s", markup=False, highlight=False
+                f"{reason}; retrying in {pause:.0f} s", markup=False, highlight=False
             )
             self.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_S)
+            pause = min(pause * 2, _MAX_PAUSE_S)
 
 
-def _goes_on_after_interrupt(job: Job, console: Console) -> bool:
-    """Ask what Ctrl-C meant; whether the watching goes on."""
+def _keep_watching(job: Job, console: Console) -> bool:
+    """Ask what Ctrl-C was meant to do, and do it; returns whether to keep watching."""
     answer = ""
     if console.is_terminal:
         try:
@@ -125,12 +125,14 @@ def _goes_on_after_interrupt(job: Job, console: Console) -> bool:
     if answer.lower().startswith("s"):
         try:
             job.stop()
-            console.print("stopping: the job has 120 s to end in order", highlight=False)
+            console.print("stopping: the job has 120 s to shut down", highlight=False)
         except exceptions.ClientError as error:
-            # It may just have ended; the watching tells.
+            # The job may have ended in the meantime; the watch then shows its state.
             console.print(explain(error), markup=False, highlight=False)
         return True
     console.print(
-        f"{job.name} goes on; make sagemaker-stop ARGS={job.name} stops it", highlight=False
+        f'{job.name} keeps running; make sagemaker ARGS="stop {job.name}" stops it',
+        markup=False,
+        highlight=False,
     )
     return False

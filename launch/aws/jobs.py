@@ -1,23 +1,46 @@
-"""Jobs by name: their state, their end, their lines, their results."""
+"""The job commands: latest jobs, status, stop, logs, download."""
 
 import sys
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from launch.aws import session as aws
-from launch.aws.job_summary import summary
-from launch.aws.sagemaker_job import FINAL, KINDS, find
-from launch.local import RUNS
+from launch.aws.s3_bucket import object_sizes, split_prefix, split_s3
+from launch.aws.sagemaker_job import FINAL, KINDS, find_job
+from launch.aws.session import aws_client, open_session
 from launch.request.launch_errors import LaunchError
+from launch.request.launch_overrides import load_launch_config
+from launch.request.local_run import RUNS
+
+
+def parse_job(arguments: Sequence[str]) -> tuple[str | None, str | None]:
+    """`job.region` and the job's name from the command line; None for what is not there."""
+    names = [argument for argument in arguments if "=" not in argument]
+    config, others = load_launch_config([argument for argument in arguments if "=" in argument])
+    if len(names) > 1:
+        raise LaunchError(f"{' '.join(names)}: only one job per command")
+    if others:
+        raise LaunchError(f"{others[0]}: must be an override of configs/launch.yaml")
+    return config.job.region, names[0] if names else None
+
+
+def open_job(arguments: Sequence[str]) -> tuple[Any, str]:
+    """A boto3 session and the job's name from the command line; raises LaunchError without one."""
+    region, name = parse_job(arguments)
+    if name is None:
+        raise LaunchError(
+            "no job given: add its name; `make sagemaker ARGS=status` lists the latest"
+        )
+    return open_session(region), name
 
 
 def latest(session: Any, count: int = 10) -> list[str]:
     """One line for each of the latest jobs, newest first."""
-    sagemaker = aws.client(session, "sagemaker")
+    sagemaker = aws_client(session, "sagemaker")
     found = []
     for kind in KINDS:
         answer = getattr(sagemaker, f"list_{kind.lower()}_jobs")(
@@ -37,36 +60,40 @@ def latest(session: Any, count: int = 10) -> list[str]:
 
 
 def status(session: Any, name: str) -> list[str]:
-    """What there is to say about the job."""
-    return summary(*find(session, name))
+    """The job's summary."""
+    job, description = find_job(session, name)
+    return job.summary(description)
 
 
 def stop(session: Any, name: str) -> str:
-    """Ask the job to stop: SIGTERM, and 120 s for its checkpoint."""
-    job, description = find(session, name)
+    """Ask the job to stop: SIGTERM, then 120 s."""
+    job, description = find_job(session, name)
     if job.state(description) in FINAL:
-        return f"{name} has ended already: {job.state(description)}"
+        return f"{name} has already ended: {job.state(description)}"
     job.stop()
-    return f"{name} is stopping: it has 120 s to end in order"
+    return f"{name} is stopping: it has 120 s to shut down"
 
 
 def logs(session: Any, name: str) -> None:
     """Print the lines of all hosts so far."""
-    job, _ = find(session, name)
-    for host, text in job.lines().new():
+    job, _ = find_job(session, name)
+    for host, text in job.log().new_lines():
         sys.stdout.write(f"{host} {text}\n")
 
 
-def download(session: Any, name: str, *, checkpoints: bool = False) -> Path:
-    """Fetch a job's model, output and, if asked, checkpoints into `runs/<name>`; returns that.
+def download(session: Any, name: str, *, checkpoints: bool = False) -> None:
+    """Download a job's model, output and optionally checkpoints into `runs/<name>`.
 
-    Each part is complete or absent; parts that are there already are left alone. Raises LaunchError
-    if the job has produced nothing yet.
+    Each part is complete or absent; existing parts are not downloaded again. Raises LaunchError if
+    the job has produced nothing yet.
     """
-    job, description = find(session, name)
+    job, description = find_job(session, name)
     if job.kind != "Training":
-        raise LaunchError(f"{name}: a {job.kind} job leaves its output in S3; see sagemaker-status")
-    s3 = aws.client(session, "s3")
+        raise LaunchError(
+            f"{name}: the output of a {job.kind} job stays in S3; "
+            f'`make sagemaker ARGS="status {name}"` prints where'
+        )
+    s3 = aws_client(session, "s3")
     folder = RUNS / name
     model = description.get("ModelArtifacts", {}).get("S3ModelArtifacts")
     fetched = []
@@ -80,19 +107,18 @@ def download(session: Any, name: str, *, checkpoints: bool = False) -> Path:
     if not fetched:
         raise LaunchError(
             f"{name}: nothing to download yet, the job is {description['TrainingJobStatus']}"
-            + ("" if checkpoints else "; --checkpoints fetches those there are")
+            + ("" if checkpoints else "; --checkpoints downloads its checkpoints")
         )
     for path in fetched:
         sys.stdout.write(f"{path}\n")
-    return folder
 
 
 def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:
-    """Download and unpack a tar.gz in place; nothing if S3 has none."""
+    """Download and unpack a tar.gz; returns an empty list if S3 does not have it."""
     if target.is_dir() and any(target.iterdir()):
         return [target]
     target.parent.mkdir(parents=True, exist_ok=True)
-    bucket, key = aws.split_s3(uri, "ModelArtifacts")
+    bucket, key = split_s3(uri, "ModelArtifacts")
     with tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as temporary:
         archive, unpacked = Path(temporary) / "archive", Path(temporary) / "unpacked"
         unpacked.mkdir()
@@ -114,15 +140,13 @@ def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:
 
 
 def _fetch_prefix(s3: Any, uri: str, target: Path) -> list[Path]:
-    """Download every object below the prefix, each under its final name only when complete."""
-    bucket, prefix = aws.split_s3(uri, "CheckpointConfig")
-    prefix = prefix.rstrip("/") + "/"
-    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
-        for item in page.get("Contents", []):
-            path = target / item["Key"].removeprefix(prefix)
-            if item["Key"].endswith("/") or not path.resolve().is_relative_to(target.resolve()):
-                continue
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # boto3 writes to a temporary name and renames.
-            s3.download_file(bucket, item["Key"], str(path))
+    """Download every object below the prefix that lies inside `target`."""
+    bucket, prefix = split_prefix(uri, "CheckpointConfig")
+    for name in object_sizes(s3, bucket, prefix):
+        path = target / name
+        if not name or name.endswith("/") or not path.resolve().is_relative_to(target.resolve()):
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # boto3 downloads to a temporary name, then renames.
+        s3.download_file(bucket, prefix + name, str(path))
     return [target] if target.is_dir() else []

@@ -1,4 +1,4 @@
-"""Launching the job that packs a data set: composed, checked, shown or sent."""
+"""Launching the job that packs a dataset: load the config, check the request, print or send it."""
 
 import json
 import sys
@@ -9,8 +9,9 @@ from typing import Any
 
 from entry_point.config.compose import load_config
 from entry_point.config.packing_config import OptimizeConfig
-from launch.request import packing_request
-from launch.request import training_request as request
+from launch.aws.s3_bucket import split_prefix, split_s3
+from launch.aws.session import aws_client, open_session
+from launch.request import packing_request, training_request
 from launch.request.launch_config import LaunchConfig
 from launch.request.launch_errors import LaunchError
 from launch.request.launch_overrides import load_launch_config
@@ -20,7 +21,7 @@ SPLITS = ("train", "val")
 
 @dataclass(frozen=True)
 class Packing:
-    """A packing as asked for on the command line; S3 prefixes without a slash at their end."""
+    """The parsed command line; the S3 prefixes do not end in a slash."""
 
     config: LaunchConfig
     source: str
@@ -29,102 +30,95 @@ class Packing:
 
 
 def load(arguments: Sequence[str]) -> Packing:
-    """What the overrides ask for: `source=`, `output=`, the launch config's, the packing's."""
-    config, theirs = load_launch_config(arguments)
-    given = {"source": "", "output": ""}
+    """Split the arguments: `source=`, `output=`, overrides of the launch config and of packing."""
+    config, others = load_launch_config(arguments)
+    prefixes = {"source": "", "output": ""}
     overrides = []
-    for override in theirs:
+    for override in others:
         key, _, value = override.partition("=")
-        if key in given:
-            given[key] = packing_request.output_root(value.strip("'\""))
+        if key in prefixes:
+            prefixes[key] = value.strip("'\"").rstrip("/")
         else:
             overrides.append(override)
-    for key, uri in given.items():
+    for key, uri in prefixes.items():
         if not uri.startswith("s3://"):
-            raise LaunchError(f"{key}={uri}: expected an S3 prefix; add {key}=s3://bucket/prefix")
-    return Packing(config, given["source"], given["output"], overrides)
+            raise LaunchError(f"{key}={uri}: must be s3://bucket/prefix")
+    return Packing(config, prefixes["source"], prefixes["output"], overrides)
 
 
 def dry_run(arguments: Sequence[str]) -> None:
-    """Print the request as JSON, checked, without credentials and without a network."""
+    """Print the checked request as JSON; needs neither credentials nor a network."""
     packing = load(arguments)
-    built = _checked_request(packing, packing.config.job.region)
-    sys.stdout.write(json.dumps(built, indent=2, ensure_ascii=False) + "\n")
+    request = _checked_request(packing, packing.config.job.region)
+    sys.stdout.write(json.dumps(request, indent=2, ensure_ascii=False) + "\n")
 
 
 def launch(arguments: Sequence[str]) -> tuple[Any, str]:
     """Send the request; returns the boto3 session and the job's name.
 
-    Raises LaunchError, before anything is written, where the output holds something already, the
-    source has no classes, or has fewer objects than there are hosts.
+    Raises LaunchError, before anything is written, if the output has objects, or the source has no
+    classes or fewer objects than hosts.
     """
-    from launch.aws import cost
-    from launch.aws import session as aws
-    from launch.aws.training_job import require_image
+    from launch.aws.cost import estimate_cost
+    from launch.aws.ecr import require_image
 
     packing = load(arguments)
-    session = aws.open_session(packing.config.job.region)
-    built = _checked_request(packing, session.region_name)
-    require_image(built["AppSpecification"]["ImageUri"], session)
-    s3 = aws.client(session, "s3")
-    _require_nothing_there(s3, packing.output)
+    session = open_session(packing.config.job.region)
+    request = _checked_request(packing, session.region_name)
+    require_image(request["AppSpecification"]["ImageUri"], session)
+    s3 = aws_client(session, "s3")
+    _require_empty(s3, packing.output)
     classes = _classes(s3, packing.source, packing.config.target.instance_count)
-    sys.stdout.write(cost.estimate(packing.config.target, session, "Processing") + "\n")
-    bucket, key = aws.split_s3(packing_request.classes_uri(packing.output), "output")
+    sys.stdout.write(estimate_cost(packing.config.target, session, "Processing") + "\n")
+    bucket, key = split_s3(packing_request.classes_uri(packing.output), "output")
     s3.put_object(Bucket=bucket, Key=key, Body="".join(f"{name}\n" for name in classes).encode())
-    aws.client(session, "sagemaker").create_processing_job(**built)
-    name: str = built["ProcessingJobName"]
-    sys.stdout.write(f"job {name} created: {len(classes)} classes into {packing.output}\n")
+    aws_client(session, "sagemaker").create_processing_job(**request)
+    name: str = request["ProcessingJobName"]
+    sys.stdout.write(f"job {name} created: packs {len(classes)} classes into {packing.output}\n")
     return session, name
 
 
 def _checked_request(packing: Packing, region: str | None) -> dict[str, Any]:
     config = packing.config
     load_config("optimize", OptimizeConfig, packing.overrides)
-    name = request.job_name(config.job, datetime.now(timezone.utc))
-    built = packing_request.build(config, packing.source, packing.output, packing.overrides, name)
-    packing_request.check(built, config, packing.overrides, region)
-    return built
+    name = training_request.job_name(config.job, datetime.now(timezone.utc))
+    request = packing_request.build(config, packing.source, packing.output, packing.overrides, name)
+    packing_request.check(request, config, packing.overrides, region)
+    return request
 
 
-def _require_nothing_there(s3: Any, output: str) -> None:
-    from launch.aws import session as aws
-
-    bucket, prefix = aws.split_s3(output, "output")
-    prefix = f"{prefix}/".lstrip("/")
+def _require_empty(s3: Any, output: str) -> None:
+    bucket, prefix = split_prefix(output, "output")
     found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=2).get("Contents", [])
-    # The class list is this program's own, left by a launch that was refused afterwards.
+    # A launch that the service then refused leaves the class list behind.
     others = [item["Key"] for item in found if item["Key"] != f"{prefix}classes.txt"]
     if others:
         raise LaunchError(
-            f"output={output}: holds objects already, the first is s3://{bucket}/{others[0]}: "
-            "choose another prefix, or remove them"
+            f"output={output}: not empty, the first object is s3://{bucket}/{others[0]}; "
+            "choose another prefix, or delete the objects"
         )
 
 
 def _classes(s3: Any, source: str, hosts: int) -> list[str]:
-    """The class folders of both splits, which must agree; LaunchError where they do not."""
-    from launch.aws import session as aws
-
-    bucket, prefix = aws.split_s3(source, "source")
-    prefix = f"{prefix}/".lstrip("/")
+    """The class folders, the same in both splits; raises LaunchError if the source is unusable."""
+    bucket, prefix = split_prefix(source, "source")
     splits = {split: _folders(s3, bucket, f"{prefix}{split}/") for split in SPLITS}
     present = [found for found in splits.values() if found]
     if not present:
         raise LaunchError(
-            f"source={source}: has no class folders; expected {source}/train/CLASS/IMAGE and "
+            f"source={source}: has no class folders; must have {source}/train/CLASS/IMAGE and "
             f"{source}/val/CLASS/IMAGE"
         )
     if different := sorted(present[0] ^ present[-1]):
         raise LaunchError(
-            f"source={source}: the classes of train and val differ: {', '.join(different[:5])} "
-            "in only one of them"
+            f"source={source}: train and val must have the same classes; only one of them has "
+            f"{', '.join(different[:5])}"
         )
     objects = s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=hosts)["KeyCount"]
     if objects < hosts:
         raise LaunchError(
-            f"target.instance_count={hosts}: {source} has only {objects} objects to share among "
-            "the machines"
+            f"target.instance_count={hosts}: must be at most the number of objects in {source}, "
+            f"{objects}"
         )
     return sorted(present[0])
 

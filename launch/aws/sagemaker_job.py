@@ -1,13 +1,13 @@
-"""A job on SageMaker by its name, whether it trains or processes."""
+"""A training or Processing job on SageMaker: its state, its summary, its log lines."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from launch.aws import session as aws
-from launch.aws.job_logs import JobLogs
+from launch.aws.session import aws_client
 from launch.request.launch_errors import LaunchError
 
 FINAL = ("Completed", "Failed", "Stopped")
@@ -16,7 +16,7 @@ KINDS = ("Training", "Processing")
 
 @dataclass(frozen=True)
 class Job:
-    """One job; `session` is a boto3 session with a region. Errors of AWS pass through."""
+    """One job; `session` is a boto3 session with a region. AWS errors pass through."""
 
     session: Any
     name: str
@@ -24,42 +24,151 @@ class Job:
 
     @cached_property
     def sagemaker(self) -> Any:
-        return aws.client(self.session, "sagemaker")
+        return aws_client(self.session, "sagemaker")
 
     def describe(self) -> dict[str, Any]:
-        """What the service says of it."""
+        """The service's description of the job."""
         operation = getattr(self.sagemaker, f"describe_{self.kind.lower()}_job")
         description: dict[str, Any] = operation(**self._named)
         return description
 
     def stop(self) -> None:
-        """Ask it to stop: its container gets SIGTERM, and 120 s."""
+        """Ask the job to stop: its container gets SIGTERM, then 120 s."""
         getattr(self.sagemaker, f"stop_{self.kind.lower()}_job")(**self._named)
 
     def state(self, description: dict[str, Any]) -> str:
         """InProgress, Stopping, or one of FINAL."""
         return str(description[f"{self.kind}JobStatus"])
 
-    def lines(self) -> JobLogs:
-        """A reader of what its hosts write."""
-        logs = aws.client(self.session, "logs")
-        return JobLogs(logs, self.name, f"/aws/sagemaker/{self.kind}Jobs")
+    def log(self) -> "JobLog":
+        """A reader of the lines that the job's hosts write."""
+        logs = aws_client(self.session, "logs")
+        return JobLog(logs, self.name, f"/aws/sagemaker/{self.kind}Jobs")
+
+    def summary(self, description: dict[str, Any]) -> list[str]:
+        """Lines for the user: state, results, billed seconds, failure reason."""
+        state, detail = self.state(description), description.get("SecondaryStatus")
+        lines = [f"{self.name}: {state}" + (f" ({detail})" if detail else "")]
+        details = _training_details if self.kind == "Training" else _processing_details
+        lines += details(description)
+        for member in ("FailureReason", "ExitMessage"):
+            if description.get(member):
+                lines.append(f"reason: {description[member]}")
+        return lines
 
     @property
     def _named(self) -> dict[str, str]:
         return {f"{self.kind}JobName": self.name}
 
 
-def find(session: Any, name: str) -> tuple[Job, dict[str, Any]]:
-    """The job of that name and its description; LaunchError where there is none."""
+def find_job(session: Any, name: str) -> tuple[Job, dict[str, Any]]:
+    """The job of that name and its description; raises LaunchError if there is none."""
     for kind in KINDS:
         job = Job(session, name, kind)
         try:
             return job, job.describe()
         except ClientError as error:
-            # The service's way of saying that it has no such job.
+            # SageMaker reports an unknown job as a ValidationException.
             if error.response["Error"]["Code"] != "ValidationException":
                 raise
     raise LaunchError(
-        f"{name}: no such job in {session.region_name}; `make sagemaker-status` lists the latest"
+        f"{name}: no such job in {session.region_name}; `make sagemaker ARGS=status` lists the "
+        "latest jobs"
     )
+
+
+def _training_details(description: dict[str, Any]) -> list[str]:
+    lines = _machines(description.get("ResourceConfig", {}))
+    for metric in description.get("FinalMetricDataList", []):
+        lines.append(f"{metric['MetricName']}: {metric['Value']:.6g}")
+    lines += _training_time(description)
+    if checkpoints := description.get("CheckpointConfig", {}).get("S3Uri"):
+        lines.append(f"checkpoints: {checkpoints}")
+    if model := description.get("ModelArtifacts", {}).get("S3ModelArtifacts"):
+        name = description["TrainingJobName"]
+        lines.append(f'model: {model}    make sagemaker ARGS="download {name}"')
+    return lines
+
+
+def _processing_details(description: dict[str, Any]) -> list[str]:
+    machines = description.get("ProcessingResources", {}).get("ClusterConfig", {})
+    lines = _machines(machines)
+    if "ProcessingEndTime" in description and "ProcessingStartTime" in description:
+        ran = description["ProcessingEndTime"] - description["ProcessingStartTime"]
+        lines.append(f"ran {ran.total_seconds():.0f} s, billed per machine")
+    for output in description.get("ProcessingOutputConfig", {}).get("Outputs", []):
+        lines.append(f"output: {output['S3Output']['S3Uri']}")
+    return lines
+
+
+def _machines(resources: dict[str, Any]) -> list[str]:
+    if not resources.get("InstanceType"):
+        return []
+    return [f"machines: {resources['InstanceCount']} x {resources['InstanceType']}"]
+
+
+def _training_time(description: dict[str, Any]) -> list[str]:
+    trained = description.get("TrainingTimeInSeconds")
+    billed = description.get("BillableTimeInSeconds")
+    if trained is None or billed is None:
+        return []
+    # The service reports the time of one machine and bills it for each.
+    machines = description.get("ResourceConfig", {}).get("InstanceCount", 1)
+    each = f" on each of {machines} machines" if machines > 1 else ""
+    line = f"trained {trained} s, billed {billed} s{each}"
+    if description.get("EnableManagedSpotTraining") and trained:
+        line += f": spot saved {100 * (1 - billed / trained):.0f} %"
+    return [line]
+
+
+class JobLog:
+    """Reads each line of a job once, from CloudWatch, which has one stream per host."""
+
+    def __init__(self, logs: Any, job: str, group: str) -> None:
+        self._logs, self._job, self._group = logs, job, group
+        self._tokens: dict[str, str] = {}
+        # (time, host, line); keeps lines read before a failed call, as they are not read again.
+        self._read: list[tuple[int, str, str]] = []
+
+    def new_lines(self) -> list[tuple[str, str]]:
+        """(host, line) of all lines since the last call, by time; empty before the first line.
+
+        CloudWatch errors pass through; the next call continues where this one failed.
+        """
+        for stream in self._streams():
+            host = stream.removeprefix(f"{self._job}/").split("/")[0].rsplit("-", 1)[0]
+            for time, text in self._events(stream):
+                self._read.append((time, host, text))
+        found = sorted(self._read, key=lambda event: event[0])
+        self._read.clear()
+        return [(host, text) for _, host, text in found]
+
+    def _streams(self) -> Iterator[str]:
+        paginator = self._logs.get_paginator("describe_log_streams")
+        pages = paginator.paginate(
+            logGroupName=self._group, logStreamNamePrefix=f"{self._job}/", PaginationConfig={}
+        )
+        try:
+            for page in pages:
+                for stream in page["logStreams"]:
+                    yield stream["logStreamName"]
+        except ClientError as error:
+            # Group and streams do not exist before the first line.
+            if error.response["Error"]["Code"] != "ResourceNotFoundException":
+                raise
+
+    def _events(self, stream: str) -> Iterator[tuple[int, str]]:
+        while True:
+            token = self._tokens.get(stream)
+            page = self._logs.get_log_events(
+                logGroupName=self._group,
+                logStreamName=stream,
+                startFromHead=True,
+                **({"nextToken": token} if token else {}),
+            )
+            for event in page["events"]:
+                yield event["timestamp"], event["message"].rstrip("\n")
+            self._tokens[stream] = page["nextForwardToken"]
+            # At the end of the stream, CloudWatch returns the same token again.
+            if page["nextForwardToken"] == token:
+                return

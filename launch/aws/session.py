@@ -1,23 +1,32 @@
-"""boto3 as every command here uses it: the caller's own profile, credentials and region."""
+"""boto3 sessions and clients, with the user's own profile, credentials and region."""
 
+import os
 from typing import Any
 
-import boto3
-from botocore.config import Config
+from launch.aws.aws_errors import NO_REGION
+from launch.request.launch_errors import LaunchError
 
-from launch.request.launch_errors import NO_REGION, LaunchError
+
+def is_dry_run() -> bool:
+    """Whether `make ... DRY_RUN=1` asks to print what would be sent."""
+    return os.environ.get("DRY_RUN", "") not in ("", "0")
 
 
 def open_session(region: str | None) -> Any:
-    """A boto3 session; raises LaunchError where neither the config nor boto3 knows a region."""
+    """A boto3 session; raises LaunchError if neither `region` nor boto3 names a region."""
+    # Imported here because a dry run does not need it and it takes most of the start-up time.
+    import boto3
+
     session = boto3.Session(region_name=region)
     if not session.region_name:
         raise LaunchError(NO_REGION)
     return session
 
 
-def client(session: Any, service: str, **options: Any) -> Any:
-    """A client that tries again by itself when AWS asks for fewer calls."""
+def aws_client(session: Any, service: str, **options: Any) -> Any:
+    """A boto3 client that retries throttled calls."""
+    from botocore.config import Config
+
     config = Config(
         retries={"mode": "standard", "total_max_attempts": 6},
         connect_timeout=10,
@@ -25,12 +34,3 @@ def client(session: Any, service: str, **options: Any) -> Any:
         max_pool_connections=32,
     )
     return session.client(service, config=config, **options)
-
-
-def split_s3(uri: str, key: str) -> tuple[str, str]:
-    """Bucket and key of `s3://bucket/key`; raises LaunchError naming `key` for anything else."""
-    scheme, _, rest = uri.partition("://")
-    bucket, _, path = rest.partition("/")
-    if scheme != "s3" or not bucket:
-        raise LaunchError(f"{key}={uri}: expected s3://bucket/prefix")
-    return bucket, path

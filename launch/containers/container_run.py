@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 
-from launch.containers.engine import ContainerError, Engine
+from launch.containers.engine import Engine
+from launch.request.launch_errors import LaunchError
 
 # Time for the other hosts to notice by themselves that one has failed.
 PEER_GRACE_SECONDS = 30.0
@@ -105,7 +106,7 @@ class Containers:
         return name
 
     def create(self, host: str, *arguments: str) -> None:
-        """Create one host's container, not yet running; raises ContainerError."""
+        """Create one host's container, not yet running; raises LaunchError."""
         name = f"{self._job}-{host}"
         self._make(
             "create",
@@ -119,9 +120,9 @@ class Containers:
         self._names[host] = name
 
     def _make(self, *arguments: str) -> None:
-        """Run an engine's command that the clean-up must wait for; raises ContainerError."""
+        """Run an engine's command that the clean-up must wait for; raises LaunchError."""
         if self._is_stopping:
-            raise ContainerError("stopped before the job started")
+            raise LaunchError("stopped before the job started")
         assert self._cleaner.stdin is not None
         self._engine.call(*arguments, holding=[self._cleaner.stdin.fileno()])
 
@@ -183,7 +184,7 @@ class Containers:
             code = self._engine.call("wait", self._names[host])
             memory = self._engine.call("inspect", "-f", "{{.State.OOMKilled}}", self._names[host])
             return Ending(host, int(code), memory == "true")
-        except (ContainerError, ValueError) as error:
+        except (LaunchError, ValueError) as error:
             say(f"{host} is lost: {error}")
             return Ending(host, 1, False)
 

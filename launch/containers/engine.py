@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-
-class ContainerError(Exception):
-    """What the engine could not do, and what to do about it."""
-
+from launch.request.launch_errors import LaunchError
 
 # (part of what the engine says, what to do); the first that matches is taken.
 _FIXES: list[tuple[str, str]] = [
@@ -89,7 +86,7 @@ class Engine:
     is_rootless: bool = False
 
     def call(self, *arguments: str, text_in: str | None = None, holding: Sequence[int] = ()) -> str:
-        """Run ``docker ARGUMENTS`` and return its stdout; raises ContainerError.
+        """Run ``docker ARGUMENTS`` and return its stdout; raises LaunchError.
 
         Ctrl-C does not reach it, so nothing is left half done. It keeps the file descriptors
         ``holding`` open for as long as it runs, even beyond this process.
@@ -103,11 +100,11 @@ class Engine:
             start_new_session=True,
         )
         if done.returncode:
-            raise ContainerError(explain(done.stderr or done.stdout))
+            raise LaunchError(explain(done.stderr or done.stdout))
         return done.stdout.strip()
 
     def follow(self, *arguments: str) -> None:
-        """Run ``docker ARGUMENTS``, showing what it says as it says it; raises ContainerError."""
+        """Run ``docker ARGUMENTS``, showing what it says as it says it; raises LaunchError."""
         sys.stdout.flush()
         process = subprocess.Popen(
             [*self.command, *arguments],
@@ -125,13 +122,13 @@ class Engine:
             sys.stdout.flush()
             tail = [*tail[-19:], line]
         if process.wait():
-            raise ContainerError(explain("".join(tail)))
+            raise LaunchError(explain("".join(tail)))
 
     def image(self, reference: str) -> dict[str, object] | None:
         """What the engine knows of an image, or None if it has no such image."""
         try:
             found: list[dict[str, object]] = json.loads(self.call("image", "inspect", reference))
-        except ContainerError as error:
+        except LaunchError as error:
             if re.search(r"no such image|image not known|no such object", str(error), re.I):
                 return None
             raise
@@ -156,7 +153,7 @@ class Engine:
         for uri in digests if isinstance(digests, list) else []:
             if str(uri).startswith(f"{repository}@"):
                 return str(uri).removeprefix(f"{repository}@")
-        raise ContainerError(f"the registry gave no digest for {reference}: push again")
+        raise LaunchError(f"the registry gave no digest for {reference}: push again")
 
 
 def _plain_http(repository: str) -> list[str]:
@@ -166,7 +163,7 @@ def _plain_http(repository: str) -> list[str]:
 
 
 def identify(command: Sequence[str]) -> Engine:
-    """What answers to this command, whatever its name is; raises ContainerError if nothing does."""
+    """What answers to this command, whatever its name is; raises LaunchError if nothing does."""
     # `version` fails where no daemon answers, which `info` does not in every release.
     Engine(tuple(command)).call("version")
     facts = json.loads(Engine(tuple(command)).call("info", "--format", "{{json .}}"))
@@ -178,7 +175,7 @@ def identify(command: Sequence[str]) -> Engine:
 
 
 def find_engine() -> Engine:
-    """``$ENGINE``, else docker, else podman, if it is running; raises ContainerError."""
+    """``$ENGINE``, else docker, else podman, if it is running; raises LaunchError."""
     chosen = shlex.split(os.environ.get("ENGINE", ""))
     candidates: list[Sequence[str]] = [chosen] if chosen else [["docker"], ["podman"]]
     refusals = []
@@ -186,13 +183,13 @@ def find_engine() -> Engine:
         if shutil.which(command[0]):
             try:
                 return identify(command)
-            except ContainerError as error:
+            except LaunchError as error:
                 refusals.append(error)
     if refusals:
         raise refusals[0]
     if chosen:
-        raise ContainerError(f"ENGINE={chosen[0]}: no such command; name docker or podman")
-    raise ContainerError(
+        raise LaunchError(f"ENGINE={chosen[0]}: no such command; name docker or podman")
+    raise LaunchError(
         "no container engine here: install Docker (Debian and Ubuntu: sudo apt-get install "
         "docker.io) or podman"
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch.containers.engine import Engine
-from launch.image import ROOT
+from launch.containers.image_name import ROOT
 
 
 def bind(source: Path, target: str, *options: str) -> str:

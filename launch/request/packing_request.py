@@ -1,37 +1,37 @@
-"""A data set's packing as one complete CreateProcessingJob request: pure, without AWS.
+"""The CreateProcessingJob request that packs a dataset, and its checks; makes no AWS call.
 
-Each host gets its share of the source's objects, packs it, and leaves shards and a part of the
-index below the same S3 prefix; `launch.aws.packing_merge` makes one index of the parts.
+Each host packs its share of the source's objects and writes shards and one part of the index below
+the same S3 prefix; `launch.aws.packing_merge` merges the parts.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from launch.request import config_keys
-from launch.request.checks import network_rules
-from launch.request.image_rules import registry_rules
+from launch.request.image_checks import registry_problems
 from launch.request.launch_config import LaunchConfig
 from launch.request.launch_errors import LaunchError
-from launch.request.training_request import without_nothing
+from launch.request.training_checks import network_problems
+from launch.request.training_request import drop_empty
 
 ROOT = "/opt/ml/processing"
-# Set by the launcher; a value of one's own would break what it does with the parts.
+# Overrides that the launcher sets.
 RESERVED = ("classes", "merge", "part")
 
 
 def build(
     config: LaunchConfig, source: str, output: str, overrides: Sequence[str], name: str
 ) -> dict[str, Any]:
-    """The request for one Processing job that packs `source` into `output`, both S3 prefixes.
+    """The request for one Processing job that packs `source` into `output`.
 
-    `overrides` are those of configs/optimize.yaml. Checked by `check`.
+    Both are S3 prefixes without a slash at the end. `overrides` are those of configs/optimize.yaml.
     """
     target, job = config.target, config.job
     classes = f"{ROOT}/classes"
     request = {
         "ProcessingJobName": name,
         "ProcessingInputs": [
-            _input("source", f"{output_root(source)}/", f"{ROOT}/input", "ShardedByS3Key"),
+            _input("source", f"{source}/", f"{ROOT}/input", "ShardedByS3Key"),
             _input("classes", classes_uri(output), classes, "FullyReplicated"),
         ],
         "ProcessingOutputConfig": {
@@ -39,7 +39,7 @@ def build(
                 {
                     "OutputName": "parts",
                     "S3Output": {
-                        "S3Uri": output_root(output),
+                        "S3Uri": output,
                         "LocalPath": f"{ROOT}/output",
                         "S3UploadMode": "EndOfJob",
                     },
@@ -69,7 +69,7 @@ def build(
         "RoleArn": job.role,
         "Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
     }
-    pruned = without_nothing(request)
+    pruned = drop_empty(request)
     assert isinstance(pruned, dict)
     return pruned
 
@@ -77,23 +77,18 @@ def build(
 def check(
     request: dict[str, Any], config: LaunchConfig, overrides: Sequence[str], region: str | None
 ) -> None:
-    """Raise LaunchError with one line for each thing wrong, naming the config key."""
+    """Raise LaunchError with one line for each problem, which names the config key."""
     found = config_keys.refusals(request, "CreateProcessingJob", config)
-    found += _rules(request, config, overrides)
-    found += [*registry_rules(config.target, region), *network_rules(config)]
+    found += _problems(request, config, overrides)
+    found += [*registry_problems(config.target, region), *network_problems(config)]
     if found:
-        # A missing image is told by the service's description and by the rules of images.
+        # Both the service model and registry_problems report a missing image.
         raise LaunchError("\n".join(dict.fromkeys(found)))
 
 
-def output_root(uri: str) -> str:
-    """The prefix without a slash at its end."""
-    return uri.rstrip("/")
-
-
 def classes_uri(output: str) -> str:
-    """Where the job finds the names of all classes, of which a host may see only some."""
-    return f"{output_root(output)}/classes.txt"
+    """The list of all class names; the objects of one host may be of some classes only."""
+    return f"{output}/classes.txt"
 
 
 def _input(name: str, uri: str, path: str, distribution: str) -> dict[str, Any]:
@@ -109,25 +104,27 @@ def _input(name: str, uri: str, path: str, distribution: str) -> dict[str, Any]:
     }
 
 
-def _rules(
+def _problems(
     request: dict[str, Any], config: LaunchConfig, overrides: Sequence[str]
 ) -> Iterator[str]:
     target = config.target
     source = request["ProcessingInputs"][0]["S3Input"]["S3Uri"]
     output = request["ProcessingOutputConfig"]["Outputs"][0]["S3Output"]["S3Uri"]
     if f"{output}/".startswith(source):
-        yield f"output={output}: lies within source={source}; choose another prefix"
+        yield f"output={output}: must not be inside source={source}; choose another prefix"
     if target.spot:
-        yield "target.spot=true: Processing has no spot machines; drop it"
+        yield "target.spot=true: not available for Processing jobs; drop it"
     if target.instance_groups:
-        yield "target.instance_groups: a Processing job has one kind of machine; drop it"
+        yield "target.instance_groups: not available for Processing jobs; drop it"
     if target.keep_alive_s:
-        yield f"target.keep_alive_s={target.keep_alive_s}: Processing has no warm pool; drop it"
+        yield (
+            f"target.keep_alive_s={target.keep_alive_s}: not available for Processing jobs; drop it"
+        )
     if config.resume_from:
-        yield f"resume_from={config.resume_from}: only training jobs are resumed"
+        yield f"resume_from={config.resume_from}: only for training jobs; drop it"
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
         if key in RESERVED:
-            yield f"{override}: the launcher sets {key} itself"
+            yield f"{override}: set by the launcher; drop it"
         if (key, value.strip("'\"")) == ("output_format", "folder"):
-            yield f"{override}: a job of several hosts writes shards"
+            yield f"{override}: must be shards in a Processing job; drop it"

@@ -1,8 +1,8 @@
-"""A request held against botocore's own description of the service, limits included.
+"""Validates a request against botocore's service model, including its limits.
 
-botocore itself refuses wrong types, missing members and values that are too small; `max`,
-`pattern` and `enum` stand in the same description, but only the service enforces them. Here all of
-it is enforced before anything is sent, and everything wrong is named at once.
+botocore checks only types, required members and minimums. The model also has `max`, `pattern` and
+`enum`, which otherwise only the service enforces. This module checks all of them before anything is
+sent and reports every problem at once.
 """
 
 import difflib
@@ -25,35 +25,35 @@ _TYPES: dict[str, type] = {
     "long": int,
 }
 _UNITS: dict[type, str] = {str: "characters", list: "entries", dict: "entries"}
-# Java's character classes, as far as the service's patterns use them, in Python's words.
+# Character classes of Java that the service's patterns use, in Python's syntax.
 _JAVA_CLASSES = {r"\p{L}\p{Z}\p{N}": r"\w\s", r"\p{Alnum}": "a-zA-Z0-9"}
 
 
 class Problem(NamedTuple):
-    """What is wrong with the member of a request at a path, `ResourceConfig.InstanceType` say."""
+    """One invalid member of a request; a path looks like `ResourceConfig.InstanceType`."""
 
     path: str
     value: Any
-    """The value refused; None where there is none or where it is too long to show."""
+    """The invalid value; None if it is missing or too long to show."""
     reason: str
 
 
 @functools.cache
 def input_shape(operation: str) -> Shape:
-    """botocore's description of what a SageMaker operation takes."""
+    """The input shape of a SageMaker operation in botocore's service model."""
     description = botocore.loaders.Loader().load_service_model("sagemaker", "service-2")
     return ServiceModel(description).operation_model(operation).input_shape
 
 
 def problems(request: dict[str, Any], operation: str) -> list[Problem]:
-    """Everything the service's description forbids in the request."""
+    """Every violation of the service model in the request."""
     return list(_walk(request, input_shape(operation), ""))
 
 
 def _walk(value: Any, shape: Shape, path: str) -> Iterator[Problem]:
     expected: type[Any] = _TYPES[shape.type_name]
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is int):
-        yield Problem(path, value, f"is no {shape.type_name}")
+        yield Problem(path, value, f"must be of type {shape.type_name}")
         return
     yield from _size_problem(value, shape, path)
     if shape.type_name == "structure":
@@ -78,7 +78,7 @@ def _structure_problems(value: dict[str, Any], shape: Shape, path: str) -> Itera
         if name in shape.members:
             yield from _walk(member, shape.members[name], inner)
         else:
-            yield Problem(inner, member, "is not a member that the service knows")
+            yield Problem(inner, member, "is not a member of the request")
 
 
 def _size_problem(value: Any, shape: Shape, path: str) -> Iterator[Problem]:
@@ -87,15 +87,15 @@ def _size_problem(value: Any, shape: Shape, path: str) -> Iterator[Problem]:
         return
     if isinstance(value, int):
         if value < limits.get("min", value):
-            yield Problem(path, value, f"is below the least allowed, {limits['min']}")
+            yield Problem(path, value, f"must be at least {limits['min']}")
         if value > limits.get("max", value):
-            yield Problem(path, value, f"is above the most allowed, {limits['max']}")
+            yield Problem(path, value, f"must be at most {limits['max']}")
         return
     size, unit = len(value), _UNITS[type(value)]
     if size < limits.get("min", size):
-        yield Problem(path, None, f"has {size} {unit}, at least {limits['min']} are required")
+        yield Problem(path, None, f"has {size} {unit}, must have at least {limits['min']}")
     if size > limits.get("max", size):
-        yield Problem(path, None, f"has {size} {unit}, at most {limits['max']} are allowed")
+        yield Problem(path, None, f"has {size} {unit}, must have at most {limits['max']}")
 
 
 def _text_problem(value: str, shape: Shape, path: str) -> Iterator[Problem]:
@@ -106,11 +106,11 @@ def _text_problem(value: str, shape: Shape, path: str) -> Iterator[Problem]:
         yield Problem(
             path,
             value,
-            f"is none of the {len(allowed)} values that botocore {botocore.__version__} knows: "
+            f"must be one of the {len(allowed)} values in botocore {botocore.__version__}: "
             f"{', '.join(near)}{', ...' if len(near) < len(allowed) else ''}",
         )
     elif pattern and not _compiled(pattern).fullmatch(value):
-        yield Problem(path, value, f"does not match {pattern}")
+        yield Problem(path, value, f"must match {pattern}")
 
 
 @functools.cache

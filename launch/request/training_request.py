@@ -1,4 +1,4 @@
-"""The launch config as one complete CreateTrainingJob request: pure, without AWS or a network."""
+"""The CreateTrainingJob request for a launch config; makes no AWS call."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,10 +14,10 @@ SPOT_WAIT_S = 86400
 
 
 def build(config: LaunchConfig, overrides: Sequence[str], name: str) -> dict[str, Any]:
-    """The request for one training job called `name` that runs with the Hydra overrides.
+    """The request for one training job that runs with the Hydra overrides.
 
-    Members that the config leaves out are left out of the request, never sent as null, so that
-    `launch.request.checks.check` can say what is missing. Raises nothing: the checks come after.
+    A null or empty setting is left out of the request, so that `training_checks.check` reports it
+    as missing where it is required. Raises nothing.
     """
     target, job = config.target, config.job
     request = {
@@ -51,18 +51,18 @@ def build(config: LaunchConfig, overrides: Sequence[str], name: str) -> dict[str
         "RetryStrategy": {"MaximumRetryAttempts": job.retries},
         "Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
     }
-    pruned = without_nothing(request)
+    pruned = drop_empty(request)
     assert isinstance(pruned, dict)
     return pruned
 
 
 def job_name(job: Job, now: datetime) -> str:
-    """The name asked for, or the base name and the time to the millisecond."""
+    """`job.name`, or the base name with the time in milliseconds."""
     return job.name or f"{job.base_name}-{now:%y%m%d-%H%M%S}-{now.microsecond // 1000:03d}"
 
 
 def checkpoint_uri(job: Job, name: str) -> str | None:
-    """Where a job of that name keeps its checkpoints, None for nowhere."""
+    """The S3 prefix of the job's checkpoints; None without checkpoints."""
     if job.checkpoints == "none":
         return None
     return _below_output(job, name, "checkpoints") if job.checkpoints == "auto" else job.checkpoints
@@ -121,11 +121,11 @@ def _max_wait(target: Target) -> int | None:
     return target.max_wait_s
 
 
-def without_nothing(value: Any) -> Any:
-    """The request without null members, and without the lists and structures left empty."""
+def drop_empty(value: Any) -> Any:
+    """The value without null members and without members that are, or become, empty."""
     if isinstance(value, dict):
-        pruned = {key: without_nothing(member) for key, member in value.items()}
+        pruned = {key: drop_empty(member) for key, member in value.items()}
         return {key: member for key, member in pruned.items() if member not in (None, {}, [])}
     if isinstance(value, list):
-        return [without_nothing(member) for member in value]
+        return [drop_empty(member) for member in value]
     return value

@@ -1,4 +1,4 @@
-"""AWS as these tests see it: moto behind real HTTP, with every call written down."""
+"""AWS for these tests: moto behind real HTTP, with every call recorded."""
 
 import functools
 import io
@@ -22,7 +22,6 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import make_server
 
-from launch.aws.sdk import send as sdk
 from launch.request import job_config
 
 REGION = "eu-west-1"
@@ -38,13 +37,13 @@ MANIFEST = {
 }
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-# The SDKs live in environments of their own, which `make test-launch` makes.
-collect_ignore = [] if "REQUIRE_SDKS" in os.environ else ["test_sdk_contract.py"]
+# `make test-launch` creates the environments of the SDKs.
+collect_ignore = [] if "REQUIRE_SDKS" in os.environ else ["aws/test_sdk_contract.py"]
 
 
 @dataclass
 class Call:
-    """One HTTP request as it arrived: `CreateTrainingJob`, or `PUT /bucket/key` for S3."""
+    """One received HTTP request: `CreateTrainingJob`, or `PUT /bucket/key` for S3."""
 
     operation: str
     body: bytes
@@ -57,17 +56,17 @@ class Call:
 
 
 Answer = tuple[int, dict[str, Any] | str] | None
-"""Status and body (JSON, or S3's XML) given in moto's place; None leaves the call to moto, DROPPED
-to nobody."""
+"""Status and body (JSON, or XML for S3) to answer with instead of moto. None: moto answers.
+DROPPED: the connection is closed."""
 DROPPED: Answer = (0, {})
 
 
 class _Handler(MotoRequestHandler):
     def log(self, type: str, message: str, *args: Any) -> None:
-        """Nothing: the calls are recorded."""
+        """Print nothing: the calls are recorded."""
 
     def connection_dropped(self, *_: Any) -> None:
-        """Let the other end know, rather than wait for its next request."""
+        """Close the connection, rather than wait for another request."""
         self.close_connection = True
 
 
@@ -77,16 +76,16 @@ def refusal(code: str, message: str = "no") -> Answer:
 
 @dataclass
 class Aws:
-    """The server's address, the calls it got, and the answers it gives in moto's place."""
+    """The server: its address, the recorded calls, the answers that replace moto's."""
 
     url: str = ""
     calls: list[Call] = field(default_factory=list)
     answers: dict[str, list[Answer]] = field(default_factory=dict)
-    """Operation -> the next answers; the last one is given for ever."""
+    """Operation -> its next answers; the last one repeats."""
     environment: dict[str, str] = field(default_factory=dict)
 
     def refuse(self, operation: str, code: str, message: str = "no") -> None:
-        """Let every further call of the operation fail as AWS lets it fail."""
+        """Make every further call of the operation fail as on AWS."""
         self.answers[operation] = [refusal(code, message)]
 
     def made(self, operation: str) -> list[dict[str, Any]]:
@@ -96,7 +95,7 @@ class Aws:
         return boto3.client(service)
 
     def push_image(self) -> str:
-        """A repository with one image; its URI by digest."""
+        """Create a repository with one image; returns the image's URI with digest."""
         ecr = self.client("ecr")
         ecr.create_repository(repositoryName=REPOSITORY)
         pushed = ecr.put_image(
@@ -106,7 +105,7 @@ class Aws:
         return f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{REPOSITORY}@{digest}"
 
     def pretend_image(self) -> str:
-        """The URI of an image that the registry says it has."""
+        """The URI of an image that the registry claims to have."""
         self.answers["DescribeImages"] = [(200, {})]
         return f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{REPOSITORY}:1"
 
@@ -136,7 +135,7 @@ class Aws:
 
 @pytest.fixture(scope="session", autouse=True)
 def _services_described_once() -> Iterator[None]:
-    """botocore reads its descriptions of the services anew for each session; here, once."""
+    """Cache botocore's service models, which it reads again for each session."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             JSONFileLoader, "load_file", staticmethod(functools.cache(JSONFileLoader().load_file))
@@ -158,7 +157,7 @@ def server() -> Iterator[Aws]:
 
 @pytest.fixture
 def aws(server: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Aws:
-    """An empty account in one region, and credentials made up for it; boto3 finds both."""
+    """An empty account in one region, with made-up credentials that boto3 finds."""
     server.environment = {
         "AWS_ENDPOINT_URL": server.url,
         "AWS_ACCESS_KEY_ID": "made-up",
@@ -172,9 +171,9 @@ def aws(server: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Aws:
         monkeypatch.delenv(name, raising=False)
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    # boto3 keeps its first session, with what it then found in the environment.
+    # boto3 caches its first session with the environment of that time.
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    # What is asked again is asked at once.
+    # Retry without waiting.
     monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0)
     urllib.request.urlopen(f"{server.url}/moto-api/reset", data=b"").close()
     server.calls.clear()
@@ -186,7 +185,7 @@ def aws(server: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Aws:
 
 @pytest.fixture
 def bucket(aws: Aws) -> Any:
-    """boto3's S3 client, and the bucket of the tests."""
+    """boto3's S3 client, after it has created BUCKET."""
     s3 = aws.client("s3")
     s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
     aws.calls.clear()
@@ -195,12 +194,12 @@ def bucket(aws: Aws) -> Any:
 
 @pytest.fixture
 def plain_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """boto3 in an SDK's place: that all send the same, test_sdk_contract.py shows."""
+    """Send with boto3 instead of an SDK; test_sdk_contract.py shows that all send the same."""
 
     def send(request: dict[str, Any], session: Any) -> None:
         session.client("sagemaker").create_training_job(**request)
 
-    monkeypatch.setattr(sdk, "send", send)
-    monkeypatch.setattr(sdk, "installed_version", lambda: "2")
-    # It has its own tests, and takes longer than all the rest of a launch.
+    monkeypatch.setattr("launch.aws.sdk.send.send_request", send)
+    monkeypatch.setattr("launch.aws.sdk.send.installed_version", lambda: "2")
+    # It has its own tests, and takes longer than the rest of a launch.
     monkeypatch.setattr(job_config, "training_problems", lambda *_: [])

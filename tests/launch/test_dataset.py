@@ -11,14 +11,14 @@ from entry_point import check_dataset, container, optimize
 from launch import dataset
 from launch.aws.follow import follow
 from tests.launch.conftest import BUCKET, REGION, ROLE, Answer, Aws, refusal
-from tests.launch.least_job import IMAGE
+from tests.launch.minimal_job import IMAGE
 from tests.photographs import write_photo_folder
 
 HOSTS = 2
 PROCESSING = optimize.ROOT / "processing"
 SOURCE, OUTPUT = f"s3://{BUCKET}/photos", f"s3://{BUCKET}/packed"
-LEAST = [f"source={SOURCE}/", f"output={OUTPUT}/", f"job.role={ROLE}"]
-OF_JOB = [*LEAST, f"target.instance_count={HOSTS}", "job.name=pack", "interval=8", "shard_mb=0.2"]
+MINIMAL = [f"source={SOURCE}/", f"output={OUTPUT}/", f"job.role={ROLE}"]
+OF_JOB = [*MINIMAL, f"target.instance_count={HOSTS}", "job.name=pack", "interval=8", "shard_mb=0.2"]
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def test_wrong_value_is_refused_by_its_key(
     reason: str,
 ) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
-    lines = told(capsys, *LEAST, f"target.image={IMAGE}", *overrides)
+    lines = told(capsys, *MINIMAL, f"target.image={IMAGE}", *overrides)
     assert any(line.startswith(key) and reason in line for line in lines), lines
 
 
@@ -105,7 +105,7 @@ def test_missing_settings_are_named_once_each(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
-    (line,) = told(capsys, *LEAST)
+    (line,) = told(capsys, *MINIMAL)
     assert line.startswith("target.image is missing; `make push`")
 
 

@@ -7,7 +7,8 @@ import boto3
 import pytest
 
 from launch import setup_aws
-from launch.aws.policies import Permissions
+from launch.aws.job_role import Permissions
+from launch.aws.s3_bucket import BLOCK_PUBLIC_ACCESS
 from tests.launch.conftest import ACCOUNT, REGION, REPOSITORY, Aws, refusal
 
 BUCKET = "bucket-to-be"
@@ -57,7 +58,7 @@ def test_everything_is_created_and_what_to_set_is_printed(
     out = capsys.readouterr().out
     found = state(aws)
     assert documents(out) == [found["trust"], *found["policies"].values()]
-    assert found["public"] == setup_aws.PRIVATE
+    assert found["public"] == BLOCK_PUBLIC_ACCESS
     assert found["region"] == REGION
     assert found["lifecycle"][0]["AbortIncompleteMultipartUpload"]
     assert found["attached"] == []

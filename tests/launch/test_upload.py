@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from launch import upload
+from launch.aws.s3_upload import PART_BYTES, UploadPlan, crc32, plan_upload
 from tests.launch.conftest import BUCKET, DROPPED, ROOT, Aws
 
 PREFIX = f"s3://{BUCKET}/data"
@@ -25,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     (source / "train" / "a b" / "größe +&.jpg").write_bytes(b"one")
     (source / "train" / "empty").write_bytes(b"")
     (source / "val").mkdir()
-    (source / "val" / "large.tar").write_bytes(os.urandom(upload.PART_BYTES + 5_000_000))
+    (source / "val" / "large.tar").write_bytes(os.urandom(PART_BYTES + 5_000_000))
     (source / "val" / "link").symlink_to(source / "train" / "empty")
     (source / ".DS_Store").write_bytes(b"hidden")
     (source / ".unfinished").mkdir()
@@ -59,7 +60,7 @@ def test_all_files_arrive_with_their_checksums(
     assert held(bucket) == {f"data/{name}": (folder / name).read_bytes() for name in NAMES}
     for name in NAMES:
         found = bucket.head_object(Bucket=BUCKET, Key=f"data/{name}", ChecksumMode="ENABLED")
-        assert found["ChecksumCRC32"] == upload.crc32(folder / name)
+        assert found["ChecksumCRC32"] == crc32(folder / name)
     out = capsys.readouterr().out
     assert "uploaded 4 files" in out
     assert f"job.channels.training={PREFIX}/" in out
@@ -186,14 +187,12 @@ def test_file_written_during_the_upload_is_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    compare = upload._compare
-
-    def write_afterwards(*arguments: Any) -> upload.Plan:
-        plan = compare(*arguments)
+    def write_afterwards(*arguments: Any) -> UploadPlan:
+        plan = plan_upload(*arguments)
         (folder / "train" / "empty").write_bytes(b"no more")
         return plan
 
-    monkeypatch.setattr(upload, "_compare", write_afterwards)
+    monkeypatch.setattr(upload, "plan_upload", write_afterwards)
     assert run(folder) == 1
     assert "train/empty was written while it was uploaded" in capsys.readouterr().err
 

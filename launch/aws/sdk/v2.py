@@ -1,4 +1,4 @@
-"""A request through SDK v2's Estimator."""
+"""Sends a request with the Estimator of SDK v2."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from sagemaker.session import Session
 
 
 class _PlainEstimator(Estimator):
-    """Estimator without a profiler config, where it would send one that says "disabled"."""
+    """Estimator that sends no profiler config; the original sends a disabled one."""
 
     def _prepare_profiler_for_training(self) -> None:
         self.profiler_config = None
@@ -18,7 +18,7 @@ class _PlainEstimator(Estimator):
 
 
 def send(request: dict[str, Any], session: Any, defaults: dict[str, Any]) -> None:
-    """Create the training job; `session` is a boto3 session, `defaults` the SDK's config file."""
+    """Create the job; `session` is a boto3 session, `defaults` replaces the SDK's config."""
     estimator = _PlainEstimator(
         **estimator_arguments(request),
         sagemaker_session=Session(boto_session=session, sagemaker_config=defaults),
@@ -30,7 +30,7 @@ def send(request: dict[str, Any], session: Any, defaults: dict[str, Any]) -> Non
 
 
 def estimator_arguments(request: dict[str, Any]) -> dict[str, Any]:
-    """The Estimator's arguments that say what the request says, and switch its own ideas off."""
+    """Arguments that make the Estimator send the request, without its own additions."""
     algorithm, resources = request["AlgorithmSpecification"], request["ResourceConfig"]
     stopping, output = request["StoppingCondition"], request["OutputDataConfig"]
     vpc, checkpoints = request.get("VpcConfig", {}), request.get("CheckpointConfig", {})

@@ -1,4 +1,4 @@
-"""A request through SDK v3's ModelTrainer."""
+"""Sends a request with the ModelTrainer of SDK v3."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from sagemaker.train.configs import (
 
 
 class _NamedTrainer(ModelTrainer):
-    """ModelTrainer with the job's name as given, where it would append the time."""
+    """ModelTrainer that uses the job's name as given; the original appends the time."""
 
     def _create_training_job_args(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         arguments: dict[str, Any] = super()._create_training_job_args(*args, **kwargs)
@@ -28,7 +28,7 @@ class _NamedTrainer(ModelTrainer):
 
 
 def send(request: dict[str, Any], session: Any, defaults: dict[str, Any]) -> None:
-    """Create the training job; `session` is a boto3 session, `defaults` the SDK's config file."""
+    """Create the job; `session` is a boto3 session, `defaults` replaces the SDK's config."""
     trainer = _NamedTrainer(
         **trainer_arguments(request),
         sagemaker_session=Session(boto_session=session, sagemaker_config=defaults),
@@ -44,7 +44,7 @@ def send(request: dict[str, Any], session: Any, defaults: dict[str, Any]) -> Non
 
 
 def trainer_arguments(request: dict[str, Any]) -> dict[str, Any]:
-    """ModelTrainer's arguments that say what the request says."""
+    """Arguments that make the ModelTrainer send the request."""
     algorithm = request["AlgorithmSpecification"]
     vpc = request.get("VpcConfig")
     return {
@@ -77,7 +77,7 @@ def trainer_arguments(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _snake(value: Any) -> Any:
-    """The members' names as SDK v3 spells them: `S3Uri` -> `s3_uri`."""
+    """The value with member names as SDK v3 spells them: `S3Uri` -> `s3_uri`."""
     if isinstance(value, dict):
         return {pascal_to_snake(key): _snake(member) for key, member in value.items()}
     if isinstance(value, list):

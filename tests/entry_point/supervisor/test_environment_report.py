@@ -9,7 +9,7 @@ import torch
 import custom_op
 from entry_point.contract import run_folder
 from entry_point.supervisor.environment_report import main, run_folder_lines
-from launch.request.input_config import write_contract
+from launch.request.local_run import write_input_config
 
 
 def test_the_report_shows_versions_operator_and_platform_files(
@@ -19,7 +19,7 @@ def test_the_report_shows_versions_operator_and_platform_files(
     monkeypatch.setenv("IMAGE_VERSION", "1.2.3")
     monkeypatch.setenv("IMAGE_REVISION", "0123456789ab")
     hosts = ["algo-1", "algo-2"]
-    write_contract(tmp_path, ["a=1"], hosts=hosts, current="algo-2", channels=["training"])
+    write_input_config(tmp_path, ["a=1"], hosts=hosts, current="algo-2", channels=["training"])
     assert main() == 0
     printed = capsys.readouterr().out
     assert "image 1.2.3 of revision 0123456789ab" in printed
@@ -48,7 +48,7 @@ def test_the_report_shows_a_damaged_platform_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ML_ROOT", str(tmp_path))
-    write_contract(tmp_path, [], hosts=["algo-1"], current="algo-1")
+    write_input_config(tmp_path, [], hosts=["algo-1"], current="algo-1")
     (tmp_path / "input/config/resourceconfig.json").write_text("{")
     (tmp_path / "input/config/inputdataconfig.json").unlink()
     printed = list(run_folder_lines())

@@ -6,11 +6,9 @@ import pytest
 from botocore import exceptions
 
 from launch import sagemaker
-from launch.aws.sdk import send as sdk
-from launch.request import launch_errors as errors
+from launch.aws.aws_errors import explain
+from launch.aws.sdk.send import installed_version
 from tests.launch.conftest import BUCKET, ROLE, Aws
-
-INSTALLED_VERSION = sdk.installed_version
 
 pytestmark = pytest.mark.usefixtures("plain_sdk")
 
@@ -145,7 +143,7 @@ def test_caller_who_may_not_ask_the_registry_is_not_stopped(aws: Aws) -> None:
 def test_environment_without_an_sdk_says_what_installs_one(
     aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sdk, "installed_version", INSTALLED_VERSION)
+    monkeypatch.setattr("launch.aws.sdk.send.installed_version", installed_version)
     line = told(capsys, *arguments(f"{'1' * 12}.dkr.ecr.eu-west-1.amazonaws.com/x:1"))
     assert "requirements/launch.txt" in line and not aws.calls
 
@@ -164,7 +162,7 @@ def test_environment_without_an_sdk_says_what_installs_one(
 def test_errors_that_boto3_raises_by_itself_are_explained(
     error: exceptions.BotoCoreError, advice: str
 ) -> None:
-    line = errors.explain(error)
+    line = explain(error)
     assert line is not None and advice in line and "\n" not in line
 
 
@@ -172,7 +170,7 @@ def test_bug_of_our_own_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> 
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("launch.request.launch_overrides.load_launch_config", broken)
+    monkeypatch.setattr("launch.aws.jobs.load_launch_config", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         sagemaker.main(["status"])
 
@@ -181,7 +179,7 @@ def test_interrupted_command_ends_as_the_shell_expects(monkeypatch: pytest.Monke
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("launch.request.launch_overrides.load_launch_config", interrupted)
+    monkeypatch.setattr("launch.aws.jobs.load_launch_config", interrupted)
     assert sagemaker.main(["status"]) == 130
 
 

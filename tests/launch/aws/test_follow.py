@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from launch.aws import session as boto
 from launch.aws.follow import follow
 from launch.aws.sagemaker_job import Job
+from launch.aws.session import open_session
 from tests.launch.aws.cloudwatch import write_lines
 from tests.launch.conftest import DROPPED, ROOT, Answer, Aws, refusal
 
-ATTEMPTS = 6  # that launch.aws.session.client makes by itself
+ATTEMPTS = 6  # that launch.aws.session.aws_client makes by itself
 
 
 def state(status: str = "InProgress", **more: Any) -> Answer:
@@ -38,7 +38,7 @@ class Watched:
         self.aws, self.slept = aws, list[float]()
         self.shown = io.StringIO()
         self.console = Console(file=self.shown, force_terminal=terminal, width=200)
-        self.session = boto.open_session(None)
+        self.session = open_session(None)
 
     def run(self, *, events: dict[int, Any] | None = None) -> str | None:
         """Follow to the end; `events` happen in the sleeps of those numbers."""
@@ -132,12 +132,12 @@ def test_refusal_that_no_patience_mends_ends_the_watch(aws: Aws) -> None:
 
 
 def test_watch_begins_before_the_first_line_and_before_the_log_group(aws: Aws) -> None:
-    lines = Job(boto.open_session(None), "the-job").lines()
-    assert lines.new() == []
+    log = Job(open_session(None), "the-job").log()
+    assert log.new_lines() == []
     write_lines(aws, {"algo-1": [(1, "one")]})
     write_lines(aws, {"algo-1": [(1, "of another job")]}, job="the-job-2")
-    assert lines.new() == [("algo-1", "one")]
-    assert lines.new() == []
+    assert log.new_lines() == [("algo-1", "one")]
+    assert log.new_lines() == []
 
 
 class Terminal:

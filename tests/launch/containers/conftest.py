@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import local
+from launch.request import local_run
 
 FakeEngine = Callable[..., Path]
 IMAGE = "job:1"
@@ -56,7 +56,7 @@ def fake_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to launch from, without GPUs."""
-    monkeypatch.setattr(local, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(local_run, "RUNS", tmp_path / "runs")
     monkeypatch.setenv("IMAGE", IMAGE)
     monkeypatch.setenv("GPUS", "0")
     return tmp_path

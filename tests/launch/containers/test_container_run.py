@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launch import docker
-from launch.containers.engine import ContainerError
+from launch.request.launch_errors import LaunchError
 from tests.launch.containers.conftest import IDLE, FakeEngine
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,7 +62,7 @@ def test_what_was_created_is_removed_even_if_another_cannot_be(
         """
     )
     monkeypatch.setenv("HOSTS", "2")
-    with pytest.raises(ContainerError, match="disk is full"):
+    with pytest.raises(LaunchError, match="disk is full"):
         docker.train(["name=half"])
     assert "rm --force --volumes 0123" in calls.read_text()
     assert "network rm 4567" in calls.read_text()
@@ -165,7 +165,7 @@ def test_a_container_that_cannot_be_started_says_why(desk: Path, fake_engine: Fa
     fake_engine(
         f"[ $1 = start ] && {{ echo could not select device driver gpu >&2; exit 1; }}\n{IDLE}"
     )
-    with pytest.raises(ContainerError, match="nvidia-container-toolkit"):
+    with pytest.raises(LaunchError, match="nvidia-container-toolkit"):
         docker.train(["name=refused"])
 
 

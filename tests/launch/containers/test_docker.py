@@ -9,9 +9,10 @@ from filelock import FileLock
 
 from entry_point.contract.run_folder import RunBusyError, RunFolder
 from launch import docker
-from launch.containers.engine import ContainerError, Engine
+from launch.containers.engine import Engine
 from launch.containers.run_options import bind, owner_options
 from launch.docker import Settings
+from launch.request.launch_errors import LaunchError
 from tests.launch.containers.conftest import IDLE, IMAGE, FakeEngine
 
 
@@ -134,12 +135,12 @@ def test_a_setting_that_cannot_be_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(ContainerError, match=f"{name}={value}: use"):
+    with pytest.raises(LaunchError, match=f"{name}={value}: use"):
         Settings.from_environment()
 
 
 def gpus(monkeypatch: pytest.MonkeyPatch, count: int, wanted: str, hosts: int) -> Settings:
-    monkeypatch.setattr(docker, "gpus_present", lambda: [str(index) for index in range(count)])
+    monkeypatch.setattr(docker, "find_gpus", lambda: [str(index) for index in range(count)])
     monkeypatch.setenv("GPUS", wanted)
     monkeypatch.setenv("HOSTS", str(hosts))
     return Settings.from_environment()
@@ -156,14 +157,14 @@ def test_gpus_is_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpus(monkeypatch, 4, "0", hosts=2).gpus == []
     assert gpus(monkeypatch, 0, "", hosts=2).gpus == []
     for wrong in ("none", "5", "-1"):
-        with pytest.raises(ContainerError, match=f"GPUS={wrong}: use a number from 0 to 4"):
+        with pytest.raises(LaunchError, match=f"GPUS={wrong}: use a number from 0 to 4"):
             gpus(monkeypatch, 4, wrong, hosts=1)
 
 
 def test_hosts_without_a_gpu_beside_one_that_has_it_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(ContainerError, match="HOSTS=2 needs 2 GPUs, 1 here: GPUS=0"):
+    with pytest.raises(LaunchError, match="HOSTS=2 needs 2 GPUs, 1 here: GPUS=0"):
         gpus(monkeypatch, 1, "", hosts=2)
 
 
@@ -180,7 +181,7 @@ def test_a_podman_whose_hosts_could_not_find_each_other_is_refused(
         {IDLE}"""
     )
     monkeypatch.setenv("HOSTS", "2")
-    with pytest.raises(ContainerError, match="install netavark"):
+    with pytest.raises(LaunchError, match="install netavark"):
         docker.train(["name=nameless"])
     assert "\ncreate " not in calls.read_text()
 
@@ -192,7 +193,7 @@ def test_folders_become_channels(tmp_path: Path) -> None:
     assert channels == {"training": tmp_path / "a", "weights": tmp_path}
     assert rest == ["x.y=[1,2]"]
     assert docker.split_channels(["data.root=null"]) == ({}, ["data.root=null"])
-    with pytest.raises(ContainerError, match=r"/nope: no such folder .*channel training"):
+    with pytest.raises(LaunchError, match=r"/nope: no such folder .*channel training"):
         docker.split_channels(["data.root=/nope"])
 
 

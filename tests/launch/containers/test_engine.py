@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from launch.containers.engine import ContainerError, Engine, explain, find_engine
+from launch.containers.engine import Engine, explain, find_engine
+from launch.request.launch_errors import LaunchError
 from tests.launch.containers.conftest import FakeEngine
 
 PODMAN = """case $1 in info) echo '{{"host": {{"security": {{"rootless": {}}}}}}}';; esac"""
@@ -85,13 +86,13 @@ def test_no_engine_at_all_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
-    with pytest.raises(ContainerError, match=r"install Docker .*docker\.io.* or podman"):
+    with pytest.raises(LaunchError, match=r"install Docker .*docker\.io.* or podman"):
         find_engine()
 
 
 def test_a_misspelt_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENGINE", "dcoker")
-    with pytest.raises(ContainerError, match="ENGINE=dcoker: no such command"):
+    with pytest.raises(LaunchError, match="ENGINE=dcoker: no such command"):
         find_engine()
 
 
@@ -140,7 +141,7 @@ def test_words_of_one_line_are_not_mistaken_for_those_of_another() -> None:
 
 def test_an_engine_that_does_not_run_is_an_error_before_any_work(fake_engine: FakeEngine) -> None:
     fake_engine("echo Cannot connect to the Docker daemon >&2; exit 1")
-    with pytest.raises(ContainerError, match="not running"):
+    with pytest.raises(LaunchError, match="not running"):
         find_engine()
 
 
@@ -182,6 +183,6 @@ def test_a_failed_build_is_explained_by_its_last_words(
     fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fake_engine("echo step 1; echo 'ERROR: write /x: no space left on device' >&2; exit 1")
-    with pytest.raises(ContainerError, match="docker system prune"):
+    with pytest.raises(LaunchError, match="docker system prune"):
         find_engine_quietly().follow("build", ".")
     assert "step 1" in capfd.readouterr().out

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from launch import image
-from launch.containers.engine import ContainerError
+from launch.aws import ecr
+from launch.containers import image_name
+from launch.containers.engine import Engine
+from launch.request.launch_errors import LaunchError
 from tests.launch.containers.conftest import FakeEngine
 
 
@@ -20,7 +23,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
         identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
         subprocess.run(["git", "-C", str(folder), *identity, *command], check=True)
-    monkeypatch.setattr(image, "ROOT", folder)
+    monkeypatch.setattr(image_name, "ROOT", folder)
     return folder
 
 
@@ -28,11 +31,11 @@ def test_the_tag_names_device_and_commit(repository: Path, monkeypatch: pytest.M
     head = subprocess.run(
         ["git", "-C", str(repository), "rev-parse", "HEAD"], capture_output=True, text=True
     ).stdout
-    assert image.local_reference() == f"{image.NAME}:cpu-{head[:12]}"
+    assert image_name.local_reference() == f"{image_name.DEFAULT_NAME}:cpu-{head[:12]}"
     monkeypatch.setenv("DEVICE", "gpu")
-    assert image.local_reference() == f"{image.NAME}:gpu-{head[:12]}"
+    assert image_name.local_reference() == f"{image_name.DEFAULT_NAME}:gpu-{head[:12]}"
     (repository / "new").write_text("")
-    assert image.local_reference() == f"{image.NAME}:gpu-{head[:12]}-dirty"
+    assert image_name.local_reference() == f"{image_name.DEFAULT_NAME}:gpu-{head[:12]}-dirty"
 
 
 def test_environments_and_data_kept_elsewhere_leave_the_tree_clean(repository: Path) -> None:
@@ -40,18 +43,18 @@ def test_environments_and_data_kept_elsewhere_leave_the_tree_clean(repository: P
     (repository / ".git" / "info" / "exclude").write_text(ignored)
     for name in (".venv", ".venv-launch", "data", "runs"):
         (repository / name).symlink_to("/")
-    assert not image.revision().endswith("-dirty"), image.changed_files()
+    assert not image_name.revision().endswith("-dirty"), image_name.changed_files()
 
 
 def test_a_tree_without_git_can_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image, "ROOT", tmp_path)
+    monkeypatch.setattr(image_name, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert image.local_reference() == f"{image.NAME}:cpu-untracked"
+    assert image_name.local_reference() == f"{image_name.DEFAULT_NAME}:cpu-untracked"
 
 
 def test_a_machine_without_git_can_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert image.local_reference() == f"{image.NAME}:cpu-untracked"
+    assert image_name.local_reference() == f"{image_name.DEFAULT_NAME}:cpu-untracked"
 
 
 @pytest.mark.parametrize("reference", ["mine:7", "host:5000/mine:7", "host/mine@sha256:abc"])
@@ -59,7 +62,7 @@ def test_a_whole_reference_is_taken_as_it_is(
     monkeypatch: pytest.MonkeyPatch, reference: str
 ) -> None:
     monkeypatch.setenv("IMAGE", reference)
-    assert image.local_reference() == reference
+    assert image_name.local_reference() == reference
 
 
 def test_a_registry_with_a_port_is_no_tag(
@@ -67,7 +70,7 @@ def test_a_registry_with_a_port_is_no_tag(
 ) -> None:
     assert repository
     monkeypatch.setenv("IMAGE", "host:5000/mine")
-    assert image.local_reference().startswith("host:5000/mine:cpu-")
+    assert image_name.local_reference().startswith("host:5000/mine:cpu-")
 
 
 def test_settings_become_build_arguments(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +92,7 @@ def test_a_setting_that_cannot_be_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(ContainerError, match=f"{name}={value}"):
+    with pytest.raises(LaunchError, match=f"{name}={value}"):
         image.build_arguments()
 
 
@@ -100,20 +103,20 @@ def test_build_says_name_size_and_identity(
     calls = fake_engine(f"case $1 in image) echo '{described}';; esac")
     image.build()
     told = capfd.readouterr().out
-    assert image.local_reference() in told
+    assert image_name.local_reference() in told
     assert "6,136 MB" in told and "sha256:12ab" in told
-    assert f"build --progress=plain -t {image.local_reference()}" in calls.read_text()
+    assert f"build --progress=plain -t {image_name.local_reference()}" in calls.read_text()
     assert str(repository) in calls.read_text()
 
 
 def test_a_changed_tree_is_not_pushed(repository: Path, fake_engine: FakeEngine) -> None:
     calls = fake_engine("exit 0")
     (repository / "pyproject.toml").write_text("")
-    with pytest.raises(ContainerError, match=r"the tree is dirty \(pyproject\.toml\), .*commit"):
+    with pytest.raises(LaunchError, match=r"the tree is dirty \(pyproject\.toml\), .*commit"):
         image.push()
     for number in range(4):
         (repository / f"new {number}").write_text("")
-    with pytest.raises(ContainerError, match=r'\(pyproject\.toml, "new 0", "new 1" and 2 more\)'):
+    with pytest.raises(LaunchError, match=r'\(pyproject\.toml, "new 0", "new 1" and 2 more\)'):
         image.push()
     assert not calls.exists()
 
@@ -123,11 +126,11 @@ def test_an_image_that_was_not_built_is_not_pushed(
 ) -> None:
     assert repository
     fake_engine("case $1 in image) echo 'Error: No such image' >&2; exit 1;; esac")
-    with pytest.raises(ContainerError, match="run `make image` first"):
+    with pytest.raises(LaunchError, match="run `make image` first"):
         image.push()
 
 
-def described(revision: str, repository: str = image.NAME) -> str:
+def described(revision: str, repository: str = image_name.DEFAULT_NAME) -> str:
     """A script of an engine that has an image of this revision, also under two digests."""
     facts = {
         "Config": {"Labels": {image.REVISION_LABEL: revision}},
@@ -140,11 +143,11 @@ def test_push_returns_the_digest_of_the_registry_it_went_to(
     repository: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert repository
-    calls = fake_engine(described(image.revision()))
+    calls = fake_engine(described(image_name.revision()))
     monkeypatch.setenv("REGISTRY", "localhost:5000")
-    assert image.push() == f"localhost:5000/{image.NAME}@sha256:2"
-    target = f"localhost:5000/{image.local_reference()}"
-    assert f"tag {image.local_reference()} {target}\npush {target}" in calls.read_text()
+    assert image.push() == f"localhost:5000/{image_name.DEFAULT_NAME}@sha256:2"
+    target = f"localhost:5000/{image_name.local_reference()}"
+    assert f"tag {image_name.local_reference()} {target}\npush {target}" in calls.read_text()
 
 
 def test_a_tag_of_ones_own_is_pushed_only_if_the_image_is_of_this_commit(
@@ -153,11 +156,11 @@ def test_a_tag_of_ones_own_is_pushed_only_if_the_image_is_of_this_commit(
     assert repository
     monkeypatch.setenv("IMAGE", "team/mine:7")
     monkeypatch.setenv("REGISTRY", "localhost:5000")
-    fake_engine(described(image.revision(), "team/mine"))
+    fake_engine(described(image_name.revision(), "team/mine"))
     assert image.push() == "localhost:5000/team/mine@sha256:2"
     calls = fake_engine(described("0123456789ab", "team/mine"))
     calls.unlink()
-    with pytest.raises(ContainerError, match=r"mine:7 was built from 0123456789ab.*make image"):
+    with pytest.raises(LaunchError, match=r"mine:7 was built from 0123456789ab.*make image"):
         image.push()
     assert "push" not in calls.read_text()
 
@@ -168,10 +171,23 @@ def test_a_registry_inside_the_images_name_is_not_pushed_to(
 ) -> None:
     assert repository
     monkeypatch.setenv("IMAGE", reference)
-    with pytest.raises(ContainerError, match=f"IMAGE={reference}: .*REGISTRY=HOST:PORT"):
+    with pytest.raises(LaunchError, match=f"IMAGE={reference}: .*REGISTRY=HOST:PORT"):
         image.push()
 
 
 def test_the_commands_are_named_to_who_misspells_them() -> None:
     with pytest.raises(SystemExit, match="name one of build, push"):
         image.main(["biuld"])
+
+
+@pytest.mark.usefixtures("aws")
+def test_the_password_goes_through_stdin_and_never_into_the_arguments(
+    fake_engine: FakeEngine, tmp_path: Path
+) -> None:
+    heard = tmp_path / "stdin"
+    calls = fake_engine(f"cat >{heard}")
+    registry = image.log_in(Engine((str(tmp_path / "bin" / "docker"),)), "mine")
+    assert registry.endswith(".dkr.ecr.eu-west-1.amazonaws.com")
+    _, password, _ = ecr.credentials()
+    assert heard.read_text() == password
+    assert calls.read_text() == f"login --username AWS --password-stdin {registry}\n"

@@ -12,7 +12,7 @@ from launch.containers.image_build import python_packages
 from launch.containers.image_build.python_packages import constraints, parse
 
 SCRIPT = Path(python_packages.__file__).with_name("system_packages.sh")
-REQUIREMENTS = SCRIPT.parents[2] / "requirements"
+REQUIREMENTS = SCRIPT.parents[3] / "requirements"
 
 
 def test_the_bases_versions_win_where_they_will_do() -> None:

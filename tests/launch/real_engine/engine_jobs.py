@@ -11,7 +11,7 @@ from typing import Protocol
 
 from launch.containers.container_run import LABEL
 from launch.containers.engine import Engine
-from launch.request.input_config import write_contract
+from launch.request.local_run import write_input_config
 
 ROOT = Path(__file__).resolve().parents[3]
 # The smallest training there is: what is tested is everything around it.
@@ -48,7 +48,7 @@ class Job:
         hosts: Sequence[str] = ("algo-1",),
     ) -> str:
         """Start ``image train`` in the background, as the first host; returns its id."""
-        write_contract(
+        write_input_config(
             self.folder,
             [*OVERRIDES, *overrides],
             hosts=hosts,
@@ -104,8 +104,10 @@ class Job:
         return self.engine.call("inspect", "--format", "{{.State.Status}}", container)
 
     def give_to(self, uid: int) -> None:
-        """Let another user own the folder, as on a desk where one is not root."""
-        write_contract(self.folder, [], hosts=["algo-1"], current="algo-1", channels=["training"])
+        """Make another user the owner, as on a machine where the user is not root."""
+        write_input_config(
+            self.folder, [], hosts=["algo-1"], current="algo-1", channels=["training"]
+        )
         for path in [self.folder, *self.folder.rglob("*")]:
             os.chown(path, uid, uid)
         for parent in self.folder.parents:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.containers.engine import ContainerError, Engine
+from launch.containers.engine import Engine
+from launch.request.launch_errors import LaunchError
 from tests.launch.real_engine.engine_jobs import ENDLESS, STEP_LINE, Job, Launch, leftovers
 from tests.launch.real_engine.photos import CLASSES, PER_CLASS
 
@@ -63,7 +64,7 @@ def test_what_a_host_is_given_it_cannot_write_into(
     launcher.wait_for(STEP_LINE)
     inside = ("exec", launcher.container("algo-1"), "touch")
     for folder in ("input/data/training", "input/config"):
-        with pytest.raises(ContainerError, match="Read-only file system"):
+        with pytest.raises(LaunchError, match="Read-only file system"):
             engine.call(*inside, f"/opt/ml/{folder}/new")
     engine.call(*inside, "/opt/ml/output/data/new")
 

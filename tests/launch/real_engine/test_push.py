@@ -47,11 +47,11 @@ def registry(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The launcher in a repository of its own, everything committed."""
+    """A separate repository with the launcher's code, everything committed."""
     folder = tmp_path / "checkout"
-    shutil.copytree(
-        ROOT / "launch", folder / "launch", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    for package in ("launch", "entry_point"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
     (folder / ".gitignore").write_text("__pycache__\n")
     git = ["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@localhost"]
     subprocess.run([*git, "init", "-q"], check=True)

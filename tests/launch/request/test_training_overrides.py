@@ -10,7 +10,7 @@ import pytest
 from launch import sagemaker, setup_aws
 from launch.request import job_config
 from tests.launch.conftest import BUCKET, ROOT
-from tests.launch.least_job import LEAST
+from tests.launch.minimal_job import MINIMAL
 
 CHANNEL = f"job.channels.training=s3://{BUCKET}/photos/"
 ADD = "; add job.channels.training=s3://bucket/prefix/"
@@ -34,7 +34,7 @@ def test_wrong_training_override_ends_the_launch_in_one_line(
     reason: str,
 ) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
-    assert sagemaker.main(["train", *LEAST, override]) == 1
+    assert sagemaker.main(["train", *MINIMAL, override]) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(reason) and err.count("\n") == 1
@@ -71,7 +71,7 @@ def test_missing_channel_is_listed_with_everything_else_that_is_wrong(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
-    assert sagemaker.main(["train", *LEAST, "data=folder", "target.device=tpu"]) == 1
+    assert sagemaker.main(["train", *MINIMAL, "data=folder", "target.device=tpu"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert [line.partition(":")[0] for line in err.splitlines()] == [
@@ -119,7 +119,7 @@ def test_dry_run_needs_neither_torch_nor_an_sdk_nor_credentials() -> None:
         "assert not loaded, loaded\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, "train", *LEAST, CHANNEL, "data=folder"],
+        [sys.executable, "-c", program, "train", *MINIMAL, CHANNEL, "data=folder"],
         cwd=ROOT,
         env={"DRY_RUN": "1", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
         capture_output=True,

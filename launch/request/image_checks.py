@@ -1,4 +1,4 @@
-"""Which image runs on which machine, and where SageMaker looks for it."""
+"""Checks of the image: does it fit the machines, and can SageMaker pull it."""
 
 import re
 from collections.abc import Iterator
@@ -13,37 +13,37 @@ ECR_IMAGE = re.compile(
 )
 _GPU_FAMILY = re.compile(r"ml\.(p|g)\d")
 _OTHER_ACCELERATOR = re.compile(r"ml\.(trn|inf)\d")
-# In a tag: what builds name their images after.
+# How the tag of an image names its device.
 _DEVICE_IN_TAG = {"gpu": re.compile(r"(^|[-_.])(gpu|cu\d+)"), "cpu": re.compile(r"(^|[-_.])cpu")}
 
 
 def is_gpu(instance_type: str) -> bool:
-    """Whether instances of that type carry NVIDIA GPUs."""
+    """Whether instances of this type have NVIDIA GPUs."""
     return bool(_GPU_FAMILY.match(instance_type))
 
 
-def machine_rules(target: Target, region: str | None) -> Iterator[str]:
-    """What is wrong with the image on those machines."""
+def machine_problems(target: Target, region: str | None) -> Iterator[str]:
+    """What is wrong with the image, the instance types and how they fit together."""
     if target.device not in DEVICES:
         yield f"target.device={target.device}: must be cpu or gpu"
         return
     for key, instance_type in _instance_types(target):
         if _OTHER_ACCELERATOR.match(instance_type):
-            yield f"{key}={instance_type}: its accelerators are not CUDA devices"
+            yield f"{key}={instance_type}: must be a CPU type or a type with NVIDIA GPUs"
         elif is_gpu(instance_type) != (target.device == "gpu"):
             yield (
-                f"{key}={instance_type}: an image for {target.device} (target.device) belongs on "
-                f"{'a GPU' if target.device == 'gpu' else 'a CPU'} type"
+                f"{key}={instance_type}: must be a {target.device.upper()} type, as "
+                f"target.device={target.device}"
             )
-    yield from registry_rules(target, region)
+    yield from registry_problems(target, region)
     match = ECR_IMAGE.fullmatch(target.image or "")
     other = "gpu" if target.device == "cpu" else "cpu"
     if match and match["tag"] and _DEVICE_IN_TAG[other].search(match["tag"]):
-        yield f"target.image={target.image}: its tag says {other}, target.device {target.device}"
+        yield f"target.image={target.image}: tag is for {other}, but target.device={target.device}"
 
 
 def _instance_types(target: Target) -> list[tuple[str, str]]:
-    """Config key and instance type of each kind of machine."""
+    """Config key and instance type of each group of machines."""
     if target.instance_groups:
         return [
             (f"target.instance_groups[{number}].instance_type", group.instance_type)
@@ -52,24 +52,24 @@ def _instance_types(target: Target) -> list[tuple[str, str]]:
     return [("target.instance_type", target.instance_type)] if target.instance_type else []
 
 
-def registry_rules(target: Target, region: str | None) -> Iterator[str]:
-    """What is wrong with where the image is; `region` is None while it is not known."""
+def registry_problems(target: Target, region: str | None) -> Iterator[str]:
+    """What is wrong with the image's location; `region` is None if unknown."""
     if not target.image:
         yield f"target.image is missing; {HINTS['target.image']}"
         return
     match = ECR_IMAGE.fullmatch(target.image)
     if not match:
         yield (
-            f"target.image={target.image}: SageMaker runs images from a private ECR repository, "
-            "ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME@sha256:...; `make push` prints one"
+            f"target.image={target.image}: must be in a private ECR repository, "
+            "ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME@sha256:...; `make push` prints its URI"
         )
     elif len(match["repository"]) < 2:
         yield (
-            f"target.image={target.image}: ECR's repositories have names of two letters or more; "
-            "`make push` prints a URI"
+            f"target.image={target.image}: the repository name must have at least 2 characters; "
+            "`make push` prints its URI"
         )
     elif region and match["region"] != region:
         yield (
-            f"target.image={target.image}: it is in {match['region']}, the job runs in {region}; "
-            "push it there or set job.region"
+            f"target.image={target.image}: must be in the job's region, {region}; push it there "
+            "or set job.region"
         )

@@ -12,11 +12,11 @@ from entry_point.config.train_config import load_train_config
 from entry_point.contract.hyperparameters import decode
 from entry_point.contract.metrics_line import METRIC_REGEXES
 from entry_point.contract.platform_files import read_overrides
-from launch.request import training_request as request
+from launch.request import training_request
 from launch.request.launch_config import LaunchConfig
 from launch.request.launch_overrides import load_launch_config, split_overrides
 from tests.launch.conftest import BUCKET, ROLE
-from tests.launch.least_job import IMAGE, built, checked
+from tests.launch.minimal_job import IMAGE, built, checked
 
 NAME = "image-training-260304-050607-089"
 
@@ -168,7 +168,7 @@ def test_any_overrides_make_the_same_config_in_the_container_as_here(
     contract: Path = tmp_path_factory.mktemp("config")
     config, theirs = split_overrides(overrides)
     assert not config
-    sent = json.dumps(request.build(LaunchConfig(), theirs, NAME)["HyperParameters"])
+    sent = json.dumps(training_request.build(LaunchConfig(), theirs, NAME)["HyperParameters"])
     (contract / "hyperparameters.json").write_text(sent)
     assert load_train_config(read_overrides(contract)) == load_train_config(overrides)
 

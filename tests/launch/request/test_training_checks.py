@@ -7,11 +7,11 @@ import pytest
 
 from entry_point.contract.hyperparameters import CHUNK_CHARACTERS, encode
 from entry_point.contract.metrics_line import METRIC_REGEXES
-from launch.request import checks, config_keys, service_model
+from launch.request import config_keys, service_model, training_checks
 from launch.request.launch_config import LaunchConfig
 from launch.request.launch_errors import LaunchError
 from tests.launch.conftest import ACCOUNT, BUCKET, REGION
-from tests.launch.least_job import LEAST, built, checked
+from tests.launch.minimal_job import MINIMAL, built, checked
 
 ECR = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
 CHANNEL = f"job.channels.training=s3://{BUCKET}/data/"
@@ -31,10 +31,10 @@ FIXED_MEMBERS = {
 }
 
 
-def refusal(*arguments: str, least: list[str] = LEAST) -> list[str]:
+def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
     """The lines that say why the request is refused."""
     with pytest.raises(LaunchError) as caught:
-        checked(*arguments, least=least)
+        checked(*arguments, minimal=minimal)
     return str(caught.value).splitlines()
 
 
@@ -109,7 +109,7 @@ def test_wrong_value_is_refused_by_its_key(overrides: list[str], key: str, reaso
 
 
 def test_missing_settings_are_named_with_the_way_to_get_them() -> None:
-    lines = refusal(least=[])
+    lines = refusal(minimal=[])
     assert len(lines) == 3
     found = dict(line.split(" is missing; ") for line in lines)
     assert set(found) == {"target.image", "job.role", "job.output"}
@@ -123,7 +123,7 @@ def test_everything_wrong_is_told_at_once() -> None:
 
 def test_region_is_not_held_against_the_image_while_it_is_unknown() -> None:
     request, config = built(f"target.image='{ECR.replace(REGION, 'us-east-1')}/ab:1'")
-    checks.check(request, config, None)
+    training_checks.check(request, config, None)
 
 
 @pytest.mark.parametrize(
@@ -202,6 +202,6 @@ def test_walk_finds_what_botocore_leaves_to_the_service(
 
 
 def test_config_defaults_are_those_of_the_yaml() -> None:
-    _, config = built(least=[])
+    _, config = built(minimal=[])
     plain = LaunchConfig()
     assert config == plain

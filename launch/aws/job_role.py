@@ -1,10 +1,14 @@
-"""What the jobs' role may do, as IAM documents: pure, without AWS."""
+"""The IAM role that jobs run under: its policies, creating it, checking it."""
 
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from launch.request.launch_errors import LaunchError
+
 VERSION = "2012-10-17"
+DESCRIPTION = "Training and Processing jobs of managed-training-template"
 _NETWORK_ACTIONS = (
     "CreateNetworkInterface",
     "CreateNetworkInterfacePermission",
@@ -20,7 +24,7 @@ _NETWORK_ACTIONS = (
 
 @dataclass(frozen=True)
 class Permissions:
-    """The things that jobs touch, all in one account and region."""
+    """The resources that jobs use, all in one account and region."""
 
     account: str
     region: str
@@ -29,10 +33,10 @@ class Permissions:
     read_buckets: Sequence[str] = ()
     kms_keys: Sequence[str] = ()
     vpc: bool = False
-    partition: str = field(default="aws")
+    partition: str = "aws"
 
     def trust(self) -> dict[str, Any]:
-        """SageMaker may take the role, for this account's own jobs only."""
+        """The trust policy: SageMaker may assume the role, for jobs of this account only."""
         return {
             "Version": VERSION,
             "Statement": [
@@ -46,7 +50,7 @@ class Permissions:
         }
 
     def policy(self) -> dict[str, Any]:
-        """All that training and Processing jobs of this template need, and nothing else."""
+        """The permissions that this template's training and Processing jobs need, no others."""
         return {"Version": VERSION, "Statement": list(self._statements())}
 
     def _statements(self) -> Iterator[dict[str, Any]]:
@@ -65,7 +69,7 @@ class Permissions:
             ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
             [self._arn("ecr", f"repository/{self.repository}")],
         )
-        # This action knows no resources.
+        # This action does not support resource ARNs.
         yield _allow("Registry", ["ecr:GetAuthorizationToken"], ["*"])
         yield _allow(
             "Logs",
@@ -96,3 +100,48 @@ class Permissions:
 
 def _allow(sid: str, actions: list[str], resources: list[str]) -> dict[str, Any]:
     return {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
+
+
+def ensure_role(iam: Any, name: str, permissions: Permissions, *, update: bool) -> tuple[str, str]:
+    """Create the role or check its policies; returns its ARN and what was done.
+
+    Raises LaunchError if the existing policies differ, unless `update`.
+    """
+    trust, policy = permissions.trust(), permissions.policy()
+    policy_name = f"jobs-{permissions.region}"
+    done = "unchanged"
+    try:
+        role = iam.get_role(RoleName=name)["Role"]
+    except iam.exceptions.NoSuchEntityException:
+        role = iam.create_role(
+            RoleName=name, AssumeRolePolicyDocument=json.dumps(trust), Description=DESCRIPTION
+        )["Role"]
+        done = "created"
+    found = _inline_policy(iam, name, policy_name)
+    different = []
+    if role["AssumeRolePolicyDocument"] != trust:
+        different.append("trust policy")
+    if found not in (None, policy):
+        different.append(f"policy {policy_name}")
+    if different and not update:
+        raise LaunchError(
+            f"role={name}: differs from the policies printed above: {', '.join(different)}; set "
+            "update=true to replace them, or role=NAME to create another role"
+        )
+    if different:
+        iam.update_assume_role_policy(RoleName=name, PolicyDocument=json.dumps(trust))
+        done = "updated"
+    if found != policy:
+        iam.put_role_policy(
+            RoleName=name, PolicyName=policy_name, PolicyDocument=json.dumps(policy)
+        )
+    return str(role["Arn"]), done
+
+
+def _inline_policy(iam: Any, role: str, name: str) -> dict[str, Any] | None:
+    try:
+        answer = iam.get_role_policy(RoleName=role, PolicyName=name)
+    except iam.exceptions.NoSuchEntityException:
+        return None
+    document: dict[str, Any] = answer["PolicyDocument"]
+    return document

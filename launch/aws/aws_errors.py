@@ -1,0 +1,115 @@
+"""Errors of AWS and of the commands that call it: one line that says what to do."""
+
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from botocore import exceptions
+
+from entry_point.contract.user_error import UserError
+
+NO_REGION = "no AWS region: set AWS_DEFAULT_REGION, the profile's region or, for a job, job.region"
+_LOGIN = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
+_SLOW_DOWN = "AWS limits the call rate: try again in a minute"
+_UNKNOWN_CREDENTIALS = f"AWS does not know these credentials: {_LOGIN}"
+
+# (error code or a prefix of it, part of the message or "", what to do); the first match applies.
+_ADVICE: list[tuple[str, str, str]] = [
+    ("ExpiredToken", "", f"the credentials have expired: {_LOGIN}"),
+    ("RequestExpired", "", f"the credentials have expired, or the clock is wrong: {_LOGIN}"),
+    ("UnrecognizedClient", "", _UNKNOWN_CREDENTIALS),
+    ("InvalidClientTokenId", "", _UNKNOWN_CREDENTIALS),
+    ("InvalidAccessKeyId", "", _UNKNOWN_CREDENTIALS),
+    ("SignatureDoesNotMatch", "", f"the secret key does not match the access key: {_LOGIN}"),
+    (
+        "ResourceLimitExceeded",
+        "",
+        "raise this quota in the Service Quotas console, or choose another target.instance_type, "
+        "fewer instances, or target.spot=true (a separate quota)",
+    ),
+    ("ThrottlingException", "", _SLOW_DOWN),
+    ("TooManyRequests", "", _SLOW_DOWN),
+    ("SlowDown", "", _SLOW_DOWN),
+    ("ResourceInUse", "", "the name is taken: choose another job.name, or leave it null"),
+    ("ValidationException", "must be unique", "the name is taken: choose another job.name"),
+    (
+        "ValidationException",
+        "ould not assume role",
+        "SageMaker cannot assume job.role: its trust policy must name sagemaker.amazonaws.com, "
+        "and you need iam:PassRole on it; `make setup-aws` creates such a role",
+    ),
+    (
+        "ValidationException",
+        "ecr",
+        "SageMaker cannot read target.image: push it with `make push`, and allow job.role "
+        "ecr:BatchGetImage on it",
+    ),
+    (
+        "ValidationException",
+        "instance type",
+        "this region or account does not offer that target.instance_type: choose another",
+    ),
+    ("BadDigest", "", "the data was damaged in transit: run the same command again"),
+    ("403", "", "ask for permission to read the object, or use another profile with AWS_PROFILE"),
+    ("AccessDenied", "", "ask for this permission, or use another profile with AWS_PROFILE"),
+    ("NoSuchBucket", "", "`make setup-aws` creates the bucket"),
+    ("NoSuchKey", "", "there is no such object"),
+]
+
+
+def run_and_explain(command: Callable[[], int]) -> int:
+    """The command's exit code; for an error that the user can fix, one line on stderr and 1.
+
+    Ctrl-C gives 130. Any other error is a bug and keeps its traceback.
+    """
+    try:
+        return command()
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        text = explain(error)
+        if text is None:
+            raise
+        sys.stderr.write(f"{text}\n")
+        return 1
+
+
+def explain(error: BaseException) -> str | None:
+    """One line for an error of boto3 or a UserError; None for any other error."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, exceptions.ClientError):
+        return _explain_response(error.response.get("Error", {}), error.operation_name)
+    if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
+        return f"no AWS credentials found: {_LOGIN}"
+    if isinstance(error, exceptions.NoRegionError):
+        return NO_REGION
+    if isinstance(error, exceptions.ProfileNotFound):
+        return f"{error}: `aws configure list-profiles` lists the profiles"
+    sign_in = (
+        exceptions.SSOError,
+        exceptions.TokenRetrievalError,
+        exceptions.UnauthorizedSSOTokenError,
+        exceptions.CredentialRetrievalError,
+    )
+    if isinstance(error, sign_in):
+        return f"the sign-in has expired or failed ({_one_line(error)}): {_LOGIN}"
+    if isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError):
+        return f"AWS cannot be reached ({_one_line(error)}): check the network and the region"
+    if isinstance(error, exceptions.BotoCoreError):
+        return _one_line(error)
+    return None
+
+
+def _explain_response(error: dict[str, Any], operation: str) -> str:
+    code, message = str(error.get("Code", "")), _one_line(error.get("Message", ""))
+    line = f"{operation} failed: {message} [{code}]"
+    for prefix, part, advice in _ADVICE:
+        if code.startswith(prefix) and part.lower() in message.lower():
+            return f"{line}; {advice}"
+    return line
+
+
+def _one_line(text: object) -> str:
+    return re.sub(r"\s+", " ", str(text)).strip()

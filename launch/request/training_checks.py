@@ -1,0 +1,100 @@
+"""Every check of a training request that needs no AWS call; messages name the config key."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from launch.request import config_keys
+from launch.request.image_checks import machine_problems
+from launch.request.launch_config import LaunchConfig
+from launch.request.launch_errors import LaunchError
+
+
+def check(
+    request: dict[str, Any], config: LaunchConfig, region: str | None, others: Sequence[str] = ()
+) -> None:
+    """Raise LaunchError with one line for each problem.
+
+    `region` is the job's region, None if unknown. `others` are problems already found in the job's
+    own overrides.
+    """
+    found = config_keys.refusals(request, "CreateTrainingJob", config)
+    found += [*_problems(request, config, region), *others]
+    if found:
+        raise LaunchError("\n".join(found))
+
+
+def _problems(request: dict[str, Any], config: LaunchConfig, region: str | None) -> Iterator[str]:
+    yield from _spot_problems(request, config)
+    yield from _resume_problems(config)
+    yield from _channel_problems(config)
+    yield from machine_problems(config.target, region)
+    yield from network_problems(config)
+    if config.target.instance_groups and config.target.keep_alive_s:
+        yield (
+            f"target.keep_alive_s={config.target.keep_alive_s}: not available with instance "
+            "groups; drop it or target.instance_groups"
+        )
+    if config.target.instance_count == 0 and not config.target.instance_groups:
+        yield "target.instance_count=0: must be at least 1"
+
+
+def _spot_problems(request: dict[str, Any], config: LaunchConfig) -> Iterator[str]:
+    target = config.target
+    if not target.spot:
+        if target.max_wait_s is not None:
+            yield (
+                f"target.max_wait_s={target.max_wait_s}: only for spot jobs; drop it or set "
+                "target.spot=true"
+            )
+        return
+    if target.max_wait_s is not None and target.max_wait_s < target.max_runtime_s:
+        yield (
+            f"target.max_wait_s={target.max_wait_s}: includes the run time, so it must be at least "
+            f"target.max_runtime_s={target.max_runtime_s}"
+        )
+    if "CheckpointConfig" not in request and config.job.output:
+        yield (
+            f"job.checkpoints={config.job.checkpoints}: without checkpoints, a spot job restarts "
+            "from scratch after each interruption; use job.checkpoints=auto"
+        )
+    if target.keep_alive_s:
+        yield (
+            f"target.keep_alive_s={target.keep_alive_s}: not available for spot jobs; drop it or "
+            "target.spot"
+        )
+
+
+def _resume_problems(config: LaunchConfig) -> Iterator[str]:
+    if config.resume_from and config.job.checkpoints == "none":
+        yield f"resume_from={config.resume_from}: needs checkpoints; drop job.checkpoints=none"
+    if config.resume_from and config.resume_from == config.job.name:
+        yield (
+            f"job.name={config.job.name}: must differ from resume_from, as job names are unique; "
+            "leave job.name null"
+        )
+
+
+def _channel_problems(config: LaunchConfig) -> Iterator[str]:
+    groups = {group.name for group in config.target.instance_groups}
+    for name, channel in config.job.channels.items():
+        key = f"job.channels.{name}"
+        if channel.mode == "Pipe":
+            yield f"{key}.mode=Pipe: must be File or FastFile, as the job reads files"
+        if (channel.mode, channel.type) == ("FastFile", "S3Prefix") and channel.s3[-1:] != "/":
+            yield f"{key}.s3={channel.s3}: must end in / in FastFile mode"
+        unknown = sorted(set(channel.instance_groups) - groups)
+        if unknown:
+            yield f"{key}.instance_groups={unknown}: must be names from target.instance_groups"
+    grouped = [bool(channel.instance_groups) for channel in config.job.channels.values()]
+    if any(grouped) and not all(grouped):
+        yield "job.channels: instance_groups must be set for every channel or for none"
+
+
+def network_problems(config: LaunchConfig) -> Iterator[str]:
+    """What is wrong with the job's VPC."""
+    job = config.job
+    if bool(job.subnets) != bool(job.security_groups):
+        missing, given = ("job.security_groups", "job.subnets")
+        if not job.subnets:
+            missing, given = given, missing
+        yield f"{missing} is missing; a VPC needs it together with {given}"

@@ -1,0 +1,27 @@
+"""The smallest launch config, and requests built from it."""
+
+from datetime import datetime, timezone
+from typing import Any
+
+from launch.request import training_checks, training_request
+from launch.request.launch_config import LaunchConfig
+from launch.request.launch_overrides import load_launch_config
+from tests.launch.conftest import ACCOUNT, BUCKET, REGION, ROLE
+
+IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/training@sha256:{'0' * 64}"
+MINIMAL = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs", f"target.image={IMAGE}"]
+NOW = datetime(2026, 3, 4, 5, 6, 7, 89000, timezone.utc)
+
+
+def built(*arguments: str, minimal: list[str] = MINIMAL) -> tuple[dict[str, Any], LaunchConfig]:
+    """The unchecked request for the overrides, and its config."""
+    config, overrides = load_launch_config([*minimal, *arguments])
+    name = training_request.job_name(config.job, NOW)
+    return training_request.build(config, overrides, name), config
+
+
+def checked(*arguments: str, minimal: list[str] = MINIMAL) -> dict[str, Any]:
+    """The checked request, in the tests' region; raises LaunchError."""
+    found, config = built(*arguments, minimal=minimal)
+    training_checks.check(found, config, REGION)
+    return found
