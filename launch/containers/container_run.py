@@ -1,4 +1,4 @@
-"""The containers of one job: started together, their logs merged, stopped and removed together."""
+"""The containers of one job: starts them, merges their logs, stops and removes them."""
 
 import os
 import shlex
@@ -14,25 +14,25 @@ from types import FrameType, TracebackType
 from launch.containers.engine import Engine
 from launch.request.launch_errors import LaunchError
 
-# Time for the other hosts to notice by themselves that one has failed.
+# How long the other hosts have to end by themselves after one has failed.
 PEER_GRACE_SECONDS = 30.0
-# A label of this project's own, so that a filter for it finds nothing of anyone else's.
+# Marks the containers and networks of this project.
 LABEL = "managed-training-template.job"
 
 
 def show(line: str) -> None:
-    """Print a line. Once nobody reads any more, the job is asked to stop, as by Ctrl-C."""
+    """Print a line. If the output pipe is closed, stop the job, as Ctrl-C does."""
     try:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        # What is still to be said goes nowhere.
+        # Discard further output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGPIPE)
 
 
 def say(text: str) -> None:
-    """One line of the launcher's own."""
+    """Print one line of the launcher."""
     show(f"docker-train: {text}")
 
 
@@ -46,11 +46,11 @@ class Ending:
 
 
 class Containers:
-    """A context manager: whatever happens inside, no container and no network is left behind.
+    """A context manager that always removes the job's containers and network.
 
-    A small shell process does the clean-up. It waits until this process closes a pipe, which the
-    system does for a process that dies, so that even SIGKILL leaves nothing running. Commands that
-    create something hold the pipe open, too: the clean-up begins when they are done.
+    A shell process does the cleanup when a pipe from this process closes. The system closes it even
+    if this process is killed. Commands that create something also hold the pipe open, so the
+    cleanup begins after they end.
     """
 
     def __init__(self, engine: Engine, job: str, stop_seconds: int) -> None:
@@ -76,7 +76,7 @@ class Containers:
             list | xargs -r {engine} rm --force --volumes
             {engine} network ls --quiet --filter {label} | xargs -r {engine} network rm
         """
-        # In a session of its own: Ctrl-C must not reach it.
+        # A new session, so that Ctrl-C does not reach it.
         self._cleaner = subprocess.Popen(
             ["sh", "-c", script],
             stdin=subprocess.PIPE,
@@ -99,40 +99,40 @@ class Containers:
             signal.signal(number, handler)
 
     def create_network(self, isolated: bool) -> str:
-        """A network of the job's own; an isolated one leads nowhere else. Returns its name."""
+        """Create the job's network, without access to others if isolated; returns its name."""
         name = f"{self._job}-network"
         options = ["--internal"] if isolated else []
         self._make("network", "create", *options, f"--label={LABEL}={self._job}", name)
         return name
 
     def create(self, host: str, *arguments: str) -> None:
-        """Create one host's container, not yet running; raises LaunchError."""
+        """Create the container of one host without starting it; raises LaunchError."""
         name = f"{self._job}-{host}"
         self._make(
             "create",
             f"--name={name}",
             f"--label={LABEL}={self._job}",
             f"--stop-timeout={self._stop_seconds}",
-            # The engine may be set up to send logs where they cannot be read back from.
+            # The engine's default log driver may not allow reading the logs back.
             "--log-driver=json-file",
             *arguments,
         )
         self._names[host] = name
 
     def _make(self, *arguments: str) -> None:
-        """Run an engine's command that the clean-up must wait for; raises LaunchError."""
+        """Run an engine command that the cleanup must wait for; raises LaunchError."""
         if self._is_stopping:
             raise LaunchError("stopped before the job started")
         assert self._cleaner.stdin is not None
         self._engine.call(*arguments, holding=[self._cleaner.stdin.fileno()])
 
     def run(self) -> int:
-        """Start all, merge their logs until all have ended; the first failure's code, else 0."""
+        """Start all containers and merge their logs; returns the first failure's code, or 0."""
         for name in self._names.values():
             self._make("start", name)
         self._is_started = True
         if self._is_stopping:
-            self._stop("stopping what has just started")
+            self._stop("stopping the containers that have just started")
         for host in self._names:
             threading.Thread(target=self._follow, args=(host,), daemon=True).start()
         ended: list[Ending] = []
@@ -144,23 +144,24 @@ class Containers:
         for ending in ended:
             if ending.out_of_memory:
                 say(
-                    f"{ending.host} was killed for memory: give the engine more, or a smaller batch"
+                    f"{ending.host} ran out of memory: give the engine more memory, or reduce "
+                    "trainer.batch_size"
                 )
         return next((ending.code for ending in ended if ending.code), 0)
 
     def _next_ending(self, patience: float | None) -> Sequence[Ending]:
-        """The next host to end; after ``patience`` seconds in vain, all are asked to stop."""
+        """Wait for the next host to end; after ``patience`` seconds, stop all instead."""
         try:
             ending = self._endings.get(timeout=patience)
         except Empty:
             self._stop("a host has failed; stopping the others")
             return []
         if ending.code and len(self._names) > 1:
-            say(f"{ending.host} ended with code {ending.code}")
+            say(f"{ending.host} ended with exit code {ending.code}")
         return [ending]
 
     def _follow(self, host: str) -> None:
-        """Print one container's lines until it has ended, and report how it did."""
+        """Print the lines of one container until it ends, then report how it ended."""
         prefix = f"{host} | " if len(self._names) > 1 else ""
         process = subprocess.Popen(
             [*self._engine.command, "logs", "--follow", self._names[host]],
@@ -179,37 +180,37 @@ class Containers:
         self._endings.put(self._ending(host))
 
     def _ending(self, host: str) -> Ending:
-        """Wait for a container's end and ask how it was; an engine that is gone is a failure."""
+        """Wait until a container ends; if the engine does not answer, the host has failed."""
         try:
             code = self._engine.call("wait", self._names[host])
             memory = self._engine.call("inspect", "-f", "{{.State.OOMKilled}}", self._names[host])
             return Ending(host, int(code), memory == "true")
         except (LaunchError, ValueError) as error:
-            say(f"{host} is lost: {error}")
+            say(f"lost contact with {host}: {error}")
             return Ending(host, 1, False)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Ctrl-C, a SIGTERM, or that nobody reads any more; only a person can insist."""
+        """Stop the job; on a second Ctrl-C or SIGTERM, kill it."""
         self._interrupts += number != signal.SIGPIPE
         if self._interrupts > 1 and self._is_started:
-            say("ending it at once")
-            self._ask("kill")
+            say("killing the containers")
+            self._signal_all("kill")
         else:
             self._stop(
-                f"stopping as SageMaker does: SIGTERM, then {self._stop_seconds} s to finish"
+                f"stopping as SageMaker does: SIGTERM, then {self._stop_seconds} s to shut down"
             )
 
     def _stop(self, reason: str) -> None:
-        """Ask all to stop; before they run, `run` finds that it was asked."""
+        """Stop all containers; before the start, `run` stops them later."""
         self._is_stopping = True
         say(reason)
         if self._is_started:
-            self._ask("stop", "-t", str(self._stop_seconds))
+            self._signal_all("stop", "-t", str(self._stop_seconds))
 
-    def _ask(self, *what: str) -> None:
-        """Have the engine do something to all containers, without waiting for it."""
+    def _signal_all(self, *command: str) -> None:
+        """Run an engine command on all containers, without waiting for it."""
         subprocess.Popen(
-            [*self._engine.command, *what, *self._names.values()],
+            [*self._engine.command, *command, *self._names.values()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""The container engine on this machine, Docker or podman, and its errors in one clear line."""
+"""The container engine on this machine, Docker or podman, and its errors as one line."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from launch.request.launch_errors import LaunchError
 
-# (part of what the engine says, what to do); the first that matches is taken.
+# (pattern in the engine's error text, what to do); the first match applies.
 _FIXES: list[tuple[str, str]] = [
     (
         r"permission denied.*(?:sock|connect)|(?:sock|connect).*permission denied",
@@ -24,17 +24,18 @@ _FIXES: list[tuple[str, str]] = [
     (
         r"cannot connect to the docker daemon|is the docker daemon running|"
         r"(?:cannot|unable to) connect to podman|dial unix .*(?:no such file|refused)",
-        "the engine is installed but not running: run `sudo systemctl start docker`, or start "
-        "Docker Desktop, or set DOCKER_HOST to where it listens",
+        "the engine is installed but not running: run `sudo systemctl start docker`, start Docker "
+        "Desktop, or set DOCKER_HOST to its address",
     ),
     (
         r"buildx component is missing|requires? buildkit|buildkit is not supported",
-        "this docker has no BuildKit: install its plug-in (Debian and Ubuntu: docker-buildx or "
+        "this docker lacks BuildKit: install the plug-in (Debian and Ubuntu: docker-buildx or "
         "docker-buildx-plugin), or set ENGINE to another docker or podman",
     ),
     (
         r"no space left on device",
-        "the engine's disk is full: `docker system df` shows by what, `docker system prune` frees",
+        "the engine's disk is full: `docker system df` shows what uses it, `docker system prune` "
+        "frees it",
     ),
     (
         r"no basic auth credentials|authentication required|unauthorized|"
@@ -44,42 +45,41 @@ _FIXES: list[tuple[str, str]] = [
     ),
     (
         r"server gave http response to https client",
-        "the registry speaks plain HTTP, which engines accept only from localhost: name it "
-        "localhost:PORT, or add it to insecure-registries in the engine's configuration",
+        "the registry uses plain HTTP, which engines accept only from localhost: use "
+        "localhost:PORT, or add the registry to insecure-registries in the engine's configuration",
     ),
     (
         r"pull access denied|manifest(?: for .*)? (?:unknown|not found)|"
         r"repository .* not found|repository does not exist|failed to resolve source metadata|"
         r"failed to resolve reference",
-        "no such base image, or no access to it: check BASE_IMAGE and DEVICE, and that this "
-        "machine reaches its registry",
+        "no such base image, or no access to it: check BASE_IMAGE, DEVICE and the network",
     ),
     (
         r"could not select device driver.*gpu|nvidia-container-cli|unresolvable cdi",
-        "the engine cannot hand out the GPU: install nvidia-container-toolkit, run "
+        "the engine cannot use the GPU: install nvidia-container-toolkit, run "
         "`sudo nvidia-ctk runtime configure` and restart the engine, or set GPUS=0",
     ),
     (
         r"connection refused|no such host|i/o timeout|no route to host",
-        "nothing answers at that address: check REGISTRY or BASE_IMAGE and the network",
+        "no answer from that address: check REGISTRY or BASE_IMAGE and the network",
     ),
 ]
 
 
-def explain(words: str) -> str:
-    """One line for what an engine wrote to stderr: its own last words, and the fix if known."""
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
-    telling = [line for line in lines if re.search(r"error|denied|cannot|failed", line, re.I)]
-    last = (telling or lines or ["it gave no reason"])[-1]
+def explain_failure(text: str) -> str:
+    """One line for the engine's error text: its last error, and the fix if known."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"error|denied|cannot|failed", line, re.I)]
+    last = (errors or lines or ["no reason given"])[-1]
     for pattern, fix in _FIXES:
         if any(re.search(pattern, line, re.I) for line in lines):
-            return f"{fix} (the engine said: {last})"
-    return f"the engine said: {last}"
+            return f"{fix} (engine error: {last})"
+    return f"engine error: {last}"
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A command line that speaks Docker's language, and what stands behind it."""
+    """A command with Docker's command line, and the kind of engine behind it."""
 
     command: tuple[str, ...]
     is_podman: bool = False
@@ -88,8 +88,8 @@ class Engine:
     def call(self, *arguments: str, text_in: str | None = None, holding: Sequence[int] = ()) -> str:
         """Run ``docker ARGUMENTS`` and return its stdout; raises LaunchError.
 
-        Ctrl-C does not reach it, so nothing is left half done. It keeps the file descriptors
-        ``holding`` open for as long as it runs, even beyond this process.
+        Ctrl-C does not interrupt it. It keeps the file descriptors ``holding`` open while it runs,
+        even if this process ends first.
         """
         done = subprocess.run(
             [*self.command, *arguments],
@@ -100,19 +100,19 @@ class Engine:
             start_new_session=True,
         )
         if done.returncode:
-            raise LaunchError(explain(done.stderr or done.stdout))
+            raise LaunchError(explain_failure(done.stderr or done.stdout))
         return done.stdout.strip()
 
     def follow(self, *arguments: str) -> None:
-        """Run ``docker ARGUMENTS``, showing what it says as it says it; raises LaunchError."""
+        """Run ``docker ARGUMENTS`` and show its output as it arrives; raises LaunchError."""
         sys.stdout.flush()
         process = subprocess.Popen(
             [*self.command, *arguments],
-            # Where stdout is a terminal, the engine draws its progress there itself.
+            # On a terminal, the engine draws its progress on stdout directly.
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            # An index with a build's attestations in it is no image to SageMaker.
+            # SageMaker rejects an image index, which attestations would produce.
             env={**os.environ, "DOCKER_BUILDKIT": "1", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"},
         )
         assert process.stderr is not None
@@ -122,10 +122,10 @@ class Engine:
             sys.stdout.flush()
             tail = [*tail[-19:], line]
         if process.wait():
-            raise LaunchError(explain("".join(tail)))
+            raise LaunchError(explain_failure("".join(tail)))
 
     def image(self, reference: str) -> dict[str, object] | None:
-        """What the engine knows of an image, or None if it has no such image."""
+        """The engine's description of an image, or None if it does not have the image."""
         try:
             found: list[dict[str, object]] = json.loads(self.call("image", "inspect", reference))
         except LaunchError as error:
@@ -135,15 +135,15 @@ class Engine:
         return found[0]
 
     def build(self, reference: str, *arguments: str) -> None:
-        """``docker build`` in the one format that every registry and SageMaker take."""
-        form = "--format=docker" if self.is_podman else "--progress=plain"
-        self.follow("build", form, "-t", reference, *arguments)
+        """Run ``docker build``, in the format that every registry and SageMaker accept."""
+        option = "--format=docker" if self.is_podman else "--progress=plain"
+        self.follow("build", option, "-t", reference, *arguments)
 
     def push(self, repository: str, tag: str) -> str:
-        """Push ``repository:tag``; returns the digest that the registry has it under."""
+        """Push ``repository:tag``; returns its digest in the registry."""
         reference = f"{repository}:{tag}"
         if self.is_podman:
-            # Podman's own list of digests names the image as it is here, not yet compressed.
+            # Podman lists the digests of the local, uncompressed image.
             with TemporaryDirectory() as folder:
                 file = Path(folder, "digest")
                 self.follow("push", f"--digestfile={file}", *_plain_http(repository), reference)
@@ -153,18 +153,18 @@ class Engine:
         for uri in digests if isinstance(digests, list) else []:
             if str(uri).startswith(f"{repository}@"):
                 return str(uri).removeprefix(f"{repository}@")
-        raise LaunchError(f"the registry gave no digest for {reference}: push again")
+        raise LaunchError(f"the registry returned no digest for {reference}: push again")
 
 
 def _plain_http(repository: str) -> list[str]:
-    """Podman insists on TLS even on this machine's own address, where Docker does not."""
+    """Options to allow HTTP on localhost: Docker does by default, podman does not."""
     host = repository.split("/")[0].rsplit(":", 1)[0]
     return ["--tls-verify=false"] if host in ("localhost", "127.0.0.1", "[::1]") else []
 
 
 def identify(command: Sequence[str]) -> Engine:
-    """What answers to this command, whatever its name is; raises LaunchError if nothing does."""
-    # `version` fails where no daemon answers, which `info` does not in every release.
+    """Find out which engine a command runs; raises LaunchError if none answers."""
+    # Without a daemon, `version` fails; `info` does not in every release.
     Engine(tuple(command)).call("version")
     facts = json.loads(Engine(tuple(command)).call("info", "--format", "{{json .}}"))
     if "host" in facts:
@@ -175,21 +175,23 @@ def identify(command: Sequence[str]) -> Engine:
 
 
 def find_engine() -> Engine:
-    """``$ENGINE``, else docker, else podman, if it is running; raises LaunchError."""
+    """``$ENGINE``, else docker, else podman; raises LaunchError if none is running."""
     chosen = shlex.split(os.environ.get("ENGINE", ""))
     candidates: list[Sequence[str]] = [chosen] if chosen else [["docker"], ["podman"]]
-    refusals = []
+    errors = []
     for command in candidates:
         if shutil.which(command[0]):
             try:
                 return identify(command)
             except LaunchError as error:
-                refusals.append(error)
-    if refusals:
-        raise refusals[0]
+                errors.append(error)
+    if errors:
+        raise errors[0]
     if chosen:
-        raise LaunchError(f"ENGINE={chosen[0]}: no such command; name docker or podman")
+        raise LaunchError(
+            f"ENGINE={chosen[0]}: no such command; must be docker, podman or a compatible command"
+        )
     raise LaunchError(
-        "no container engine here: install Docker (Debian and Ubuntu: sudo apt-get install "
-        "docker.io) or podman"
+        "no container engine found: install Docker (Debian and Ubuntu: `sudo apt-get install "
+        "docker.io`) or podman"
     )

@@ -1,4 +1,4 @@
-"""The options of ``docker create`` that give one host what SageMaker would."""
+"""Options of ``docker create`` that set up one host as SageMaker does."""
 
 import csv
 import io
@@ -11,7 +11,7 @@ from launch.containers.image_name import ROOT
 
 
 def bind(source: Path, target: str, *options: str) -> str:
-    """A mount's option. Engines read it as a line of CSV, so any name of a folder will do."""
+    """The option for a mount. It is parsed as CSV, so quoting allows any folder name."""
     line = io.StringIO()
     fields = ["type=bind", f"source={source}", f"target={target}", *options]
     csv.writer(line, lineterminator="").writerow(fields)
@@ -19,42 +19,42 @@ def bind(source: Path, target: str, *options: str) -> str:
 
 
 def mounts(folder: Path, run: Path, channels: dict[str, Path]) -> list[str]:
-    """Mounts of one host. ``/opt/ml`` itself stays the container's own."""
-    own = [bind(folder / part, f"/opt/ml/{part}") for part in ("model", "output")]
-    given = [
+    """Mounts of one host. ``/opt/ml`` itself is not mounted."""
+    outputs = [bind(folder / part, f"/opt/ml/{part}") for part in ("model", "output")]
+    inputs = [
         bind(path, f"/opt/ml/input/data/{name}", "readonly") for name, path in channels.items()
     ]
     if not channels:
-        # The generated demo is no channel; this lets the desk and the container share it.
+        # The demo dataset is not a channel; this mount shares it between host and container.
         demo = ROOT / "data"
         demo.mkdir(exist_ok=True)
-        given.append(bind(demo, "/tmp/data"))
+        inputs.append(bind(demo, "/tmp/data"))
     return [
         bind(folder / "input", "/opt/ml/input", "readonly"),
-        *own,
-        # One prefix in S3 for all hosts: what one writes, all find again at the next start.
+        *outputs,
+        # SageMaker has one checkpoint prefix for all hosts.
         bind(run / "checkpoints", "/opt/ml/checkpoints"),
-        *given,
+        *inputs,
     ]
 
 
 def network_options(network: str | None, host: str) -> list[str]:
-    """How a host is reached, and what it reaches."""
+    """Options for the network and the host's name in it."""
     if network is None:
-        # Its own name must resolve: code that waits for the hosts' names would wait for ever.
+        # The job waits until the names of all hosts resolve, its own included.
         return ["--network=none", f"--add-host={host}:127.0.0.1"]
     return [f"--network={network}", f"--network-alias={host}"]
 
 
 def owner_options(engine: Engine) -> list[str]:
-    """Let what the job writes belong to the person who started it."""
+    """Make the user the owner of the files that the job writes."""
     user = f"{os.getuid()}:{os.getgid()}"
     if not engine.is_podman:
-        # Without root, whoever runs the engine is root inside.
+        # In a rootless engine, root in the container is the user outside.
         return ["--user=0:0" if engine.is_rootless else f"--user={user}"]
-    # SELinux labels would otherwise keep the container out of the mounted folders.
-    own = ["--userns=keep-id"] if engine.is_rootless else []
-    return [*own, f"--user={user}", "--security-opt=label=disable"]
+    # SELinux would otherwise deny the container access to the mounted folders.
+    namespace = ["--userns=keep-id"] if engine.is_rootless else []
+    return [*namespace, f"--user={user}", "--security-opt=label=disable"]
 
 
 def gpu_options(engine: Engine, indices: Sequence[str]) -> list[str]:
@@ -66,6 +66,6 @@ def gpu_options(engine: Engine, indices: Sequence[str]) -> list[str]:
 
 
 def environment_options(run: Path) -> list[str]:
-    """The variables that SageMaker itself sets."""
+    """The environment variables that SageMaker sets."""
     arn = f"arn:aws:sagemaker:local:000000000000:training-job/{run.name}"
     return [f"--env=TRAINING_JOB_NAME={run.name}", f"--env=TRAINING_JOB_ARN={arn}"]

@@ -1,4 +1,4 @@
-"""Packing on SageMaker: the request, the hosts' parts, and the one data set they become."""
+"""Packing on SageMaker: the request, the parts of the hosts, merging them."""
 
 import json
 from functools import partial
@@ -18,10 +18,10 @@ HOSTS = 2
 PROCESSING = optimize.ROOT / "processing"
 SOURCE, OUTPUT = f"s3://{BUCKET}/photos", f"s3://{BUCKET}/packed"
 MINIMAL = [f"source={SOURCE}/", f"output={OUTPUT}/", f"job.role={ROLE}"]
-OF_JOB = [*MINIMAL, f"target.instance_count={HOSTS}", "job.name=pack", "interval=8", "shard_mb=0.2"]
+JOB = [*MINIMAL, f"target.instance_count={HOSTS}", "job.name=pack", "interval=8", "shard_mb=0.2"]
 
 
-def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def printed_request(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     """The request that a dry run prints."""
     assert dataset.main(arguments) == 0
     request = json.loads(capsys.readouterr().out)
@@ -29,16 +29,16 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]
     return request
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+def error_lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
     assert dataset.main(arguments) == 1
     return capsys.readouterr().err.splitlines()
 
 
-def test_request_gives_each_host_its_share_and_all_the_class_list(
+def test_each_host_gets_a_share_of_the_source_and_the_whole_class_list(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
-    request = shown(capsys, *OF_JOB, f"target.image={IMAGE}", "job.network_isolation=true")
+    request = printed_request(capsys, *JOB, f"target.image={IMAGE}", "job.network_isolation=true")
     source, classes = (entry["S3Input"] for entry in request["ProcessingInputs"])
     assert source["S3Uri"] == f"{SOURCE}/"
     assert source["S3DataDistributionType"] == "ShardedByS3Key"
@@ -65,31 +65,31 @@ def test_request_gives_each_host_its_share_and_all_the_class_list(
     ("overrides", "key", "reason"),
     [
         (["source=photos"], "source=photos", "s3://bucket/prefix"),
-        ([f"output={SOURCE}/packed"], f"output={SOURCE}/packed", "lies within"),
-        ([f"output={SOURCE}"], f"output={SOURCE}", "lies within"),
-        (["target.spot=true"], "target.spot=true", "no spot machines"),
-        (["target.keep_alive_s=60"], "target.keep_alive_s=60", "no warm pool"),
-        (["resume_from=a"], "resume_from=a", "only training jobs"),
+        ([f"output={SOURCE}/packed"], f"output={SOURCE}/packed", "must not be inside"),
+        ([f"output={SOURCE}"], f"output={SOURCE}", "must not be inside"),
+        (["target.spot=true"], "target.spot=true", "not available for Processing"),
+        (["target.keep_alive_s=60"], "target.keep_alive_s=60", "not available for Processing"),
+        (["resume_from=a"], "resume_from=a", "only for training jobs"),
         (
             ["target.instance_groups=[{name:a,instance_type:x}]"],
             "target.instance_groups",
-            "one kind",
+            "not available for Processing",
         ),
-        (["target.instance_count=101"], "target.instance_count=101", "most allowed, 100"),
-        (["target.instance_type=ml.c7i.3xlarge"], "target.instance_type", "none of"),
-        (["target.max_runtime_s=777601"], "target.max_runtime_s", "most allowed, 777600"),
+        (["target.instance_count=101"], "target.instance_count=101", "at most 100"),
+        (["target.instance_type=ml.c7i.3xlarge"], "target.instance_type", "must be one of"),
+        (["target.max_runtime_s=777601"], "target.max_runtime_s", "at most 777600"),
         (["target.image=pytorch"], "target.image=pytorch", "make push"),
-        (["job.name=a_b"], "job.name=a_b", "does not match"),
-        (["job.subnets=[subnet-1]"], "job.security_groups", "beside job.subnets"),
-        (["classes=mine.txt"], "classes=mine.txt", "the launcher sets"),
-        (["part=3"], "part=3", "the launcher sets"),
-        (["output_format=folder"], "output_format=folder", "writes shards"),
-        (["output_format='folder'"], "output_format='folder'", "writes shards"),
+        (["job.name=a_b"], "job.name=a_b", "must match"),
+        (["job.subnets=[subnet-1]"], "job.security_groups", "together with job.subnets"),
+        (["classes=mine.txt"], "classes=mine.txt", "set by the launcher"),
+        (["part=3"], "part=3", "set by the launcher"),
+        (["output_format=folder"], "output_format=folder", "must be shards"),
+        (["output_format='folder'"], "output_format='folder'", "must be shards"),
         (["quality=101"], "quality=101", "at most 100"),
         (["intervall=8"], "intervall=8", "no such key"),
     ],
 )
-def test_wrong_value_is_refused_by_its_key(
+def test_wrong_value_is_reported_by_its_config_key(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     overrides: list[str],
@@ -97,15 +97,15 @@ def test_wrong_value_is_refused_by_its_key(
     reason: str,
 ) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
-    lines = told(capsys, *MINIMAL, f"target.image={IMAGE}", *overrides)
+    lines = error_lines(capsys, *MINIMAL, f"target.image={IMAGE}", *overrides)
     assert any(line.startswith(key) and reason in line for line in lines), lines
 
 
-def test_missing_settings_are_named_once_each(
+def test_each_missing_setting_is_reported_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
-    (line,) = told(capsys, *MINIMAL)
+    (line,) = error_lines(capsys, *MINIMAL)
     assert line.startswith("target.image is missing; `make push`")
 
 
@@ -120,44 +120,44 @@ def put(s3: Any, *names: str) -> None:
         (["other/x"], "has no class folders"),
         (
             ["photos/train/a/1.jpg", "photos/val/b/1.jpg"],
-            "the classes of train and val differ: a, b",
+            "train and val must have the same classes; only one of them has a, b",
         ),
-        (["photos/train/a/1.jpg"], "has only 1 objects to share"),
+        (["photos/train/a/1.jpg"], f"must be at most the number of objects in {SOURCE}, 1"),
         (
             ["photos/train/a/1.jpg", "photos/train/a/2.jpg", "packed/dataset.json"],
-            f"output={OUTPUT}: holds objects already",
+            f"output={OUTPUT}: not empty",
         ),
     ],
 )
-def test_source_or_output_that_will_not_do_is_refused_before_anything_is_written(
+def test_unusable_source_or_output_is_refused_before_anything_is_written(
     aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str], objects: list[str], reason: str
 ) -> None:
     put(bucket, *objects)
-    (line,) = told(capsys, *OF_JOB, f"target.image={aws.pretend_image()}")
+    (line,) = error_lines(capsys, *JOB, f"target.image={aws.pretend_image()}")
     assert reason in line
     assert not aws.made("CreateProcessingJob")
     assert len(bucket.list_objects_v2(Bucket=BUCKET)["Contents"]) == len(objects)
 
 
-def test_launch_that_the_service_refuses_can_be_repeated(
+def test_launch_can_be_repeated_after_a_service_error(
     aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(bucket, "photos/train/a/1.jpg", "photos/train/b/1.jpg", "photos/train/.hidden/x")
-    arguments = [*OF_JOB, f"target.image={aws.pretend_image()}", "--no-wait"]
+    arguments = [*JOB, f"target.image={aws.pretend_image()}", "--no-wait"]
     aws.refuse("CreateProcessingJob", "ResourceLimitExceeded")
-    (line,) = told(capsys, *arguments)
+    (line,) = error_lines(capsys, *arguments)
     assert "Service Quotas" in line
     del aws.answers["CreateProcessingJob"]
     assert dataset.main(arguments) == 0
     out = capsys.readouterr().out
-    assert "job pack created: 2 classes" in out and "--merge pack" in out
+    assert "job pack created: packs 2 classes" in out and "--merge pack" in out
     classes = bucket.get_object(Bucket=BUCKET, Key="packed/classes.txt")["Body"].read()
     assert classes == b"a\nb\n"
 
 
 @pytest.fixture
 def photos(tmp_path: Path, bucket: Any) -> Path:
-    """Photographs of eight classes, here and in S3."""
+    """Photos of eight classes, in a local folder and in S3."""
     folder = write_photo_folder(tmp_path / "photos", train=2, val=1)
     for path in folder.rglob("*.jpg"):
         bucket.upload_file(str(path), BUCKET, f"photos/{path.relative_to(folder).as_posix()}")
@@ -167,7 +167,7 @@ def photos(tmp_path: Path, bucket: Any) -> Path:
 def run_host(
     number: int, request: dict[str, Any], s3: Any, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One host of the Processing job: its share of the input, the container, its upload."""
+    """Act as one host of the Processing job: download its share, run the container, upload."""
     names = [f"algo-{host + 1}" for host in range(HOSTS)]
     contract = root / "config" / "resourceconfig.json"
     contract.parent.mkdir(parents=True)
@@ -197,8 +197,8 @@ def keys(s3: Any, prefix: str) -> set[str]:
 def packed(
     aws: Aws, photos: Path, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> set[str]:
-    """A packing job whose hosts are through; the names of the source's files."""
-    arguments = [*OF_JOB, f"target.image={aws.pretend_image()}", "--no-wait"]
+    """A completed packing job, not yet merged; returns the file names of the source."""
+    arguments = [*JOB, f"target.image={aws.pretend_image()}", "--no-wait"]
     assert dataset.main(arguments) == 0
     (request,) = aws.made("CreateProcessingJob")
     for number in range(HOSTS):
@@ -208,12 +208,12 @@ def packed(
     return {path.relative_to(photos).as_posix() for path in photos.rglob("*.jpg")}
 
 
-def test_two_hosts_parts_become_one_sound_data_set_and_no_shard_travels(
+def test_parts_of_two_hosts_merge_into_a_valid_dataset_without_downloading_shards(
     aws: Aws, bucket: Any, packed: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     aws.calls.clear()
     assert dataset.main(["--merge", "pack"]) == 0
-    assert f"the data set is in {OUTPUT}" in capsys.readouterr().out
+    assert f"the dataset is in {OUTPUT}" in capsys.readouterr().out
     assert not [call for call in aws.calls if call.operation.endswith(".tar")]
     names = keys(bucket, "packed/")
     assert {name for name in names if not name.endswith(".tar")} == {
@@ -237,7 +237,7 @@ def test_two_hosts_parts_become_one_sound_data_set_and_no_shard_travels(
     assert keys(bucket, "packed/") == names
 
 
-def test_missing_part_or_shard_is_named_and_nothing_is_removed(
+def test_missing_part_or_shard_is_named_and_nothing_is_deleted(
     aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     aws.answers["DescribeProcessingJob"] = [ended("Completed")]
@@ -248,12 +248,12 @@ def test_missing_part_or_shard_is_named_and_nothing_is_removed(
         put(bucket, f"packed/part-{part}/report.json", f"packed/train/{shard['file']}")
     everything = keys(bucket, "packed/")
     for lost, reason in {
-        "train/shard-01-000000.tar": "has no bytes, part-01 says 1",
+        "train/shard-01-000000.tar": "has no bytes, must have 1 (part-01/dataset.json)",
         "part-00/dataset.json": "part-00 has no dataset.json",
-        "part-00/report.json": "has 1 parts of 2",
+        "part-00/report.json": "has 1 of 2 parts",
     }.items():
         bucket.delete_object(Bucket=BUCKET, Key=f"packed/{lost}")
-        (line,) = told(capsys, "--merge", "pack")
+        (line,) = error_lines(capsys, "--merge", "pack")
         assert reason in line
         everything.remove(lost)
         assert keys(bucket, "packed/") == everything
@@ -271,7 +271,7 @@ def ended(state: str) -> Answer:
     }
 
 
-def test_failed_job_is_told_with_its_reason_and_not_merged(
+def test_failed_job_shows_its_reason_and_is_not_merged(
     aws: Aws,
     bucket: Any,
     capsys: pytest.CaptureFixture[str],
@@ -280,24 +280,24 @@ def test_failed_job_is_told_with_its_reason_and_not_merged(
     put(bucket, "photos/train/a/1.jpg", "photos/train/b/1.jpg")
     monkeypatch.setattr("launch.aws.follow.follow", partial(follow, interval_s=0.0))
     aws.answers["DescribeProcessingJob"] = [ended("Failed")]
-    assert dataset.main([*OF_JOB, f"target.image={aws.pretend_image()}"]) == 1
+    assert dataset.main([*JOB, f"target.image={aws.pretend_image()}"]) == 1
     out = capsys.readouterr().out
     assert "pack: Failed" in out and "no image could be read" in out
-    (line,) = told(capsys, "--merge", "pack")
-    assert line == "pack: is Failed; only a whole job is merged"
+    (line,) = error_lines(capsys, "--merge", "pack")
+    assert line == "pack: is Failed; must be Completed to merge"
 
 
-def test_merge_without_one_job_and_of_no_job_is_one_line(
+def test_merge_without_a_job_or_of_an_unknown_job_is_one_line(
     aws: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "name of one job" in told(capsys, "--merge")[0]
+    assert "no job given" in error_lines(capsys, "--merge")[0]
     aws.answers["DescribeProcessingJob"] = [refusal("ValidationException", "Could not find job")]
-    assert "Could not find job" in told(capsys, "--merge", "nothing")[0]
+    assert "Could not find job" in error_lines(capsys, "--merge", "nothing")[0]
 
 
-def test_cost_of_processing_is_asked_for_as_such(aws: Aws, bucket: Any) -> None:
+def test_cost_of_a_packing_job_uses_processing_prices(aws: Aws, bucket: Any) -> None:
     put(bucket, "photos/train/a/1.jpg", "photos/train/b/1.jpg")
-    assert dataset.main([*OF_JOB, f"target.image={aws.pretend_image()}", "--no-wait"]) == 0
+    assert dataset.main([*JOB, f"target.image={aws.pretend_image()}", "--no-wait"]) == 0
     (asked,) = aws.made("GetProducts")
     fields = {f["Field"]: f["Value"] for f in asked["Filters"]}
     assert fields["component"] == "Processing" and fields["regionCode"] == REGION

@@ -1,4 +1,4 @@
-"""Role, bucket and repository: created once, checked ever after, never loosened or overwritten."""
+"""Role, bucket and repository: created once, then only checked; never silently replaced."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ BUCKET = "bucket-to-be"
 ARGUMENTS = [f"bucket={BUCKET}", "role=jobs", f"repository={REPOSITORY}"]
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def error_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     capsys.readouterr()
     assert setup_aws.main(arguments) == 1
     line = capsys.readouterr().err
@@ -24,7 +24,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def documents(out: str) -> list[dict[str, Any]]:
-    """The JSON documents in what was printed."""
+    """The JSON documents in the output."""
     decoder, found = json.JSONDecoder(), []
     while "{" in out:
         document, end = decoder.raw_decode(out := out[out.index("{") :])
@@ -34,7 +34,7 @@ def documents(out: str) -> list[dict[str, Any]]:
 
 
 def state(aws: Aws) -> dict[str, Any]:
-    """All that setup-aws is about, as AWS describes it."""
+    """Everything that setup-aws creates, as AWS describes it."""
     iam, s3, ecr = (aws.client(service) for service in ("iam", "s3", "ecr"))
     lifecycle = s3.get_bucket_lifecycle_configuration(Bucket=BUCKET)
     return {
@@ -51,7 +51,7 @@ def state(aws: Aws) -> dict[str, Any]:
     }
 
 
-def test_everything_is_created_and_what_to_set_is_printed(
+def test_everything_is_created_and_the_settings_are_printed(
     aws: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert setup_aws.main(ARGUMENTS) == 0
@@ -77,14 +77,14 @@ def test_second_run_changes_nothing(aws: Aws) -> None:
     assert not [call for call in aws.calls if call.operation.startswith("PUT ")]
 
 
-def test_run_that_ended_half_way_is_completed(aws: Aws) -> None:
+def test_incomplete_setup_is_completed(aws: Aws) -> None:
     trust = Permissions(ACCOUNT, REGION, BUCKET, REPOSITORY).trust()
     aws.client("iam").create_role(RoleName="jobs", AssumeRolePolicyDocument=json.dumps(trust))
     assert setup_aws.main(ARGUMENTS) == 0
     assert list(state(aws)["policies"]) == [f"jobs-{REGION}"]
 
 
-def test_dry_run_prints_it_all_and_asks_aws_for_nothing(
+def test_dry_run_prints_everything_and_does_not_call_aws(
     aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
@@ -96,7 +96,7 @@ def test_dry_run_prints_it_all_and_asks_aws_for_nothing(
     assert not aws.calls
 
 
-def test_role_that_says_something_else_is_replaced_only_when_told(
+def test_role_with_other_policies_is_replaced_only_with_update(
     aws: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert setup_aws.main(ARGUMENTS) == 0
@@ -109,14 +109,19 @@ def test_role_that_says_something_else_is_replaced_only_when_told(
         RoleName="jobs", PolicyName=f"jobs-{REGION}", PolicyDocument=json.dumps(wider)
     )
     before = state(aws)
-    line = told(capsys, *ARGUMENTS)
-    assert f"role=jobs: not as printed above: trust policy, policy jobs-{REGION}" in line
+    line = error_line(capsys, *ARGUMENTS)
+    assert (
+        f"role=jobs: differs from the policies printed above: trust policy, policy jobs-{REGION}"
+        in line
+    )
     assert state(aws) == before
     assert setup_aws.main([*ARGUMENTS, "update=true"]) == 0
     assert state(aws) == wanted
 
 
-def test_other_regions_add_to_the_role(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_region_adds_a_policy_to_the_role(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert setup_aws.main(ARGUMENTS) == 0
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     assert setup_aws.main([f"bucket={BUCKET}-2", *ARGUMENTS[1:]]) == 0
@@ -130,19 +135,17 @@ def test_bucket_in_another_region_is_refused(capsys: pytest.CaptureFixture[str])
     boto3.client("s3", region_name=elsewhere).create_bucket(
         Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": elsewhere}
     )
-    assert f"bucket={BUCKET}: is in eu-central-1" in told(capsys, *ARGUMENTS)
+    assert f"bucket={BUCKET}: is in eu-central-1" in error_line(capsys, *ARGUMENTS)
 
 
-def test_bucket_of_somebody_else_is_refused(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bucket_of_another_account_is_refused(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
     aws.answers[f"HEAD /{BUCKET}"] = [(403, "")]
-    assert "belongs to somebody else" in told(capsys, *ARGUMENTS)
+    assert "belongs to another account" in error_line(capsys, *ARGUMENTS)
 
 
-def test_caller_without_permission_learns_which_is_lacking(
-    aws: Aws, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_permission_is_named(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
     aws.answers["CreateRepository"] = [refusal("AccessDeniedException", "ecr:CreateRepository")]
-    line = told(capsys, *ARGUMENTS)
+    line = error_line(capsys, *ARGUMENTS)
     assert "ecr:CreateRepository" in line and "ask for this permission" in line
 
 
@@ -158,28 +161,28 @@ def test_caller_without_permission_learns_which_is_lacking(
         (["bucket=bbb", "vcp=true"], "vcp"),
     ],
 )
-def test_wrong_setting_is_named(
+def test_invalid_setting_is_named(
     aws: Aws, capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str
 ) -> None:
-    assert reason in told(capsys, *arguments)
+    assert reason in error_line(capsys, *arguments)
     assert not aws.calls
 
 
-def test_role_may_do_nothing_beyond_the_named_things() -> None:
+def test_role_is_limited_to_the_named_resources() -> None:
     policy = Permissions(
-        ACCOUNT, REGION, "ours", "images", ["theirs"], ["arn:aws:kms:r:1:key/k"], vpc=True
+        ACCOUNT, REGION, "own", "images", ["shared"], ["arn:aws:kms:r:1:key/k"], vpc=True
     ).policy()
     by_sid = {statement["Sid"]: statement for statement in policy["Statement"]}
     everywhere = {sid for sid, statement in by_sid.items() if statement["Resource"] == ["*"]}
     assert everywhere == {"Registry", "Metrics", "Network"}  # whose actions take no resources
     assert not any("*" in action for s in by_sid.values() for action in s["Action"])
-    theirs = [s for s in by_sid.values() if any("theirs" in arn for arn in s["Resource"])]
-    assert {action for statement in theirs for action in statement["Action"]} == {
+    shared = [s for s in by_sid.values() if any("shared" in arn for arn in s["Resource"])]
+    assert {action for statement in shared for action in statement["Action"]} == {
         "s3:GetObject",
         "s3:ListBucket",
         "s3:GetBucketLocation",
     }
     assert by_sid["Image"]["Resource"] == [f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/images"]
-    least = Permissions(ACCOUNT, REGION, "ours", "images").policy()
-    assert {s["Sid"] for s in least["Statement"]}.isdisjoint({"OtherBuckets", "Keys", "Network"})
+    minimal = Permissions(ACCOUNT, REGION, "own", "images").policy()
+    assert {s["Sid"] for s in minimal["Statement"]}.isdisjoint({"OtherBuckets", "Keys", "Network"})
     assert len(json.dumps(policy, separators=(",", ":"))) < 10_240  # IAM's limit for a role

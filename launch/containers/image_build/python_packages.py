@@ -1,10 +1,10 @@
-"""Install the job's Python packages into a base image that brings torch and much else.
+"""Install the job's Python packages into a base image that already has torch and other packages.
 
-``python python_packages.py FOLDER job [dali]`` runs inside the image build. What the base has and
-``FOLDER/job.in`` accepts stays at the base's version, torch and torchvision before all; the rest
-comes at the versions that ``job.txt`` pins; likewise for every other name. A build that would
-leave a package of the base with a broken dependency fails. What only TensorBoard's viewer needs
-is left out.
+``python python_packages.py FOLDER job [dali]`` runs in the image build. A package of the base keeps
+its version if ``FOLDER/job.in`` accepts it; torch and torchvision always do. Other packages get the
+versions pinned in ``job.txt``. Further names (``dali``) work the same way. The build fails if a
+package of the base would get a broken dependency. Packages that only TensorBoard's viewer needs are
+left out.
 """
 
 import platform
@@ -15,34 +15,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 
-# The base may lack `packaging` itself; pip, which installs for us anyway, carries it.
+# The base may lack `packaging`; pip has a copy.
 from pip._vendor.packaging.requirements import Requirement
 from pip._vendor.packaging.utils import NormalizedName, canonicalize_name
 from pip._vendor.packaging.version import Version
 
 BASE_BRINGS = ("torch", "torchvision")
-# The first release that has the stable ABI that the operator is written for.
+# The first release with the stable ABI that the operator uses.
 OLDEST_TORCH = "2.11"
-# The job writes TensorBoard's events and never shows them: its viewer's parts stay out.
+# The job writes TensorBoard events but never displays them.
 VIEWER_ONLY = ("grpcio", "tensorboard-data-server")
 
 
 def parse(text: str) -> list[Requirement]:
-    """The requirements of a file that hold for this interpreter, without comments and options."""
+    """The requirements in a file that apply to this interpreter; skips comments and options."""
     lines = (line.split(" #")[0].strip() for line in text.splitlines())
     parsed = [Requirement(line) for line in lines if line and line[0] not in "#-"]
     return [r for r in parsed if r.marker is None or r.marker.evaluate()]
 
 
 def installed() -> dict[str, str]:
-    """Canonical name -> version of everything this interpreter can import."""
+    """Canonical name -> version of every installed package."""
     return {canonicalize_name(d.metadata["Name"]): d.version for d in distributions()}
 
 
 def constraints(
     wanted: Iterable[Requirement], locked: Iterable[Requirement], present: Mapping[str, str]
 ) -> list[str]:
-    """One line per package: the base's own version if it will do, else the one pinned first."""
+    """One line per package: the base's version if accepted, else the first pin."""
     accepted = {canonicalize_name(r.name): r.specifier for r in wanted}
     lines = [f"{name}=={present[name]}" for name in BASE_BRINGS if name in present]
     pins: dict[NormalizedName, Requirement] = {}
@@ -57,14 +57,14 @@ def constraints(
     return lines
 
 
-def complaints() -> set[str]:
-    """What ``pip check`` finds wrong; a base may come with complaints of its own."""
+def dependency_problems() -> set[str]:
+    """What ``pip check`` reports; a base may have such problems before the build."""
     done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
     return set(done.stdout.splitlines()) if done.returncode else set()
 
 
 def install(wanted: Iterable[Requirement], lines: Iterable[str]) -> None:
-    """Run pip under the constraints, leaving no cache behind; raises CalledProcessError."""
+    """Run pip with the constraints and without a cache; raises CalledProcessError."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(lines) + "\n")
         file.flush()
@@ -81,8 +81,8 @@ def remove(names: Iterable[str]) -> None:
 
 
 def check_base(present: Mapping[str, str]) -> None:
-    """Exits with one line where torch is missing or too old."""
-    advice = "set BASE_IMAGE to one with torchvision and torch"
+    """Exit with one line if torch is missing or too old."""
+    advice = "set BASE_IMAGE to an image with torchvision and torch"
     missing = [name for name in BASE_BRINGS if name not in present]
     if missing:
         sys.exit(f"the base image lacks {' and '.join(missing)}: {advice} {OLDEST_TORCH} or newer")
@@ -94,41 +94,40 @@ def check_base(present: Mapping[str, str]) -> None:
 
 
 def requirements(folder: Path, names: Iterable[str], suffix: str) -> list[Requirement]:
-    """All that the files of these names ask for; exits with one line where one has nothing."""
+    """The requirements of all these files; exits with one line if a file has none."""
     found = []
     for name in names:
         path = folder / f"{name}{suffix}"
         if not path.is_file():
             known = ", ".join(sorted(path.stem for path in folder.glob("*.in")))
-            sys.exit(f"EXTRAS={name}: there is no requirements/{path.name}; there are {known}")
+            sys.exit(f"EXTRAS={name}: must be one of {known}; there is no requirements/{path.name}")
         parsed = parse(path.read_text())
         if not parsed:
             sys.exit(
                 f"EXTRAS={name}: requirements/{path.name} has nothing for Python "
-                f"{platform.python_version()}; set BASE_IMAGE to one with a newer Python"
+                f"{platform.python_version()}; set BASE_IMAGE to an image with a newer Python"
             )
         found += parsed
     return found
 
 
 def main(folder: Path, names: Sequence[str]) -> None:
-    """Install, then say what changed; exits with one line when the base does not fit."""
+    """Install the packages and print what changed; exits with one line if the base does not fit."""
     before = installed()
     check_base(before)
     wanted, locked = (requirements(folder, names, suffix) for suffix in (".in", ".txt"))
-    grumbles = complaints()
+    problems = dependency_problems()
     try:
         install(wanted, constraints(wanted, locked, before))
     except subprocess.CalledProcessError:
         sys.exit(
-            "pip could not install the job's packages, for the reason that it gives above: if they "
-            "do not fit, choose another base, or other ranges in requirements/*.in; if nothing "
-            "answered, give the build a network or a proxy: "
-            "BUILD_OPTIONS='--build-arg HTTPS_PROXY=...'"
+            "pip could not install the job's packages, see its error above: if versions conflict, "
+            "choose another BASE_IMAGE or other ranges in requirements/*.in; if pip got no "
+            "answer, set a proxy: BUILD_OPTIONS='--build-arg HTTPS_PROXY=...'"
         )
-    new = complaints() - grumbles
+    new = dependency_problems() - problems
     if new:
-        sys.exit("installing the job's packages broke others in the base: " + "; ".join(new))
+        sys.exit("the job's packages break packages of the base: " + "; ".join(new))
     unneeded = [name for name in VIEWER_ONLY if name not in before]
     if unneeded:
         remove(unneeded)

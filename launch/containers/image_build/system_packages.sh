@@ -1,7 +1,7 @@
 #!/bin/sh
-# What the operator compiles with at job start: a C++ compiler and libjpeg-turbo's headers. Runs
-# inside the image build, on Amazon Linux (dnf) and on Debian or Ubuntu (apt). A compiler that the
-# base brings is left as it is.
+# Installs what the operator needs to compile at job start: a C++ compiler, unless the base has one,
+# and the headers of libjpeg-turbo. Runs in the image build, on Amazon Linux (dnf), Debian or Ubuntu
+# (apt).
 set -eu
 
 compiler_or() {
@@ -21,8 +21,8 @@ elif command -v apt-get >/dev/null 2>&1; then
   apt-get clean
   rm -rf /var/lib/apt/lists/*
 else
-  echo "this base image has neither dnf nor apt-get: choose one made of Amazon Linux 2023," \
-    "Debian or Ubuntu with BASE_IMAGE=..., or install a C++ compiler and libjpeg-turbo's" \
-    "headers in a base of your own and drop this step" >&2
+  echo "the base image has neither dnf nor apt-get: set BASE_IMAGE to an image with Amazon Linux" \
+    "2023, Debian or Ubuntu; or build your own base with a C++ compiler and the headers of" \
+    "libjpeg-turbo, and remove this step from the Dockerfile" >&2
   exit 1
 fi

@@ -1,4 +1,4 @@
-"""A job's lines as its hosts send them to CloudWatch."""
+"""Writes a job's lines to CloudWatch, as its hosts do."""
 
 import time
 
@@ -14,7 +14,7 @@ def write_lines(
     job: str = "the-job",
     group: str = "/aws/sagemaker/TrainingJobs",
 ) -> None:
-    """Lines of each host, at milliseconds after an hour ago."""
+    """Write lines of each host; times are in milliseconds after a moment one hour ago."""
     logs = aws.client("logs")
     if not logs.describe_log_groups(logGroupNamePrefix=group)["logGroups"]:
         logs.create_log_group(logGroupName=group)

@@ -1,4 +1,4 @@
-"""What goes wrong at AWS ends in one line that says what to do, exit code 1, no traceback."""
+"""AWS errors end in one line that says what to do and exit code 1, without a traceback."""
 
 from pathlib import Path
 
@@ -23,8 +23,8 @@ def arguments(image: str, *more: str) -> list[str]:
     ]
 
 
-def told(capsys: pytest.CaptureFixture[str], *command: str) -> str:
-    """The one line on stderr that a failing command leaves."""
+def error_line(capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    """The single line that a failing command writes to stderr."""
     assert sagemaker.main(command) == 1
     line = capsys.readouterr().err
     assert line.endswith("\n") and line.count("\n") == 1, line
@@ -70,13 +70,13 @@ def told(capsys: pytest.CaptureFixture[str], *command: str) -> str:
         ("SomethingNew", "nobody knows it yet", ["nobody knows it yet [SomethingNew]"]),
     ],
 )
-def test_refusal_of_the_service_is_one_line_with_advice(
+def test_service_error_is_one_line_with_advice(
     aws: Aws, capsys: pytest.CaptureFixture[str], code: str, message: str, advice: list[str]
 ) -> None:
     image = aws.pretend_image()
     aws.refuse("CreateTrainingJob", code, message)
-    line = told(capsys, *arguments(image))
-    assert line.startswith("CreateTrainingJob refused: ") and f"[{code}]" in line
+    line = error_line(capsys, *arguments(image))
+    assert line.startswith("CreateTrainingJob failed: ") and f"[{code}]" in line
     assert all(part in line for part in advice), line
 
 
@@ -87,7 +87,7 @@ def test_missing_credentials_say_how_to_sign_in(
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     aws.calls.clear()
-    line = told(capsys, *arguments(image))
+    line = error_line(capsys, *arguments(image))
     assert line.startswith("no AWS credentials found") and "aws sso login" in line
     assert not aws.calls
 
@@ -97,9 +97,9 @@ def test_missing_region_says_where_to_set_it(
 ) -> None:
     image = aws.pretend_image()
     monkeypatch.delenv("AWS_DEFAULT_REGION")
-    line = told(capsys, *arguments(image))
+    line = error_line(capsys, *arguments(image))
     assert "job.region" in line
-    # What the line advises helps.
+    # Following the advice works.
     assert sagemaker.main(arguments(image, "job.region=eu-west-1")) == 0
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     assert "AWS_DEFAULT_REGION" in line and sagemaker.main(arguments(image)) == 0
@@ -110,41 +110,41 @@ def test_unknown_profile_is_named(
 ) -> None:
     image = aws.pretend_image()
     monkeypatch.setenv("AWS_PROFILE", "nobody")
-    line = told(capsys, *arguments(image))
+    line = error_line(capsys, *arguments(image))
     assert "(nobody)" in line and "aws configure list-profiles" in line
 
 
-def test_unreachable_network_is_told_as_such(
+def test_unreachable_aws_is_one_line(
     aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image = aws.pretend_image()
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    assert told(capsys, *arguments(image)).startswith("AWS cannot be reached")
+    assert error_line(capsys, *arguments(image)).startswith("AWS cannot be reached")
 
 
 @pytest.mark.parametrize("tag", ["@sha256:" + "1" * 64, ":2", ""])
-def test_image_that_the_registry_lacks_stops_the_launch(
+def test_image_missing_in_the_registry_stops_the_launch(
     aws: Aws, capsys: pytest.CaptureFixture[str], tag: str
 ) -> None:
     image = aws.push_image().partition("@")[0] + tag
-    assert "make push" in told(capsys, *arguments(image))
+    assert "make push" in error_line(capsys, *arguments(image))
     elsewhere = image.replace("/training", "/nowhere")
-    assert "no such image" in told(capsys, *arguments(elsewhere))
+    assert "no such image" in error_line(capsys, *arguments(elsewhere))
     assert not aws.made("CreateTrainingJob")
 
 
-def test_caller_who_may_not_ask_the_registry_is_not_stopped(aws: Aws) -> None:
+def test_launch_proceeds_without_permission_to_query_the_registry(aws: Aws) -> None:
     image = aws.pretend_image()
     aws.refuse("DescribeImages", "AccessDeniedException")
     assert sagemaker.main(arguments(image)) == 0
     assert aws.made("CreateTrainingJob")
 
 
-def test_environment_without_an_sdk_says_what_installs_one(
+def test_missing_sdk_says_what_installs_it(
     aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("launch.aws.sdk.send.installed_version", installed_version)
-    line = told(capsys, *arguments(f"{'1' * 12}.dkr.ecr.eu-west-1.amazonaws.com/x:1"))
+    line = error_line(capsys, *arguments(f"{'1' * 12}.dkr.ecr.eu-west-1.amazonaws.com/x:1"))
     assert "requirements/launch.txt" in line and not aws.calls
 
 
@@ -159,14 +159,14 @@ def test_environment_without_an_sdk_says_what_installs_one(
         (exceptions.ReadTimeoutError(endpoint_url="http://x"), "check the network"),
     ],
 )
-def test_errors_that_boto3_raises_by_itself_are_explained(
+def test_client_side_errors_of_boto3_are_explained(
     error: exceptions.BotoCoreError, advice: str
 ) -> None:
     line = explain(error)
     assert line is not None and advice in line and "\n" not in line
 
 
-def test_bug_of_our_own_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
@@ -175,7 +175,7 @@ def test_bug_of_our_own_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> 
         sagemaker.main(["status"])
 
 
-def test_interrupted_command_ends_as_the_shell_expects(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_command_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""The ECR repository, on moto behind HTTP."""
+"""The ECR repository, against moto."""
 
 import json
 
@@ -10,7 +10,7 @@ from launch.request.launch_errors import LaunchError
 
 
 @pytest.mark.usefixtures("aws")
-def test_the_repository_is_created_once_with_scans_and_expiry() -> None:
+def test_the_repository_is_created_once_with_scan_and_expiry() -> None:
     ecr.ensure_repository("mine")
     ecr.ensure_repository("mine")
     client = boto3.client("ecr")
@@ -21,14 +21,14 @@ def test_the_repository_is_created_once_with_scans_and_expiry() -> None:
 
 
 @pytest.mark.usefixtures("aws")
-def test_a_repository_that_is_there_is_not_created_again_and_gets_the_expiry_it_lacks(
+def test_an_existing_repository_is_not_created_again_and_gets_a_missing_expiry(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client = boto3.client("ecr")
     client.create_repository(repositoryName="mine")
 
     def forbidden(**_: object) -> None:
-        raise AssertionError("asked for a right that pushing does not need")
+        raise AssertionError("used a permission that pushing does not need")
 
     monkeypatch.setattr(client, "create_repository", forbidden)
     monkeypatch.setattr(boto3, "client", lambda _: client)

@@ -1,4 +1,4 @@
-"""Watching a job: every line once, through throttling and dropped connections, until Ctrl-C."""
+"""Watching a job: every line once, despite throttling and dropped connections; Ctrl-C."""
 
 import io
 import os
@@ -19,7 +19,7 @@ from launch.aws.session import open_session
 from tests.launch.aws.cloudwatch import write_lines
 from tests.launch.conftest import DROPPED, ROOT, Answer, Aws, refusal
 
-ATTEMPTS = 6  # that launch.aws.session.aws_client makes by itself
+ATTEMPTS = 6  # per call, set in launch.aws.session.aws_client
 
 
 def state(status: str = "InProgress", **more: Any) -> Answer:
@@ -32,7 +32,7 @@ def state(status: str = "InProgress", **more: Any) -> Answer:
 
 
 class Watched:
-    """What a watch showed, and what happened while it slept."""
+    """Runs `follow`, and records what it showed and how long it slept."""
 
     def __init__(self, aws: Aws, *, terminal: bool = False) -> None:
         self.aws, self.slept = aws, list[float]()
@@ -41,7 +41,7 @@ class Watched:
         self.session = open_session(None)
 
     def run(self, *, events: dict[int, Any] | None = None) -> str | None:
-        """Follow to the end; `events` happen in the sleeps of those numbers."""
+        """Follow to the end; `events` maps the number of a sleep to a function to call in it."""
 
         def sleep(seconds: float) -> None:
             self.slept.append(seconds)
@@ -55,7 +55,7 @@ class Watched:
         return self.shown.getvalue().splitlines()
 
 
-def test_lines_come_once_each_and_the_end_tells_the_result(aws: Aws) -> None:
+def test_each_line_is_shown_once_and_the_summary_at_the_end(aws: Aws) -> None:
     aws.answers["DescribeTrainingJob"] = [
         state(),
         state(),
@@ -78,7 +78,7 @@ def test_lines_come_once_each_and_the_end_tells_the_result(aws: Aws) -> None:
 
 
 @pytest.mark.parametrize("status", ["Failed", "Stopped"])
-def test_job_that_did_not_complete_is_told_with_its_whole_reason(aws: Aws, status: str) -> None:
+def test_failed_or_stopped_job_shows_its_full_reason(aws: Aws, status: str) -> None:
     reason = "AlgorithmError: ExecuteUserScriptError: " + "long " * 200
     aws.answers["DescribeTrainingJob"] = [state(status, FailureReason=reason)]
     watched = Watched(aws)
@@ -86,7 +86,7 @@ def test_job_that_did_not_complete_is_told_with_its_whole_reason(aws: Aws, statu
     assert f"reason: {reason}" in watched.lines
 
 
-def test_live_line_carries_the_latest_numbers(aws: Aws) -> None:
+def test_live_line_shows_the_latest_metrics(aws: Aws) -> None:
     aws.answers["DescribeTrainingJob"] = [state(), state(), state("Completed")]
     write_lines(
         aws,
@@ -103,7 +103,7 @@ def test_live_line_carries_the_latest_numbers(aws: Aws) -> None:
     assert live in watched.shown.getvalue()
 
 
-def test_throttling_and_dropped_connections_cost_no_line(aws: Aws) -> None:
+def test_throttling_and_dropped_connections_lose_no_line(aws: Aws) -> None:
     write_lines(aws, {"algo-1": [(1, "one")], "algo-2": [(2, "two")]})
     throttled, down = refusal("ThrottlingException", "Rate exceeded"), (503, {"__type": "X"})
     aws.answers["DescribeTrainingJob"] = [
@@ -112,7 +112,7 @@ def test_throttling_and_dropped_connections_cost_no_line(aws: Aws) -> None:
         state(),
         state("Completed"),
     ]
-    # The first host's two pages (lines, then the end of them) are read before the second refuses.
+    # Both pages of the first host (lines, then the end) are read before the second host fails.
     aws.answers["GetLogEvents"] = [None, None, *[throttled] * ATTEMPTS, *[DROPPED] * ATTEMPTS, None]
     aws.answers["DescribeLogStreams"] = [*[down] * (ATTEMPTS - 1), None]
     watched = Watched(aws)
@@ -122,16 +122,16 @@ def test_throttling_and_dropped_connections_cost_no_line(aws: Aws) -> None:
         "algo-2 two",
     ]
     assert watched.slept[:2] == [1.0, 2.0]
-    assert any("ThrottlingException; asking again in 1 s" in line for line in watched.lines)
+    assert any("ThrottlingException; retrying in 1 s" in line for line in watched.lines)
 
 
-def test_refusal_that_no_patience_mends_ends_the_watch(aws: Aws) -> None:
+def test_permanent_error_ends_the_watch(aws: Aws) -> None:
     aws.refuse("DescribeTrainingJob", "ExpiredTokenException")
     with pytest.raises(Exception, match="ExpiredTokenException"):
         Watched(aws).run()
 
 
-def test_watch_begins_before_the_first_line_and_before_the_log_group(aws: Aws) -> None:
+def test_log_can_be_read_before_its_group_exists(aws: Aws) -> None:
     log = Job(open_session(None), "the-job").log()
     assert log.new_lines() == []
     write_lines(aws, {"algo-1": [(1, "one")]})
@@ -141,7 +141,7 @@ def test_watch_begins_before_the_first_line_and_before_the_log_group(aws: Aws) -
 
 
 class Terminal:
-    """`logs the-job --follow` on a terminal of its own."""
+    """Runs `logs the-job --follow` on a pseudo-terminal."""
 
     def __init__(self, aws: Aws) -> None:
         self.master, slave = pty.openpty()
@@ -202,23 +202,23 @@ def test_ctrl_c_then_enter_leaves_the_job_running(aws: Aws) -> None:
     terminal.interrupt()
     terminal.wait_for("Enter leaves it running")
     terminal.type("\n")
-    terminal.wait_for("the-job goes on; make sagemaker-stop ARGS=the-job stops it")
+    terminal.wait_for('the-job keeps running; make sagemaker ARGS="stop the-job" stops it')
     assert terminal.end() == 0
     assert not aws.made("StopTrainingJob")
 
 
-def test_ctrl_c_where_nobody_can_be_asked_leaves_the_job_running(aws: Aws) -> None:
+def test_ctrl_c_without_a_terminal_leaves_the_job_running(aws: Aws) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
     aws.answers["DescribeTrainingJob"] = [state()]
     watched = Watched(aws)
     assert watched.run(events={1: interrupt}) is None
-    assert watched.lines[-1].startswith("the-job goes on")
+    assert watched.lines[-1].startswith("the-job keeps running")
     assert not aws.made("StopTrainingJob")
 
 
-def test_stopping_a_job_that_has_just_ended_shows_its_end(
+def test_stopping_a_job_that_has_just_ended_shows_its_summary(
     aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt() -> None:

@@ -1,4 +1,4 @@
-"""Jobs by name: launched, listed, described, stopped, read, downloaded, resumed, priced."""
+"""The job commands: launch, list, status, stop, logs, download, resume, cost."""
 
 import io
 import json
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.usefixtures("plain_sdk")
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Downloads go into a folder of the test's own."""
+def _start_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Downloads go below the test's folder."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -41,13 +41,13 @@ def description(status: str = "Completed", **more: Any) -> dict[str, Any]:
     }
 
 
-def test_launch_names_the_job_and_the_ways_to_see_it(
+def test_launch_prints_the_job_and_the_next_commands(
     aws: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launch(aws, "trainer.epochs=1")
     out = capsys.readouterr().out
     assert "job the-job created" in out
-    assert "make sagemaker-status ARGS=the-job" in out
+    assert 'make sagemaker ARGS="status the-job"' in out
     assert f"https://{REGION}.console.aws.amazon.com/sagemaker/home?region={REGION}" in out
     (sent,) = aws.made("CreateTrainingJob")
     assert sent["HyperParameters"] == {"hydra_overrides_000": '["trainer.epochs=1"]'}
@@ -69,7 +69,7 @@ def test_status_lists_the_latest_jobs_and_describes_one(
     assert f"checkpoints: s3://{BUCKET}/x/the-job/checkpoints" in out
 
 
-def test_status_tells_what_was_billed_saved_reached_and_why_it_failed(
+def test_status_shows_billing_savings_metrics_and_failure_reason(
     aws: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reason = "AlgorithmError: " + "x" * 900 + " the end"
@@ -98,9 +98,7 @@ def test_status_tells_what_was_billed_saved_reached_and_why_it_failed(
 
 @pytest.mark.usefixtures("aws")
 @pytest.mark.parametrize("command", ["status", "stop", "logs", "download"])
-def test_job_that_does_not_exist_is_one_line(
-    capsys: pytest.CaptureFixture[str], command: str
-) -> None:
+def test_unknown_job_is_one_line(capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert sagemaker.main([command, "nothing"]) == 1
     err = capsys.readouterr().err
     assert f"nothing: no such job in {REGION}" in err and err.count("\n") == 1
@@ -108,24 +106,22 @@ def test_job_that_does_not_exist_is_one_line(
 
 @pytest.mark.parametrize("command", ["stop", "logs", "download"])
 @pytest.mark.usefixtures("aws")
-def test_command_without_a_job_asks_which_before_it_asks_for_a_region(
+def test_missing_job_name_is_reported_before_a_missing_region(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     assert sagemaker.main([command]) == 1
-    assert "which job?" in capsys.readouterr().err
+    assert "no job given" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("argument", ["b", "regoin=x", "job.regoin=x"])
-def test_argument_that_means_nothing_is_named(
-    capsys: pytest.CaptureFixture[str], argument: str
-) -> None:
+def test_unknown_argument_is_named(capsys: pytest.CaptureFixture[str], argument: str) -> None:
     assert sagemaker.main(["status", "a", argument]) == 1
     err = capsys.readouterr().err
     assert argument.removeprefix("job.").split("=")[0] in err and err.count("\n") == 1
 
 
-def test_stop_asks_the_service_once_and_leaves_ended_jobs_alone(
+def test_stop_calls_the_service_once_and_not_for_ended_jobs(
     aws: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
     aws.answers["StopTrainingJob"] = [(200, {})]
@@ -133,13 +129,11 @@ def test_stop_asks_the_service_once_and_leaves_ended_jobs_alone(
     assert sagemaker.main(["stop", "the-job"]) == 0
     assert "the-job is stopping: it has 120 s" in capsys.readouterr().out
     assert sagemaker.main(["stop", "the-job"]) == 0
-    assert "has ended already: Completed" in capsys.readouterr().out
+    assert "has already ended: Completed" in capsys.readouterr().out
     assert aws.made("StopTrainingJob") == [{"TrainingJobName": "the-job"}]
 
 
-def test_logs_of_all_hosts_come_in_the_order_of_time(
-    aws: Aws, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_logs_of_all_hosts_are_sorted_by_time(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
     aws.answers["DescribeTrainingJob"] = [(200, description())]
     assert sagemaker.main(["logs", "the-job"]) == 0
     assert capsys.readouterr().out == ""
@@ -176,9 +170,7 @@ def ended_with_results(aws: Aws, s3: Any) -> None:
     ]
 
 
-def test_download_unpacks_into_a_run_folder_like_any_other(
-    aws: Aws, bucket: Any, tmp_path: Path
-) -> None:
+def test_download_unpacks_into_a_normal_run_folder(aws: Aws, bucket: Any, tmp_path: Path) -> None:
     ended_with_results(aws, bucket)
     assert sagemaker.main(["download", "the-job"]) == 0
     run = tmp_path / "runs" / "the-job"
@@ -188,7 +180,7 @@ def test_download_unpacks_into_a_run_folder_like_any_other(
     assert not list(run.rglob(".download-*"))
 
 
-def test_download_of_checkpoints_and_again_of_what_is_there(
+def test_download_includes_checkpoints_and_keeps_existing_parts(
     aws: Aws, bucket: Any, tmp_path: Path
 ) -> None:
     ended_with_results(aws, bucket)
@@ -200,7 +192,7 @@ def test_download_of_checkpoints_and_again_of_what_is_there(
     assert (run / "model" / "model_pt").read_text() == "changed here"
 
 
-def test_job_without_output_of_its_own_gives_its_model(
+def test_download_of_a_job_without_output_fetches_the_model(
     aws: Aws, bucket: Any, tmp_path: Path
 ) -> None:
     ended_with_results(aws, bucket)
@@ -209,7 +201,7 @@ def test_job_without_output_of_its_own_gives_its_model(
     assert [path.name for path in (tmp_path / "runs" / "the-job").iterdir()] == ["model", "output"]
 
 
-def test_download_before_there_is_anything_says_so(
+def test_download_without_results_is_one_line(
     aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended_with_results(aws, bucket)
@@ -219,7 +211,7 @@ def test_download_before_there_is_anything_says_so(
     assert "nothing to download yet" in capsys.readouterr().err
 
 
-def test_archive_that_would_write_outside_is_refused(
+def test_archive_with_paths_outside_the_folder_is_refused(
     aws: Aws, bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended_with_results(aws, bucket)
@@ -231,7 +223,7 @@ def test_archive_that_would_write_outside_is_refused(
     assert not (tmp_path / "runs" / "the-job" / "model").exists()
 
 
-def test_checkpoint_keys_that_lead_outside_are_left_alone(
+def test_checkpoint_keys_outside_the_folder_are_skipped(
     aws: Aws, bucket: Any, tmp_path: Path
 ) -> None:
     ended_with_results(aws, bucket)
@@ -241,7 +233,7 @@ def test_checkpoint_keys_that_lead_outside_are_left_alone(
     assert not list(tmp_path.rglob("evil"))
 
 
-def test_resumed_job_gets_the_checkpoints_of_the_one_before(aws: Aws) -> None:
+def test_resumed_job_gets_the_checkpoint_prefix_of_the_earlier_job(aws: Aws) -> None:
     kept = {"CheckpointConfig": {"S3Uri": "s3://elsewhere/kept"}}
     aws.answers["DescribeTrainingJob"] = [(200, description("Stopped", **kept))]
     launch(aws, "resume_from=the-job", name="next")
@@ -252,8 +244,8 @@ def test_resumed_job_gets_the_checkpoints_of_the_one_before(aws: Aws) -> None:
 @pytest.mark.parametrize(
     ("before", "reason"),
     [
-        (description("InProgress"), "make sagemaker-stop ARGS=the-job"),
-        (description("Stopped"), "kept no checkpoints"),
+        (description("InProgress"), 'make sagemaker ARGS="stop the-job"'),
+        (description("Stopped"), "has no checkpoints"),
     ],
 )
 def test_job_that_cannot_be_resumed_is_refused(
@@ -261,8 +253,8 @@ def test_job_that_cannot_be_resumed_is_refused(
 ) -> None:
     image = aws.pretend_image()
     aws.answers["DescribeTrainingJob"] = [(200, before)]
-    least = [f"target.image={image}", f"job.role={ROLE}", f"job.output=s3://{BUCKET}/x"]
-    assert sagemaker.main(["train", *least, "resume_from=the-job"]) == 1
+    minimal = [f"target.image={image}", f"job.role={ROLE}", f"job.output=s3://{BUCKET}/x"]
+    assert sagemaker.main(["train", *minimal, "resume_from=the-job"]) == 1
     assert reason in capsys.readouterr().err
     assert not aws.made("CreateTrainingJob")
 
@@ -272,11 +264,11 @@ def price(dollars: str) -> dict[str, Any]:
     return {"PriceList": [json.dumps({"terms": terms})]}
 
 
-def test_cost_is_told_before_the_launch(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cost_is_printed_before_the_launch(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
     aws.answers["GetProducts"] = [(200, price("1.5"))]
     launch(aws, "target.instance_count=2", "target.max_runtime_s=7200")
     out = capsys.readouterr().out
-    assert "cost: at most $6.00 on demand for 2 h ($3.00 an hour); target.spot=true is" in out
+    assert "cost: at most $6.00 on demand, 2 h at $3.00 per hour; target.spot=true costs" in out
     (asked,) = aws.made("GetProducts")
     assert {f["Field"]: f["Value"] for f in asked["Filters"]} == {
         "regionCode": REGION,
@@ -288,11 +280,11 @@ def test_cost_is_told_before_the_launch(aws: Aws, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("answer", "line"),
     [
-        ((400, {"__type": "AccessDeniedException"}), "pricing:GetProducts allows it"),
+        ((400, {"__type": "AccessDeniedException"}), "needs pricing:GetProducts"),
         ((200, {"PriceList": []}), "no entry for ml.c7i.2xlarge"),
     ],
 )
-def test_unknown_cost_is_one_line_and_no_obstacle(
+def test_unknown_cost_is_one_line_and_does_not_stop_the_launch(
     aws: Aws, capsys: pytest.CaptureFixture[str], answer: tuple[int, dict[str, Any]], line: str
 ) -> None:
     aws.answers["GetProducts"] = [answer]

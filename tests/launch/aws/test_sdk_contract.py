@@ -1,6 +1,6 @@
-"""Both SDKs send the request that DRY_RUN prints, member for member.
+"""Both SDKs send exactly the request that DRY_RUN=1 prints.
 
-Each SDK runs in the environment that `make test-launch` made for it, against moto over HTTP.
+Each SDK runs in its own environment, against moto over HTTP.
 """
 
 import json
@@ -71,7 +71,7 @@ def _run(python: str, aws: Aws, home: Path, *arguments: str, **environment: str)
 
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("sdk", ENVIRONMENTS)
-def test_sdk_sends_what_dry_run_prints_and_asks_aws_nothing_else(
+def test_sdk_sends_the_dry_run_request_and_makes_no_other_call(
     aws: Aws, tmp_path: Path, sdk: str, job: str
 ) -> None:
     arguments = ["train", *JOBS[job], f"target.image={aws.push_image()}", "job.name=the-job"]
@@ -98,7 +98,7 @@ def test_sdk_sends_what_dry_run_prints_and_asks_aws_nothing_else(
     ],
 )
 @pytest.mark.parametrize("sdk", ENVIRONMENTS)
-def test_refusal_comes_through_the_sdk_as_one_line(
+def test_service_error_passes_through_the_sdk_as_one_line(
     aws: Aws, tmp_path: Path, sdk: str, code: str, advice: str
 ) -> None:
     arguments = ["train", *COMMON, f"target.image={aws.push_image()}"]
@@ -114,14 +114,14 @@ def test_refusal_comes_through_the_sdk_as_one_line(
     assert done.returncode == 1
     assert "Traceback" not in done.stderr + done.stdout
     line = done.stderr.splitlines()[-1]
-    assert line.startswith("CreateTrainingJob refused: ") and advice in line
-    # v2 says what becomes of it, once.
+    assert line.startswith("CreateTrainingJob failed: ") and advice in line
+    # v2 also prints, once, that its support ends.
     assert done.stderr.count("\n") == (2 if sdk == "2" else 1)
-    assert ("supported until 2027-07-06" in done.stderr) is (sdk == "2")
+    assert ("ends on 2027-07-06" in done.stderr) is (sdk == "2")
 
 
 @pytest.mark.parametrize("sdk", ENVIRONMENTS)
-def test_every_command_runs_in_the_environment_that_make_gives_it(
+def test_every_command_runs_in_the_sdk_environment(
     aws: Aws, bucket: Any, tmp_path: Path, sdk: str
 ) -> None:
     photos = tmp_path / "photos" / "train" / "a"
@@ -149,7 +149,7 @@ def test_every_command_runs_in_the_environment_that_make_gives_it(
     assert "job pack created" in run("dataset", *packing, image, role)
     assert "pack" in run("sagemaker", "status")
     assert "pack: Completed" in run("sagemaker", "status", "pack")
-    assert "ended already" in run("sagemaker", "stop", "pack")
+    assert "already ended" in run("sagemaker", "stop", "pack")
     assert run("sagemaker", "logs", "pack") == ""
     training = ["job.name=train", image, role, f"job.output=s3://{BUCKET}/runs", "--wait"]
     assert "train: Completed" in run("sagemaker", "train", *training)
@@ -164,10 +164,10 @@ def test_every_command_runs_in_the_environment_that_make_gives_it(
 
 
 @pytest.mark.parametrize("sdk", ENVIRONMENTS)
-def test_sdk_that_would_send_something_else_sends_nothing(
+def test_sdk_that_would_send_a_different_request_sends_nothing(
     aws: Aws, tmp_path: Path, sdk: str
 ) -> None:
-    spoil = (
+    program = (
         f"import sys, launch.aws.sdk.v{sdk} as sdk\n"
         "inner = sdk.send\n"
         "def send(request, session):\n"
@@ -177,7 +177,7 @@ def test_sdk_that_would_send_something_else_sends_nothing(
         "sys.exit(main(sys.argv[1:]))\n"
     )
     done = subprocess.run(
-        [_python(sdk), "-c", spoil, "train", *COMMON, f"target.image={aws.push_image()}"],
+        [_python(sdk), "-c", program, "train", *COMMON, f"target.image={aws.push_image()}"],
         cwd=ROOT,
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **aws.environment},
         capture_output=True,
@@ -185,6 +185,6 @@ def test_sdk_that_would_send_something_else_sends_nothing(
         timeout=120,
     )
     assert done.returncode == 1
-    assert "would send something else at Environment; nothing was sent" in done.stderr
+    assert "would send a different request (Environment); nothing was sent" in done.stderr
     assert "Traceback" not in done.stderr
     assert not aws.made("CreateTrainingJob")

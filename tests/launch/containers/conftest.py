@@ -1,4 +1,4 @@
-"""A stand-in for the engine's command line: no test here needs a container."""
+"""A fake engine: these tests run no container."""
 
 import os
 import stat
@@ -11,7 +11,7 @@ from launch.request import local_run
 
 FakeEngine = Callable[..., Path]
 IMAGE = "job:1"
-# An engine that has the image, and whose containers say nothing and end well.
+# An engine that has the image and whose containers print nothing and exit with 0.
 IDLE = """
     case $1 in
         image) echo '[{"Id": "x"}]';;
@@ -23,7 +23,7 @@ IDLE = """
 
 @pytest.fixture(autouse=True)
 def settings_are_unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests say what they need; what make exported stays out."""
+    """Ignore settings that make exports."""
     for name in (
         *("IMAGE", "DEVICE", "BASE_IMAGE", "PREBUILD", "EXTRAS", "BUILD_OPTIONS", "REGISTRY"),
         *("ENGINE", "HOSTS", "NETWORK", "GPUS", "NPROC", "SHM_SIZE"),
@@ -33,9 +33,9 @@ def settings_are_unset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fake_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
-    """Make ``docker`` on the PATH a shell script; what it was called with is in ``calls``.
+    """Put a shell script on the PATH as ``docker``; returns the file that logs its arguments.
 
-    Docker with root behind it, unless the script answers ``info`` itself.
+    It looks like Docker running as root, unless the script answers ``info`` itself.
     """
 
     def make(script: str, name: str = "docker") -> Path:
@@ -54,8 +54,8 @@ def fake_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to launch from, without GPUs."""
+def start_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder to start jobs in, on a machine without GPUs."""
     monkeypatch.setattr(local_run, "RUNS", tmp_path / "runs")
     monkeypatch.setenv("IMAGE", IMAGE)
     monkeypatch.setenv("GPUS", "0")

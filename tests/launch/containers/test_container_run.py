@@ -1,4 +1,4 @@
-"""How a job's containers are started, followed and ended, on an engine that is a shell script."""
+"""How containers are started, followed and stopped; the engine is a shell script."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def engine_script(codes: dict[str, int]) -> str:
-    """An engine whose containers say a line and end with the code of their host."""
+    """An engine whose containers print a line and exit with the code of their host."""
     cases = "".join(f"*{host}) code={code};;\n" for host, code in codes.items())
     return f"""
         for last; do :; done
@@ -31,26 +31,26 @@ def engine_script(codes: dict[str, int]) -> str:
     """
 
 
-def test_logs_are_merged_under_their_hosts_names_and_the_first_failure_is_the_jobs(
-    desk: Path,
+def test_logs_are_merged_with_host_names_and_the_first_failure_sets_the_exit_code(
+    start_folder: Path,
     fake_engine: FakeEngine,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert desk
+    assert start_folder
     fake_engine(engine_script({"algo-2": 7}))
     monkeypatch.setenv("HOSTS", "2")
     assert docker.train(["name=two"]) == 7
-    told = capfd.readouterr().out
-    assert "algo-1 | hello from" in told
-    assert "algo-2 | hello from" in told
-    assert "algo-2 ended with code 7" in told
+    text = capfd.readouterr().out
+    assert "algo-1 | hello from" in text
+    assert "algo-2 | hello from" in text
+    assert "algo-2 ended with exit code 7" in text
 
 
-def test_what_was_created_is_removed_even_if_another_cannot_be(
-    desk: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+def test_created_containers_are_removed_if_a_later_one_fails(
+    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert desk
+    assert start_folder
     calls = fake_engine(
         """
         case "$1 $*" in
@@ -68,20 +68,20 @@ def test_what_was_created_is_removed_even_if_another_cannot_be(
     assert "network rm 4567" in calls.read_text()
 
 
-def test_ctrl_c_asks_once_and_then_insists(desk: Path, fake_engine: FakeEngine) -> None:
-    ready = desk / "ready"
+def test_first_ctrl_c_stops_and_second_kills(start_folder: Path, fake_engine: FakeEngine) -> None:
+    ready = start_folder / "ready"
     calls = fake_engine(
         f"""
         case $1 in
             image) echo '[{{"Id": "x"}}]';;
-            logs) touch {ready}; while [ ! -e {desk}/killed ]; do sleep 0.1; done;;
-            kill) touch {desk}/killed;;
+            logs) touch {ready}; while [ ! -e {start_folder}/killed ]; do sleep 0.1; done;;
+            kill) touch {start_folder}/killed;;
             wait) echo 137;;
             inspect) echo false;;
         esac
         """
     )
-    process = launch(desk, "stubborn")
+    process = launch(start_folder, "stubborn")
     wait_until(ready.exists)
     process.send_signal(signal.SIGINT)
     wait_until(lambda: "stop -t 120 stubborn-" in calls.read_text())
@@ -91,11 +91,11 @@ def test_ctrl_c_asks_once_and_then_insists(desk: Path, fake_engine: FakeEngine) 
     assert "kill stubborn-" in calls.read_text()
 
 
-def launch(desk: Path, name: str) -> subprocess.Popen[str]:
-    """The launcher as a process of its own, its output in a pipe."""
+def launch(start_folder: Path, name: str) -> subprocess.Popen[str]:
+    """Start docker-train as a process, with its output in a pipe."""
     return subprocess.Popen(
         [sys.executable, "-m", "launch.docker", f"name={name}"],
-        cwd=desk,
+        cwd=start_folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -103,37 +103,41 @@ def launch(desk: Path, name: str) -> subprocess.Popen[str]:
     )
 
 
-def test_ctrl_c_before_the_containers_run_starts_none(desk: Path, fake_engine: FakeEngine) -> None:
-    calls = fake_engine(f"[ $1 = create ] && {{ touch {desk}/ready; sleep 1; }}\n{IDLE}")
-    process = launch(desk, "early")
-    wait_until((desk / "ready").exists)
+def test_ctrl_c_before_the_start_starts_no_container(
+    start_folder: Path, fake_engine: FakeEngine
+) -> None:
+    calls = fake_engine(f"[ $1 = create ] && {{ touch {start_folder}/ready; sleep 1; }}\n{IDLE}")
+    process = launch(start_folder, "early")
+    wait_until((start_folder / "ready").exists)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 1
     assert process.stderr and "stopped before the job started" in process.stderr.read()
     assert "\nstart " not in calls.read_text()
 
 
-def test_ctrl_c_while_the_containers_start_stops_them(desk: Path, fake_engine: FakeEngine) -> None:
-    calls = fake_engine(f"[ $1 = start ] && {{ touch {desk}/ready; sleep 1; }}\n{IDLE}")
-    process = launch(desk, "starting")
-    wait_until((desk / "ready").exists)
+def test_ctrl_c_while_the_containers_start_stops_them(
+    start_folder: Path, fake_engine: FakeEngine
+) -> None:
+    calls = fake_engine(f"[ $1 = start ] && {{ touch {start_folder}/ready; sleep 1; }}\n{IDLE}")
+    process = launch(start_folder, "starting")
+    wait_until((start_folder / "ready").exists)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0
     assert "\nstop -t 120 starting-" in calls.read_text()
 
 
-def test_a_job_whose_lines_nobody_reads_any_more_is_stopped(
-    desk: Path, fake_engine: FakeEngine
+def test_a_job_is_stopped_when_its_output_pipe_closes(
+    start_folder: Path, fake_engine: FakeEngine
 ) -> None:
     calls = fake_engine(
         f"""
         case $1 in
-            logs) while [ ! -e {desk}/stopped ]; do echo a line; sleep 0.05; done; exit;;
-            stop) touch {desk}/stopped;;
+            logs) while [ ! -e {start_folder}/stopped ]; do echo a line; sleep 0.05; done; exit;;
+            stop) touch {start_folder}/stopped;;
         esac
         {IDLE}"""
     )
-    process = launch(desk, "headless")
+    process = launch(start_folder, "headless")
     assert process.stdout
     process.stdout.readline()
     process.stdout.close()
@@ -142,26 +146,26 @@ def test_a_job_whose_lines_nobody_reads_any_more_is_stopped(
     assert "\nkill " not in calls.read_text()
 
 
-def test_the_clean_up_waits_for_what_a_killed_launcher_was_creating(
-    desk: Path, fake_engine: FakeEngine
+def test_cleanup_waits_for_a_container_that_a_killed_launcher_was_creating(
+    start_folder: Path, fake_engine: FakeEngine
 ) -> None:
     calls = fake_engine(
         f"""
         case $1 in
-            create) touch {desk}/ready; sleep 2; echo created >>{desk}/calls; exit;;
-            ps) grep -q created {desk}/calls && echo 0123; exit;;
+            create) touch {start_folder}/ready; sleep 2; echo created >>{start_folder}/calls; exit;;
+            ps) grep -q created {start_folder}/calls && echo 0123; exit;;
         esac
         {IDLE}"""
     )
-    process = launch(desk, "killed")
-    wait_until((desk / "ready").exists)
+    process = launch(start_folder, "killed")
+    wait_until((start_folder / "ready").exists)
     process.kill()
     process.wait()
     wait_until(lambda: "rm --force --volumes 0123" in calls.read_text())
 
 
-def test_a_container_that_cannot_be_started_says_why(desk: Path, fake_engine: FakeEngine) -> None:
-    assert desk
+def test_a_failed_container_start_is_explained(start_folder: Path, fake_engine: FakeEngine) -> None:
+    assert start_folder
     fake_engine(
         f"[ $1 = start ] && {{ echo could not select device driver gpu >&2; exit 1; }}\n{IDLE}"
     )

@@ -1,4 +1,4 @@
-"""How a job's hosts are set up, on an engine that is a shell script."""
+"""How docker-train sets up the hosts of a job; the engine is a shell script."""
 
 import json
 import os
@@ -16,15 +16,15 @@ from launch.request.launch_errors import LaunchError
 from tests.launch.containers.conftest import IDLE, IMAGE, FakeEngine
 
 
-def test_one_host_gets_the_whole_contract(
-    desk: Path, fake_engine: FakeEngine, tmp_path: Path
+def test_one_host_gets_everything_that_sagemaker_provides(
+    start_folder: Path, fake_engine: FakeEngine, tmp_path: Path
 ) -> None:
     calls = fake_engine(IDLE)
     photos = tmp_path / "my photos"
     photos.mkdir()
     assert docker.train([f"data.root={photos}", "name=first", "trainer.epochs=1"]) == 0
     (create,) = [line for line in calls.read_text().splitlines() if line.startswith("create")]
-    run = desk / "runs" / "first"
+    run = start_folder / "runs" / "first"
     for option in (
         "--hostname=algo-1",
         "--network-alias=algo-1",
@@ -43,17 +43,17 @@ def test_one_host_gets_the_whole_contract(
     config = run / "input/config"
     assert json.loads((config / "inputdataconfig.json").read_text())["training"]
     chunk = json.loads((config / "hyperparameters.json").read_text())["hydra_overrides_000"]
-    # data.root is a path of the desk; inside, the channel is where the data is.
+    # data.root is a path on the host; in the container, the data is in the channel.
     assert json.loads(chunk) == ["trainer.epochs=1"]
 
 
-def test_each_host_is_told_its_own_name_and_the_same_order(
-    desk: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+def test_each_host_gets_its_own_name_and_the_same_host_order(
+    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_engine(IDLE)
     monkeypatch.setenv("HOSTS", "11")
     assert docker.train(["name=many"]) == 0
-    run = desk / "runs" / "many"
+    run = start_folder / "runs" / "many"
     first = json.loads((run / "input/config/resourceconfig.json").read_text())
     assert first["current_host"] == "algo-1"
     assert first["hosts"][:3] == ["algo-1", "algo-10", "algo-11"]
@@ -61,10 +61,10 @@ def test_each_host_is_told_its_own_name_and_the_same_order(
     assert json.loads(other.read_text()) == {**first, "current_host": "algo-10"}
 
 
-def test_isolation_leads_nowhere_but_to_the_other_hosts(
-    desk: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+def test_isolated_hosts_reach_only_each_other(
+    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert desk
+    assert start_folder
     calls = fake_engine(IDLE)
     monkeypatch.setenv("NETWORK", "none")
     docker.train(["name=alone"])
@@ -75,16 +75,18 @@ def test_isolation_leads_nowhere_but_to_the_other_hosts(
     assert "network create --internal" in calls.read_text()
 
 
-def test_a_folder_in_which_a_job_trains_is_left_alone(desk: Path, fake_engine: FakeEngine) -> None:
+def test_the_folder_of_a_running_job_is_refused_and_unchanged(
+    start_folder: Path, fake_engine: FakeEngine
+) -> None:
     calls = fake_engine(IDLE)
-    run = RunFolder(desk / "runs/busy")
+    run = RunFolder(start_folder / "runs/busy")
     run.output.mkdir(parents=True)
     with (
         FileLock(run.lock),
         pytest.raises(RunBusyError, match=r"another process is training in .*busy"),
     ):
         docker.train(["name=busy"])
-    assert not (desk / "runs/busy/input").exists()
+    assert not (start_folder / "runs/busy/input").exists()
     assert "create" not in calls.read_text()
     assert docker.train(["name=busy"]) == 0
 
@@ -104,38 +106,38 @@ def test_a_folder_in_which_a_job_trains_is_left_alone(desk: Path, fake_engine: F
         ),
     ],
 )
-def test_what_a_job_writes_belongs_to_who_started_it_under_every_engine(
+def test_files_of_a_job_belong_to_its_user_under_every_engine(
     engine: Engine, expected: list[str]
 ) -> None:
     user = f"{os.getuid()}:{os.getgid()}"
     assert owner_options(engine) == [option.format(user=user) for option in expected]
 
 
-def test_a_folder_of_any_name_can_be_mounted() -> None:
+def test_a_folder_with_any_name_can_be_mounted() -> None:
     assert bind(Path("/a:b"), "/c") == "--mount=type=bind,source=/a:b,target=/c"
     assert bind(Path('/a,"b'), "/c", "readonly") == (
         '--mount=type=bind,"source=/a,""b",target=/c,readonly'
     )
 
 
-def test_processes_per_host_reach_the_job(
-    desk: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+def test_nproc_reaches_the_job(
+    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_engine(IDLE)
     monkeypatch.setenv("NPROC", "3")
     assert docker.train(["name=three"]) == 0
-    told = (desk / "runs/three/input/config/hyperparameters.json").read_text()
-    assert "trainer.nproc_per_host=3" in told
+    text = (start_folder / "runs/three/input/config/hyperparameters.json").read_text()
+    assert "trainer.nproc_per_host=3" in text
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("HOSTS", "0"), ("HOSTS", "two"), ("HOSTS", "17"), ("NETWORK", "bridge")]
 )
-def test_a_setting_that_cannot_be_is_named(
+def test_an_invalid_setting_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(LaunchError, match=f"{name}={value}: use"):
+    with pytest.raises(LaunchError, match=f"{name}={value}: must be"):
         Settings.from_environment()
 
 
@@ -146,32 +148,34 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int, wanted: str, hosts: int) -
     return Settings.from_environment()
 
 
-def test_every_host_gets_as_many_gpus_and_none_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_host_gets_the_same_number_of_gpus_and_shares_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     settings = gpus(monkeypatch, 5, "", hosts=2)
     assert settings.gpus_of("algo-1") == ["0", "1"]
     assert settings.gpus_of("algo-2") == ["2", "3"]
 
 
-def test_gpus_is_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_sets_the_number_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpus(monkeypatch, 4, "2", hosts=1).gpus == ["0", "1"]
     assert gpus(monkeypatch, 4, "0", hosts=2).gpus == []
     assert gpus(monkeypatch, 0, "", hosts=2).gpus == []
     for wrong in ("none", "5", "-1"):
-        with pytest.raises(LaunchError, match=f"GPUS={wrong}: use a number from 0 to 4"):
+        with pytest.raises(LaunchError, match=f"GPUS={wrong}: must be a number from 0 to 4"):
             gpus(monkeypatch, 4, wrong, hosts=1)
 
 
-def test_hosts_without_a_gpu_beside_one_that_has_it_are_refused(
+def test_fewer_gpus_than_hosts_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(LaunchError, match="HOSTS=2 needs 2 GPUs, 1 here: GPUS=0"):
+    with pytest.raises(LaunchError, match=r"HOSTS=2: needs at least 2 GPUs, .* only 1 .*GPUS=0"):
         gpus(monkeypatch, 1, "", hosts=2)
 
 
-def test_a_podman_whose_hosts_could_not_find_each_other_is_refused(
-    desk: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+def test_podman_without_dns_is_refused_for_several_hosts(
+    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert desk
+    assert start_folder
     calls = fake_engine(
         f"""
         case $1 in
@@ -193,16 +197,16 @@ def test_folders_become_channels(tmp_path: Path) -> None:
     assert channels == {"training": tmp_path / "a", "weights": tmp_path}
     assert rest == ["x.y=[1,2]"]
     assert docker.split_channels(["data.root=null"]) == ({}, ["data.root=null"])
-    with pytest.raises(LaunchError, match=r"/nope: no such folder .*channel training"):
+    with pytest.raises(LaunchError, match=r"/nope: no such folder for the channel training"):
         docker.split_channels(["data.root=/nope"])
 
 
-def test_a_missing_image_is_one_line_and_no_run_folder(
-    desk: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+def test_a_missing_image_is_one_line_and_leaves_no_run_folder(
+    start_folder: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake_engine("case $1 in image) echo 'Error: No such image: job:1' >&2; exit 1;; esac")
     assert docker.main(["name=never"]) == 1
     assert capsys.readouterr().err == (
         "docker-train: there is no image job:1: run `make image` first\n"
     )
-    assert not (desk / "runs").exists()
+    assert not (start_folder / "runs").exists()

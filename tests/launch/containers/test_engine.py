@@ -1,16 +1,16 @@
-"""Finding an engine, and saying in one line what is wrong with it."""
+"""Finding an engine, and explaining its errors in one line."""
 
 import os
 
 import pytest
 
-from launch.containers.engine import Engine, explain, find_engine
+from launch.containers.engine import Engine, explain_failure, find_engine
 from launch.request.launch_errors import LaunchError
 from tests.launch.containers.conftest import FakeEngine
 
 PODMAN = """case $1 in info) echo '{{"host": {{"security": {{"rootless": {}}}}}}}';; esac"""
-# What engines really say, and a word of the fix that a person needs.
-WORDS = [
+# Error texts of real engines, and part of the fix that the user needs.
+ERRORS = [
     (
         "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon "
         "running?",
@@ -70,19 +70,21 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize(("said", "fix"), WORDS)
-def test_an_engines_words_become_one_line_with_the_fix(said: str, fix: str) -> None:
-    line = explain(said)
+@pytest.mark.parametrize(("text", "fix"), ERRORS)
+def test_an_engine_error_becomes_one_line_with_the_fix(text: str, fix: str) -> None:
+    line = explain_failure(text)
     assert fix in line
     assert "\n" not in line
 
 
-def test_unknown_words_are_passed_on() -> None:
-    assert explain("one\nError: the moon is full\n") == "the engine said: Error: the moon is full"
-    assert "no reason" in explain("")
+def test_an_unknown_engine_error_is_quoted() -> None:
+    assert (
+        explain_failure("one\nError: the moon is full\n") == "engine error: Error: the moon is full"
+    )
+    assert "no reason" in explain_failure("")
 
 
-def test_no_engine_at_all_says_what_to_install(
+def test_a_missing_engine_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
@@ -90,13 +92,13 @@ def test_no_engine_at_all_says_what_to_install(
         find_engine()
 
 
-def test_a_misspelt_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelled_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENGINE", "dcoker")
     with pytest.raises(LaunchError, match="ENGINE=dcoker: no such command"):
         find_engine()
 
 
-def test_podman_serves_where_there_is_no_docker(
+def test_podman_is_used_without_docker(
     fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = fake_engine(PODMAN.format("false"), name="podman")
@@ -107,7 +109,7 @@ def test_podman_serves_where_there_is_no_docker(
     assert engine.is_podman
 
 
-def test_a_docker_that_does_not_run_is_no_hindrance_to_podman(
+def test_podman_is_used_if_docker_is_not_running(
     fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_engine("echo Cannot connect to the Docker daemon >&2; exit 1")
@@ -126,7 +128,7 @@ def test_a_docker_that_does_not_run_is_no_hindrance_to_podman(
         (PODMAN.format("true"), True, True),
     ],
 )
-def test_what_an_engine_is_comes_from_what_it_says_and_not_from_its_name(
+def test_an_engine_is_identified_by_its_answer_not_by_its_name(
     fake_engine: FakeEngine, script: str, is_podman: bool, is_rootless: bool
 ) -> None:
     fake_engine(script)
@@ -134,28 +136,28 @@ def test_what_an_engine_is_comes_from_what_it_says_and_not_from_its_name(
     assert (engine.is_podman, engine.is_rootless) == (is_podman, is_rootless)
 
 
-def test_words_of_one_line_are_not_mistaken_for_those_of_another() -> None:
-    said = "#5 connecting to the mirror\nERROR: open /cache/x: permission denied\n"
-    assert explain(said) == "the engine said: ERROR: open /cache/x: permission denied"
+def test_a_pattern_never_matches_across_lines() -> None:
+    text = "#5 connecting to the mirror\nERROR: open /cache/x: permission denied\n"
+    assert explain_failure(text) == "engine error: ERROR: open /cache/x: permission denied"
 
 
-def test_an_engine_that_does_not_run_is_an_error_before_any_work(fake_engine: FakeEngine) -> None:
+def test_an_engine_that_is_not_running_fails_before_any_work(fake_engine: FakeEngine) -> None:
     fake_engine("echo Cannot connect to the Docker daemon >&2; exit 1")
     with pytest.raises(LaunchError, match="not running"):
         find_engine()
 
 
-def test_an_image_that_is_not_there_is_none_and_no_error(fake_engine: FakeEngine) -> None:
+def test_a_missing_image_is_none_and_no_error(fake_engine: FakeEngine) -> None:
     fake_engine("echo '[]'; echo 'Error: No such image: x:y' >&2; exit 1")
     assert find_engine_quietly().image("x:y") is None
 
 
 def find_engine_quietly() -> Engine:
-    """The fake, which fails whatever it is asked, ``version`` included."""
+    """The fake engine, without the ``version`` check, which it would fail."""
     return Engine((os.environ["ENGINE"],))
 
 
-def test_a_build_leaves_attestations_out(
+def test_a_build_disables_attestations(
     fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fake_engine("echo attestations $BUILDX_NO_DEFAULT_ATTESTATIONS")
@@ -163,7 +165,7 @@ def test_a_build_leaves_attestations_out(
     assert "attestations 1" in capfd.readouterr().out
 
 
-def test_podman_is_asked_for_dockers_format_and_for_the_digest_that_it_pushed(
+def test_podman_builds_in_docker_format_and_reports_the_pushed_digest(
     fake_engine: FakeEngine,
 ) -> None:
     calls = fake_engine(
@@ -179,7 +181,7 @@ def test_podman_is_asked_for_dockers_format_and_for_the_digest_that_it_pushed(
     assert calls.read_text().count("--tls-verify=false") == 1
 
 
-def test_a_failed_build_is_explained_by_its_last_words(
+def test_a_failed_build_is_explained_by_its_last_error(
     fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fake_engine("echo step 1; echo 'ERROR: write /x: no space left on device' >&2; exit 1")

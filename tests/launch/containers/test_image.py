@@ -1,4 +1,4 @@
-"""What ``make image`` and ``make push`` ask of the engine, and when they refuse."""
+"""What ``make image`` and ``make push`` ask the engine to do, and when they refuse."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from tests.launch.containers.conftest import FakeEngine
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository of one commit in the project's place."""
+    """A repository with one commit that replaces the project's."""
     folder = tmp_path / "repository"
     folder.mkdir()
     (folder / "pyproject.toml").write_text('version = "1.2.3"\n')
@@ -38,7 +38,7 @@ def test_the_tag_names_device_and_commit(repository: Path, monkeypatch: pytest.M
     assert image_name.local_reference() == f"{image_name.DEFAULT_NAME}:gpu-{head[:12]}-dirty"
 
 
-def test_environments_and_data_kept_elsewhere_leave_the_tree_clean(repository: Path) -> None:
+def test_symlinked_environments_and_data_leave_the_tree_clean(repository: Path) -> None:
     ignored = (Path(__file__).resolve().parents[3] / ".gitignore").read_text()
     (repository / ".git" / "info" / "exclude").write_text(ignored)
     for name in (".venv", ".venv-launch", "data", "runs"):
@@ -46,26 +46,28 @@ def test_environments_and_data_kept_elsewhere_leave_the_tree_clean(repository: P
     assert not image_name.revision().endswith("-dirty"), image_name.changed_files()
 
 
-def test_a_tree_without_git_can_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_without_a_repository_can_be_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(image_name, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert image_name.local_reference() == f"{image_name.DEFAULT_NAME}:cpu-untracked"
 
 
-def test_a_machine_without_git_can_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_image_can_be_built_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert image_name.local_reference() == f"{image_name.DEFAULT_NAME}:cpu-untracked"
 
 
 @pytest.mark.parametrize("reference", ["mine:7", "host:5000/mine:7", "host/mine@sha256:abc"])
-def test_a_whole_reference_is_taken_as_it_is(
+def test_a_full_reference_is_used_unchanged(
     monkeypatch: pytest.MonkeyPatch, reference: str
 ) -> None:
     monkeypatch.setenv("IMAGE", reference)
     assert image_name.local_reference() == reference
 
 
-def test_a_registry_with_a_port_is_no_tag(
+def test_a_registry_port_is_not_taken_for_a_tag(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert repository
@@ -88,7 +90,7 @@ def test_settings_become_build_arguments(repository: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("name", "value"), [("DEVICE", "tpu"), ("PREBUILD", "yes")])
-def test_a_setting_that_cannot_be_is_named(
+def test_an_invalid_setting_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -96,20 +98,22 @@ def test_a_setting_that_cannot_be_is_named(
         image.build_arguments()
 
 
-def test_build_says_name_size_and_identity(
+def test_build_prints_name_size_and_id(
     repository: Path, fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
     described = json.dumps([{"Size": 6136000000, "Id": "sha256:12ab"}])
     calls = fake_engine(f"case $1 in image) echo '{described}';; esac")
     image.build()
-    told = capfd.readouterr().out
-    assert image_name.local_reference() in told
-    assert "6,136 MB" in told and "sha256:12ab" in told
+    text = capfd.readouterr().out
+    assert image_name.local_reference() in text
+    assert "6,136 MB" in text and "sha256:12ab" in text
     assert f"build --progress=plain -t {image_name.local_reference()}" in calls.read_text()
     assert str(repository) in calls.read_text()
 
 
-def test_a_changed_tree_is_not_pushed(repository: Path, fake_engine: FakeEngine) -> None:
+def test_a_tree_with_uncommitted_changes_is_not_pushed(
+    repository: Path, fake_engine: FakeEngine
+) -> None:
     calls = fake_engine("exit 0")
     (repository / "pyproject.toml").write_text("")
     with pytest.raises(LaunchError, match=r"the tree is dirty \(pyproject\.toml\), .*commit"):
@@ -121,9 +125,7 @@ def test_a_changed_tree_is_not_pushed(repository: Path, fake_engine: FakeEngine)
     assert not calls.exists()
 
 
-def test_an_image_that_was_not_built_is_not_pushed(
-    repository: Path, fake_engine: FakeEngine
-) -> None:
+def test_a_missing_image_is_not_pushed(repository: Path, fake_engine: FakeEngine) -> None:
     assert repository
     fake_engine("case $1 in image) echo 'Error: No such image' >&2; exit 1;; esac")
     with pytest.raises(LaunchError, match="run `make image` first"):
@@ -131,7 +133,7 @@ def test_an_image_that_was_not_built_is_not_pushed(
 
 
 def described(revision: str, repository: str = image_name.DEFAULT_NAME) -> str:
-    """A script of an engine that has an image of this revision, also under two digests."""
+    """Script of an engine that has an image of this revision, with two digests."""
     facts = {
         "Config": {"Labels": {image.REVISION_LABEL: revision}},
         "RepoDigests": [f"other/{repository}@sha256:1", f"localhost:5000/{repository}@sha256:2"],
@@ -139,7 +141,7 @@ def described(revision: str, repository: str = image_name.DEFAULT_NAME) -> str:
     return f"case $1 in image) echo '{json.dumps([facts])}';; esac"
 
 
-def test_push_returns_the_digest_of_the_registry_it_went_to(
+def test_push_returns_the_digest_of_the_target_registry(
     repository: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert repository
@@ -150,7 +152,7 @@ def test_push_returns_the_digest_of_the_registry_it_went_to(
     assert f"tag {image_name.local_reference()} {target}\npush {target}" in calls.read_text()
 
 
-def test_a_tag_of_ones_own_is_pushed_only_if_the_image_is_of_this_commit(
+def test_a_custom_tag_is_pushed_only_if_the_image_is_of_this_commit(
     repository: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert repository
@@ -166,7 +168,7 @@ def test_a_tag_of_ones_own_is_pushed_only_if_the_image_is_of_this_commit(
 
 
 @pytest.mark.parametrize("reference", ["host:5000/mine", "ghcr.io/me/mine:1", "mine@sha256:abc"])
-def test_a_registry_inside_the_images_name_is_not_pushed_to(
+def test_an_image_name_with_a_registry_is_refused(
     repository: Path, monkeypatch: pytest.MonkeyPatch, reference: str
 ) -> None:
     assert repository
@@ -175,19 +177,19 @@ def test_a_registry_inside_the_images_name_is_not_pushed_to(
         image.push()
 
 
-def test_the_commands_are_named_to_who_misspells_them() -> None:
-    with pytest.raises(SystemExit, match="name one of build, push"):
+def test_a_misspelled_command_lists_the_commands() -> None:
+    with pytest.raises(SystemExit, match="biuld: must be one of build, push"):
         image.main(["biuld"])
 
 
 @pytest.mark.usefixtures("aws")
-def test_the_password_goes_through_stdin_and_never_into_the_arguments(
+def test_the_ecr_password_is_passed_on_stdin_not_as_an_argument(
     fake_engine: FakeEngine, tmp_path: Path
 ) -> None:
-    heard = tmp_path / "stdin"
-    calls = fake_engine(f"cat >{heard}")
+    stdin = tmp_path / "stdin"
+    calls = fake_engine(f"cat >{stdin}")
     registry = image.log_in(Engine((str(tmp_path / "bin" / "docker"),)), "mine")
     assert registry.endswith(".dkr.ecr.eu-west-1.amazonaws.com")
     _, password, _ = ecr.credentials()
-    assert heard.read_text() == password
+    assert stdin.read_text() == password
     assert calls.read_text() == f"login --username AWS --password-stdin {registry}\n"

@@ -23,13 +23,15 @@ def versions(engine: Engine, image: str) -> dict[str, str]:
     return {package["name"]: package["version"] for package in listed}
 
 
-def test_our_layers_add_at_most_60_megabytes(engine: Engine, base_image: str, image: str) -> None:
+def test_the_project_adds_at_most_60_megabytes_to_the_base(
+    engine: Engine, base_image: str, image: str
+) -> None:
     ours, base = engine.image(image), engine.image(base_image)
     assert ours and base
     assert int(str(ours["Size"])) - int(str(base["Size"])) <= 60e6
 
 
-def test_what_the_base_brings_keeps_its_version(
+def test_packages_of_the_base_keep_their_versions(
     engine: Engine, base_image: str, image: str
 ) -> None:
     before, after = versions(engine, base_image), versions(engine, image)
@@ -39,7 +41,7 @@ def test_what_the_base_brings_keeps_its_version(
     assert "hydra-core" in after
 
 
-def test_only_code_and_config_are_inside(engine: Engine, image: str) -> None:
+def test_the_image_contains_only_code_and_config(engine: Engine, image: str) -> None:
     listed = in_container(engine, image, "ls", "-A", "/opt/program").split()
     assert sorted(listed) == ["configs", "custom_op", "entry_point"]
     operator = in_container(engine, image, "ls", "/opt/program/custom_op").split()
@@ -47,7 +49,7 @@ def test_only_code_and_config_are_inside(engine: Engine, image: str) -> None:
     assert in_container(engine, image, "ls", "-A", "/opt/custom_op_cache") == ""
 
 
-def test_compiling_leaves_nothing_outside_its_cache(
+def test_compiling_writes_only_to_its_cache(
     engine: Engine, base_image: str, prebuilt_image: str
 ) -> None:
     for folder in ("/tmp", "/root"):
@@ -76,7 +78,7 @@ def test_code_is_readable_by_any_user(engine: Engine, image: str) -> None:
     in_container(engine, image, *command, options=("--user=12345:12345", "--read-only"))
 
 
-def test_env_tells_versions_and_the_operators_build(engine: Engine, prebuilt_image: str) -> None:
+def test_env_prints_versions_and_the_operator_build(engine: Engine, prebuilt_image: str) -> None:
     told = engine.call("run", "--rm", "--network=none", prebuilt_image)
     for word in ("torch", "torchvision", "hydra-core", "/opt/custom_op_cache"):
         assert word in told

@@ -8,7 +8,7 @@ STRANGER = 12345
 LOCKED_UP = ("--read-only", f"--user={STRANGER}:{STRANGER}", "--cap-drop=ALL")
 
 
-def test_a_prebuilt_image_trains_where_only_tmp_and_opt_ml_are_writable(
+def test_a_prebuilt_image_trains_if_only_tmp_and_opt_ml_are_writable(
     job: Job, prebuilt_image: str, photos: Path
 ) -> None:
     before = sorted(photos.rglob("*"))
@@ -22,7 +22,7 @@ def test_a_prebuilt_image_trains_where_only_tmp_and_opt_ml_are_writable(
     assert sorted(photos.rglob("*")) == before
 
 
-def test_an_operator_made_for_another_machine_is_compiled_again_into_tmp(
+def test_an_operator_built_for_another_machine_is_rebuilt_in_tmp(
     job: Job, prebuilt_image: str
 ) -> None:
     """Another compiler's name makes another key, as another processor would."""
@@ -38,7 +38,7 @@ def test_an_operator_made_for_another_machine_is_compiled_again_into_tmp(
     assert job.log(container).count("custom_op: built in") == 1
 
 
-def test_a_tmp_that_runs_no_code_is_named_with_the_way_out(job: Job, prebuilt_image: str) -> None:
+def test_a_noexec_tmp_is_an_error_with_the_fix(job: Job, prebuilt_image: str) -> None:
     job.give_to(STRANGER)
     container = job.start(prebuilt_image, *LOCKED_UP, "--tmpfs=/tmp", "--env=CXX=g++")
     assert job.wait(container) not in (0, 75)

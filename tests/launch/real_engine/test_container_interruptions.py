@@ -30,7 +30,7 @@ def checkpoints(folder: Path) -> list[int]:
     return sorted(int(name.removeprefix("step-")) for name in names)
 
 
-def test_a_job_stopped_in_mid_epoch_and_then_killed_goes_on_where_it_was(
+def test_a_job_stopped_mid_epoch_and_then_killed_resumes_where_it_was(
     job: Job, prebuilt_image: str, many_photos: Path
 ) -> None:
     job.photos = many_photos
@@ -59,7 +59,7 @@ def test_a_job_stopped_in_mid_epoch_and_then_killed_goes_on_where_it_was(
     assert positions(START_LINE, job.log(third)) == [(0, newest)]
 
 
-def test_a_job_that_still_looks_for_its_peers_can_be_stopped(job: Job, prebuilt_image: str) -> None:
+def test_a_job_that_waits_for_its_peers_can_be_stopped(job: Job, prebuilt_image: str) -> None:
     """Its other host's name never resolves."""
     container = job.start(prebuilt_image, hosts=["algo-1", "algo-2"])
     job.wait_for(container, re.compile("algo-2"))
@@ -84,7 +84,7 @@ def test_ctrl_c_stops_both_hosts_with_a_checkpoint(
     assert leftovers(engine) == ""
 
 
-def test_a_killed_launcher_leaves_no_container_and_no_network(
+def test_a_killed_launcher_leaves_no_containers_or_networks(
     engine: Engine, prebuilt_image: str, many_photos: Path, launch: Launch
 ) -> None:
     launcher = launch(

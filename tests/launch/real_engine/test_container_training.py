@@ -57,7 +57,7 @@ def test_two_isolated_hosts_train_together_and_compile_once_each(
     assert leftovers(engine) == ""
 
 
-def test_what_a_host_is_given_it_cannot_write_into(
+def test_inputs_of_a_host_are_read_only(
     engine: Engine, prebuilt_image: str, photos: Path, launch: Launch
 ) -> None:
     launcher = launch(prebuilt_image, f"data.root={photos}", *ENDLESS, name="given", settings={})
@@ -69,13 +69,13 @@ def test_what_a_host_is_given_it_cannot_write_into(
     engine.call(*inside, "/opt/ml/output/data/new")
 
 
-def test_a_wrong_config_leaves_its_reason_and_fails(job: Job, prebuilt_image: str) -> None:
+def test_a_wrong_config_fails_and_writes_the_failure_file(job: Job, prebuilt_image: str) -> None:
     container = job.start(prebuilt_image, overrides=["trainer.epochs=-1"])
     assert job.wait(container) not in (0, 75)
     assert "trainer.epochs=-1" in (job.folder / "output/failure").read_text()
 
 
-def test_a_host_that_dies_takes_the_job_down(
+def test_a_killed_host_ends_the_job(
     engine: Engine, prebuilt_image: str, photos: Path, launch: Launch
 ) -> None:
     launcher = launch(
@@ -91,7 +91,7 @@ def test_a_host_that_dies_takes_the_job_down(
     assert leftovers(engine) == ""
 
 
-def test_the_image_packs_a_data_set_trains_on_it_and_classifies_with_the_model(
+def test_the_image_packs_a_dataset_trains_on_it_and_predicts(
     job: Job, prebuilt_image: str, photos: Path, tmp_path: Path
 ) -> None:
     packed = tmp_path / "packed"

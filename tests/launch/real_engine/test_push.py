@@ -88,7 +88,7 @@ def small_image(engine: Engine, checkout: Path, tmp_path: Path) -> Iterator[str]
         engine.call("rmi", "--force", str(found["Id"]))
 
 
-def test_what_is_pushed_comes_back_under_the_printed_digest(
+def test_a_pushed_image_can_be_pulled_by_the_printed_digest(
     engine: Engine, registry: str, checkout: Path, small_image: str
 ) -> None:
     identity = (engine.image(small_image) or {})["Id"]
@@ -103,7 +103,9 @@ def test_what_is_pushed_comes_back_under_the_printed_digest(
     engine.call("rmi", "--force", str(identity))
 
 
-def test_a_changed_tree_is_not_pushed(engine: Engine, registry: str, checkout: Path) -> None:
+def test_a_tree_with_uncommitted_changes_is_not_pushed(
+    engine: Engine, registry: str, checkout: Path
+) -> None:
     assert engine
     (checkout / "launch" / "new.py").write_text("")
     done = push(checkout, registry)
@@ -111,7 +113,7 @@ def test_a_changed_tree_is_not_pushed(engine: Engine, registry: str, checkout: P
     assert "commit" in done.stderr
 
 
-def test_a_registry_that_does_not_answer_is_one_line(checkout: Path, small_image: str) -> None:
+def test_an_unreachable_registry_is_one_line(checkout: Path, small_image: str) -> None:
     assert small_image
     done = push(checkout, "localhost:1")
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""Whatever can be known to be wrong is refused before it is sent, by the config key."""
+"""Invalid requests are refused before they are sent, with the config key of each problem."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ CHANNEL = f"job.channels.training=s3://{BUCKET}/data/"
 GROUPS = "target.instance_groups=[{name:a,instance_type:ml.c7i.large}]"
 
 
-# Members that no setting changes.
+# Members that no config key changes.
 FIXED_MEMBERS = {
     "AlgorithmSpecification.TrainingInputMode",
     "CheckpointConfig.LocalPath",
@@ -32,7 +32,7 @@ FIXED_MEMBERS = {
 
 
 def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
-    """The lines that say why the request is refused."""
+    """The lines of the error."""
     with pytest.raises(LaunchError) as caught:
         checked(*arguments, minimal=minimal)
     return str(caught.value).splitlines()
@@ -41,54 +41,62 @@ def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
 @pytest.mark.parametrize(
     ("overrides", "key", "reason"),
     [
-        # The service's own limits: types, patterns, enums, minima and maxima.
-        (["job.name=-x"], "job.name=-x", "does not match"),
+        # Limits of the service: types, patterns, enums, minimums and maximums.
+        (["job.name=-x"], "job.name=-x", "must match"),
         ([f"job.name={'x' * 64}"], "job.name ", "at most 63"),
         ([f"job.base_name={'x' * 50}"], "job.base_name=xxx", "at most 63"),
-        (["job.base_name=under_score"], "job.base_name=under_score", "does not match"),
+        (["job.base_name=under_score"], "job.base_name=under_score", "must match"),
         (["job.role=training"], "job.role", "20"),
-        (["job.output=/tmp/x"], "job.output=/tmp/x", "does not match"),
+        (["job.output=/tmp/x"], "job.output=/tmp/x", "must match"),
         (["target.instance_type=ml.c7i.3xlarge"], "target.instance_type", "ml.c7i.xlarge"),
-        (["target.volume_gb=-1"], "target.volume_gb=-1", "least allowed, 0"),
-        (["target.max_runtime_s=0"], "target.max_runtime_s=0", "least allowed, 1"),
-        (["target.keep_alive_s=21601"], "target.keep_alive_s=21601", "most allowed, 21600"),
-        (["job.retries=31"], "job.retries=31", "most allowed, 30"),
-        (["job.volume_kms_key='a b!'"], "job.volume_kms_key", "does not match"),
-        (["job.environment.a-b=1"], "job.environment.a-b", "does not match"),
+        (["target.volume_gb=-1"], "target.volume_gb=-1", "at least 0"),
+        (["target.max_runtime_s=0"], "target.max_runtime_s=0", "at least 1"),
+        (["target.keep_alive_s=21601"], "target.keep_alive_s=21601", "at most 21600"),
+        (["job.retries=31"], "job.retries=31", "at most 30"),
+        (["job.volume_kms_key='a b!'"], "job.volume_kms_key", "must match"),
+        (["job.environment.a-b=1"], "job.environment.a-b", "must match"),
         ([f"job.environment.A={'x' * 513}"], "job.environment.A", "at most 512"),
-        (["job.tags.a='?'"], "job.tags", "does not match"),
+        (["job.tags.a='?'"], "job.tags", "must match"),
         ([f"job.channels.{'x' * 65}=s3://b/x/"], "job.channels.xxx", "at most 64"),
-        (["job.channels.x=b/x/"], "job.channels.x.s3", "does not match"),
+        (["job.channels.x=b/x/"], "job.channels.x.s3", "must match"),
         (["job.channels.x={s3:s3://b/,mode:Slow}"], "job.channels.x.mode=Slow", "FastFile"),
         (["job.channels.x={s3:s3://b/,type:Y}"], "job.channels.x.type=Y", "S3Prefix"),
         (["job.channels.x={s3:s3://b/,distribution:Y}"], "job.channels.x.distribution", "Sharded"),
         (["job.subnets=['?']", "job.security_groups=[sg]"], "job.subnets[0]=?", "match"),
-        ([GROUPS.replace("large", "tiny")], "target.instance_groups[0].instance_type", "none of"),
-        # What follows from two keys together.
-        (["target.max_wait_s=90000"], "target.max_wait_s=90000", "only spot jobs wait"),
+        (
+            [GROUPS.replace("large", "tiny")],
+            "target.instance_groups[0].instance_type",
+            "must be one of",
+        ),
+        # Rules across keys.
+        (["target.max_wait_s=90000"], "target.max_wait_s=90000", "only for spot jobs"),
         (["target.spot=true", "target.max_wait_s=9"], "target.max_wait_s=9", "max_runtime_s=86400"),
         (["target.spot=true", "job.checkpoints=none"], "job.checkpoints=none", "interruption"),
-        (["target.spot=true", "target.keep_alive_s=60"], "target.keep_alive_s=60", "warm pool"),
+        (
+            ["target.spot=true", "target.keep_alive_s=60"],
+            "target.keep_alive_s=60",
+            "for spot jobs",
+        ),
         (["resume_from=a", "job.checkpoints=none"], "resume_from=a", "needs checkpoints"),
-        (["resume_from=a", "job.name=a"], "job.name=a", "used once"),
-        (["job.channels.x=s3://b/data"], "job.channels.x.s3=s3://b/data", "end the prefix in /"),
+        (["resume_from=a", "job.name=a"], "job.name=a", "must differ"),
+        (["job.channels.x=s3://b/data"], "job.channels.x.s3=s3://b/data", "must end in /"),
         (["job.channels.x={s3:s3://b/,mode:Pipe}"], "job.channels.x.mode=Pipe", "FastFile"),
         (
             ["job.channels.x={s3:s3://b/,instance_groups:[b]}", GROUPS],
             "job.channels.x.instance_groups=['b']",
-            "no such name",
+            "must be names from target.instance_groups",
         ),
         (
             ["job.channels.x={s3:s3://b/,instance_groups:[a]}", CHANNEL, GROUPS],
             "job.channels",
             "every channel",
         ),
-        ([GROUPS, "target.keep_alive_s=60"], "target.keep_alive_s", "instance_groups"),
-        (["target.instance_count=0"], "target.instance_count=0", "at least one"),
+        ([GROUPS, "target.keep_alive_s=60"], "target.keep_alive_s=60", "instance_groups"),
+        (["target.instance_count=0"], "target.instance_count=0", "at least 1"),
         (["target.device=tpu"], "target.device=tpu", "cpu or gpu"),
-        (["target.device=gpu"], "target.instance_type=ml.c7i.2xlarge", "belongs on a GPU"),
-        (["target.instance_type=ml.g6.xlarge"], "target.instance_type=ml.g6", "belongs on a CPU"),
-        (["target.instance_type=ml.trn1.2xlarge"], "target.instance_type=ml.trn1", "CUDA"),
+        (["target.device=gpu"], "target.instance_type=ml.c7i.2xlarge", "must be a GPU type"),
+        (["target.instance_type=ml.g6.xlarge"], "target.instance_type=ml.g6", "must be a CPU type"),
+        (["target.instance_type=ml.trn1.2xlarge"], "target.instance_type=ml.trn1", "NVIDIA"),
         (
             [GROUPS.replace("c7i.large", "g6.xlarge")],
             "target.instance_groups[0].instance_type",
@@ -96,19 +104,21 @@ def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
         ),
         (["target.image=pytorch:latest"], "target.image=pytorch:latest", "make push"),
         ([f"target.image='{ECR.replace(REGION, 'us-east-1')}/ab:1'"], "target.image", "us-east-1"),
-        ([f"target.image='{ECR}/ab:gpu-1'"], "target.image", "its tag says gpu"),
-        ([f"target.image='{ECR}/a:1'"], f"target.image={ECR}/a:1", "names of two letters or more"),
-        (["job.subnets=[subnet-1]"], "job.security_groups", "beside job.subnets"),
-        (["job.security_groups=[sg-1]"], "job.subnets", "beside job.security_groups"),
+        ([f"target.image='{ECR}/ab:gpu-1'"], "target.image", "tag is for gpu"),
+        ([f"target.image='{ECR}/a:1'"], f"target.image={ECR}/a:1", "at least 2 characters"),
+        (["job.subnets=[subnet-1]"], "job.security_groups", "together with job.subnets"),
+        (["job.security_groups=[sg-1]"], "job.subnets", "together with job.security_groups"),
     ],
     ids=lambda value: value[0].split("=", 1)[-1][:40] if isinstance(value, list) else None,
 )
-def test_wrong_value_is_refused_by_its_key(overrides: list[str], key: str, reason: str) -> None:
+def test_wrong_value_is_reported_by_its_config_key(
+    overrides: list[str], key: str, reason: str
+) -> None:
     lines = refusal(*overrides)
     assert any(line.startswith(key) and reason in line for line in lines), lines
 
 
-def test_missing_settings_are_named_with_the_way_to_get_them() -> None:
+def test_missing_settings_are_reported_with_a_hint() -> None:
     lines = refusal(minimal=[])
     assert len(lines) == 3
     found = dict(line.split(" is missing; ") for line in lines)
@@ -117,11 +127,11 @@ def test_missing_settings_are_named_with_the_way_to_get_them() -> None:
     assert "make setup-aws" in found["job.role"]
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     assert len(refusal("target.volume_gb=-1", "job.retries=99", "target.device=tpu")) == 3
 
 
-def test_region_is_not_held_against_the_image_while_it_is_unknown() -> None:
+def test_image_region_is_not_checked_while_the_job_region_is_unknown() -> None:
     request, config = built(f"target.image='{ECR.replace(REGION, 'us-east-1')}/ab:1'")
     training_checks.check(request, config, None)
 
@@ -142,7 +152,7 @@ def test_region_is_not_held_against_the_image_while_it_is_unknown() -> None:
         [f"target.image={ECR}/gpu-team/b"],
     ],
 )
-def test_what_is_right_passes(overrides: list[str]) -> None:
+def test_valid_overrides_pass(overrides: list[str]) -> None:
     assert checked(*overrides)["TrainingJobName"]
 
 
@@ -151,34 +161,34 @@ def _overrides_of_chunks(count: int) -> list[str]:
     return [f"x={'y' * (count * CHUNK_CHARACTERS - len('x=') - 4)}"]
 
 
-def test_100_hyperparameters_of_2500_characters_pass_and_101_are_refused() -> None:
+def test_100_hyperparameters_of_2500_characters_pass_and_101_fail() -> None:
     full = _overrides_of_chunks(100)
     assert [len(value) for value in encode(full).values()] == [2500] * 100
     assert len(checked(*full)["HyperParameters"]) == 100
     (line,) = refusal(*_overrides_of_chunks(101))
     assert line.startswith("the job's overrides")
-    assert line.endswith("101 entries, at most 100 are allowed")
+    assert line.endswith("101 entries, must have at most 100")
 
 
-def _spoilt(request: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The request with one leaf of the wrong type, for each leaf, and that leaf's path."""
+def _with_wrong_leaf(request: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """For each leaf: its path, and the request with a wrong type at that leaf."""
     if not isinstance(request, dict | list):
         yield path, object()
         return
     for key, member in request.items() if isinstance(request, dict) else enumerate(request):
         inner = f"{path}[{key}]" if isinstance(request, list) else f"{path}.{key}".strip(".")
-        for where, spoilt in _spoilt(member, inner):
+        for where, changed in _with_wrong_leaf(member, inner):
             copy = request.copy()
-            copy[key] = spoilt
+            copy[key] = changed
             yield where, copy
 
 
-def test_every_member_that_is_configured_has_a_config_key() -> None:
+def test_every_configurable_member_has_a_config_key() -> None:
     request, config = built(
         "target=gpu_spot", CHANNEL, "job.tags.a=1", "job.retries=2", "job.environment.A=1", "a=1"
     )
-    for path, spoilt in _spoilt(request):
-        (problem,) = service_model.problems(spoilt, "CreateTrainingJob")
+    for path, wrong in _with_wrong_leaf(request):
+        (problem,) = service_model.problems(wrong, "CreateTrainingJob")
         assert problem.path == path
         key = config_keys.config_key(path, config)
         assert key[0].islower() or path in FIXED_MEMBERS, path
@@ -187,21 +197,21 @@ def test_every_member_that_is_configured_has_a_config_key() -> None:
 @pytest.mark.parametrize(
     ("members", "path", "reason"),
     [
-        ({"TrainingJobName": 3}, "TrainingJobName", "is no string"),
-        ({"EnableNetworkIsolation": "yes"}, "EnableNetworkIsolation", "is no boolean"),
+        ({"TrainingJobName": 3}, "TrainingJobName", "must be of type string"),
+        ({"EnableNetworkIsolation": "yes"}, "EnableNetworkIsolation", "must be of type boolean"),
         ({"ResourceConfig": {"InstanceCount": True}}, "ResourceConfig.InstanceCount", "integer"),
         ({"Colour": "red"}, "Colour", "not a member"),
         ({}, "RoleArn", "is missing"),
     ],
 )
-def test_walk_finds_what_botocore_leaves_to_the_service(
+def test_service_model_check_finds_what_botocore_does_not_check(
     members: dict[str, object], path: str, reason: str
 ) -> None:
     found = service_model.problems(members, "CreateTrainingJob")
     assert any(problem.path == path and reason in problem.reason for problem in found)
 
 
-def test_config_defaults_are_those_of_the_yaml() -> None:
+def test_config_defaults_equal_those_of_the_yaml() -> None:
     _, config = built(minimal=[])
     plain = LaunchConfig()
     assert config == plain

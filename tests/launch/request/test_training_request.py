@@ -1,4 +1,4 @@
-"""What the config asks for is what the request says, and the job gets the overrides untouched."""
+"""Every setting reaches the request, and every override reaches the job unchanged."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.launch.minimal_job import IMAGE, built, checked
 NAME = "image-training-260304-050607-089"
 
 
-def test_smallest_request_has_what_every_job_needs_and_nothing_else() -> None:
+def test_minimal_request_has_only_required_members() -> None:
     assert checked() == {
         "TrainingJobName": NAME,
         "AlgorithmSpecification": {
@@ -48,7 +48,7 @@ def test_smallest_request_has_what_every_job_needs_and_nothing_else() -> None:
     }
 
 
-def test_every_option_arrives_in_its_member() -> None:
+def test_every_setting_arrives_in_its_member() -> None:
     sent = checked(
         "target=gpu_spot",
         "target.instance_count=2",
@@ -101,12 +101,12 @@ def test_every_option_arrives_in_its_member() -> None:
     assert decode(sent["HyperParameters"]) == ["trainer.epochs=2"]
 
 
-def test_spot_job_waits_a_day_longer_than_it_may_run() -> None:
+def test_spot_job_waits_one_day_longer_than_its_max_runtime() -> None:
     sent = checked("target=gpu_spot", "target.max_runtime_s=7200")
     assert sent["StoppingCondition"]["MaxWaitTimeInSeconds"] == 7200 + 86400
 
 
-def test_instance_groups_take_the_place_of_type_and_count() -> None:
+def test_instance_groups_replace_type_and_count() -> None:
     sent = checked(
         "target.instance_groups=[{name:a,instance_type:ml.c7i.large,instance_count:2},"
         "{name:b,instance_type:ml.m7i.large}]",
@@ -123,7 +123,7 @@ def test_instance_groups_take_the_place_of_type_and_count() -> None:
     assert source["InstanceGroupNames"] == ["a", "b"]
 
 
-def test_resumed_job_keeps_the_checkpoints_of_the_one_before() -> None:
+def test_resumed_job_uses_the_checkpoints_of_the_earlier_job() -> None:
     sent = checked("resume_from=before")
     assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/runs/before/checkpoints"
     assert sent["TensorBoardOutputConfig"]["S3OutputPath"].endswith(f"{NAME}/tensorboard")
@@ -142,7 +142,7 @@ def test_resumed_job_keeps_the_checkpoints_of_the_one_before() -> None:
         ("'a  b'", "a  b"),
     ],
 )
-def test_environment_and_tags_carry_what_was_typed(typed: str, value: str) -> None:
+def test_environment_and_tags_keep_values_as_typed(typed: str, value: str) -> None:
     sent = checked(f"job.environment.X={typed}", f"job.tags.x={typed}")
     assert sent["Environment"] == {"X": value}
     assert sent["Tags"] == [{"Key": "x", "Value": value}]
@@ -161,20 +161,20 @@ _OVERRIDES = st.one_of(
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(_OVERRIDES, min_size=1, max_size=6))
-def test_any_overrides_make_the_same_config_in_the_container_as_here(
+def test_overrides_make_the_same_config_in_the_container_as_locally(
     tmp_path_factory: pytest.TempPathFactory, overrides: list[str]
 ) -> None:
     overrides = ["data=folder", "data.resize=512", *overrides]
     contract: Path = tmp_path_factory.mktemp("config")
-    config, theirs = split_overrides(overrides)
+    config, job = split_overrides(overrides)
     assert not config
-    sent = json.dumps(training_request.build(LaunchConfig(), theirs, NAME)["HyperParameters"])
+    sent = json.dumps(training_request.build(LaunchConfig(), job, NAME)["HyperParameters"])
     (contract / "hyperparameters.json").write_text(sent)
     assert load_train_config(read_overrides(contract)) == load_train_config(overrides)
 
 
-def test_overrides_of_the_launch_and_of_the_job_part_by_their_first_word() -> None:
-    config, theirs = load_launch_config(
+def test_first_part_of_the_key_separates_launch_and_job_overrides() -> None:
+    config, job = load_launch_config(
         [
             "model=resnet50",
             "job.name=a",
@@ -185,7 +185,7 @@ def test_overrides_of_the_launch_and_of_the_job_part_by_their_first_word() -> No
         ]
     )
     assert (config.job.name, config.target.device) == ("a", "gpu")
-    assert theirs == ["model=resnet50", "+data.x=1", "~optim.momentum"]
+    assert job == ["model=resnet50", "+data.x=1", "~optim.momentum"]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_overrides_of_the_launch_and_of_the_job_part_by_their_first_word() -> No
         ("job", "not an override"),
     ],
 )
-def test_override_that_makes_no_sense_is_named(override: str, reason: str) -> None:
+def test_invalid_override_is_named(override: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason) as caught:
         built(override)
     assert "\n" not in str(caught.value)
