@@ -47,6 +47,8 @@ HINTS = {
     "target.image": "`make push` prints its URI",
     "job.role": "`make setup-aws` creates one",
     "job.output": "set it to an S3 prefix, s3://bucket/prefix",
+    "job.security_groups": "set it together with job.subnets",
+    "job.subnets": "set it together with job.security_groups",
 }
 _CHANNEL_FIELDS = {
     "ChannelName": "",
@@ -91,4 +93,4 @@ def _shown(value: Any) -> str:
     if value is None:
         return ""
     text = str(value)
-    return f"={text if len(text) <= 200 else text[:200] + '...'}"
+    return f"={text if len(text) <= 200 else text[:200] + '...'}:"

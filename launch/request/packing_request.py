@@ -11,7 +11,6 @@ from launch.request import config_keys
 from launch.request.image_checks import registry_problems
 from launch.request.launch_config import LaunchConfig
 from launch.request.launch_errors import LaunchError
-from launch.request.training_checks import network_problems
 from launch.request.training_request import drop_empty
 
 ROOT = "/opt/ml/processing"
@@ -80,7 +79,7 @@ def check(
     """Raise LaunchError with one line for each problem, which names the config key."""
     found = config_keys.refusals(request, "CreateProcessingJob", config)
     found += _problems(request, config, overrides)
-    found += [*registry_problems(config.target, region), *network_problems(config)]
+    found += registry_problems(config.target, region)
     if found:
         # Both the service model and registry_problems report a missing image.
         raise LaunchError("\n".join(dict.fromkeys(found)))

@@ -28,7 +28,6 @@ def _problems(request: dict[str, Any], config: LaunchConfig, region: str | None)
     yield from _resume_problems(config)
     yield from _channel_problems(config)
     yield from machine_problems(config.target, region)
-    yield from network_problems(config)
     if config.target.instance_groups and config.target.keep_alive_s:
         yield (
             f"target.keep_alive_s={config.target.keep_alive_s}: not available with instance "
@@ -88,13 +87,3 @@ def _channel_problems(config: LaunchConfig) -> Iterator[str]:
     grouped = [bool(channel.instance_groups) for channel in config.job.channels.values()]
     if any(grouped) and not all(grouped):
         yield "job.channels: instance_groups must be set for every channel or for none"
-
-
-def network_problems(config: LaunchConfig) -> Iterator[str]:
-    """What is wrong with the job's VPC."""
-    job = config.job
-    if bool(job.subnets) != bool(job.security_groups):
-        missing, given = ("job.security_groups", "job.subnets")
-        if not job.subnets:
-            missing, given = given, missing
-        yield f"{missing} is missing; a VPC needs it together with {given}"

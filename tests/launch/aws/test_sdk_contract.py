@@ -170,8 +170,8 @@ def test_sdk_that_would_send_a_different_request_sends_nothing(
     program = (
         f"import sys, launch.aws.sdk.v{sdk} as sdk\n"
         "inner = sdk.send\n"
-        "def send(request, session):\n"
-        "    inner({**request, 'Environment': {'LEAKED': '1'}}, session)\n"
+        "def send(request, *rest):\n"
+        "    inner({**request, 'Environment': {'LEAKED': '1'}}, *rest)\n"
         "sdk.send = send\n"
         "from launch.sagemaker import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
