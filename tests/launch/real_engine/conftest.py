@@ -1,7 +1,7 @@
-"""Fixtures of the tests that need a container engine: ``make test-container`` runs them.
+"""Fixtures of the tests that need a container engine, which ``make test-container`` runs.
 
-Anything that lasts is made once per session: the engine, the base, the image with and without
-the operator inside. An ordinary ``pytest`` collects nothing here.
+Engine, base image and the image with and without the compiled operator are created once per
+session. A plain ``pytest`` collects nothing here.
 """
 
 import os
@@ -23,9 +23,9 @@ from tests.launch.real_engine.private_engine import (
 )
 from tests.launch.real_engine.stand_in_base import ensure_base
 
-IS_ASKED_FOR = os.environ.get("TEST_CONTAINER") == "1"
-collect_ignore_glob = [] if IS_ASKED_FOR else ["test_*.py"]
-# The first test waits for the base image to be made.
+IS_ENABLED = os.environ.get("TEST_CONTAINER") == "1"
+collect_ignore_glob = [] if IS_ENABLED else ["test_*.py"]
+# The first test waits until the base image is built.
 TIMEOUT_SECONDS = 1800
 
 
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Say on the terminal what takes so long."""
+    """Print progress on the terminal."""
     reporter = request.config.pluginmanager.get_plugin("terminalreporter")
 
     def write(text: str) -> None:
@@ -50,7 +50,7 @@ def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 @pytest.fixture(scope="session")
 def engine(tell: Callable[[str], None]) -> Iterator[Engine]:
-    """A running engine; every launcher started in this session uses it too."""
+    """A running engine, which launchers started in this session also use."""
     with pytest.MonkeyPatch.context() as patch:
         try:
             ensure_packages()
@@ -69,17 +69,17 @@ def engine(tell: Callable[[str], None]) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def base_image(engine: Engine, tell: Callable[[str], None]) -> str:
-    tell("stand-in base: made once, in about four minutes, then kept")
+    tell("stand-in base: built once in about four minutes, then cached")
     return ensure_base(engine)
 
 
 def build_image(base: str, reference: str, **settings: str) -> str:
-    """``make image`` of this tree on ``base``; returns the reference."""
+    """Run ``make image`` for this tree with ``base``; returns the reference."""
     environment = {
         **os.environ,
         "BASE_IMAGE": base,
         "IMAGE": reference,
-        # The private engine has no network of its own to build on.
+        # The private engine has no default network for builds.
         "BUILD_OPTIONS": "--network=host",
         **settings,
     }
@@ -91,21 +91,21 @@ def build_image(base: str, reference: str, **settings: str) -> str:
 
 @pytest.fixture(scope="session")
 def image(engine: Engine, base_image: str) -> Iterator[str]:
-    """The image as it is by default: the operator's source inside."""
+    """The default image, which contains the operator as source."""
     yield (reference := build_image(base_image, "container-test:plain"))
     engine.call("rmi", "--force", reference)
 
 
 @pytest.fixture(scope="session")
 def prebuilt_image(engine: Engine, base_image: str) -> Iterator[str]:
-    """The image with the operator compiled, too."""
+    """The image that also contains the compiled operator."""
     yield (reference := build_image(base_image, "container-test:prebuilt", PREBUILD="1"))
     engine.call("rmi", "--force", reference)
 
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small data set in the folder layout, readable by any uid."""
+    """A small dataset in the folder layout, readable by any user."""
     root = write_photos(tmp_path_factory.mktemp("photos"))
     for path in [root, *root.parents]:
         if path.is_relative_to(tmp_path_factory.getbasetemp().parent):
@@ -115,13 +115,13 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def many_photos(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
-    """As many that whoever stops a job on them after some steps does so in its first epoch."""
+    """So many photos that a job stopped after a few steps is in its first epoch."""
     return write_many_photos(tmp_path_factory.mktemp("many"), photos, copies=100)
 
 
 @pytest.fixture
 def job(engine: Engine, tmp_path: Path, photos: Path) -> Iterator[Job]:
-    """One host's ``/opt/ml``, and containers on it that are removed after the test."""
+    """The ``/opt/ml`` of one host; its containers are removed after the test."""
     job = Job(engine, tmp_path / "ml", photos)
     yield job
     job.remove_containers()
@@ -129,7 +129,7 @@ def job(engine: Engine, tmp_path: Path, photos: Path) -> Iterator[Job]:
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
-    """Start ``make docker-train``; what still runs at the end of the test is killed."""
+    """Start ``make docker-train`` processes, and kill them after the test."""
     started: list[Launcher] = []
 
     def start(image: str, *arguments: str, name: str, settings: dict[str, str]) -> Launcher:

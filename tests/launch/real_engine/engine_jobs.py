@@ -1,4 +1,4 @@
-"""Jobs of one host as SageMaker starts them, and launcher processes, for the tests to disturb."""
+"""One-host jobs started as SageMaker does, and launcher processes, for tests to interrupt."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from launch.containers.engine import Engine
 from launch.request.local_run import write_input_config
 
 ROOT = Path(__file__).resolve().parents[3]
-# The smallest training there is: what is tested is everything around it.
+# The smallest possible training: the tests are about everything around it.
 OVERRIDES = (
     "data=folder",
     "data.image_size=32",
@@ -27,14 +27,14 @@ OVERRIDES = (
 )
 ENDLESS = ("trainer.epochs=100000",)
 WRITTEN = ("model", "output", "checkpoints")
-# Long enough for a machine that has much else to do.
+# Long enough for a busy machine.
 PATIENCE_SECONDS = 600.0
 STEP_LINE = re.compile(r"\bepoch=(\d+) step=(\d+) loss=")
 START_LINE = re.compile(r"\bstart +epoch (\d+), step (\d+)")
 
 
 class Job:
-    """Containers on one ``/opt/ml``, started one after another."""
+    """Containers that use one ``/opt/ml``, started one after another."""
 
     def __init__(self, engine: Engine, folder: Path, photos: Path) -> None:
         self.engine, self.folder, self.photos = engine, folder, photos
@@ -47,7 +47,7 @@ class Job:
         overrides: Sequence[str] = (),
         hosts: Sequence[str] = ("algo-1",),
     ) -> str:
-        """Start ``image train`` in the background, as the first host; returns its id."""
+        """Start ``image train`` in the background, as the first host; returns the container's ID."""
         write_input_config(
             self.folder,
             [*OVERRIDES, *overrides],
@@ -72,7 +72,7 @@ class Job:
         return container
 
     def log(self, container: str) -> str:
-        """All that a container has said so far."""
+        """The output of a container so far."""
         done = subprocess.run(
             [*self.engine.command, "logs", container],
             stdout=subprocess.PIPE,
@@ -82,13 +82,13 @@ class Job:
         return done.stdout
 
     def wait(self, container: str) -> int:
-        """Exit code of a container that ends by itself."""
+        """Wait until a container ends; returns its exit code."""
         command = [*self.engine.command, "wait", container]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
         return int(done.stdout)
 
     def wait_for(self, container: str, pattern: re.Pattern[str], count: int = 1) -> re.Match[str]:
-        """Wait for the ``count``-th match in the log, return it; fails if the container ends."""
+        """Wait for the ``count``-th match in the log; returns it. Fails if the container ends."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             ended = self.state(container) != "running"
@@ -134,12 +134,12 @@ class Launcher:
                 env={**os.environ, "PYTHONPATH": str(ROOT), "IMAGE": image, **settings},
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # A group of its own, so that the test can press Ctrl-C there and only there.
+                # A new process group, so that the test can send Ctrl-C to this process only.
                 start_new_session=True,
             )
 
     def container(self, host: str) -> str:
-        """Name of a host's container."""
+        """Name of the container of a host."""
         return f"{self.run_folder.name}-{self.process.pid}-{host}"
 
     def text(self) -> str:
@@ -149,7 +149,7 @@ class Launcher:
         return self.process.wait(PATIENCE_SECONDS)
 
     def wait_for(self, pattern: re.Pattern[str]) -> None:
-        """Wait until ``pattern`` is in the output; fails if the launcher ends before."""
+        """Wait until ``pattern`` is in the output; fails if the launcher ends first."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not pattern.search(self.text()):
             assert self.process.poll() is None, f"ended early:\n{self.text()}"
@@ -158,7 +158,7 @@ class Launcher:
 
 
 class Launch(Protocol):
-    """Starts a launcher that the test need not clean up after."""
+    """Starts a launcher and cleans up after the test."""
 
     def __call__(
         self, image: str, *arguments: str, name: str, settings: dict[str, str]
@@ -166,6 +166,6 @@ class Launch(Protocol):
 
 
 def leftovers(engine: Engine) -> str:
-    """Containers and networks of launchers that are still there."""
+    """IDs of the launchers' containers and networks that still exist."""
     label = ("--quiet", "--filter", f"label={LABEL}")
     return engine.call("ps", "--all", *label) + engine.call("network", "ls", *label)

@@ -1,4 +1,4 @@
-"""A data set small enough to train on within a test, and JPEG throughout."""
+"""A JPEG dataset small enough to train on in a test."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ HEIGHT, WIDTH = 120, 160
 
 
 def pattern(name: str, generator: np.random.Generator) -> np.ndarray:
-    """One uint8 picture (HEIGHT, WIDTH, 3) of a class."""
+    """One image of a class, uint8 (HEIGHT, WIDTH, 3)."""
     cell = {"coarse": 40, "fine": 8, "stripes": 20}[name]
     rows = 1 if name == "stripes" else HEIGHT // cell
     small = generator.integers(0, 255, (rows, WIDTH // cell, 3), dtype=np.uint8)
@@ -19,7 +19,7 @@ def pattern(name: str, generator: np.random.Generator) -> np.ndarray:
 
 
 def write_photos(root: Path) -> Path:
-    """Fill ``root`` as ``root/SPLIT/CLASS/NUMBER.jpg``; returns it."""
+    """Write ``root/SPLIT/CLASS/NUMBER.jpg``; returns ``root``."""
     generator = np.random.default_rng(7)
     for split, count in PER_CLASS.items():
         for name in CLASSES:
@@ -32,7 +32,7 @@ def write_photos(root: Path) -> Path:
 
 
 def write_many_photos(root: Path, photos: Path, copies: int) -> Path:
-    """The data set ``photos`` with each training picture ``copies`` times; returns ``root``."""
+    """Write the dataset ``photos`` with each training image ``copies`` times; returns ``root``."""
     for picture in photos.rglob("*.jpg"):
         split, name, _ = picture.relative_to(photos).parts
         folder = root / split / name

@@ -1,4 +1,4 @@
-"""A Docker engine for the tests: the one that runs here, or a private one that is stopped again."""
+"""A Docker engine for the tests: the running one, or a private one that is stopped afterwards."""
 
 import os
 import shutil
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-# dockerd needs iptables for the names on a job's network; the others make the base and a registry.
+# dockerd needs iptables for host names in a network; the others build the base and run a registry.
 PACKAGES = ("docker.io", "iptables", "mmdebstrap", "docker-registry")
-# Apart from docker.io only in newer releases of Debian and Ubuntu.
+# Separate from docker.io only in newer releases of Debian and Ubuntu.
 OPTIONAL_PACKAGES = ("docker-cli", "docker-buildx")
 PROGRAMS = ("docker", "dockerd", "mmdebstrap", "docker-registry", "iptables")
 START_SECONDS = 60
@@ -19,11 +19,11 @@ STOP_SECONDS = 60
 
 
 class MissingPart(Exception):
-    """What the machine lacks for these tests, and what to do."""
+    """The machine lacks something for these tests; the text says what to do."""
 
 
 def cache_folder() -> Path:
-    """Where the private engine keeps its images, so that a second run need not make the base."""
+    """Where the private engine keeps its images, so that the next session need not build the base."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "managed-training-template" / "container-tests"
 
@@ -34,14 +34,14 @@ def is_installed(package: str) -> bool:
 
 
 def ensure_packages() -> None:
-    """Install what is missing from Debian; raises MissingPart where that cannot be done."""
+    """Install missing Debian packages; raises MissingPart if that is not possible."""
     missing = [program for program in PROGRAMS if not find_program(program)]
     if not missing:
         return
     if not shutil.which("apt-get") or os.geteuid() != 0:
         raise MissingPart(
-            f"these programs are missing: {', '.join(missing)}; as root on Debian or Ubuntu this "
-            f"installs them by itself, elsewhere install what brings {', '.join(PACKAGES)}"
+            f"missing programs: {', '.join(missing)}; run as root on Debian or Ubuntu to install "
+            f"them automatically, or install the equivalents of {', '.join(PACKAGES)}"
         )
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     apt = ["apt-get", "-oDPkg::Lock::Timeout=300", "-qq"]
@@ -60,20 +60,20 @@ def is_in_apt(package: str) -> bool:
 
 
 def find_program(name: str) -> str | None:
-    """Path of a program; an ordinary PATH may lack the sbin folders."""
+    """Path of a program; searches the sbin folders too, which a user's PATH may lack."""
     return shutil.which(name, path=f"{os.environ['PATH']}:/usr/local/sbin:/usr/sbin:/sbin")
 
 
 def docker_command() -> str:
-    """A docker command line that can use BuildKit; raises MissingPart if there is none."""
+    """A docker command with BuildKit; raises MissingPart if there is none."""
     for candidate in (shutil.which("docker"), "/usr/bin/docker"):
         if candidate and Path(candidate).exists() and has_buildkit(candidate):
             return candidate
-    raise MissingPart("no docker command with BuildKit: install docker-buildx beside docker")
+    raise MissingPart("no docker command with BuildKit: install docker-buildx")
 
 
 def has_buildkit(docker: str) -> bool:
-    """Whether ``docker build`` uses BuildKit: built in up to 22, a plug-in from 23 on."""
+    """Whether ``docker build`` uses BuildKit: built in before 23, a plug-in since."""
     words = subprocess.run([docker, "--version"], capture_output=True, text=True).stdout.split()
     if int(words[2].split(".")[0]) < 23:
         return True
@@ -81,26 +81,28 @@ def has_buildkit(docker: str) -> bool:
 
 
 def answers(docker: str, host: str | None = None) -> bool:
-    """Whether a daemon answers, at ``host`` or where the environment says."""
+    """Whether a daemon answers, at ``host`` or at the address in the environment."""
     environment = {**os.environ, **({"DOCKER_HOST": host} if host else {})}
     return subprocess.run([docker, "version"], capture_output=True, env=environment).returncode == 0
 
 
 @contextmanager
 def running_engine(docker: str) -> Iterator[str | None]:
-    """Yield the DOCKER_HOST to use: None for an engine that runs here already."""
+    """Yield the DOCKER_HOST to use; None for an engine that is already running."""
     if answers(docker):
         yield None
         return
     if os.geteuid() != 0:
         raise MissingPart("no Docker engine answers, and only root can start one: run as root")
     if Path("/sys/class/net/docker0").exists():
-        # A private engine without a bridge of its own would remove that of another.
-        raise MissingPart("another engine has been here (docker0 exists): start it, then try again")
+        # A private engine without a bridge would delete the bridge of the other engine.
+        raise MissingPart(
+            "another engine is set up here (docker0 exists): start it, then try again"
+        )
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    refuse_company(folder / "pid")
-    # Sockets want short paths, and what runs now must not find an earlier run's.
+    ensure_unused(folder / "pid")
+    # Socket paths must be short, and this session must not find the files of an earlier one.
     with TemporaryDirectory(prefix="engine-", ignore_cleanup_errors=True) as running:
         arguments = engine_arguments(folder, Path(running))
         host = f"unix://{running}/socket"
@@ -108,23 +110,23 @@ def running_engine(docker: str) -> Iterator[str | None]:
             yield host
 
 
-def refuse_company(pidfile: Path) -> None:
-    """Two engines on one folder would damage it; raises MissingPart while another uses it."""
+def ensure_unused(pidfile: Path) -> None:
+    """Raise MissingPart if another engine uses the folder; two would damage it."""
     if not pidfile.exists():
         return
     pid = pidfile.read_text().strip()
     other = Path("/proc", pid, "comm")
     if other.exists() and other.read_text().strip() == "dockerd":
         raise MissingPart(
-            f"another run's dockerd, process {pid}, uses {pidfile.parent}: wait for it, "
+            f"{pidfile.parent}: used by another dockerd, process {pid}; wait for it, "
             f"end it (kill {pid}) or set XDG_CACHE_HOME"
         )
-    # What a killed engine left; its number may belong to any process by now.
+    # Left by a killed engine; the process ID may since have been reused.
     pidfile.unlink()
 
 
 def engine_arguments(folder: Path, running: Path) -> list[str]:
-    """``dockerd`` without a default bridge and without rules of its own in the machine's filter."""
+    """Arguments for ``dockerd`` without a default bridge and without firewall rules."""
     return [
         f"--data-root={folder}/data",
         f"--exec-root={running}",
@@ -139,7 +141,7 @@ def engine_arguments(folder: Path, running: Path) -> list[str]:
 
 @contextmanager
 def daemon(docker: str, arguments: Sequence[str], log: Path, host: str) -> Iterator[None]:
-    """Run dockerd until the end of the block; raises MissingPart if it does not come up."""
+    """Run dockerd until the end of the block; raises MissingPart if it does not start."""
     program = find_program("dockerd") or "dockerd"
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -147,7 +149,7 @@ def daemon(docker: str, arguments: Sequence[str], log: Path, host: str) -> Itera
             stdout=output,
             stderr=output,
             env={**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"},
-            # Ctrl-C must reach the tests first: they stop the engine when they are done.
+            # Ctrl-C must reach only the tests, which then stop the engine.
             start_new_session=True,
         )
     try:
@@ -162,6 +164,6 @@ def daemon(docker: str, arguments: Sequence[str], log: Path, host: str) -> Itera
         try:
             process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            # Its containers keep it busy; left alone it would hold the folder against the next run.
+            # Containers can delay its end; it would block the folder for the next session.
             process.kill()
             process.wait()

@@ -1,4 +1,4 @@
-"""The base image that the tests build on: made from Debian's packages, no registry asked."""
+"""The base image of the tests, built from Debian packages without a registry."""
 
 import hashlib
 import shutil
@@ -11,13 +11,13 @@ from launch.containers.engine import Engine
 FOLDER = Path(__file__).parent / "stand_in"
 CERTIFICATES = Path("/usr/local/share/ca-certificates")
 RELEASE = "bookworm"
-# No JPEG headers: the Dockerfile has to bring them.
+# No JPEG headers: the Dockerfile has to install them.
 PACKAGES = ("ca-certificates", "g++", "python3", "python3-dev", "python3-venv")
 UNNEEDED = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*")
 
 
 def reference() -> str:
-    """Name of the base, by what it is made from."""
+    """Name of the base; its tag is a hash of everything it is built from."""
     digest = hashlib.sha256(repr((RELEASE, PACKAGES)).encode())
     for file in sorted(FOLDER.iterdir()):
         digest.update(file.read_bytes())
@@ -25,7 +25,7 @@ def reference() -> str:
 
 
 def ensure_base(engine: Engine) -> str:
-    """Make the base unless the engine has it; returns its name. Takes about four minutes."""
+    """Build the base unless the engine has it, in about four minutes; returns its name."""
     name = reference()
     if engine.image(name) is None:
         with TemporaryDirectory(prefix="stand-in-") as folder:
@@ -35,7 +35,7 @@ def ensure_base(engine: Engine) -> str:
 
 
 def make_rootfs(engine: Engine, folder: Path) -> str:
-    """A minimal Debian as an image; returns its name."""
+    """Import a minimal Debian as an image; returns its name."""
     archive, name = folder / "rootfs.tar", "stand-in-rootfs:latest"
     options = [f"--dpkgopt=path-exclude={pattern}" for pattern in UNNEEDED]
     packages = f"--include={','.join(PACKAGES)}"
@@ -49,7 +49,7 @@ def make_rootfs(engine: Engine, folder: Path) -> str:
 
 
 def build(engine: Engine, folder: Path, rootfs: str, name: str) -> None:
-    """Put Python packages onto the minimal Debian."""
+    """Build the base: the minimal Debian with Python packages."""
     context = folder / "context"
     shutil.copytree(FOLDER, context)
     (context / "certificates").mkdir()

@@ -1,4 +1,4 @@
-"""What is in the image, and what is not."""
+"""The content of the image."""
 
 import json
 import os
@@ -26,9 +26,9 @@ def versions(engine: Engine, image: str) -> dict[str, str]:
 def test_the_project_adds_at_most_60_megabytes_to_the_base(
     engine: Engine, base_image: str, image: str
 ) -> None:
-    ours, base = engine.image(image), engine.image(base_image)
-    assert ours and base
-    assert int(str(ours["Size"])) - int(str(base["Size"])) <= 60e6
+    built, base = engine.image(image), engine.image(base_image)
+    assert built and base
+    assert int(str(built["Size"])) - int(str(base["Size"])) <= 60e6
 
 
 def test_packages_of_the_base_keep_their_versions(
@@ -36,7 +36,7 @@ def test_packages_of_the_base_keep_their_versions(
 ) -> None:
     before, after = versions(engine, base_image), versions(engine, image)
     changed = {name for name, version in before.items() if after.get(name) != version}
-    # Only what requirements/job.in asks for in a newer version than AWS's image has.
+    # requirements/job.in needs newer versions of these than AWS's image has.
     assert changed <= {"filelock"}
     assert "hydra-core" in after
 
@@ -79,14 +79,14 @@ def test_code_is_readable_by_any_user(engine: Engine, image: str) -> None:
 
 
 def test_env_prints_versions_and_the_operator_build(engine: Engine, prebuilt_image: str) -> None:
-    told = engine.call("run", "--rm", "--network=none", prebuilt_image)
+    output = engine.call("run", "--rm", "--network=none", prebuilt_image)
     for word in ("torch", "torchvision", "hydra-core", "/opt/custom_op_cache"):
-        assert word in told
-    assert f"of revision {labels_of(engine, prebuilt_image)[REVISION_LABEL]}" in told
+        assert word in output
+    assert f"of revision {labels_of(engine, prebuilt_image)[REVISION_LABEL]}" in output
 
 
 def test_a_missing_base_image_is_one_line_with_the_fix(engine: Engine) -> None:
-    """The registry's port is closed: nothing outside this machine is asked."""
+    """The registry is a closed local port, so no other machine is contacted."""
     assert engine
     done = subprocess.run(
         [sys.executable, "-m", "launch.image", "build"],

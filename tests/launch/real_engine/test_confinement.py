@@ -1,4 +1,4 @@
-"""Places that are tight: no network, nothing writable, somebody else's uid, hardly any /dev/shm."""
+"""Restricted containers: no network, read-only root, another user, a tiny /dev/shm."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def test_a_prebuilt_image_trains_if_only_tmp_and_opt_ml_are_writable(
 def test_an_operator_built_for_another_machine_is_rebuilt_in_tmp(
     job: Job, prebuilt_image: str
 ) -> None:
-    """Another compiler's name makes another key, as another processor would."""
+    """Another compiler name changes the cache key, as another processor would."""
     job.give_to(STRANGER)
     container = job.start(
         prebuilt_image,

@@ -1,4 +1,4 @@
-"""Jobs that are stopped or killed go on where they were; launchers leave nothing behind."""
+"""Stopped or killed jobs resume where they were; launchers leave nothing behind."""
 
 import os
 import re
@@ -20,12 +20,12 @@ STOPPED = 75
 
 
 def positions(pattern: re.Pattern[str], log: str) -> list[tuple[int, int]]:
-    """(epoch, step) of the log lines of a kind."""
+    """(epoch, step) of each log line that matches."""
     return [(int(match[1]), int(match[2])) for match in pattern.finditer(log)]
 
 
 def checkpoints(folder: Path) -> list[int]:
-    """Steps after which there is a checkpoint."""
+    """The steps of the checkpoints."""
     names = (path.stem for path in (folder / "checkpoints").glob("step-*.pt"))
     return sorted(int(name.removeprefix("step-")) for name in names)
 
@@ -40,7 +40,7 @@ def test_a_job_stopped_mid_epoch_and_then_killed_resumes_where_it_was(
     job.engine.call("stop", "-t", "120", first)
     assert job.wait(first) == STOPPED, job.log(first)
     epoch, last = positions(STEP_LINE, job.log(first))[-1]
-    # Nothing but the stop asks for a checkpoint before an epoch is over.
+    # Before the end of an epoch, only the stop writes a checkpoint.
     assert epoch == 0
     assert checkpoints(job.folder) in ([last], [last + 1])
 
@@ -60,7 +60,7 @@ def test_a_job_stopped_mid_epoch_and_then_killed_resumes_where_it_was(
 
 
 def test_a_job_that_waits_for_its_peers_can_be_stopped(job: Job, prebuilt_image: str) -> None:
-    """Its other host's name never resolves."""
+    """The name of the other host never resolves."""
     container = job.start(prebuilt_image, hosts=["algo-1", "algo-2"])
     job.wait_for(container, re.compile("algo-2"))
     job.engine.call("stop", "-t", "120", container)

@@ -1,4 +1,4 @@
-"""Whole jobs in the image: one host, two hosts, and a configuration that is wrong."""
+"""Complete jobs in the image: one host, two hosts, a wrong config."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def test_two_isolated_hosts_train_together_and_compile_once_each(
     built = [line.split(" | ")[0] for line in text.splitlines() if "custom_op: built in" in line]
     assert sorted(built) == ["algo-1", "algo-2"]
     assert "devices  2 x" in text
-    # Two hosts share each batch: as many steps as one host would take.
+    # Two hosts share each batch, so the number of steps is that of one host.
     steps = [int(str(line["step"])) for line in metrics(run) if "loss" in line]
     assert max(steps) == STEPS
     assert (run / "model/model.pt").exists()
@@ -97,15 +97,15 @@ def test_the_image_packs_a_dataset_trains_on_it_and_predicts(
     packed = tmp_path / "packed"
     packed.mkdir()
 
-    def run(word: str, *overrides: str) -> str:
+    def run(command: str, *overrides: str) -> str:
         mounts = [f"--volume={photos}:/photos:ro", f"--volume={tmp_path}:/opt/ml/all"]
         return job.engine.call(
-            "run", "--rm", "--network=none", *mounts, prebuilt_image, word, *overrides
+            "run", "--rm", "--network=none", *mounts, prebuilt_image, command, *overrides
         )
 
     run("optimize", "source=/photos", "output=/opt/ml/all/packed")
     job.photos = packed
     container = job.start(prebuilt_image, overrides=["data=shards", "trainer.report=true"])
     assert job.wait(container) == 0, job.log(container)
-    told = run("predict", "model_dir=/opt/ml/all/ml/model", "input=/photos/val")
-    assert told.count(".jpg") == len(CLASSES) * PER_CLASS["val"]
+    output = run("predict", "model_dir=/opt/ml/all/ml/model", "input=/photos/val")
+    assert output.count(".jpg") == len(CLASSES) * PER_CLASS["val"]

@@ -1,4 +1,4 @@
-"""Pushing to a registry and pulling back, on loopback."""
+"""Pushing to a local registry and pulling back."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from tests.launch.real_engine.private_engine import find_program
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[str]:
-    """A registry's ``localhost:PORT``."""
+    """The address of a local registry, ``localhost:PORT``."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -72,7 +72,7 @@ def push(checkout: Path, registry: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def small_image(engine: Engine, checkout: Path, tmp_path: Path) -> Iterator[str]:
-    """The name that the checkout's image has, on an image that is quick to push."""
+    """A small image under the name of the checkout's image, so that pushing is quick."""
     head = subprocess.run(
         ["git", "-C", str(checkout), "rev-parse", "--short=12", "HEAD"],
         capture_output=True,
