@@ -9,7 +9,6 @@ configs/launch.yaml select the machines, those of configs/optimize.yaml set how 
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from launch.aws.aws_errors import run_and_explain
 from launch.aws.session import is_dry_run
@@ -26,36 +25,28 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    # Importing these takes most of the start-up time, which a usage error need not wait for.
     from launch.aws import jobs, packing_job
-
-    if options.merge:
-        return _merge(*jobs.open_job(options.arguments))
-    if is_dry_run():
-        packing_job.dry_run(options.arguments)
-        return 0
-    session, name = packing_job.launch(options.arguments)
-    state = None if options.no_wait else _follow(session, name)
-    if state is None:
-        later = f'make sagemaker-dataset ARGS="--merge {name}"'
-        sys.stdout.write(f"when the job has completed, merge its parts: {later}\n")
-        return 0
-    return _merge(session, name) if state == "Completed" else 1
-
-
-def _follow(session: Any, name: str) -> str | None:
-    from rich.console import Console
-
     from launch.aws.follow import follow
-    from launch.aws.sagemaker_job import Job
-
-    return follow(Job(session, name, "Processing"), Console())
-
-
-def _merge(session: Any, name: str) -> int:
     from launch.aws.packing_merge import merge
     from launch.aws.sagemaker_job import Job
 
-    uri = merge(Job(session, name, "Processing"))
+    state: str | None = "Completed"
+    if options.merge:
+        job = Job(*jobs.open_job(options.arguments), "Processing")
+    elif is_dry_run():
+        packing_job.dry_run(options.arguments)
+        return 0
+    else:
+        job = Job(*packing_job.launch(options.arguments), "Processing")
+        state = None if options.no_wait else follow(job)
+    if state is None:
+        later = f'make sagemaker-dataset ARGS="--merge {job.name}"'
+        sys.stdout.write(f"when the job has completed, merge its parts: {later}\n")
+        return 0
+    if state != "Completed":
+        return 1
+    uri = merge(job)
     sys.stdout.write(
         f"the dataset is in {uri}; to train on it, add\n"
         f"  data=shards data.access=stream job.channels.training={uri}/\n"

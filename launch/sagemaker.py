@@ -13,23 +13,17 @@ download JOB [--checkpoints]  model and output into runs/JOB
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from launch.aws.aws_errors import run_and_explain
-from launch.aws.session import is_dry_run, open_session
+from launch.aws.session import is_dry_run
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command; an error is one line on stderr and exit code 1."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
-    options = _parser().parse_intermixed_args(arguments)
-    return run_and_explain(lambda: _COMMANDS[options.command](options))
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m launch.sagemaker")
-    parser.add_argument("command", choices=_COMMANDS)
+    parser.add_argument("command", choices=("train", "status", "logs", "stop", "download"))
     parser.add_argument("arguments", nargs="*", metavar="JOB or override")
     parser.add_argument(
         "--wait", "--follow", action="store_true", help="train, logs: watch until the job ends"
@@ -37,74 +31,36 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--checkpoints", action="store_true", help="download: include the checkpoints"
     )
-    return parser
+    options = parser.parse_intermixed_args(arguments)
+    return run_and_explain(lambda: _run(options))
 
 
-def _train(options: argparse.Namespace) -> int:
-    from launch.aws import training_job
-
-    if is_dry_run():
-        training_job.dry_run(options.arguments)
-        return 0
-    session, name = training_job.launch(options.arguments)
-    if not options.wait:
-        return 0
-    from launch.aws.sagemaker_job import Job
-
-    return _follow(Job(session, name))
-
-
-def _status(options: argparse.Namespace) -> int:
-    from launch.aws import jobs
-
-    region, name = jobs.parse_job(options.arguments)
-    session = open_session(region)
-    for line in jobs.status(session, name) if name else jobs.latest(session):
-        sys.stdout.write(f"{line}\n")
-    return 0
-
-
-def _stop(options: argparse.Namespace) -> int:
-    from launch.aws import jobs
-
-    sys.stdout.write(jobs.stop(*jobs.open_job(options.arguments)) + "\n")
-    return 0
-
-
-def _logs(options: argparse.Namespace) -> int:
-    from launch.aws import jobs
-    from launch.aws.sagemaker_job import find_job
-
-    session, name = jobs.open_job(options.arguments)
-    if options.wait:
-        return _follow(find_job(session, name)[0])
-    jobs.logs(session, name)
-    return 0
-
-
-def _download(options: argparse.Namespace) -> int:
-    from launch.aws import jobs
-
-    session, name = jobs.open_job(options.arguments)
-    jobs.download(session, name, checkpoints=options.checkpoints)
-    return 0
-
-
-def _follow(job: Any) -> int:
-    from rich.console import Console
-
+def _run(options: argparse.Namespace) -> int:
+    # Importing these takes most of the start-up time, which a usage error need not wait for.
+    from launch.aws import jobs, training_job
     from launch.aws.follow import follow
+    from launch.aws.sagemaker_job import Job, find_job
 
-    return 0 if follow(job, Console()) in ("Completed", None) else 1
+    lines: list[str] = []
+    if options.command == "train" and is_dry_run():
+        training_job.dry_run(options.arguments)
+    elif options.command == "train":
+        job = Job(*training_job.launch(options.arguments))
+        return int(options.wait and follow(job) not in ("Completed", None))
+    elif options.command == "status":
+        lines = jobs.status(options.arguments)
+    elif options.command == "stop":
+        lines = [jobs.stop(*jobs.open_job(options.arguments))]
+    elif options.command == "download":
+        lines = jobs.download(*jobs.open_job(options.arguments), checkpoints=options.checkpoints)
+    else:
+        job, _ = find_job(*jobs.open_job(options.arguments))
+        if options.wait:
+            return int(follow(job) not in ("Completed", None))
+        lines = [f"{host} {text}" for host, text in job.log().new_lines()]
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    return 0
 
-
-_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "train": _train,
-    "status": _status,
-    "logs": _logs,
-    "stop": _stop,
-    "download": _download,
-}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

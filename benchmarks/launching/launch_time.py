@@ -44,7 +44,7 @@ def commands() -> Commands:
             f"{sdk}: training, DRY_RUN=1": ([*run, "launch.sagemaker", "train", *TRAINING], 2.0),
             f"{sdk}: packing, DRY_RUN=1": ([*run, "launch.dataset", *PACKING], 2.0),
             f"{sdk}: set-up, DRY_RUN=1": ([*run, "launch.setup_aws", "bucket=bucket"], 2.0),
-            f"{sdk}: import the SDK": ([*code, f"import launch.sdk_{sdk}"], None),
+            f"{sdk}: import the SDK": ([*code, f"import launch.aws.sdk.{sdk}"], None),
         }
     if not found:
         sys.exit("launch_time: neither SDK is installed; make test-launch installs both")

@@ -31,7 +31,7 @@ _MAX_PAUSE_S = 60.0
 
 def follow(
     job: Job,
-    console: Console,
+    console: Console | None = None,
     *,
     interval_s: float = 5.0,
     sleep: Callable[[float], None] = time.sleep,
@@ -41,6 +41,7 @@ def follow(
     Ctrl-C asks whether to stop the job, to keep watching or to leave it running. Returns None if it
     is left running, as it is without a terminal.
     """
+    console = console or Console()
     watch = _Watch(job, console, sleep)
     while True:
         try:

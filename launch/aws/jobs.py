@@ -1,6 +1,5 @@
-"""The job commands: latest jobs, status, stop, logs, download."""
+"""The commands for existing jobs: status, stop, download."""
 
-import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
@@ -17,8 +16,18 @@ from launch.request.launch_overrides import load_launch_config
 from launch.request.local_run import RUNS
 
 
-def parse_job(arguments: Sequence[str]) -> tuple[str | None, str | None]:
-    """`job.region` and the job's name from the command line; None for what is not there."""
+def open_job(arguments: Sequence[str]) -> tuple[Any, str]:
+    """A boto3 session and the job's name from the command line; raises LaunchError without one."""
+    region, name = _parse(arguments)
+    if name is None:
+        raise LaunchError(
+            "no job given: add its name; `make sagemaker ARGS=status` lists the latest"
+        )
+    return open_session(region), name
+
+
+def _parse(arguments: Sequence[str]) -> tuple[str | None, str | None]:
+    """`job.region` and the job's name from the command line."""
     names = [argument for argument in arguments if "=" not in argument]
     config, others = load_launch_config([argument for argument in arguments if "=" in argument])
     if len(names) > 1:
@@ -28,17 +37,17 @@ def parse_job(arguments: Sequence[str]) -> tuple[str | None, str | None]:
     return config.job.region, names[0] if names else None
 
 
-def open_job(arguments: Sequence[str]) -> tuple[Any, str]:
-    """A boto3 session and the job's name from the command line; raises LaunchError without one."""
-    region, name = parse_job(arguments)
+def status(arguments: Sequence[str]) -> list[str]:
+    """The summary of the job on the command line; without one, the latest jobs."""
+    region, name = _parse(arguments)
+    session = open_session(region)
     if name is None:
-        raise LaunchError(
-            "no job given: add its name; `make sagemaker ARGS=status` lists the latest"
-        )
-    return open_session(region), name
+        return _latest(session)
+    job, description = find_job(session, name)
+    return job.summary(description)
 
 
-def latest(session: Any, count: int = 10) -> list[str]:
+def _latest(session: Any, count: int = 10) -> list[str]:
     """One line for each of the latest jobs, newest first."""
     sagemaker = aws_client(session, "sagemaker")
     found = []
@@ -59,12 +68,6 @@ def latest(session: Any, count: int = 10) -> list[str]:
     ]
 
 
-def status(session: Any, name: str) -> list[str]:
-    """The job's summary."""
-    job, description = find_job(session, name)
-    return job.summary(description)
-
-
 def stop(session: Any, name: str) -> str:
     """Ask the job to stop: SIGTERM, then 120 s."""
     job, description = find_job(session, name)
@@ -74,15 +77,8 @@ def stop(session: Any, name: str) -> str:
     return f"{name} is stopping: it has 120 s to shut down"
 
 
-def logs(session: Any, name: str) -> None:
-    """Print the lines of all hosts so far."""
-    job, _ = find_job(session, name)
-    for host, text in job.log().new_lines():
-        sys.stdout.write(f"{host} {text}\n")
-
-
-def download(session: Any, name: str, *, checkpoints: bool = False) -> None:
-    """Download a job's model, output and optionally checkpoints into `runs/<name>`.
+def download(session: Any, name: str, *, checkpoints: bool) -> list[str]:
+    """Download model, output and, if asked, checkpoints into `runs/<name>`; returns the paths.
 
     Each part is complete or absent; existing parts are not downloaded again. Raises LaunchError if
     the job has produced nothing yet.
@@ -109,8 +105,7 @@ def download(session: Any, name: str, *, checkpoints: bool = False) -> None:
             f"{name}: nothing to download yet, the job is {description['TrainingJobStatus']}"
             + ("" if checkpoints else "; --checkpoints downloads its checkpoints")
         )
-    for path in fetched:
-        sys.stdout.write(f"{path}\n")
+    return [str(path) for path in fetched]
 
 
 def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:

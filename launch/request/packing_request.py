@@ -27,7 +27,7 @@ def build(
     """
     target, job = config.target, config.job
     classes = f"{ROOT}/classes"
-    request = {
+    request: dict[str, Any] = {
         "ProcessingJobName": name,
         "ProcessingInputs": [
             _input("source", f"{source}/", f"{ROOT}/input", "ShardedByS3Key"),
@@ -68,9 +68,7 @@ def build(
         "RoleArn": job.role,
         "Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
     }
-    pruned = drop_empty(request)
-    assert isinstance(pruned, dict)
-    return pruned
+    return drop_empty(request)
 
 
 def check(

@@ -20,7 +20,7 @@ def build(config: LaunchConfig, overrides: Sequence[str], name: str) -> dict[str
     as missing where it is required. Raises nothing.
     """
     target, job = config.target, config.job
-    request = {
+    request: dict[str, Any] = {
         "TrainingJobName": name,
         "AlgorithmSpecification": {
             "TrainingImage": target.image,
@@ -51,9 +51,7 @@ def build(config: LaunchConfig, overrides: Sequence[str], name: str) -> dict[str
         "RetryStrategy": {"MaximumRetryAttempts": job.retries},
         "Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
     }
-    pruned = drop_empty(request)
-    assert isinstance(pruned, dict)
-    return pruned
+    return drop_empty(request)
 
 
 def job_name(job: Job, now: datetime) -> str:
@@ -121,11 +119,13 @@ def _max_wait(target: Target) -> int | None:
     return target.max_wait_s
 
 
-def drop_empty(value: Any) -> Any:
-    """The value without null members and without members that are, or become, empty."""
-    if isinstance(value, dict):
-        pruned = {key: drop_empty(member) for key, member in value.items()}
-        return {key: member for key, member in pruned.items() if member not in (None, {}, [])}
-    if isinstance(value, list):
-        return [drop_empty(member) for member in value]
-    return value
+def drop_empty(request: dict[str, Any]) -> dict[str, Any]:
+    """The request without null members and without members that are, or become, empty."""
+
+    def pruned(value: Any) -> Any:
+        if isinstance(value, dict):
+            return drop_empty(value)
+        return [pruned(member) for member in value] if isinstance(value, list) else value
+
+    members = {key: pruned(member) for key, member in request.items()}
+    return {key: member for key, member in members.items() if member not in (None, {}, [])}

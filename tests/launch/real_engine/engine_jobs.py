@@ -47,7 +47,7 @@ class Job:
         overrides: Sequence[str] = (),
         hosts: Sequence[str] = ("algo-1",),
     ) -> str:
-        """Start ``image train`` in the background, as the first host; returns the container's ID."""
+        """Start ``image train`` in the background, as the first host; returns the container."""
         write_input_config(
             self.folder,
             [*OVERRIDES, *overrides],

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-# dockerd needs iptables for host names in a network; the others build the base and run a registry.
+# dockerd needs iptables for host names in networks; the others are for base and registry.
 PACKAGES = ("docker.io", "iptables", "mmdebstrap", "docker-registry")
 # Separate from docker.io only in newer releases of Debian and Ubuntu.
 OPTIONAL_PACKAGES = ("docker-cli", "docker-buildx")
@@ -23,7 +23,7 @@ class MissingPart(Exception):
 
 
 def cache_folder() -> Path:
-    """Where the private engine keeps its images, so that the next session need not build the base."""
+    """Where the private engine keeps its images, the base among them, for the next session."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "managed-training-template" / "container-tests"
 
