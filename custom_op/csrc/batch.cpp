@@ -12,10 +12,8 @@
 namespace custom_op {
 namespace {
 
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// The largest reduction that leaves twice the wanted size, after which antialiasing can still do
-// its work (Pillow's rule for its draft mode).
+// The largest reduction that leaves at least twice the output size, so that antialiasing still has
+// an effect (the rule of Pillow's draft mode).
 int scale_for(const Box& box, const BatchOptions& options) {
   if (!options.scaled_decode) return 1;
   for (const int scale : {8, 4, 2}) {
@@ -32,7 +30,7 @@ Axis axis_of(int64_t first, int64_t length, int scale) {
           static_cast<double>(length) / scale, divide_up(first + length, scale) - begin};
 }
 
-// Makes the slot's strides those of the stored image, so that rows can be written as they come.
+// Changes the strides to those of the stored image, so that rows can be written in decoding order.
 Slot orient(Slot slot, const Orientation& orientation, int64_t size, size_t element_bytes) {
   const auto move = [&](int64_t elements) {
     slot.data = static_cast<char*>(slot.data) + elements * static_cast<int64_t>(element_bytes);
@@ -77,14 +75,14 @@ class SlotWriter final : public ResizedRows {
                           options_.bias[channel]);
   }
 
-  // Where the values stay in order, copying or computing them is faster than looking them up.
+  // Copies or computes values that are contiguous in the slot: faster than the table.
   bool write_in_order(const uint8_t* pixels, T* row) const {
     const auto values = static_cast<size_t>(options_.size) * 3;
     if constexpr (std::is_same_v<T, uint8_t>) {
       std::memcpy(row, pixels, values);
       return true;
     } else if constexpr (std::is_same_v<T, float>) {
-      constexpr size_t kPeriod = 24;  // of the channels and of vector registers
+      constexpr size_t kPeriod = 24;  // a multiple of 3 channels and of a vector register
       float scale[kPeriod], bias[kPeriod];
       for (size_t i = 0; i < kPeriod; ++i) {
         scale[i] = options_.scale[i % 3];
@@ -111,8 +109,7 @@ template <typename T>
 void run(RegionDecoder& decoder, Resizer& resizer, const Box& box, const Orientation& orientation,
          const BatchOptions& options, const Slot& slot) {
   SlotWriter<T> writer(orient(slot, orientation, options.size, sizeof(T)), options);
-  DecodeOptions decode = options.decode;
-  decode.scale = scale_for(box, options);
+  const DecodeOptions decode{options.color, scale_for(box, options)};
   resizer.configure(axis_of(box.top, box.height, decode.scale),
                     axis_of(box.left, box.width, decode.scale), options.size, writer);
   decoder.decode(box, decode, resizer);
@@ -121,7 +118,7 @@ void run(RegionDecoder& decoder, Resizer& resizer, const Box& box, const Orienta
 }  // namespace
 
 void ImageWorker::process(Bytes jpeg, const Box& box, bool flip, const BatchOptions& options,
-                          Slot slot) {
+                          const Slot& slot) {
   decoder_.open(jpeg, options.max_pixels);
   Orientation orientation = orientation_of(options.apply_orientation ? decoder_.orientation() : 1);
   decoder_.check(box, orientation.transposed);

@@ -1,37 +1,49 @@
-// Decodes, crops, resizes and normalises one image into its slot of a batch.
+// Decodes, crops, resizes and normalizes one image into its slot of a batch.
 #pragma once
 
 #include <array>
-#include <string>
-#include <vector>
 
 #include "pixels/resize.h"
 
 namespace custom_op {
 
+// Note [From bytes to batch]
+// register_batch.cpp   checks the tensors; pool.h runs one ImageWorker per thread
+// ImageWorker          maps the upright box to stored pixels; connects decoder, resizer and slot
+//   jpeg/              bytes to coefficients: headers, restart markers, MCUs; libjpeg's
+//   decompressor pixels/            coefficients to pixels: decoder of regions, color, orientation,
+//   resizer
+// SlotWriter           receives resized rows; converts values and writes them into the batch
+//
+// Rows flow one at a time while they are in cache: RegionDecoder calls RowSink (the Resizer), which
+// calls ResizedRows (the SlotWriter). jpeg/ includes nothing of pixels/, and neither includes
+// torch.
+
 enum class Element { kUint8, kFloat32, kFloat16, kBfloat16 };
 
-// One image's place in the batch tensor; strides in elements.
+// Where one image goes in the batch tensor; strides in elements.
 struct Slot {
-  void* data;
-  int64_t channel_stride, row_stride, column_stride;
+  void* data = nullptr;
+  int64_t channel_stride = 0, row_stride = 0, column_stride = 0;
 };
 
-// What every image of a batch has in common.
+// The same for all images of a batch.
 struct BatchOptions {
-  int64_t size;
-  DecodeOptions decode;
-  Element element;
-  std::array<float, 3> scale, bias;  // of floating elements: value * scale + bias
-  bool apply_orientation, scaled_decode;
-  int64_t max_pixels;
+  int64_t size = 0;
+  Color color = Color::kRgb;
+  Element element = Element::kUint8;
+  std::array<float, 3> scale{1, 1, 1}, bias{};  // floating elements are value * scale + bias
+  bool apply_orientation = true;
+  bool scaled_decode = false;
+  int64_t max_pixels = 0;
 };
 
-// For one thread at a time.
+// Not thread-safe; keeps its buffers for the next image.
 class ImageWorker {
  public:
-  // `box` is in upright pixels when the options apply the orientation. Throws JpegError.
-  void process(Bytes jpeg, const Box& box, bool flip, const BatchOptions& options, Slot slot);
+  // `box` is in upright pixels if options.apply_orientation is set. Throws JpegError.
+  void process(Bytes jpeg, const Box& box, bool flip, const BatchOptions& options,
+               const Slot& slot);
 
  private:
   RegionDecoder decoder_;

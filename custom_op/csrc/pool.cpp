@@ -27,7 +27,7 @@ struct Job {
   std::atomic<int64_t> next{0};
   std::mutex mutex;
   std::condition_variable done;
-  int64_t helpers = 0;  // that are at work; guarded by mutex
+  int64_t helpers = 0;  // threads in run(), without the caller; guarded by mutex
 
   void run() {
     for (int64_t i; (i = next.fetch_add(1)) < count;) work(i);
@@ -36,7 +36,7 @@ struct Job {
 
 class Pool {
  public:
-  // Offers `job` to `helpers` threads. They may come late, or find it done.
+  // Offers `job` to `helpers` threads. The job may be finished before they take it.
   void offer(const std::shared_ptr<Job>& job, int64_t helpers) {
     const std::lock_guard<std::mutex> guard(mutex_);
     for (int64_t i = 0; i < helpers; ++i) offers_.push_back(job);
@@ -44,7 +44,7 @@ class Pool {
       try {
         std::thread([this] { serve(); }).detach();
       } catch (const std::system_error&) {
-        break;  // The caller works through the job with whatever threads there are.
+        break;  // The caller completes the job with the threads that have started.
       }
       ++threads_;
     }
@@ -65,7 +65,7 @@ class Pool {
         available_.wait(lock, [this] { return !offers_.empty(); });
         job = offers_.front();
         offers_.pop_front();
-        // Under the pool's mutex: a withdrawn job can gain no helper any more.
+        // Guarded by the pool's mutex, too: a withdrawn job gets no more helpers.
         const std::lock_guard<std::mutex> guard(job->mutex);
         ++job->helpers;
       }
@@ -81,8 +81,8 @@ class Pool {
   int64_t threads_ = 0;
 };
 
-// Never destroyed: its threads sleep in it until the process ends. A forked child has the memory
-// but none of the threads, and the mutexes in any state: it gets a new one.
+// Never destroyed, because its threads wait in it until the process ends. A forked child has its
+// memory but not its threads, and its mutexes may be locked, so the child creates a new pool.
 Pool* pool = nullptr;
 
 Pool& current_pool() {

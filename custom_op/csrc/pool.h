@@ -1,4 +1,4 @@
-// The batch operator's threads.
+// The thread pool of the batch operator.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 namespace custom_op {
 
 // Calls work(i) once for every i < count, on the calling thread and up to threads - 1 others; each
-// takes the next i when it is done with its last. `work` must not throw. `threads` 0 means one for
-// every CPU this process may use. Threads start when they are first needed, stay for later calls,
-// and are started anew in a forked child.
+// thread takes the next i when it is ready. `work` must not throw. `threads` == 0 means one thread
+// per CPU that this process may use. Threads start on first use and stay for later calls; a forked
+// child starts its own.
 void for_each_index(int64_t count, int64_t threads, const std::function<void(int64_t)>& work);
 
 }  // namespace custom_op

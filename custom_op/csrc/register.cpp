@@ -1,14 +1,15 @@
-// The operators on one JPEG as torch sees them. Stable ABI headers only: they compile in a tenth of
-// the time; even so they are most of this file's, so it holds all small operators.
+// Registers all operators but the decoding of batches. torch's stable ABI headers take most of the
+// compile time of a file (the other headers of torch take ten times as long), so one file holds
+// them.
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
 #include <cstring>
 #include <tuple>
 
-#include "jpeg/index.h"
 #include "jpeg/trim.h"
 #include "pixels/decode.h"
+#include "restart_markers.h"
 #include "tensors.h"
 
 namespace custom_op {
@@ -27,7 +28,7 @@ class RowsInto final : public RowSink {
     std::memcpy(next_, pixels, row_bytes_);
     next_ += row_bytes_;
   }
-  uint8_t* place() override { return out_; }
+  uint8_t* buffer() override { return out_; }
 
  private:
   uint8_t* out_;
@@ -94,7 +95,7 @@ Tensor add_restart_markers(Tensor data, int64_t interval, int64_t max_pixels) {
   try {
     return to_tensor(with_restart_markers(jpeg, interval, max_pixels));
   } catch (const NotIndexable& error) {
-    // The Python side knows the error by these words.
+    // restart_markers.py recognizes the error by this prefix.
     refuse(std::string("not indexable: ") + error.what());
   }
 }

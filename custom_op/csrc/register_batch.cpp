@@ -1,6 +1,7 @@
-// The batch operator as torch sees it.
+// Registers the operator that decodes batches.
 #include <torch/csrc/stable/library.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "batch.h"
@@ -45,11 +46,11 @@ void check_out(const Tensor& out, int64_t count, int64_t size) {
 
 struct Batch {
   std::vector<Bytes> images;
-  const int64_t* boxes;
-  const bool* flips;  // or null
-  char* out;
-  Slot strides;
-  int64_t slot_bytes;
+  const int64_t* boxes = nullptr;
+  const bool* flips = nullptr;  // null: mirror no image
+  char* out = nullptr;
+  Slot strides;  // of every slot
+  int64_t slot_bytes = 0;
 };
 
 void process(const Batch& batch, const BatchOptions& options, int64_t i, std::string& error) {
@@ -66,11 +67,49 @@ void process(const Batch& batch, const BatchOptions& options, int64_t i, std::st
   }
 }
 
+// Runs the batch. Returns one message per image, empty if the image was decoded.
+std::vector<std::string> process_all(const Batch& batch, const BatchOptions& options,
+                                     int64_t num_threads) {
+  std::vector<std::string> errors(batch.images.size());
+  for_each_index(static_cast<int64_t>(errors.size()), num_threads,
+                 [&](int64_t i) { process(batch, options, i, errors[static_cast<size_t>(i)]); });
+  return errors;
+}
+
 void clear(const Batch& batch, const BatchOptions& options, int64_t i) {
-  // Both layouts that are allowed fill a slot without gaps.
+  // Both allowed layouts fill a slot without gaps.
   const int64_t values = 3 * options.size * options.size;
   std::memset(batch.out + i * batch.slot_bytes, 0,
               static_cast<size_t>(values * element_bytes(options.element)));
+}
+
+void check_numbers(int64_t size, int64_t num_threads) {
+  if (size < 1 || size > 16384) refuse("size must be 1 to 16384; got " + std::to_string(size));
+  if (num_threads < 0) refuse("num_threads must be 0 or more; got " + std::to_string(num_threads));
+}
+
+const int64_t* box_values(const Tensor& boxes, int64_t count) {
+  check_cpu(boxes, "boxes", ScalarType::Long, "int64", 2);
+  if (boxes.size(0) != count || boxes.size(1) != 4) {
+    refuse("boxes must have the shape (" + std::to_string(count) +
+           ", 4): top, left, height, width");
+  }
+  return static_cast<const int64_t*>(boxes.const_data_ptr());
+}
+
+const bool* flip_values(const std::optional<Tensor>& flip, int64_t count) {
+  if (!flip) return nullptr;
+  check_cpu(*flip, "flip", ScalarType::Bool, "bool", 1);
+  if (flip->numel() != count) refuse("flip must hold one bool for every image");
+  return static_cast<const bool*>(flip->const_data_ptr());
+}
+
+void set_affine(const Tensor& affine, BatchOptions& options) {
+  check_cpu(affine, "affine", ScalarType::Float, "float32", 2);
+  if (affine.numel() != 6) refuse("affine must hold a scale and a bias for each of 3 channels");
+  const auto* factors = static_cast<const float*>(affine.const_data_ptr());
+  std::copy_n(factors, 3, options.scale.begin());
+  std::copy_n(factors + 3, 3, options.bias.begin());
 }
 
 Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor> offsets,
@@ -78,40 +117,28 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
                                 std::optional<Tensor> flip, Tensor affine, bool mask_errors,
                                 bool apply_orientation, bool scaled_decode, bool ycbcr,
                                 int64_t max_pixels, int64_t num_threads, Tensor out) {
-  Batch batch{jpegs_bytes(jpegs, offsets, lengths), nullptr, nullptr, nullptr, {}, 0};
+  Batch batch;
+  batch.images = jpegs_bytes(jpegs, offsets, lengths);
   const auto count = static_cast<int64_t>(batch.images.size());
-  check_cpu(boxes, "boxes", ScalarType::Long, "int64", 2);
-  if (boxes.size(0) != count || boxes.size(1) != 4) {
-    refuse("boxes must have the shape (" + std::to_string(count) +
-           ", 4): top, left, height, width");
-  }
-  if (size < 1 || size > 16384) refuse("size must be 1 ... 16384; got " + std::to_string(size));
-  if (num_threads < 0) refuse("num_threads must be 0 or more; got " + std::to_string(num_threads));
+  batch.boxes = box_values(boxes, count);
+  check_numbers(size, num_threads);
   check_out(out, count, size);
-  check_cpu(affine, "affine", ScalarType::Float, "float32", 2);
-  if (affine.numel() != 6) refuse("affine must hold a scale and a bias for each of 3 channels");
-  const auto* factors = static_cast<const float*>(affine.const_data_ptr());
-  if (flip) {
-    check_cpu(*flip, "flip", ScalarType::Bool, "bool", 1);
-    if (flip->numel() != count) refuse("flip must hold one bool for every image");
-    batch.flips = static_cast<const bool*>(flip->const_data_ptr());
-  }
-  const Element element = element_of(out);
-  const BatchOptions options{size,
-                             {ycbcr ? Color::kYcbcr : Color::kRgb, 1},
-                             element,
-                             {factors[0], factors[1], factors[2]},
-                             {factors[3], factors[4], factors[5]},
-                             apply_orientation,
-                             scaled_decode,
-                             max_pixels};
-  batch.boxes = static_cast<const int64_t*>(boxes.const_data_ptr());
+  BatchOptions options;
+  options.size = size;
+  options.color = ycbcr ? Color::kYcbcr : Color::kRgb;
+  options.element = element_of(out);
+  set_affine(affine, options);
+  options.apply_orientation = apply_orientation;
+  options.scaled_decode = scaled_decode;
+  options.max_pixels = max_pixels;
+  batch.flips = flip_values(flip, count);
   batch.out = static_cast<char*>(out.mutable_data_ptr());
-  batch.strides = {nullptr, out.stride(1), out.stride(2), out.stride(3)};
-  batch.slot_bytes = out.stride(0) * element_bytes(element);
-  std::vector<std::string> errors(static_cast<size_t>(count));
-  for_each_index(count, num_threads,
-                 [&](int64_t i) { process(batch, options, i, errors[static_cast<size_t>(i)]); });
+  batch.strides.channel_stride = out.stride(1);
+  batch.strides.row_stride = out.stride(2);
+  batch.strides.column_stride = out.stride(3);
+  batch.slot_bytes = out.stride(0) * element_bytes(options.element);
+
+  const std::vector<std::string> errors = process_all(batch, options, num_threads);
   const std::array<int64_t, 1> shape{count};
   Tensor failed = torch::stable::empty(shape, ScalarType::Bool);
   auto* mask = static_cast<bool*>(failed.mutable_data_ptr());

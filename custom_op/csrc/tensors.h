@@ -1,4 +1,4 @@
-// What the operators ask of their tensors.
+// Checks of the tensors that the operators receive.
 #pragma once
 
 #include <torch/csrc/stable/ops.h>

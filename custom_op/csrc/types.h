@@ -1,4 +1,4 @@
-// What every part of the operator speaks: byte ranges, crop boxes, errors.
+// Types that every part of the operator uses: byte ranges, crop boxes, errors.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,12 @@ struct Bytes {
   size_t size;
 };
 
-// In stored (unrotated) pixels.
+// In stored pixels (before any EXIF rotation), unless a comment says otherwise.
 struct Box {
   int64_t top, left, height, width;
 };
+
+inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 struct JpegError : std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -1,12 +1,12 @@
-// A libFuzzer target over everything the operator does with bytes it was given.
+// A libFuzzer target for all code that processes the bytes of a file.
 //
-// Beside looking for crashes it checks the promise of exactness: where the whole image decodes, the
-// crop is the same pixels; so it is cut out by trimming and written again with restart markers.
+// Besides crashes, it checks exactness: if the whole image decodes, a crop has the same pixels,
+// both of the file itself and of the file that was trimmed or rewritten with restart markers.
 #include <cstdlib>
 #include <cstring>
 
 #include "batch.h"
-#include "jpeg/index.h"
+#include "restart_markers.h"
 
 namespace {
 
@@ -14,11 +14,11 @@ using custom_op::Box;
 using custom_op::Bytes;
 using custom_op::RegionDecoder;
 
-// Small, so that a lying header costs no time; the limit itself is under test as well.
+// Small, so that a false header costs no time and the limit is tested, too.
 constexpr int64_t kMaxPixels = 1 << 20;
 constexpr int64_t kSize = 24;
 
-// Takes rows one by one, or offers exactly the memory they need.
+// Collects rows one by one, or offers a buffer of exactly their size.
 class Pixels final : public custom_op::RowSink {
  public:
   Pixels(const Box& box, bool in_place)
@@ -29,7 +29,7 @@ class Pixels final : public custom_op::RowSink {
   void row(const uint8_t* pixels) override {
     values.insert(values.end(), pixels, pixels + row_bytes_);
   }
-  uint8_t* place() override {
+  uint8_t* buffer() override {
     if (!in_place_) return nullptr;
     values.resize(bytes_);
     values.shrink_to_fit();
@@ -57,11 +57,11 @@ bool decode(Bytes jpeg, const Box& box, std::vector<uint8_t>& pixels, bool in_pl
 
 void require(bool condition, int line = __builtin_LINE()) {
   if (condition) return;
-  std::fprintf(stderr, "target.cpp:%d: not as required\n", line);
+  std::fprintf(stderr, "target.cpp:%d: check failed\n", line);
   std::abort();
 }
 
-// Box coordinates from the input's last bytes, so that the fuzzer steers them.
+// Takes the box from the last bytes of the input, so that the fuzzer controls it.
 Box choose_box(Bytes jpeg, int64_t height, int64_t width) {
   uint8_t seed[8] = {};
   for (size_t i = 0; i < 8 && i < jpeg.size; ++i) seed[i] = jpeg.data[jpeg.size - 1 - i];
@@ -84,15 +84,13 @@ void check_crop(const std::vector<uint8_t>& whole, int64_t width, const Box& box
 void check_batch(Bytes jpeg, const Box& box, uint8_t choice) {
   static custom_op::ImageWorker worker;
   static std::vector<float> out(3 * kSize * kSize);
-  const custom_op::BatchOptions options{
-      kSize,
-      {choice & 1 ? custom_op::Color::kYcbcr : custom_op::Color::kRgb, 1},
-      choice & 2 ? custom_op::Element::kFloat32 : custom_op::Element::kUint8,
-      {1, 1, 1},
-      {0, 0, 0},
-      (choice & 4) != 0,
-      (choice & 8) != 0,
-      kMaxPixels};
+  custom_op::BatchOptions options;
+  options.size = kSize;
+  options.color = choice & 1 ? custom_op::Color::kYcbcr : custom_op::Color::kRgb;
+  options.element = choice & 2 ? custom_op::Element::kFloat32 : custom_op::Element::kUint8;
+  options.apply_orientation = (choice & 4) != 0;
+  options.scaled_decode = (choice & 8) != 0;
+  options.max_pixels = kMaxPixels;
   try {
     worker.process(jpeg, box, (choice & 16) != 0, options, {out.data(), 1, 3 * kSize, 3});
   } catch (const custom_op::JpegError&) {

@@ -1,4 +1,4 @@
-// Reads the bits of one stretch of entropy-coded data, undoing byte stuffing.
+// Reads the bits of one range of entropy-coded bytes and removes byte stuffing.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@ class BitReader {
   BitReader() = default;
   BitReader(const uint8_t* begin, const uint8_t* end) : at_(begin), end_(end) {}
 
-  // Afterwards at least 32 bits can be taken. Behind the end of the data they are zeros.
+  // Afterwards, at least 32 bits can be taken. Bits past the end of the data are zeros.
   void refill() {
     if (bits_ >= 32) return;
     if (end_ - at_ >= 8) {
       uint64_t word;
       std::memcpy(&word, at_, 8);
-      // Bytes of FF are zero bytes of ~word; the usual test for those.
+      // The usual test for zero bytes, applied to ~word: true if no byte is FF.
       if (((~word - 0x0101010101010101) & word & 0x8080808080808080) == 0) {
         buffer_ |= __builtin_bswap64(word) >> bits_;
         at_ += (63 - bits_) >> 3;
@@ -40,9 +40,9 @@ class BitReader {
     return value;
   }
 
-  // More bits were taken than there were.
+  // True if more bits were taken than the data holds.
   bool overrun() const { return bits_ < padding_; }
-  // Nothing is left but the last byte's padding.
+  // True if only the padding of the last byte is left.
   bool exhausted() const { return at_ == end_ && bits_ - padding_ < 8; }
 
  private:
@@ -55,7 +55,7 @@ class BitReader {
     }
   }
 
-  // As libjpeg reads them: FF 00, and FF FF ... 00, stand for one FF; FF xx is a marker, the end.
+  // Like libjpeg: FF 00 and FF FF ... 00 stand for one FF; FF xx is a marker and ends the data.
   bool next_byte(uint64_t& byte) {
     if (at_ == end_) return false;
     byte = *at_++;
@@ -72,9 +72,9 @@ class BitReader {
 
   const uint8_t* at_ = nullptr;
   const uint8_t* end_ = nullptr;
-  uint64_t buffer_ = 0;  // the next bit is the highest
-  int bits_ = 0;         // how many of them are filled, padding included
-  int padding_ = 0;      // how many of those were made up behind the end
+  uint64_t buffer_ = 0;  // the highest bit comes next
+  int bits_ = 0;         // number of bits in buffer_, including padding
+  int padding_ = 0;      // number of those that lie past the end of the data
 };
 
 }  // namespace custom_op

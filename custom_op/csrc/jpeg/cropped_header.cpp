@@ -13,8 +13,8 @@ void put16(uint8_t* at, int64_t value) {
   at[1] = static_cast<uint8_t>(value);
 }
 
-// APP0 and APP14 say how colours are coded; everything else in APPn and COM is metadata.
-bool belongs(uint8_t marker) {
+// APP0 and APP14 define the color space; other APPn segments and COM are metadata.
+bool affects_pixels(uint8_t marker) {
   return marker == kSof0 || marker == kSof1 || marker == kDht || marker == kSos || marker == kDqt ||
          marker == kApp0 || marker == kApp14;
 }
@@ -29,23 +29,23 @@ McuCover cover_of(const Header& header, const Box& box, int64_t margin) {
   const int64_t right = std::min(box.left + box.width + margin, header.width);
   const bool narrow = right - first_col * mcu_width <= mcu_width / 4;
   if (narrow && first_col > 0) --first_col;
-  const int64_t rows = (bottom + mcu_height - 1) / mcu_height - first_row;
-  const int64_t cols = (right + mcu_width - 1) / mcu_width - first_col;
-  return {first_row,
-          first_col,
-          rows,
-          cols,
-          std::min(rows * mcu_height, header.height - first_row * mcu_height),
-          std::min(cols * mcu_width, header.width - first_col * mcu_width),
-          box.top - first_row * mcu_height,
-          box.left - first_col * mcu_width};
+  McuCover cover;
+  cover.first_row = first_row;
+  cover.first_col = first_col;
+  cover.rows = divide_up(bottom, mcu_height) - first_row;
+  cover.cols = divide_up(right, mcu_width) - first_col;
+  cover.height = std::min(cover.rows * mcu_height, header.height - first_row * mcu_height);
+  cover.width = std::min(cover.cols * mcu_width, header.width - first_col * mcu_width);
+  cover.top = box.top - first_row * mcu_height;
+  cover.left = box.left - first_col * mcu_width;
+  return cover;
 }
 
 void write_cropped_header(Bytes jpeg, const Header& header, const McuCover& cover,
                           int64_t restart_interval, std::vector<uint8_t>& out) {
   out.assign({0xFF, 0xD8});
   for (const Segment& segment : header.segments) {
-    if (!belongs(segment.marker)) continue;
+    if (!affects_pixels(segment.marker)) continue;
     if (segment.marker == kSos && restart_interval != 0) {
       out.insert(out.end(), {0xFF, kDri, 0, 4, 0, 0});
       put16(&out[out.size() - 2], restart_interval);
@@ -55,7 +55,7 @@ void write_cropped_header(Bytes jpeg, const Header& header, const McuCover& cove
     if (segment.marker != kSof0 && segment.marker != kSof1) continue;
     put16(&out[at + 5], cover.height);
     put16(&out[at + 7], cover.width);
-    // A lone component's sampling factors mean nothing, but libjpeg groups rows by them.
+    // The sampling factors of a single component have no meaning, but libjpeg groups rows by them.
     if (header.component_count == 1) out[at + 11] = 0x11;
   }
 }

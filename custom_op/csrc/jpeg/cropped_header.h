@@ -1,4 +1,4 @@
-// The grid of MCUs that a crop needs, and the header of a JPEG that holds just those.
+// The MCUs that a crop needs, and the header of a JPEG that holds only those MCUs.
 #pragma once
 
 #include <vector>
@@ -7,22 +7,24 @@
 
 namespace custom_op {
 
-// Note [One pixel more]
-// Chroma upsampling looks one pixel past a crop's edge, and at an image's edge it repeats the last
-// one. So the cover of a crop is the cover of the crop grown by a pixel on each side: then no
-// pixel inside the crop can tell that the image was cut. Images of at most two chroma columns are
-// upsampled in another way, so the cover of a crop of a wider image has more than those.
+// Note [One-pixel margin]
+// Chroma upsampling reads one pixel past the edge of a crop; at the edge of an image it repeats the
+// last pixel instead. So the cover includes one more pixel on each side of the crop. Without it,
+// the first and last column of the crop would differ from a decode of the whole image. libjpeg
+// upsamples images of at most two chroma columns differently, so the cover in a wider image has
+// more columns.
 struct McuCover {
   int64_t first_row, first_col, rows, cols;  // in MCUs
-  int64_t height, width;                     // pixels of the image that holds just the cover
+  int64_t height, width;                     // size in pixels of the image that holds the cover
   int64_t top, left;                         // of the crop in that image
 };
 
-// `margin` is the number of further pixels the crop's edge depends on. The box lies inside.
+// `margin`: pixels on each side that the edge of the crop depends on. The box must lie inside the
+// image.
 McuCover cover_of(const Header& header, const Box& box, int64_t margin);
 
-// Replaces `out` by the markers from SOI up to the first entropy-coded byte, for an image of this
-// size: tables and frame as they are, no metadata, restarts every `restart_interval` MCUs.
+// Replaces `out` by the header (SOI up to the first entropy-coded byte) of an image that holds the
+// cover: the same tables and frame, no metadata, a restart every `restart_interval` MCUs.
 void write_cropped_header(Bytes jpeg, const Header& header, const McuCover& cover,
                           int64_t restart_interval, std::vector<uint8_t>& out);
 

@@ -38,7 +38,7 @@ bool parse_frame(const uint8_t* payload, size_t size, Header& header) {
   return header.height > 0 && header.width > 0;
 }
 
-// True when the scan holds every component, in the frame's order, from DC to the last AC.
+// True if the scan holds all components, in the order of the frame, with all their coefficients.
 bool scan_is_sequential(const uint8_t* frame, const uint8_t* scan, size_t size, int count) {
   if (size != 4 + 2 * static_cast<size_t>(count) || scan[0] != count) return false;
   for (int i = 0; i < count; ++i) {
@@ -58,8 +58,8 @@ void measure_mcus(Header& header) {
   }
   header.mcu_height = 8 * vertical;
   header.mcu_width = 8 * horizontal;
-  header.mcu_rows = (header.height + header.mcu_height - 1) / header.mcu_height;
-  header.mcus_per_row = (header.width + header.mcu_width - 1) / header.mcu_width;
+  header.mcu_rows = divide_up(header.height, header.mcu_height);
+  header.mcus_per_row = divide_up(header.width, header.mcu_width);
 }
 
 void parse_scan(Bytes jpeg, const Segment& scan, Header& header) {
@@ -107,7 +107,7 @@ bool parse_header(Bytes jpeg, Header& header) {
 
 namespace {
 
-// A TIFF directory inside an APP1 segment; every access is checked against its end.
+// The TIFF data inside an APP1 segment. Every read is bounds-checked.
 class Tiff {
  public:
   Tiff(const uint8_t* data, size_t size) : data_(data), size_(size) {}
@@ -123,7 +123,7 @@ class Tiff {
       if (entry + 12 > size_) return 1;
       if (read(entry, 2) != 0x0112) continue;
       const uint64_t kind = read(entry + 2, 2);
-      if (kind != kShort && kind != kLong) return 1;  // LONG is off the standard, yet written
+      if (kind != kShort && kind != kLong) return 1;  // some writers use LONG, against the standard
       const uint64_t value = read(entry + 8, kind == kShort ? 2 : 4);
       return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
     }

@@ -1,4 +1,4 @@
-// Reads a JPEG's markers up to the first scan, by bytes alone.
+// Parses the marker segments of a JPEG up to the first scan, without libjpeg.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@ namespace custom_op {
 
 struct Segment {
   uint8_t marker;
-  size_t begin;  // of the FF
+  size_t begin;  // offset of the FF byte
   size_t end;    // one past the payload
 };
 
@@ -19,7 +19,7 @@ struct Component {
 };
 
 struct Header {
-  std::vector<Segment> segments;  // all markers after SOI up to and with the first SOS
+  std::vector<Segment> segments;  // after SOI, up to and including the first SOS
   uint8_t frame_marker = 0;       // 0xC0 ... 0xCF
   int precision = 0;
   int64_t height = 0, width = 0;
@@ -30,16 +30,16 @@ struct Header {
   size_t scan_data = 0;          // offset of the first entropy-coded byte
   bool baseline = false;         // Huffman-coded, 8 bits, all components in one sequential scan
 
-  // Set when baseline. A single component counts as unsampled, as the standard says.
+  // Valid if baseline. A single component counts as not subsampled, as the standard defines.
   int64_t mcu_height = 0, mcu_width = 0;
   int64_t mcu_rows = 0, mcus_per_row = 0;
 };
 
-// False when the bytes do not read as marker segments in an order that this parser knows: such
-// files are libjpeg's to judge. Never reads outside `jpeg`.
+// Returns false if this parser does not understand the segments; libjpeg must then decide whether
+// the file is valid. Never reads outside `jpeg`.
 bool parse_header(Bytes jpeg, Header& header);
 
-// The EXIF orientation, 1 ... 8; 1 when there is none that can be understood.
+// The EXIF orientation, 1 to 8; 1 if there is none or it is invalid.
 int exif_orientation(Bytes jpeg, const Header& header);
 
 }  // namespace custom_op

@@ -5,15 +5,15 @@
 namespace custom_op {
 namespace {
 
-// Zigzag to natural order. A run in damaged data can lead behind the block's end: like libjpeg's
-// table, 16 more entries catch it.
+// Zigzag to natural order. A run in damaged data can lead past the end of the block: 16 extra
+// entries catch it, as in libjpeg.
 constexpr uint8_t kNaturalOrder[64 + 16] = {
     0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33,
     40, 48, 41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36,
     29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
     47, 55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63};
 
-// The signed value that `size` bits stand for.
+// The signed value that `size` bits encode.
 int extend(uint32_t bits, int size) {
   const int value = static_cast<int>(bits);
   return value < 1 << (size - 1) ? value - (1 << size) + 1 : value;
@@ -95,7 +95,7 @@ bool take_dc(BitReader& bits, const HuffmanTable& table, int& predictor) {
     if (!table.take_symbol(bits, entry, size)) return false;
     difference = size == 0 ? 0 : extend(bits.take(size), size);
   }
-  // Damaged data can make the sum overflow; unsigned arithmetic wraps like libjpeg's.
+  // Damaged data can overflow the sum; unsigned arithmetic wraps as in libjpeg.
   predictor =
       static_cast<int>(static_cast<unsigned>(predictor) + static_cast<unsigned>(difference));
   return true;

@@ -1,4 +1,4 @@
-// Decodes any MCU of a baseline scan, entering at the nearest restart marker before it.
+// Decodes any MCU of a baseline scan, starting at the nearest restart marker before it.
 #pragma once
 
 #include <vector>
@@ -10,13 +10,14 @@ namespace custom_op {
 
 class McuReader {
  public:
-  // Takes the tables and the block layout from `cinfo`, whose decompression has been started on a
-  // header with the same tables. False when the restart markers cannot be trusted.
+  // Copies the tables and the block layout from `cinfo`, which must have started decompression with
+  // the same tables. Returns false if the restart markers cannot be trusted.
   bool start(const jpeg_decompress_struct& cinfo, Bytes jpeg, const Header& header);
 
-  // Moves to the MCU with this index, in scan order. False for damaged data.
+  // Moves to the MCU with this index, in scan order. Returns false if the data is damaged.
   bool seek(int64_t mcu);
-  // Decodes the MCU into `blocks`, all zeros before, and moves to the next. False for damaged data.
+  // Decodes the MCU into `blocks`, which must be all zeros, and moves to the next MCU. Returns
+  // false if the data is damaged.
   bool decode(JBLOCKROW* blocks) { return take<true>(blocks); }
 
  private:
@@ -39,7 +40,7 @@ class McuReader {
   BitReader bits_;
   std::array<int, MAX_COMPS_IN_SCAN> predictors_{};
   int64_t next_ = 0;         // index of the next MCU
-  int64_t segment_end_ = 0;  // index of the first MCU behind the current segment
+  int64_t segment_end_ = 0;  // index of the first MCU after the current segment
 };
 
 }  // namespace custom_op

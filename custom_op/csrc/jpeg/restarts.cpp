@@ -5,7 +5,7 @@
 namespace custom_op {
 namespace {
 
-// The offset of the next FF that starts a marker, from `at` on; jpeg.size when there is none.
+// The offset of the next FF, at `at` or later, that starts a marker; jpeg.size if there is none.
 size_t next_marker(Bytes jpeg, size_t at) {
   while (at < jpeg.size) {
     const void* found = std::memchr(jpeg.data + at, 0xFF, jpeg.size - at);
@@ -28,8 +28,7 @@ bool index_restarts(Bytes jpeg, const Header& header, std::vector<Range>& segmen
     return true;
   }
   const int64_t mcus = header.mcu_rows * header.mcus_per_row;
-  const size_t expected =
-      static_cast<size_t>((mcus + header.restart_interval - 1) / header.restart_interval);
+  const auto expected = static_cast<size_t>(divide_up(mcus, header.restart_interval));
   size_t begin = header.scan_data;
   while (true) {
     const size_t marker = next_marker(jpeg, begin);

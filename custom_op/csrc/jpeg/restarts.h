@@ -1,4 +1,4 @@
-// Finds where the restart segments of a scan begin.
+// Finds the restart segments of a scan.
 #pragma once
 
 #include <vector>
@@ -11,9 +11,9 @@ struct Range {
   size_t begin, end;
 };
 
-// The entropy-coded bytes of every restart segment, markers excluded; the whole scan is one segment
-// when the file has no restart interval. False when the markers are not exactly those that the
-// interval asks for, in order: then none of them can be trusted.
+// Lists the entropy-coded bytes of every restart segment, without the markers. A file without a
+// restart interval is one segment. Returns false if the markers are not exactly those that the
+// interval requires, in order: then none of them can be trusted.
 bool index_restarts(Bytes jpeg, const Header& header, std::vector<Range>& segments);
 
 }  // namespace custom_op

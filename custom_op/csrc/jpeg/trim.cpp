@@ -9,14 +9,14 @@ namespace custom_op {
 namespace {
 
 int64_t round_down(int64_t value, int64_t step) { return value / step * step; }
-int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+int64_t round_up(int64_t value, int64_t step) { return divide_up(value, step) * step; }
 
-// Grows the cover until its edges are edges of restart segments.
+// Grows the cover to the edges of restart segments.
 void align(const Header& header, McuCover& cover) {
   const int64_t interval = header.restart_interval, per_row = header.mcus_per_row;
   const bool splits_rows = per_row % interval == 0;
   const int64_t col_step = splits_rows ? interval : per_row;
-  // Segments begin at row starts only every so many rows.
+  // Only every row_step-th row starts with a segment.
   const int64_t row_step = interval / std::gcd(interval, per_row);
   const int64_t first_row = round_down(cover.first_row, row_step);
   const int64_t first_col = round_down(cover.first_col, col_step);
@@ -34,7 +34,7 @@ void align(const Header& header, McuCover& cover) {
   cover.cols = last_col - first_col;
 }
 
-// The segments of the cover, in order. Rows that share a segment bring it once.
+// The segments of the cover, in order. A segment that spans rows is listed once.
 std::vector<Range> covered(const Header& header, const McuCover& cover,
                            const std::vector<Range>& segments) {
   std::vector<Range> chosen;
@@ -67,7 +67,7 @@ Trimmed trim(Bytes jpeg, const Header& header, const Box& box) {
     out.jpeg.insert(out.jpeg.end(), jpeg.data + range.begin, jpeg.data + range.end);
     out.jpeg.insert(out.jpeg.end(), {0xFF, static_cast<uint8_t>(0xD0 + restart++ % 8)});
   }
-  out.jpeg.back() = 0xD9;  // the image ends where one more restart marker would stand
+  out.jpeg.back() = 0xD9;  // EOI instead of one more restart marker
   return out;
 }
 

@@ -8,16 +8,16 @@
 namespace custom_op {
 namespace {
 
-// As many rows as libjpeg can have ready at once: 4 blocks of 8.
+// The most rows that libjpeg returns at once: 4 blocks of 8.
 constexpr int kRowsAtOnce = 32;
 
 // Note [Reading MCUs for libjpeg]
-// libjpeg asks its entropy decoder for one MCU after the other, through this function pointer. We
-// give it the header of an image that holds just the MCUs the crop needs and answer the calls with
-// those MCUs from the original data, entered at its restart markers. Inverse DCT, upsampling and
-// colour stay libjpeg's own, so the pixels are the same to the bit, while nothing outside the crop
-// costs more than finding its end. The struct is private to libjpeg, but these first members have
-// been the same from IJG's version 6b to libjpeg-turbo 3.
+// libjpeg calls its entropy decoder through this function pointer, one MCU at a time. We give
+// libjpeg the header of an image that holds only the MCUs of the crop, and answer the calls with
+// those MCUs of the original data, starting at its restart markers. libjpeg still does the inverse
+// DCT, upsampling and color conversion, so the pixels are bit-identical, and MCUs outside the crop
+// cost at most their entropy decoding. The struct is private to libjpeg, but its first members are
+// the same from IJG version 6b to libjpeg-turbo 3.
 struct EntropyDecoder {
   void (*start_pass)(j_decompress_ptr);
   boolean (*decode_mcu)(j_decompress_ptr, JBLOCKROW*);
@@ -36,17 +36,22 @@ bool inside(const Box& box, int64_t height, int64_t width) {
          box.left <= width - box.width;
 }
 
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// The pixels of a decode at 1/scale that cover the box.
+Box scaled_down(const Box& box, int64_t scale) {
+  const int64_t top = box.top / scale, left = box.left / scale;
+  return {top, left, divide_up(box.top + box.height, scale) - top,
+          divide_up(box.left + box.width, scale) - left};
+}
 
 int at_once(int64_t rows) { return static_cast<int>(std::min<int64_t>(rows, kRowsAtOnce)); }
 
-// Where the scans of a progressive file leave coefficients open, libjpeg guesses them from the
-// blocks around, and next to what is cropped or skipped it guesses otherwise.
+// If the scans of a progressive file leave coefficients incomplete, libjpeg estimates them from the
+// neighboring blocks. At the edge of a cropped or skipped region that estimate differs.
 bool is_smoothed(const jpeg_decompress_struct& cinfo) {
   if (!cinfo.progressive_mode || cinfo.coef_bits == nullptr) return false;
   for (int i = 0; i < cinfo.num_components; ++i) {
-    const int* open_bits = cinfo.coef_bits[i];
-    if (std::any_of(open_bits, open_bits + DCTSIZE2, [](int bits) { return bits != 0; })) {
+    const int* missing_bits = cinfo.coef_bits[i];
+    if (std::any_of(missing_bits, missing_bits + DCTSIZE2, [](int bits) { return bits != 0; })) {
       return true;
     }
   }
@@ -64,9 +69,9 @@ void RegionDecoder::open(Bytes jpeg, int64_t max_pixels) {
     width_ = header_.width;
     return;
   }
-  session_.read_header(jpeg, max_pixels);
-  height_ = session_.cinfo().image_height;
-  width_ = session_.cinfo().image_width;
+  libjpeg_.read_header(jpeg, max_pixels);
+  height_ = libjpeg_.cinfo().image_height;
+  width_ = libjpeg_.cinfo().image_width;
 }
 
 void RegionDecoder::check(const Box& box, bool transposed) const {
@@ -83,9 +88,9 @@ Trimmed RegionDecoder::trim(const Box& box) const {
 void RegionDecoder::decode(const Box& box, const DecodeOptions& options, RowSink& sink) {
   check(box);
   const bool done = parsed_ && header_.baseline && decode_cover(box, options, sink);
-  // What our reader stumbled over is libjpeg's to judge, so that its word is the only one.
+  // If our reader fails, libjpeg decides whether the data is damaged.
   if (!done) decode_in_order(box, options, sink);
-  jpeg_abort_decompress(&session_.cinfo());
+  jpeg_abort_decompress(&libjpeg_.cinfo());
 }
 
 boolean RegionDecoder::decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks) {
@@ -100,11 +105,11 @@ boolean RegionDecoder::decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks) 
 }
 
 bool RegionDecoder::decode_cover(const Box& box, const DecodeOptions& options, RowSink& sink) {
-  // At 1/s, a decoded pixel stands for s of the image.
+  // At 1/s, a decoded pixel covers s pixels of the image in each direction.
   const McuCover cover = cover_of(header_, box, 2 * options.scale - 1);
   write_cropped_header(jpeg_, header_, cover, 0, cropped_header_);
-  auto& cinfo = session_.cinfo();
-  if (!session_.restart({cropped_header_.data(), cropped_header_.size()}) ||
+  auto& cinfo = libjpeg_.cinfo();
+  if (!libjpeg_.restart({cropped_header_.data(), cropped_header_.size()}) ||
       !start_phase(options) || !feed_.reader.start(cinfo, jpeg_, header_)) {
     return false;
   }
@@ -114,30 +119,27 @@ bool RegionDecoder::decode_cover(const Box& box, const DecodeOptions& options, R
   feed_.row = feed_.col = 0;
   cinfo.client_data = &feed_;
   reinterpret_cast<EntropyDecoder*>(cinfo.entropy)->decode_mcu = decode_mcu_cb;
-  const int64_t s = options.scale;
-  return read({cover.top / s, divide_up(box.top + box.height, s) - box.top / s, cover.left / s,
-               divide_up(box.left + box.width, s) - box.left / s},
+  const Box scaled = scaled_down(box, options.scale);
+  return read({cover.top / options.scale, scaled.height, cover.left / options.scale, scaled.width},
               sink);
 }
 
 void RegionDecoder::decode_in_order(const Box& box, const DecodeOptions& options, RowSink& sink) {
-  session_.read_header(jpeg_, max_pixels_);
-  const int64_t s = options.scale;
-  const Box scaled{box.top / s, box.left / s, divide_up(box.top + box.height, s) - box.top / s,
-                   divide_up(box.left + box.width, s) - box.left / s};
+  libjpeg_.read_header(jpeg_, max_pixels_);
+  const Box scaled = scaled_down(box, options.scale);
   Rows rows{scaled.top, scaled.height, scaled.left, scaled.width};
-  if (!start_phase(options)) session_.fail();
-  if (!is_smoothed(session_.cinfo()) && !crop_phase(scaled, rows)) session_.fail();
-  if (!read(rows, sink)) session_.fail();
-  // Markers that are not where they should be may have moved everything behind them by whole
-  // segments, numbers in order: only the end of the image tells.
+  if (!start_phase(options)) libjpeg_.fail();
+  if (!is_smoothed(libjpeg_.cinfo()) && !crop_phase(scaled, rows)) libjpeg_.fail();
+  if (!read(rows, sink)) libjpeg_.fail();
+  // Lost segments can shift all later ones while the marker numbers stay in order. Only the end of
+  // the image shows that.
   const bool suspicious = parsed_ && header_.baseline && header_.restart_interval != 0;
-  if (suspicious && !last_row_phase()) session_.fail();
+  if (suspicious && !last_row_phase()) libjpeg_.fail();
 }
 
 bool RegionDecoder::start_phase(const DecodeOptions& options) noexcept {
-  if (setjmp(session_.errors().jump)) return false;
-  auto& cinfo = session_.cinfo();
+  if (setjmp(libjpeg_.errors().jump)) return false;
+  auto& cinfo = libjpeg_.cinfo();
   color_ = options.color;
   if (cinfo.num_components == 4) {
     cinfo.out_color_space = JCS_CMYK;
@@ -155,9 +157,9 @@ bool RegionDecoder::start_phase(const DecodeOptions& options) noexcept {
 }
 
 bool RegionDecoder::crop_phase(const Box& box, Rows& rows) noexcept {
-  if (setjmp(session_.errors().jump)) return false;
-  auto& cinfo = session_.cinfo();
-  // See Note [One pixel more].
+  if (setjmp(libjpeg_.errors().jump)) return false;
+  auto& cinfo = libjpeg_.cinfo();
+  // See Note [One-pixel margin].
   const int64_t narrow = 2 * cinfo.max_h_samp_factor, image_width = cinfo.output_width;
   const int64_t right =
       std::min(std::max(box.left + box.width + 1, box.left + narrow), image_width);
@@ -175,23 +177,23 @@ bool RegionDecoder::crop_phase(const Box& box, Rows& rows) noexcept {
 }
 
 int RegionDecoder::read_phase(JSAMPROW* rows, int wanted) noexcept {
-  if (setjmp(session_.errors().jump)) return 0;
+  if (setjmp(libjpeg_.errors().jump)) return 0;
   return static_cast<int>(
-      jpeg_read_scanlines(&session_.cinfo(), rows, static_cast<JDIMENSION>(wanted)));
+      jpeg_read_scanlines(&libjpeg_.cinfo(), rows, static_cast<JDIMENSION>(wanted)));
 }
 
 bool RegionDecoder::last_row_phase() noexcept {
-  if (setjmp(session_.errors().jump)) return false;
-  auto& cinfo = session_.cinfo();
+  if (setjmp(libjpeg_.errors().jump)) return false;
+  auto& cinfo = libjpeg_.cinfo();
   const JDIMENSION rest = cinfo.output_height - cinfo.output_scanline;
   if (rest == 0) return true;
-  // Skipping to the very end would read no data at all.
+  // Skipping all remaining rows would not read their data.
   if (rest > 1) jpeg_skip_scanlines(&cinfo, rest - 1);
   return jpeg_read_scanlines(&cinfo, row_pointers_.data(), 1) == 1;
 }
 
 bool RegionDecoder::read(const Rows& rows, RowSink& sink) {
-  const auto& cinfo = session_.cinfo();
+  const auto& cinfo = libjpeg_.cinfo();
   const size_t stride = static_cast<size_t>(cinfo.output_width) * cinfo.output_components;
   scratch_.resize(stride * kRowsAtOnce);
   row_pointers_.resize(kRowsAtOnce);
@@ -203,8 +205,8 @@ bool RegionDecoder::read(const Rows& rows, RowSink& sink) {
   }
   const auto first = static_cast<size_t>(rows.first_column) * cinfo.output_components;
   sink.begin();
-  uint8_t* place = converts() ? nullptr : sink.place();
-  if (place != nullptr) return read_into(place, rows, first, stride);
+  uint8_t* buffer = converts() ? nullptr : sink.buffer();
+  if (buffer != nullptr) return read_into(buffer, rows, first, stride);
   for (int64_t left = rows.count; left > 0;) {
     const int got = read_phase(row_pointers_.data(), at_once(left));
     if (got == 0) return false;
@@ -215,10 +217,11 @@ bool RegionDecoder::read(const Rows& rows, RowSink& sink) {
 }
 
 // Note [Rows in place]
-// A decoded row is wider than the crop: it begins up to an MCU to the left and ends to the right.
-// Written so that the crop's part of it lies in its place, its left end falls onto the row above,
-// which is kept aside meanwhile, and its right end onto the row below, which is yet to come. Only
-// rows that would stick out of `out` take the way through the scratch rows.
+// A decoded row is wider than the crop on both sides. It is decoded to the address at which its
+// crop part is in the right place. Its left end then overwrites the end of the row above, which is
+// saved first and restored afterwards. Its right end overwrites the start of the row below, which
+// is not decoded yet. Rows that would start before or end after `out` are decoded to a scratch row
+// and copied.
 bool RegionDecoder::read_into(uint8_t* out, const Rows& rows, size_t first, size_t stride) {
   const size_t width = static_cast<size_t>(rows.width) * 3, behind = stride - first - width;
   const auto count = static_cast<size_t>(rows.count);
@@ -239,13 +242,13 @@ bool RegionDecoder::read_into(uint8_t* out, const Rows& rows, size_t first, size
 }
 
 bool RegionDecoder::converts() {
-  const J_COLOR_SPACE space = session_.cinfo().out_color_space;
+  const J_COLOR_SPACE space = libjpeg_.cinfo().out_color_space;
   return space == JCS_CMYK || (color_ == Color::kYcbcr && space != JCS_YCbCr);
 }
 
 const uint8_t* RegionDecoder::convert(const uint8_t* row, int64_t width) {
   if (!converts()) return row;
-  const J_COLOR_SPACE space = session_.cinfo().out_color_space;
+  const J_COLOR_SPACE space = libjpeg_.cinfo().out_color_space;
   converted_.resize(static_cast<size_t>(width) * 3);
   if (space == JCS_CMYK) {
     cmyk_to_rgb(row, width, converted_.data());

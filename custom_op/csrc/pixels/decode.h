@@ -1,12 +1,12 @@
-// Decodes the pixels of one crop, and as little else as the file allows.
+// Decodes one crop, and as little of the rest of the image as the file allows.
 #pragma once
 
 #include <vector>
 
 #include "jpeg/cropped_header.h"
+#include "jpeg/decompressor.h"
 #include "jpeg/mcu_reader.h"
 #include "jpeg/trim.h"
-#include "pixels/session.h"
 
 namespace custom_op {
 
@@ -17,49 +17,49 @@ struct DecodeOptions {
   int scale = 1;  // 1, 2, 4 or 8: decode at 1/scale of the size
 };
 
-// Takes the rows of a crop, top to bottom, 3 bytes a pixel.
+// Receives the rows of a crop, top to bottom, 3 bytes per pixel.
 class RowSink {
  public:
   virtual ~RowSink() = default;
-  // Rows follow from the first one. Called again when the decoder has to start over.
+  // Called before the first row, and again if the decoder must restart from the first row.
   virtual void begin() = 0;
   virtual void row(const uint8_t* pixels) = 0;
-  // Where the crop's rows lie one behind the other, if the decoder may write them there itself;
-  // row() is not called then.
-  virtual uint8_t* place() { return nullptr; }
+  // Contiguous memory for all rows of the crop, into which the decoder writes instead of calling
+  // row(); null if there is none.
+  virtual uint8_t* buffer() { return nullptr; }
 };
 
-// Keeps its buffers and tables from image to image. For one thread at a time.
+// Keeps its buffers and tables for the next image. Not thread-safe.
 class RegionDecoder {
  public:
-  // Reads the header. `jpeg` must stay as it is until decode() is over.
+  // Reads the header. `jpeg` must not change until decode() has returned.
   void open(Bytes jpeg, int64_t max_pixels);
 
   int64_t height() const { return height_; }
   int64_t width() const { return width_; }
   int orientation() const { return parsed_ ? exif_orientation(jpeg_, header_) : 1; }
 
-  // Throws JpegError when the box is not inside the image, seen upright or as stored.
+  // Throws JpegError if the box is not inside the image, or inside the transposed image.
   void check(const Box& box, bool transposed = false) const;
 
-  // The crop as a small JPEG of its own, see trim(). Throws JpegError when the box is outside.
+  // The crop as a small JPEG, see jpeg/trim.h. Throws JpegError if the box is not inside the image.
   Trimmed trim(const Box& box) const;
 
-  // Decodes the crop. With options.scale == s, pixel (y, x) of the rows covers the image from
-  // (s * (box.top / s + y), s * (box.left / s + x)) on, and there are enough of them to cover the
-  // box. Throws JpegError when the box is not inside the image or the data it needs is damaged.
+  // Decodes the crop. If options.scale is s, row y and column x cover s x s pixels of the image,
+  // from (s * (box.top / s + y), s * (box.left / s + x)); the rows together cover the box. Throws
+  // JpegError if the box is not inside the image or the data that it needs is damaged.
   void decode(const Box& box, const DecodeOptions& options, RowSink& sink);
 
  private:
-  // The decoder's reader of MCUs in the place of libjpeg's, see Note [Reading MCUs for libjpeg].
+  // Replaces libjpeg's entropy decoder, see Note [Reading MCUs for libjpeg].
   struct Feed {
     McuReader reader;
     int64_t first = 0, per_row = 0, cols = 0, row = 0, col = 0;
   };
   struct Rows {
-    int64_t skip, count;   // output rows to drop, then to keep
-    int64_t first_column;  // of the crop in the decoded rows
-    int64_t width;         // of the crop
+    int64_t skip, count;   // decoded rows to drop, then to keep
+    int64_t first_column;  // left edge of the crop in a decoded row
+    int64_t width;         // width of the crop
   };
 
   static boolean decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks);
@@ -74,7 +74,7 @@ class RegionDecoder {
   bool converts();
   const uint8_t* convert(const uint8_t* row, int64_t width);
 
-  Session session_;
+  Decompressor libjpeg_;
   Bytes jpeg_{};
   Header header_;
   bool parsed_ = false;

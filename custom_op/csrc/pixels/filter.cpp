@@ -21,7 +21,7 @@ constexpr int kHorizontalShift = AxisWeights::kBits + kLineBits;
 
 namespace {
 
-// Adds the products of 16 values of two rows, given interleaved by unpack, to two accumulators.
+// Interleaves 16 values of two rows and adds the weighted pairs to two accumulators.
 void add_pair(__m128i a, __m128i b, __m256i weights, __m256i& low, __m256i& high) {
   const __m256i first = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b));
   const __m256i second = _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b));
@@ -31,7 +31,7 @@ void add_pair(__m128i a, __m128i b, __m256i weights, __m256i& low, __m256i& high
 
 __m128i load16(const void* at) { return _mm_loadu_si128(static_cast<const __m128i*>(at)); }
 
-// Two weights, side by side in every lane.
+// Two adjacent weights, repeated in every lane.
 __m256i weight_pair(const int16_t* weights) {
   int32_t pair;
   std::memcpy(&pair, weights, 4);
@@ -54,7 +54,7 @@ void filter_vertically(const uint8_t* const* rows, const int16_t* weights, int64
     for (int j = 0; j < 2; ++j) {
       const __m256i packed = _mm256_packs_epi32(_mm256_srai_epi32(sums[2 * j], kVerticalShift),
                                                 _mm256_srai_epi32(sums[2 * j + 1], kVerticalShift));
-      // Packing works within halves of the register; this puts the quarters in order.
+      // Packing works within each half of the register; this restores the order of the quarters.
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(line + i + 16 * j),
                           _mm256_permute4x64_epi64(packed, 0xD8));
     }
@@ -63,7 +63,7 @@ void filter_vertically(const uint8_t* const* rows, const int16_t* weights, int64
 
 namespace {
 
-// The two pixels at `a` and the two at `b`, each two made (first, second) pairs of every colour.
+// The two pixels at `a` and the two at `b`, as (first, second) pairs of each channel.
 __m256i interleaved(const int16_t* a, const int16_t* b) {
   const __m256i order = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1));
@@ -76,7 +76,7 @@ void store3(uint8_t* out, __m128i bytes) {
   std::memcpy(out, &value, 4);
 }
 
-// kPairs tap pairs, or `pairs` when that is 0.
+// Uses kPairs tap pairs, or `pairs` if kPairs is 0.
 template <int kPairs>
 void filter_row(const int16_t* line, const int32_t* first, const int16_t* weights, int64_t pairs,
                 int64_t pixels, uint8_t* out) {

@@ -1,11 +1,11 @@
-// EXIF orientations: from upright to stored boxes, from stored to upright pixels.
+// EXIF orientation: maps upright boxes to stored boxes, and stored pixels to upright pixels.
 #pragma once
 
 #include "types.h"
 
 namespace custom_op {
 
-// How the stored image becomes upright: transposed first, then mirrored.
+// How a stored image becomes upright: transposed first, then mirrored and flipped.
 struct Orientation {
   bool transposed, mirrored, flipped;  // along the diagonal, left to right, top to bottom
 };
@@ -15,7 +15,7 @@ inline Orientation orientation_of(int exif) {
           exif == 3 || exif == 4 || exif == 7 || exif == 8};
 }
 
-// `height` and `width` are the stored image's.
+// `box` is in upright pixels; `height` and `width` are the stored size.
 inline Box stored_box(const Orientation& orientation, Box box, int64_t height, int64_t width) {
   const int64_t upright_height = orientation.transposed ? width : height;
   const int64_t upright_width = orientation.transposed ? height : width;

@@ -43,7 +43,7 @@ void AxisWeights::quantise(const double* exact, double total, int64_t count,
     rest -= weights[k];
     if (weights[k] > weights[heaviest]) heaviest = static_cast<int>(k);
   }
-  // So that a plain surface keeps its value.
+  // The weights must sum to 1 << kBits, so that a uniform area keeps its value.
   weights[heaviest] = static_cast<int16_t>(weights[heaviest] + rest);
 }
 
@@ -58,7 +58,7 @@ void Resizer::configure(const Axis& vertical, const Axis& horizontal, int64_t si
   capacity_ = vertical_.longest() + 1;
   ring_.resize(static_cast<size_t>(stride_ * capacity_));
   arrange_horizontal_weights();
-  // Weights of zero may point behind the row.
+  // Taps with zero weight may lie past the end of the row.
   line_.resize(static_cast<size_t>(stride_ + 3 * taps_));
   resized_.resize(static_cast<size_t>((size + 1) * 3 + 1));
   rows_.resize(static_cast<size_t>(vertical_.longest() + 1));

@@ -1,4 +1,4 @@
-// Antialiased bilinear resizing to a square, fed row by row while the rows are in cache.
+// Antialiased bilinear resizing to a square. Takes one row at a time, while it is in cache.
 #pragma once
 
 #include <vector>
@@ -7,14 +7,14 @@
 
 namespace custom_op {
 
-// Where an output sample lies on one axis of the input, in input samples.
+// The crop on one axis of the input, in input samples.
 struct Axis {
-  double origin;    // of the crop's edge; not an integer for scaled decodes
-  double length;    // of the crop
-  int64_t samples;  // that the input has
+  double origin;    // edge of the crop; a fraction if the decode is scaled
+  double length;    // length of the crop
+  int64_t samples;  // number of input samples
 };
 
-// The triangle filter's weights for every output sample, as torch computes them for uint8.
+// Weights of the triangle filter for every output sample, as torch computes them for uint8.
 class AxisWeights {
  public:
   static constexpr int kBits = 14;
@@ -23,7 +23,7 @@ class AxisWeights {
   int64_t first(int64_t i) const { return first_[static_cast<size_t>(i)]; }
   int64_t count(int64_t i) const { return count_[static_cast<size_t>(i)]; }
   int64_t longest() const { return longest_; }
-  // count(i) weights that sum to 1 << kBits; zeros follow, up to longest() rounded up to be even.
+  // count(i) weights that sum to 1 << kBits, then zeros up to longest() rounded up to even.
   const int16_t* weights(int64_t i) const { return weights_.data() + i * stride_; }
 
  private:
@@ -35,7 +35,7 @@ class AxisWeights {
   int64_t longest_ = 0, stride_ = 0;
 };
 
-// Takes the output's rows, `size` pixels of 3 bytes each.
+// Receives the rows of the output, `size` pixels of 3 bytes each.
 class ResizedRows {
  public:
   virtual ~ResizedRows() = default;

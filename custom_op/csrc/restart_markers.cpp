@@ -1,4 +1,4 @@
-#include "jpeg/index.h"
+#include "restart_markers.h"
 
 #include <cstdlib>
 #include <memory>
@@ -12,7 +12,7 @@
 namespace custom_op {
 namespace {
 
-// A destination in memory that outlives the compressor, whatever happens to that.
+// A growing buffer. It frees its memory even if compression fails.
 struct Output {
   jpeg_destination_mgr pub{};
   uint8_t* data = nullptr;
@@ -52,8 +52,8 @@ JDIMENSION interval_for(const jpeg_decompress_struct& source, int64_t wanted) {
   return per_row;
 }
 
-// libjpeg writes the JFIF and Adobe markers anew by itself.
-bool is_written_anew(const jpeg_marker_struct& marker, const jpeg_compress_struct& target) {
+// libjpeg writes new JFIF and Adobe markers.
+bool is_written_by_libjpeg(const jpeg_marker_struct& marker, const jpeg_compress_struct& target) {
   const std::string_view data(reinterpret_cast<const char*>(marker.data), marker.data_length);
   return (target.write_JFIF_header && marker.marker == JPEG_APP0 &&
           data.substr(0, 5) == std::string_view("JFIF\0", 5)) ||
@@ -61,18 +61,15 @@ bool is_written_anew(const jpeg_marker_struct& marker, const jpeg_compress_struc
           data.substr(0, 5) == "Adobe");
 }
 
-class Indexer {
+class Rewriter {
  public:
-  Indexer() {
-    target_.err = install(errors_);
-    if (setjmp(errors_.jump)) throw NotIndexable(errors_.message);
-    jpeg_create_compress(&target_);
-  }
-  ~Indexer() { jpeg_destroy_compress(&target_); }
-  Indexer(const Indexer&) = delete;
-  Indexer& operator=(const Indexer&) = delete;
+  Rewriter() = default;
+  // Does nothing if the libjpeg compressor was never created.
+  ~Rewriter() { jpeg_destroy_compress(&target_); }
+  Rewriter(const Rewriter&) = delete;
+  Rewriter& operator=(const Rewriter&) = delete;
 
-  std::vector<uint8_t> index(Bytes jpeg, int64_t interval, int64_t max_pixels) {
+  std::vector<uint8_t> rewrite(Bytes jpeg, int64_t interval, int64_t max_pixels) {
     source_.read_header(jpeg, max_pixels);
     if (!read_phase()) source_.fail();
     if (!write_phase(interval)) throw NotIndexable(errors_.message);
@@ -86,9 +83,11 @@ class Indexer {
     return true;
   }
 
-  // Writing pulls coefficients out of the source, so an error of either side ends here.
+  // Writing also reads coefficients from the source, so errors of both must jump here.
   bool write_phase(int64_t interval) noexcept {
+    target_.err = install(errors_);
     if (setjmp(errors_.jump)) return false;
+    jpeg_create_compress(&target_);
     source_.cinfo().err = &errors_.pub;
     out_.pub.init_destination = init_destination_cb;
     out_.pub.empty_output_buffer = empty_output_buffer_cb;
@@ -99,14 +98,14 @@ class Indexer {
     target_.restart_interval = interval_for(source_.cinfo(), interval);
     jpeg_write_coefficients(&target_, coefficients_);
     for (auto* marker = source_.cinfo().marker_list; marker != nullptr; marker = marker->next) {
-      if (is_written_anew(*marker, target_)) continue;
+      if (is_written_by_libjpeg(*marker, target_)) continue;
       jpeg_write_marker(&target_, marker->marker, marker->data, marker->data_length);
     }
     jpeg_finish_compress(&target_);
     return true;
   }
 
-  Session source_{true};
+  Decompressor source_{true};
   ErrorContext errors_;
   jpeg_compress_struct target_{};
   Output out_;
@@ -143,7 +142,7 @@ std::vector<uint8_t> with_restart_markers(Bytes jpeg, int64_t interval, int64_t 
   }
   try {
     const std::vector<uint8_t> indexed =
-        std::make_unique<Indexer>()->index(jpeg, interval, max_pixels);
+        std::make_unique<Rewriter>()->rewrite(jpeg, interval, max_pixels);
     RegionDecoder decoder;
     const Bytes result{indexed.data(), indexed.size()};
     if (hash_pixels(decoder, jpeg, max_pixels) == hash_pixels(decoder, result, max_pixels)) {
@@ -152,7 +151,7 @@ std::vector<uint8_t> with_restart_markers(Bytes jpeg, int64_t interval, int64_t 
   } catch (const JpegError& error) {
     throw NotIndexable(error.what());
   }
-  throw NotIndexable("written again, its pixels are not the same");
+  throw NotIndexable("rewriting it with restart markers would change its pixels");
 }
 
 }  // namespace custom_op

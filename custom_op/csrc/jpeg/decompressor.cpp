@@ -1,4 +1,4 @@
-#include "pixels/session.h"
+#include "jpeg/decompressor.h"
 
 // jerror.h needs jpeglib.h.
 #include <jerror.h>
@@ -8,7 +8,7 @@
 namespace custom_op {
 namespace {
 
-// No encoder writes more than a few dozen scans; a hostile file costs the whole image per scan.
+// Encoders write at most a few dozen scans. In a hostile file, every scan costs a whole decode.
 constexpr int kMaxScans = 100;
 
 void error_exit_cb(j_common_ptr cinfo) {
@@ -19,7 +19,7 @@ void error_exit_cb(j_common_ptr cinfo) {
 
 void emit_message_cb(j_common_ptr cinfo, int level) {
   if (level >= 0) return;
-  // A newer JFIF revision is no damage.
+  // A newer JFIF revision is not damage.
   if (cinfo->err->msg_code == JWRN_JFIF_MAJOR) return;
   error_exit_cb(cinfo);
 }
@@ -30,7 +30,7 @@ void init_source_cb(j_decompress_ptr) {}
 
 boolean fill_input_buffer_cb(j_decompress_ptr cinfo) {
   auto* errors = reinterpret_cast<ErrorContext*>(cinfo->err);
-  std::strcpy(errors->message, "the JPEG is truncated: its data ends before the image does");
+  std::strcpy(errors->message, "the JPEG is truncated: the data ends before the image is complete");
   longjmp(errors->jump, 1);
 }
 
@@ -48,13 +48,13 @@ void progress_cb(j_common_ptr cinfo) {
   auto* decompress = reinterpret_cast<j_decompress_ptr>(cinfo);
   if (decompress->input_scan_number <= kMaxScans) return;
   auto* errors = reinterpret_cast<ErrorContext*>(cinfo->err);
-  std::snprintf(errors->message, sizeof errors->message, "more than %d scans: refused as hostile",
-                kMaxScans);
+  std::snprintf(errors->message, sizeof errors->message,
+                "the JPEG has more than %d scans; refused as hostile", kMaxScans);
   longjmp(errors->jump, 1);
 }
 
-// Every Huffman-coded block costs at least one bit, so a header that promises more blocks than the
-// file has bits lies; checked before anything is allocated by the header's word.
+// A Huffman-coded block takes at least one bit, so a header with more blocks than the file has bits
+// is false. This check runs before libjpeg allocates memory for the image.
 bool blocks_fit(const jpeg_decompress_struct& cinfo, size_t bytes) {
   if (cinfo.arith_code) return true;
   uint64_t blocks = 0;
@@ -63,6 +63,18 @@ bool blocks_fit(const jpeg_decompress_struct& cinfo, size_t bytes) {
     blocks += uint64_t{component.width_in_blocks} * component.height_in_blocks;
   }
   return blocks / 8 <= bytes;
+}
+
+// All bytes are available from the start; reading past them is an error.
+void install_source(j_decompress_ptr cinfo, jpeg_source_mgr& source, Bytes jpeg) {
+  source.next_input_byte = jpeg.data;
+  source.bytes_in_buffer = jpeg.size;
+  source.init_source = init_source_cb;
+  source.fill_input_buffer = fill_input_buffer_cb;
+  source.skip_input_data = skip_input_data_cb;
+  source.resync_to_restart = jpeg_resync_to_restart;
+  source.term_source = term_source_cb;
+  cinfo->src = &source;
 }
 
 }  // namespace
@@ -76,27 +88,19 @@ jpeg_error_mgr* install(ErrorContext& errors) {
   return &errors.pub;
 }
 
-void install_source(j_decompress_ptr cinfo, jpeg_source_mgr& source, Bytes jpeg) {
-  source = {jpeg.data,          jpeg.size,
-            init_source_cb,     fill_input_buffer_cb,
-            skip_input_data_cb, jpeg_resync_to_restart,
-            term_source_cb};
-  cinfo->src = &source;
-}
-
-Session::Session(bool keep_markers) : keep_markers_(keep_markers) {
+Decompressor::Decompressor(bool keep_markers) : keep_markers_(keep_markers) {
   install(errors_);
   progress_.progress_monitor = progress_cb;
 }
 
-// Does nothing to a decompressor that was never created.
-Session::~Session() { jpeg_destroy_decompress(&cinfo_); }
+// Does nothing if the libjpeg decompressor was never created.
+Decompressor::~Decompressor() { jpeg_destroy_decompress(&cinfo_); }
 
-bool Session::restart(Bytes jpeg) noexcept {
-  std::strcpy(errors_.message, "the JPEG is damaged: it has no more rows");
+bool Decompressor::restart(Bytes jpeg) noexcept {
+  std::strcpy(errors_.message, "the JPEG is damaged: rows are missing");
   if (setjmp(errors_.jump)) return false;
-  // A decompressor that only aborts keeps its tables: a file without its own would be decoded with
-  // those of the file before it.
+  // jpeg_abort_decompress keeps the tables: a file without tables would be decoded with those of
+  // the previous file.
   jpeg_destroy_decompress(&cinfo_);
   cinfo_.err = &errors_.pub;
   jpeg_create_decompress(&cinfo_);
@@ -110,7 +114,7 @@ bool Session::restart(Bytes jpeg) noexcept {
   return true;
 }
 
-void Session::read_header(Bytes jpeg, int64_t max_pixels) {
+void Decompressor::read_header(Bytes jpeg, int64_t max_pixels) {
   if (jpeg.size < 4 || jpeg.data[0] != 0xFF || jpeg.data[1] != 0xD8) {
     throw JpegError("not a JPEG: the data does not start with FF D8");
   }
@@ -119,7 +123,7 @@ void Session::read_header(Bytes jpeg, int64_t max_pixels) {
   if (pixels > max_pixels) {
     throw JpegError("the image is " + std::to_string(cinfo_.image_height) + "x" +
                     std::to_string(cinfo_.image_width) + " pixels, more than max_pixels=" +
-                    std::to_string(max_pixels) + "; raise max_pixels if the file is trusted");
+                    std::to_string(max_pixels) + "; raise max_pixels if you trust the file");
   }
   if (cinfo_.data_precision != 8) {
     throw JpegError("not supported: " + std::to_string(cinfo_.data_precision) +
@@ -127,7 +131,7 @@ void Session::read_header(Bytes jpeg, int64_t max_pixels) {
   }
   if (!blocks_fit(cinfo_, jpeg.size)) {
     throw JpegError("the JPEG is truncated: " + std::to_string(jpeg.size) +
-                    " bytes cannot hold the image its header promises");
+                    " bytes cannot hold the image that its header describes");
   }
 }
 
