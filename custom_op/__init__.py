@@ -1,4 +1,4 @@
-"""Decodes only the pixels a crop needs: a torch operator on libjpeg-turbo, built on first use."""
+"""A torch operator on libjpeg-turbo that decodes only the pixels of a crop. Built on first use."""
 
 from custom_op.crop import MAX_PIXELS, decode_and_crop_jpeg
 from custom_op.decode_batch import decode_crop_resize_batch, decode_crop_resize_batch_masked

@@ -1,9 +1,8 @@
 """Compiles the operator on first use, in the environment that trains.
 
-Processes that start together take one lock: the first compiles into a temporary folder and
-publishes the result by one rename, the others load it. Nothing is ever published half-written, and
-the lock is the kernel's, so it ends with its holder: a killed build leaves a temporary folder that
-the next builder removes, and nothing to wait for.
+Processes that start together share a lock. The first one compiles into a temporary folder and
+renames it when it is complete; the others load the result. The kernel releases the lock when its
+holder exits, so nothing waits for a killed build, and the next build removes its temporary folder.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ _RECORD = "build.json"
 
 
 def build() -> tuple[Path, dict[str, Any]]:
-    """Returns the compiled library and the record of its build, compiling it if need be.
+    """The compiled library and the record of its build. Compiles it if the cache has none.
 
-    The cache is the folder `CUSTOM_OP_CACHE`, else `~/.cache/custom_op`, else one below the
-    system's temporary folder. A library that is found needs no write at all, so a read-only
-    cache filled beforehand works. Raises BuildError when there is nothing to compile with.
+    The cache is the folder `CUSTOM_OP_CACHE`, or `~/.cache/custom_op`; if that cannot be written, a
+    folder in the system's temporary directory. A library found in the cache is used without any
+    write, so a read-only cache works. Raises BuildError if the library cannot be compiled.
     """
     toolchain = find_toolchain()
     key = build_key(toolchain)
@@ -56,12 +55,12 @@ def build() -> tuple[Path, dict[str, Any]]:
         _compile(toolchain, folder, target)
     found = _read(target)
     if found is None:
-        raise BuildError(f"{target} vanished while it was being built; build again")
+        raise BuildError(f"{target} was removed during the build; build again")
     return found
 
 
 def build_key(toolchain: Toolchain) -> str:
-    """Names everything that the compiled library depends on."""
+    """A hash of everything that the compiled library depends on."""
     digest = hashlib.sha256()
     for path in sorted(p for p in SOURCES.rglob("*") if p.is_file()):
         digest.update(
@@ -73,7 +72,7 @@ def build_key(toolchain: Toolchain) -> str:
 
 
 def _cpu() -> str:
-    """The instruction sets that `-march=native` sees: a cache may travel between hosts."""
+    """The CPU as `-march=native` sees it, because hosts with different CPUs may share a cache."""
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists():
         return platform.processor()
@@ -83,7 +82,7 @@ def _cpu() -> str:
 
 
 def _cache_folders() -> list[Path]:
-    """Where a library may lie, in the order in which a new one is written."""
+    """The folders that may hold the library, in the order of preference for a new one."""
     user = os.getuid() if hasattr(os, "getuid") else "user"
     fallback = Path(tempfile.gettempdir()) / f"custom_op-{user}"
     if named := os.environ.get("CUSTOM_OP_CACHE"):
@@ -104,9 +103,12 @@ def _first_writable(folders: list[Path]) -> Path:
             logger.warning("custom_op: cannot write the cache %s: %s", folder, error.strerror)
             continue
         if folder is folders[-1] and hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
-            raise BuildError(f"{folder} belongs to another user; set CUSTOM_OP_CACHE to your own")
+            raise BuildError(
+                f"{folder} belongs to another user; set CUSTOM_OP_CACHE to a folder of yours"
+            )
         return folder
-    raise BuildError("no cache folder can be written; set CUSTOM_OP_CACHE to one that can")
+    tried = ", ".join(map(str, folders))
+    raise BuildError(f"cannot write to {tried}; set CUSTOM_OP_CACHE to a writable folder")
 
 
 def _read(target: Path) -> tuple[Path, dict[str, Any]] | None:
@@ -119,7 +121,7 @@ def _read(target: Path) -> tuple[Path, dict[str, Any]] | None:
 
 @contextlib.contextmanager
 def _locked(path: Path, target: Path) -> Iterator[None]:
-    """Holds the lock; says so when another process has it first."""
+    """Holds the lock; logs a warning if another process holds it."""
     lock = FileLock(path)
     try:
         lock.acquire(timeout=0.1)
@@ -133,7 +135,7 @@ def _locked(path: Path, target: Path) -> Iterator[None]:
 
 
 def _compile(toolchain: Toolchain, folder: Path, target: Path) -> None:
-    """Compiles into a temporary folder beside `target`, then renames it. Holds the lock."""
+    """Compiles into a temporary folder beside `target`, then renames it. Needs the lock."""
     for leftover in folder.glob(f"{target.name}.tmp*"):
         shutil.rmtree(leftover, ignore_errors=True)
     logger.info("custom_op: building %s", target)
@@ -156,7 +158,7 @@ def _compile(toolchain: Toolchain, folder: Path, target: Path) -> None:
 
 
 def _run_all(commands: list[list[str]]) -> None:
-    """Runs commands, as many at a time as there are cores. Raises BuildError if one fails."""
+    """Runs the commands in parallel, one per core. Raises BuildError if one fails."""
     pool = ThreadPoolExecutor(os.cpu_count() or 1, "compile")
     try:
         for _ in pool.map(_run, commands):
@@ -170,9 +172,7 @@ def _run(command: list[str]) -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
     if done.returncode != 0:
-        raise BuildError(_explain(command, done.stdout))
-
-
-def _explain(command: list[str], output: str) -> str:
-    last = "\n".join(output.strip().splitlines()[-15:])
-    return f"the operator did not compile. Command:\n{' '.join(command)}\nIts last lines:\n{last}"
+        last = "\n".join(done.stdout.strip().splitlines()[-15:])
+        raise BuildError(
+            f"cannot compile the operator. Command:\n{' '.join(command)}\nLast lines:\n{last}"
+        )

@@ -1,4 +1,4 @@
-"""The operators' shapes, for tracing without data."""
+"""Fake kernels: the shapes of the results, for tracing without data."""
 
 from __future__ import annotations
 
@@ -98,5 +98,8 @@ def _decode_crop_resize_batch(
     out: Tensor,
 ) -> Tensor:
     count = _count(jpegs, offsets)
-    torch._check(out.shape == (count, 3, size, size), lambda: f"out has the shape {out.shape}")
+    expected = (count, 3, size, size)
+    torch._check(
+        out.shape == expected, lambda: f"out must have the shape {expected}; got {out.shape}"
+    )
     return boxes.new_empty(count, dtype=torch.bool)

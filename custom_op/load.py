@@ -1,4 +1,4 @@
-"""Loads the compiled operator into this process, once, and tells torch what it cannot see."""
+"""Loads the compiled operator into this process, once, and registers its fake kernels."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from custom_op.toolchain import BuildError
 
 _lock = threading.Lock()
 _loaded: dict[str, Any] = {}
-"""What `build_info` says; empty until the operator is registered."""
+"""The result of `build_info`; empty until the operator is registered."""
 
 
 def load() -> None:
-    """Builds the operator if need be and registers it as `torch.ops.custom_op`.
+    """Builds the operator if necessary and registers it as `torch.ops.custom_op`.
 
-    Every public function calls this first. Raises BuildError when it cannot be built here.
+    Every public function calls this first. Raises BuildError if the operator cannot be built.
     """
     _load()
 
 
 def build_info() -> dict[str, Any]:
-    """What was built, where it lies, and the seconds its build and this process's load took."""
+    """Path, compiler, versions and flags of the library; seconds of its build and of its load."""
     return dict(_load())
 
 
 def _load() -> dict[str, Any]:
-    if not _loaded:  # a lock taken at each call may be held at the moment of a fork
+    if not _loaded:  # a lock taken on every call could be held during a fork
         with _lock:
             if not _loaded:
                 _loaded.update(_build_and_register())
@@ -42,19 +42,19 @@ def _build_and_register() -> dict[str, Any]:
     started = time.perf_counter()
     library, record = build()
     _load_library(library)
-    import custom_op.fakes  # noqa: F401 - registers shapes for operators that exist from here on
+    import custom_op.fakes  # noqa: F401 - needs the operators registered
 
     seconds = round(time.perf_counter() - started, 3)
     return {"library": str(library), **record, "load_seconds": seconds}
 
 
 def _load_library(library: Path) -> None:
-    """Raises BuildError, which says what to do, where the system refuses to run the library."""
+    """Raises BuildError if the system refuses to load the library."""
     try:
         torch.ops.load_library(library)
     except OSError as error:
         raise BuildError(
-            f"the compiled operator in {library.parent} cannot be loaded: {error}. A file system "
-            "mounted noexec, as /tmp often is beside a read-only root, runs no code: set "
-            "CUSTOM_OP_CACHE to a folder on another; or remove the folder if it is damaged"
+            f"cannot load the compiled operator in {library.parent}: {error}. If this file system "
+            "is mounted noexec (often /tmp), set CUSTOM_OP_CACHE to a folder on another one; if "
+            "the library is damaged, remove the folder"
         ) from error

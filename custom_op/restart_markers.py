@@ -1,4 +1,4 @@
-"""Restart markers: written into a file once, offline; used to cut a crop out of it."""
+"""Restart markers: written into a file once, offline; then used to cut a crop out of it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ _NOT_INDEXABLE = "not indexable: "
 
 
 def add_restart_markers(data: Tensor, interval: int, *, max_pixels: int = MAX_PIXELS) -> Tensor:
-    """Writes a JPEG again with restart markers, without loss, so that crops decode faster.
+    """Rewrites a JPEG with restart markers, without loss, so that crops decode faster.
 
-    The coefficients stay as they are; Huffman tables are optimised, which mostly pays for the
-    markers; progressive files become baseline. EXIF, ICC and other segments are kept. Before it is
-    returned, the result is decoded and compared with the original.
+    The coefficients stay the same. Optimized Huffman tables mostly make up for the size of the
+    markers. Progressive files become baseline. EXIF, ICC and other segments are kept. The result is
+    decoded and compared with the original before it is returned.
 
     Args:
         data: uint8 `(bytes,)`, one encoded JPEG.
-        interval: wanted MCUs between markers. The largest divisor of the MCUs per row that is at
-            most `interval` is used, and one marker per row when that is 1.
-        max_pixels: images of more pixels are refused.
+        interval: the largest number of MCUs between markers. The largest divisor of the MCUs per
+            row that is at most `interval` is used; if that is 1 and `interval` is not, one marker
+            per row.
+        max_pixels: an image with more pixels raises NotIndexableError.
 
     Raises:
-        NotIndexableError: the file is damaged, not supported or not the same when written again;
-            keep the original.
+        NotIndexableError: the file is damaged or not supported, or its pixels would change; keep
+            the original.
         JpegError: `interval` is less than 1.
     """
     load()
@@ -45,11 +46,11 @@ def add_restart_markers(data: Tensor, interval: int, *, max_pixels: int = MAX_PI
 def trim_jpeg(
     data: Tensor, top: int, left: int, height: int, width: int
 ) -> tuple[Tensor, tuple[int, int]]:
-    """Cuts the crop and its margins out of a file with restart markers, by copying bytes alone.
+    """Cuts the crop and its margins out of a file with restart markers, by copying bytes.
 
-    The result is a small JPEG for any decoder: nvJPEG, a browser. Decoded, the crop's pixels in it
-    are those of the whole image. A file without usable markers comes back whole. What is cut out
-    has no metadata: boxes and pixels are as stored, and no EXIF orientation follows them.
+    The result is a small JPEG for any decoder, such as nvJPEG or a browser. Its pixels of the crop
+    equal those of the whole image. It has no metadata, and so no EXIF orientation: boxes and pixels
+    are as stored. A file without usable markers is returned whole.
 
     Args:
         data: uint8 `(bytes,)`, one encoded JPEG.
@@ -59,7 +60,7 @@ def trim_jpeg(
         The small JPEG, uint8 `(bytes,)`, and the crop's `(top, left)` in it.
 
     Raises:
-        JpegError: not a JPEG, or the box is not inside the image.
+        JpegError: the data is not a JPEG, or the box is not inside the image.
     """
     load()
     with raising_jpeg_error():

@@ -1,4 +1,4 @@
-"""The C++ compiler and libjpeg-turbo's headers: found, named, or asked for with the fix."""
+"""Finds the C++ compiler and the headers of libjpeg-turbo; errors name the packages to install."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _ADVICE = (
     "  Amazon Linux:  dnf install gcc-c++ libjpeg-turbo-devel\n"
     "  macOS:         xcode-select --install && brew install jpeg-turbo"
 )
-# The first torch with the stable ABI that the sources use, and how its headers write that.
+# The first torch with the stable ABI that the sources use, and its encoding in torch's headers.
 _OLDEST_TORCH = (2, 11)
 _TARGET = _OLDEST_TORCH[0] << 56 | _OLDEST_TORCH[1] << 48
 _NO_COMPILER = "no C++ compiler: neither $CXX nor c++, g++ or clang++ is on the PATH. "
-_NO_HEADER = "libjpeg-turbo's jpeglib.h cannot be used: "
+_NO_HEADER = "cannot use jpeglib.h of libjpeg-turbo: "
 
 
 class BuildError(RuntimeError):
-    """The operator cannot be built here; the message says what is missing and how to get it."""
+    """The operator cannot be built; the message says what is missing and how to install it."""
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """Everything a compile command is made of."""
+    """The parts of a compile command."""
 
     compiler: str
     compiler_version: str
@@ -54,21 +54,13 @@ class Toolchain:
 
     def compile_commands(self, sources: Path, folder: Path) -> list[list[str]]:
         """One command for each C++ file below `sources`; the objects go to `folder`."""
-        # The slowest first, so that the last one to end is short.
+        # The largest first, so that the last one to finish is short.
         ordered = sorted(
             sources.rglob("*.cpp"), key=lambda source: source.stat().st_size, reverse=True
         )
+        compiler = (self.compiler, *self.compile_flags, f"-I{sources}")
         return [
-            [
-                self.compiler,
-                *self.compile_flags,
-                f"-I{sources}",
-                "-o",
-                f"{folder}/{source.stem}.o",
-                "-c",
-                str(source),
-            ]
-            for source in ordered
+            [*compiler, "-o", f"{folder}/{source.stem}.o", "-c", str(source)] for source in ordered
         ]
 
     def link_command(self, objects: list[Path], library: Path) -> list[str]:
@@ -76,7 +68,7 @@ class Toolchain:
 
 
 def find_toolchain() -> Toolchain:
-    """Raises BuildError when torch is too old, or the compiler or the headers are missing."""
+    """Raises BuildError if torch is too old, or the compiler or the headers are missing."""
     _check_torch(torch.__version__)
     compiler = _find_compiler()
     include = [f"-I{path}" for path in _jpeg_folders("include")]
@@ -104,14 +96,14 @@ def find_toolchain() -> Toolchain:
 def _check_torch(version: str) -> None:
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_TORCH:
         oldest = ".".join(map(str, _OLDEST_TORCH))
-        raise BuildError(f"torch {version} is too old for the operator: install {oldest} or newer")
+        raise BuildError(f"torch {version} is too old for the operator; install {oldest} or newer")
 
 
 def _find_compiler() -> str:
     if named := os.environ.get("CXX"):
         if found := shutil.which(named):
             return found
-        raise BuildError(f"CXX={named}: there is no such program. {_ADVICE}")
+        raise BuildError(f"CXX={named}: no such program. {_ADVICE}")
     for name in ("c++", "g++", "clang++"):
         if found := shutil.which(name):
             return found
@@ -153,13 +145,13 @@ def _libjpeg_version(compiler: str, include: tuple[str, ...]) -> str:
         raise BuildError(f"{_NO_HEADER}{lines}\n{_ADVICE}")
     found = re.search(r"^version: *([0-9][0-9. ]*)$", done.stdout, re.MULTILINE)
     if found is None:
-        raise BuildError(f"{_NO_HEADER}it belongs to another libjpeg.\n{_ADVICE}")
+        raise BuildError(f"{_NO_HEADER}this one belongs to another libjpeg.\n{_ADVICE}")
     return found.group(1).replace(" ", "")
 
 
 @functools.cache
 def _native(compiler: str) -> tuple[str, ...]:
-    """The cache is keyed by the CPU, so the code may be made for this one alone."""
+    """The flag for this CPU; the cache key contains the CPU."""
     for flag in ("-march=native", "-mcpu=native"):
         if _run([compiler, flag, "-E", "-x", "c++", "-"]).returncode == 0:
             return (flag,)

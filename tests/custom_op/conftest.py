@@ -6,7 +6,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def _one_torch_thread() -> Iterator[None]:
-    """Small tensors: torch's own threads would only get in each other's way."""
+    """torch's own threads only cost time on small tensors."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

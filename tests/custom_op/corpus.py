@@ -1,6 +1,6 @@
-"""Small odd JPEGs: the seeds of fuzzing, and what hostile-input tests start from.
+"""Small odd JPEGs: seeds for fuzzing and for the tests of hostile input.
 
-`python -m tests.custom_op.corpus FOLDER` writes them.
+`python -m tests.custom_op.corpus FOLDER` writes them to a folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// Writes the JPEGs that Pillow cannot: any sampling factors, arithmetic coding, separate scans,
+// Writes JPEGs that Pillow cannot write: any sampling factors, arithmetic coding, separate scans,
 // CMYK.
 #include <csetjmp>
 #include <cstdio>
@@ -44,7 +44,7 @@ void set_up(jpeg_compress_struct& cinfo, const Settings& settings, jpeg_scan_inf
 
 }  // namespace
 
-// Returns malloc'd bytes and their count, or null and count 0 when libjpeg refuses the settings.
+// Returns malloc'd bytes and their count, or null and 0 if libjpeg refuses the settings.
 extern "C" unsigned char* encode(const Settings* settings, const unsigned char* pixels,
                                  unsigned long* size) {
   jpeg_error_mgr errors;

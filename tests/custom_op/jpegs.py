@@ -1,4 +1,4 @@
-"""JPEGs of every kind the operator meets, made from a photograph."""
+"""JPEGs of every kind that the operator reads, made from a photograph."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SAMPLINGS = {
     "grey": ((1, 1),),
     "grey, factors 2x2": ((2, 2),),
 }
-"""Sampling factors, horizontal and vertical, of each component."""
+"""Horizontal and vertical sampling factors of each component."""
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -44,7 +44,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "separate scans": {"separate_scans": True},
     "arithmetic": {"arithmetic": True},
 }
-"""Settings of `encode` for each way of coding."""
+"""Settings of `encode` for each kind of coding."""
 
 
 class _Settings(ctypes.Structure):
@@ -66,7 +66,7 @@ class _Settings(ctypes.Structure):
 
 @dataclass
 class _Encoder:
-    """The compiled encoder; its folder lives as long as it does."""
+    """The compiled encoder and its temporary folder."""
 
     folder: tempfile.TemporaryDirectory[str] = field(default_factory=tempfile.TemporaryDirectory)
 
@@ -89,12 +89,12 @@ def _encoder() -> _Encoder:
 
 
 def photograph() -> Pixels:
-    """(300, 451, 3): a cat, detail at all scales."""
+    """A cat, (300, 451, 3), with detail at all scales."""
     return photographs.chelsea()
 
 
 def picture(height: int, width: int, seed: int = 0) -> Pixels:
-    """(height, width, 3): the photograph, tiled, with noise to put every coefficient to use."""
+    """The photograph, tiled to (height, width, 3), with noise so that no coefficient stays zero."""
     source = photograph()
     repeats = (-(-height // source.shape[0]), -(-width // source.shape[1]), 1)
     pixels = np.tile(source, repeats)[:height, :width].astype(np.int16)
@@ -110,7 +110,7 @@ def encode(
     factors: tuple[tuple[int, int], ...] | None = None,
     **kind: int,
 ) -> bytes:
-    """Encodes (height, width, 3) as colour or grey, (height, width, 4) as CMYK."""
+    """Encodes (height, width, 3) as color or grayscale, (height, width, 4) as CMYK."""
     factors = factors or SAMPLINGS[sampling]
     if len(factors) == 1 and pixels.ndim == 3:
         pixels = pixels[:, :, 1]
@@ -129,7 +129,7 @@ def encode(
         ctypes.byref(settings), contiguous.ctypes.data_as(ctypes.c_char_p), ctypes.byref(size)
     )
     if not data:
-        raise ValueError(f"libjpeg writes no such file: {sampling}, {kind}")
+        raise ValueError(f"libjpeg refuses sampling={sampling}, {kind}")
     try:
         return ctypes.string_at(data, size.value)
     finally:
@@ -143,9 +143,9 @@ def tensor(data: bytes) -> Tensor:
 def with_exif_orientation(
     data: bytes, orientation: int, *, big_endian: bool = False, long: bool = False
 ) -> bytes:
-    """Inserts an EXIF segment, as the first, with a thumbnail behind the orientation.
+    """Inserts an EXIF segment before all others, with a thumbnail after the orientation.
 
-    The orientation is a SHORT or, as the standard does not want it, a LONG.
+    The orientation is a SHORT or, against the standard, a LONG.
     """
     order = "big" if big_endian else "little"
 
@@ -162,7 +162,7 @@ def with_exif_orientation(
 
 
 def markers(data: bytes) -> list[tuple[int, int]]:
-    """`(marker, offset)` of every marker; those in entropy-coded data included."""
+    """`(marker, offset)` of every marker, including those in entropy-coded data."""
     found, at = [(data[1], 0)], 2
     while at + 4 <= len(data):
         if data[at] != 0xFF or data[at + 1] in (0, 0xFF):

@@ -1,4 +1,4 @@
-"""The batch operator against torch's own decode, crop, resize, flip and normalise."""
+"""The batch operator compared with torch: decode, crop, resize, flip and normalize."""
 
 from __future__ import annotations
 
@@ -46,45 +46,45 @@ def boxes_for(count: int, seed: int, height: int = HEIGHT, width: int = WIDTH) -
     return torch.tensor(boxes)
 
 
-def torchs_own(jpeg: Tensor, box: Tensor, size: int) -> Tensor:
+def torch_resized(jpeg: Tensor, box: Tensor, size: int) -> Tensor:
     crop = custom_op.decode_and_crop_jpeg(jpeg, *box.tolist())
     return F.interpolate(crop[None], (size, size), mode="bilinear", antialias=True)[0]
 
 
-def assert_within_a_level(ours: Tensor, theirs: Tensor) -> None:
-    assert (ours.int() - theirs.int()).abs().max() <= 1
+def assert_within_a_level(actual: Tensor, expected: Tensor) -> None:
+    assert (actual.int() - expected.int()).abs().max() <= 1
 
 
 @settings(max_examples=80)
 @given(st.integers(0, 2**32), st.integers(1, 130), st.sampled_from(list(SAMPLINGS)))
-def test_resizing_is_torchs_within_one_level(seed: int, size: int, sampling: str) -> None:
+def test_resizing_matches_torch_within_one_level(seed: int, size: int, sampling: str) -> None:
     jpeg = tensor(encode(picture(HEIGHT, WIDTH, seed % 7), sampling, 92))
     box = boxes_for(1, seed)
     assert_within_a_level(
-        decode_crop_resize_batch([jpeg], box, size)[0], torchs_own(jpeg, box[0], size)
+        decode_crop_resize_batch([jpeg], box, size)[0], torch_resized(jpeg, box[0], size)
     )
 
 
-def test_black_and_white_noise_is_torchs_within_one_level() -> None:
-    """The largest contrasts make the largest rounding differences."""
+def test_resized_black_and_white_noise_matches_torch_within_one_level() -> None:
+    """The largest contrast gives the largest rounding differences."""
     noise = (torch.rand(96, 128, 1, generator=torch.manual_seed(5)) > 0.5).byte().mul(255)
     jpeg = tensor(encode(noise.expand(-1, -1, 3).numpy(), "4:4:4", 100))
     boxes = boxes_for(60, 3, 96, 128)
     for box in boxes:
         for size in (1, 3, 32, 64, 129):
-            ours = decode_crop_resize_batch([jpeg], box[None], size)[0]
-            assert_within_a_level(ours, torchs_own(jpeg, box, size))
+            actual = decode_crop_resize_batch([jpeg], box[None], size)[0]
+            assert_within_a_level(actual, torch_resized(jpeg, box, size))
 
 
-def test_a_crop_of_the_wanted_size_is_not_changed() -> None:
+def test_crop_of_the_output_size_is_not_resampled() -> None:
     jpeg = tensor(encode(picture(HEIGHT, WIDTH)))
-    ours = decode_crop_resize_batch([jpeg], torch.tensor([[3, 5, 64, 64]]), 64)
-    assert torch.equal(ours[0], custom_op.decode_and_crop_jpeg(jpeg, 3, 5, 64, 64))
+    actual = decode_crop_resize_batch([jpeg], torch.tensor([[3, 5, 64, 64]]), 64)
+    assert torch.equal(actual[0], custom_op.decode_and_crop_jpeg(jpeg, 3, 5, 64, 64))
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float16, torch.bfloat16])
-def test_layout_and_dtype_change_the_storage_only(
+def test_layout_and_dtype_do_not_change_the_values(
     jpegs: list[Tensor], memory_format: torch.memory_format, dtype: torch.dtype
 ) -> None:
     boxes = boxes_for(len(jpegs), 1)
@@ -119,7 +119,7 @@ def test_flipping_mirrors_the_result(jpegs: list[Tensor]) -> None:
     assert torch.equal(flipped, straight.flip(-1))
 
 
-def test_results_do_not_depend_on_the_number_of_threads(jpegs: list[Tensor]) -> None:
+def test_batch_does_not_depend_on_the_number_of_threads(jpegs: list[Tensor]) -> None:
     many = jpegs * 6
     boxes = boxes_for(len(many), 6)
     alone = decode_crop_resize_batch(many, boxes, 40, num_threads=1)
@@ -127,7 +127,7 @@ def test_results_do_not_depend_on_the_number_of_threads(jpegs: list[Tensor]) -> 
         assert torch.equal(decode_crop_resize_batch(many, boxes, 40, num_threads=threads), alone)
 
 
-def test_images_in_one_buffer_are_those_of_a_list(jpegs: list[Tensor]) -> None:
+def test_packed_images_give_the_same_batch_as_a_list(jpegs: list[Tensor]) -> None:
     boxes = boxes_for(len(jpegs), 7)
     lengths = torch.tensor([len(jpeg) for jpeg in jpegs])
     offsets = 5 + lengths.cumsum(0) - lengths
@@ -139,7 +139,7 @@ def test_images_in_one_buffer_are_those_of_a_list(jpegs: list[Tensor]) -> None:
 @pytest.mark.parametrize(
     ("offset", "length"), [(-1, 10), (0, -1), (90, 11), (101, 0), (2**62, 2**62)]
 )
-def test_stretches_outside_the_buffer_are_refused(offset: int, length: int) -> None:
+def test_image_outside_the_packed_buffer_is_refused(offset: int, length: int) -> None:
     buffer = torch.zeros(100, dtype=torch.uint8)
     packed = (buffer, torch.tensor([offset]), torch.tensor([length]))
     with pytest.raises(custom_op.JpegError, match=f"offset={offset}, length={length}"):
@@ -158,11 +158,11 @@ def test_orientation_is_applied_to_box_and_pixels(orientation: int, tmp_path: An
     crop = whole.view(height, width, 3).permute(2, 0, 1)[:, top : top + h, left : left + w]
     expected = F.interpolate(crop[None], (32, 32), mode="bilinear", antialias=True)
     for flip in (False, True):
-        ours = decode_crop_resize_batch([tensor(data)], box, 32, flip=torch.tensor([flip]))
-        assert_within_a_level(ours, expected.flip(-1) if flip else expected)
+        actual = decode_crop_resize_batch([tensor(data)], box, 32, flip=torch.tensor([flip]))
+        assert_within_a_level(actual, expected.flip(-1) if flip else expected)
 
 
-def test_orientation_can_be_left_alone() -> None:
+def test_apply_orientation_false_uses_stored_pixels() -> None:
     plain = encode(picture(60, 90))
     turned = tensor(with_exif_orientation(plain, 6))
     box = torch.tensor([[10, 50, 40, 30]])
@@ -172,7 +172,7 @@ def test_orientation_can_be_left_alone() -> None:
     )
 
 
-def test_ycbcr_is_the_colour_of_the_file() -> None:
+def test_ycbcr_converted_to_rgb_is_the_rgb_batch() -> None:
     for sampling in ("4:2:0", "grey"):
         jpeg = tensor(encode(picture(HEIGHT, WIDTH), sampling, 95))
         box = torch.tensor([[0, 0, HEIGHT, WIDTH]])
@@ -185,7 +185,7 @@ def test_ycbcr_is_the_colour_of_the_file() -> None:
 
 
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4", "grey"])
-def test_scaled_decode_shows_the_same_picture(sampling: str) -> None:
+def test_scaled_decode_differs_little_from_the_exact_batch(sampling: str) -> None:
     pixels = photograph()
     jpeg = tensor(encode(pixels, sampling, 95))
     boxes = torch.tensor([[3, 5, 290, 440], [0, 0, 300, 451], [101, 77, 150, 160]])
@@ -195,16 +195,18 @@ def test_scaled_decode_shows_the_same_picture(sampling: str) -> None:
     assert (exact - scaled).abs().mean() < 3
 
 
-def test_error_names_the_position_of_the_image(jpegs: list[Tensor]) -> None:
+def test_error_gives_the_position_of_the_image(jpegs: list[Tensor]) -> None:
     broken = [*jpegs[:3], jpegs[3][:200], *jpegs[4:]]
     with pytest.raises(custom_op.JpegError, match=r"image 3 of the batch: .*truncated"):
         decode_crop_resize_batch(broken, boxes_for(len(jpegs), 8), 16)
 
 
-def test_masked_errors_leave_zeros_and_the_rest_right(jpegs: list[Tensor]) -> None:
+def test_masked_batch_has_zeros_for_damaged_images_and_the_others_unchanged(
+    jpegs: list[Tensor],
+) -> None:
     boxes = boxes_for(len(jpegs), 9)
     good = decode_crop_resize_batch(jpegs, boxes, 16)
-    # Cut in the middle of the image: some rows are written before the damage is met.
+    # Truncated in the middle: some rows are written before the error occurs.
     whole = torch.tensor([0, 0, HEIGHT, WIDTH])
     boxes[1] = whole
     broken = [jpegs[0], jpegs[1][: len(jpegs[1]) // 2], *jpegs[2:]]
@@ -214,7 +216,7 @@ def test_masked_errors_leave_zeros_and_the_rest_right(jpegs: list[Tensor]) -> No
     assert torch.equal(out[~failed], good[~failed])
 
 
-def test_box_outside_the_image_is_an_error_with_its_numbers(jpegs: list[Tensor]) -> None:
+def test_box_outside_the_image_is_reported_with_its_numbers(jpegs: list[Tensor]) -> None:
     for box in ([0, 0, HEIGHT + 1, 5], [-1, 0, 5, 5], [2**62, 0, 2**62, 1], [0, 0, 0, 5]):
         with pytest.raises(custom_op.JpegError, match=f"top={box[0]}, left={box[1]}"):
             decode_crop_resize_batch([jpegs[0]], torch.tensor([box]), 8)
@@ -233,7 +235,7 @@ def test_box_outside_the_image_is_an_error_with_its_numbers(jpegs: list[Tensor])
         ({"out": torch.empty(1, 3, 8, 8, dtype=torch.int32)}, "out must be uint8"),
     ],
 )
-def test_wrong_arguments_are_named(
+def test_invalid_argument_is_named_in_the_error(
     jpegs: list[Tensor], changes: dict[str, Any], error: str
 ) -> None:
     arguments: dict[str, Any] = {"boxes": torch.tensor([[0, 0, 8, 8]]), "size": 8, **changes}
@@ -250,17 +252,19 @@ def test_wrong_arguments_are_named(
         {"dtype": torch.float32, "mean": (0.5,)},
     ],
 )
-def test_wrong_choices_are_value_errors(jpegs: list[Tensor], options: dict[str, Any]) -> None:
+def test_invalid_option_is_a_value_error_with_its_name(
+    jpegs: list[Tensor], options: dict[str, Any]
+) -> None:
     with pytest.raises(ValueError, match=next(reversed(options))):
         decode_crop_resize_batch([jpegs[0]], torch.tensor([[0, 0, 8, 8]]), 8, **options)
 
 
-def test_empty_batch_is_an_empty_batch() -> None:
+def test_empty_list_gives_an_empty_batch() -> None:
     out = decode_crop_resize_batch([], torch.empty(0, 4, dtype=torch.int64), 8)
     assert out.shape == (0, 3, 8, 8)
 
 
-def test_a_forked_child_has_threads_of_its_own(jpegs: list[Tensor]) -> None:
+def test_forked_child_decodes_with_its_own_threads(jpegs: list[Tensor]) -> None:
     boxes = boxes_for(len(jpegs), 10)
     expected = decode_crop_resize_batch(jpegs, boxes, 24, num_threads=3)
     child = os.fork()

@@ -43,7 +43,7 @@ def cache(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """The package with two of its sources: what is tested is how they are built."""
+    """The package with only two of its C++ sources: enough to test the build."""
     root = tmp_path / "tree"
     sources = root / "custom_op" / "csrc"
     sources.mkdir(parents=True)
@@ -63,7 +63,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def compiler(tmp_path: Path) -> Callable[[str], Path]:
-    """Makes a compiler that does something first: a shell script around the real one."""
+    """Makes a shell script that runs `first`, then the real compiler."""
 
     def make(first: str) -> Path:
         path = tmp_path / "compiler"
@@ -103,7 +103,7 @@ def test_32_processes_that_start_together_compile_once(
     tree: Path, cache: Path, tmp_path: Path, compiler: Callable[[str], Path]
 ) -> None:
     log = tmp_path / "compiled"
-    # Every start of the compiler on a source is one line in the log.
+    # One line per compiled source.
     script = compiler(f'case "$*" in *" -c "*) echo "$*" >> {log};; esac')
     assert str([0] * 32) in run(tree, cache, FORK_AND_BUILD, CXX=str(script))
     assert len(log.read_text().splitlines()) == 2
@@ -126,26 +126,26 @@ def test_killed_build_is_repeated_by_the_next_process(
     assert not list(cache.glob("*.tmp*"))
 
 
-def test_waiting_for_another_build_says_so(
+def test_waiting_for_another_build_is_logged(
     tree: Path, cache: Path, tmp_path: Path, compiler: Callable[[str], Path]
 ) -> None:
-    begun, go_on = tmp_path / "begun", tmp_path / "go_on"
+    begun, resume = tmp_path / "begun", tmp_path / "resume"
     slow = compiler(
-        f'case "$*" in *" -c "*) touch {begun}; while [ ! -e {go_on} ]; do sleep 0.05; done;; esac'
+        f'case "$*" in *" -c "*) touch {begun}; while [ ! -e {resume} ]; do sleep 0.05; done;; esac'
     )
     first = start(tree, cache, CXX=str(slow))
     wait_for(begun.exists)
     second = start(tree, cache, CXX=str(slow))
     assert second.stderr is not None
     line = second.stderr.readline()
-    go_on.touch()
+    resume.touch()
     assert "waiting for another process to build" in line
     for process in (first, second):
         process.communicate()
         assert process.returncode == 0
 
 
-def test_read_only_cache_filled_beforehand_needs_no_write(tree: Path, cache: Path) -> None:
+def test_library_in_a_read_only_cache_is_loaded_without_a_write(tree: Path, cache: Path) -> None:
     library = run(tree, cache)
     for path in [*cache.rglob("*"), cache]:
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -170,7 +170,7 @@ def test_read_only_source_tree_builds(tree: Path, cache: Path) -> None:
             path.chmod(0o755)
 
 
-def test_changed_source_is_another_build(tree: Path, cache: Path) -> None:
+def test_changed_source_is_built_again(tree: Path, cache: Path) -> None:
     first = run(tree, cache)
     source = tree / "custom_op" / "csrc" / "pixels" / "color.cpp"
     source.write_text(source.read_text() + "// changed\n")
@@ -198,10 +198,10 @@ def test_missing_compiler_names_the_packages(
         assert command in errors
 
 
-def test_missing_header_shows_the_compilers_words_and_the_fix(
+def test_missing_header_shows_the_compiler_output_and_the_fix(
     tree: Path, cache: Path, compiler: Callable[[str], Path]
 ) -> None:
-    # As a machine without the package: the preprocessor finds no such file.
+    # Like a machine without the package: the preprocessor does not find the file.
     script = compiler('case "$*" in *"-E -P"*) set -- -nostdinc "$@";; esac')
     process = start(tree, cache, CXX=str(script))
     _, errors = process.communicate()
@@ -210,20 +210,16 @@ def test_missing_header_shows_the_compilers_words_and_the_fix(
     assert "apt-get install" in errors
 
 
-def test_failed_compilation_shows_the_compilers_last_lines(tree: Path, cache: Path) -> None:
-    (tree / "custom_op" / "csrc" / "pixels" / "color.cpp").write_text(
-        "#error nothing works today\n"
-    )
+def test_failed_compilation_shows_the_last_lines_of_the_compiler(tree: Path, cache: Path) -> None:
+    (tree / "custom_op" / "csrc" / "pixels" / "color.cpp").write_text("#error deliberate failure\n")
     process = start(tree, cache)
     _, errors = process.communicate()
     assert process.returncode != 0
-    assert "nothing works today" in errors and "color.cpp" in errors
+    assert "deliberate failure" in errors and "color.cpp" in errors
     assert not list(cache.glob("*.tmp*"))
 
 
-def test_a_cache_that_cannot_be_written_gives_way_to_a_temporary_one(
-    tree: Path, tmp_path: Path
-) -> None:
+def test_unwritable_cache_is_replaced_by_a_temporary_folder(tree: Path, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     (tmp_path / "temporary").mkdir()
@@ -232,7 +228,7 @@ def test_a_cache_that_cannot_be_written_gives_way_to_a_temporary_one(
     assert list((tmp_path / "temporary").glob("custom_op-*/*/build.json"))
 
 
-def test_build_info_tells_what_was_built_and_how_long_it_took() -> None:
+def test_build_info_has_the_build_record_and_the_seconds() -> None:
     info = custom_op.build_info()
     record = json.loads(Path(info["library"]).with_name("build.json").read_text())
     assert info["build_seconds"] == record["build_seconds"] > 0
@@ -252,7 +248,7 @@ def test_sources_compile_without_a_warning() -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_a_library_that_the_system_will_not_load_is_named_with_the_way_out(tmp_path: Path) -> None:
+def test_library_that_cannot_be_loaded_is_named_with_the_fix(tmp_path: Path) -> None:
     library = tmp_path / "custom_op.so"
     library.write_bytes(b"no library")
     with pytest.raises(custom_op.BuildError, match=rf"{tmp_path}.*noexec.*CUSTOM_OP_CACHE"):
@@ -260,7 +256,7 @@ def test_a_library_that_the_system_will_not_load_is_named_with_the_way_out(tmp_p
 
 
 @pytest.mark.parametrize(("version", "refused"), [("2.10.0+cpu", True), ("2.11.0a0+git1", False)])
-def test_a_torch_without_the_stable_abi_is_one_line(version: str, refused: bool) -> None:
+def test_torch_without_the_stable_abi_is_refused(version: str, refused: bool) -> None:
     expected = pytest.raises(custom_op.BuildError, match=rf"torch {re.escape(version)} is too old")
     with expected if refused else contextlib.nullcontext():
         _check_torch(version)

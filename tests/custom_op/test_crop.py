@@ -1,4 +1,4 @@
-"""A crop is, to the bit, what decoding the whole image and cropping it gives."""
+"""A crop is bit-identical to decoding the whole image and cropping it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def whole(data: Tensor) -> Tensor:
 
 
 def decoded(data: Tensor) -> Tensor:
-    """(3, height, width): the whole image from a decoder that is not ours, torchvision's.
+    """The whole image, (3, height, width), from an independent decoder: torchvision's.
 
-    torchvision 0.26 brings libjpeg-turbo 2.0 of 2018, which puts chroma rows between others
-    without smoothing (4:4:0), as no later one does: there it is Pillow's.
+    torchvision before 0.28 bundles libjpeg-turbo 2.0 of 2018, which upsamples chroma rows (4:4:0)
+    without smoothing, unlike later versions; then Pillow decodes the image.
     """
     if Version(torchvision.__version__) >= Version("0.28"):
         return decode_jpeg(data, ImageReadMode.RGB)
@@ -40,7 +40,7 @@ def decoded(data: Tensor) -> Tensor:
 
 
 def random_box(rng: random.Random, height: int, width: int) -> tuple[int, int, int, int]:
-    """Top, left, height, width; small boxes, and edges of the image, are as likely as others."""
+    """Top, left, height, width; small boxes and boxes at the edges of the image are frequent."""
     crop_height = rng.randint(1, rng.choice((min(4, height), height)))
     crop_width = rng.randint(1, rng.choice((min(4, width), width)))
     top = rng.choice((0, height - crop_height, rng.randint(0, height - crop_height)))
@@ -82,9 +82,9 @@ def test_every_crop_of_a_small_image_is_exact(kind: str) -> None:
 
 
 @pytest.mark.parametrize("scans", range(1, 10))
-def test_a_progressive_file_that_lacks_its_last_scans_is_exact(scans: int) -> None:
-    """libjpeg smooths over what such a file leaves open, looking at the blocks around, each version
-    in its own way: the measure is the whole image from the same library."""
+def test_crops_of_a_progressive_file_without_its_last_scans_are_exact(scans: int) -> None:
+    """The reference is the whole image from the same libjpeg: versions estimate the missing
+    coefficients differently."""
     complete = encode(picture(75, 130), quality=80, progressive=True)
     starts = [at for at in range(len(complete)) if complete[at : at + 2] == b"\xff\xda"]
     assert len(starts) == 10
@@ -114,7 +114,7 @@ def test_twenty_thousand_random_crops_equal_the_whole_decode() -> None:
     st.integers(0, 7),
     st.randoms(use_true_random=False),
 )
-def test_crops_are_exact_in_any_sampling_that_libjpeg_decodes(
+def test_crops_are_exact_for_all_sampling_factors_that_libjpeg_decodes(
     factors: list[tuple[int, int]], height: int, width: int, interval: int, rng: random.Random
 ) -> None:
     try:
@@ -122,11 +122,11 @@ def test_crops_are_exact_in_any_sampling_that_libjpeg_decodes(
         data = tensor(encoded)
         expected = whole(data)
     except (ValueError, custom_op.JpegError):
-        return  # libjpeg neither writes nor reads these factors
+        return  # libjpeg does not support these factors
     assert_crops_equal(data, expected, rng, 10)
 
 
-def test_grey_is_returned_as_three_equal_channels() -> None:
+def test_grayscale_is_returned_as_three_equal_channels() -> None:
     data = tensor(encode(picture(30, 40), "grey"))
     pixels = whole(data)
     assert pixels.shape == (3, 30, 40)
@@ -143,13 +143,13 @@ def test_cmyk_is_converted_as_pillow_does(adobe: int) -> None:
     assert np.abs(difference).max() <= 2
 
 
-def test_pixels_lie_one_after_the_other() -> None:
+def test_crop_has_channels_last_strides() -> None:
     crop = custom_op.decode_and_crop_jpeg(tensor(encode(picture(30, 40))), 1, 2, 20, 30)
     assert crop.dtype == torch.uint8 and crop.shape == (3, 20, 30)
     assert crop.stride() == (1, 90, 3)
 
 
-def test_the_gil_is_free_while_an_image_decodes() -> None:
+def test_gil_is_released_while_an_image_decodes() -> None:
     data = tensor(encode(picture(1000, 1500), quality=95))
     custom_op.load()
     decoding = False
@@ -164,8 +164,8 @@ def test_the_gil_is_free_while_an_image_decodes() -> None:
     watcher = threading.Thread(target=look)
     watcher.start()
     interval = sys.getswitchinterval()
-    # Python code gives the GIL up on request only after this long. So what the watcher sees while
-    # `decoding`, it sees because the operator gave the GIL up.
+    # Python code releases the GIL on request only after this long. So if the watcher runs while
+    # `decoding` is set, the operator has released the GIL.
     sys.setswitchinterval(60)
     try:
         decoding = True

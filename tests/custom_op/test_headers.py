@@ -33,7 +33,7 @@ def packed(jpegs: list[Tensor]) -> custom_op.Packed:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_size_is_the_headers(kind: str) -> None:
+def test_size_is_that_of_the_header(kind: str) -> None:
     data = tensor(encode(picture(37, 53), **KINDS[kind]))
     assert custom_op.jpeg_size(data) == (37, 53)
 
@@ -41,7 +41,7 @@ def test_size_is_the_headers(kind: str) -> None:
 @pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("big_endian", [False, True])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation_is_that_of_pillow(orientation: int, big_endian: bool, long: bool) -> None:
+def test_orientation_equals_pillow(orientation: int, big_endian: bool, long: bool) -> None:
     plain = encode(picture(20, 30))
     data = with_exif_orientation(plain, orientation, big_endian=big_endian, long=long)
     assert Image.open(io.BytesIO(data)).getexif()[0x0112] == orientation
@@ -50,12 +50,12 @@ def test_orientation_is_that_of_pillow(orientation: int, big_endian: bool, long:
 
 @pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("orientation", [0, 9, 65535])
-def test_orientation_that_means_nothing_is_upright(orientation: int, long: bool) -> None:
+def test_invalid_orientation_is_upright(orientation: int, long: bool) -> None:
     data = with_exif_orientation(encode(picture(20, 30)), orientation, long=long)
     assert custom_op.jpeg_orientation(tensor(data)) == 1
 
 
-def test_thumbnail_in_exif_is_not_the_image() -> None:
+def test_exif_thumbnail_is_ignored() -> None:
     data = tensor(with_exif_orientation(encode(picture(40, 50)), 1))
     assert custom_op.jpeg_size(data) == (40, 50)
     whole = custom_op.decode_and_crop_jpeg(data, 0, 0, 40, 50)

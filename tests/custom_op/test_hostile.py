@@ -1,4 +1,4 @@
-"""Bad input raises, says what is wrong, and costs neither memory nor time."""
+"""Bad input raises an error that says what is wrong, and costs neither memory nor time."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def good() -> bytes:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\xff\xd8", b"PNG" * 50, b"\0" * 1000])
-def test_what_is_no_jpeg_is_called_so(data: bytes) -> None:
+def test_data_that_is_not_a_jpeg_is_reported_as_such(data: bytes) -> None:
     empty = torch.empty(0, dtype=torch.uint8)
     with pytest.raises(custom_op.JpegError, match=r"not a JPEG|truncated"):
         custom_op.decode_and_crop_jpeg(tensor(data) if data else empty, 0, 0, 1, 1)
 
 
-def test_every_truncation_raises_or_leaves_the_crop_whole() -> None:
+def test_truncated_file_raises_or_gives_the_exact_crop() -> None:
     for kind in ("plain", "restart 3", "progressive"):
         data = encode(picture(40, 56), quality=60, **KINDS[kind])
         crop = custom_op.decode_and_crop_jpeg(tensor(data), 4, 6, 9, 20)
@@ -54,14 +54,14 @@ def test_every_truncation_raises_or_leaves_the_crop_whole() -> None:
             assert got is None or torch.equal(got, crop), (kind, end)
 
 
-def test_truncation_inside_the_crop_is_called_so(good: bytes) -> None:
+def test_truncation_inside_the_crop_is_reported_as_such(good: bytes) -> None:
     for data in (good, encode(picture(96, 128)), encode(picture(96, 128), progressive=1)):
         with pytest.raises(custom_op.JpegError, match=r"truncated|premature|Premature"):
             custom_op.decode_and_crop_jpeg(tensor(data[: len(data) // 2]), 0, 0, 96, 128)
 
 
-def test_damage_outside_the_crop_does_not_matter(good: bytes) -> None:
-    """Behind the restart marker after the crop's last segment, anything may be."""
+def test_damage_after_the_crop_has_no_effect(good: bytes) -> None:
+    """Nothing after the restart marker that ends the last segment of the crop is decoded."""
     crop = custom_op.decode_and_crop_jpeg(tensor(good), 0, 0, 20, 40)
     restarts = [at for marker, at in markers(good) if 0xD0 <= marker <= 0xD7]
     damaged = replace(good, restarts[-1] + 2, b"\xaa\x55" * 4)
@@ -71,7 +71,7 @@ def test_damage_outside_the_crop_does_not_matter(good: bytes) -> None:
 
 @pytest.mark.parametrize("lost", [1, 8])
 def test_lost_segments_never_give_wrong_pixels(good: bytes, lost: int) -> None:
-    """Eight lost segments leave the markers' numbers in order: only their count tells."""
+    """After eight lost segments the marker numbers are in order; only their count is wrong."""
     restarts = [at for marker, at in markers(good) if 0xD0 <= marker <= 0xD7]
     data = tensor(good[: restarts[3]] + good[restarts[3 + lost] :])
     expected = custom_op.decode_and_crop_jpeg(tensor(good), 0, 0, 96, 128)
@@ -106,7 +106,7 @@ def test_random_damage_gives_errors_or_what_the_whole_image_shows() -> None:
                 assert torch.equal(crop, whole[:, y : y + h, x : x + w])
 
 
-def test_no_file_is_decoded_with_the_tables_of_another(good: bytes) -> None:
+def test_file_without_tables_is_not_decoded_with_those_of_the_previous_file(good: bytes) -> None:
     first, scan = marker_offset(good, 0xDB), marker_offset(good, 0xC0)
     without_tables = tensor(good[:first] + good[scan:])
     custom_op.decode_and_crop_jpeg(tensor(good), 0, 0, 96, 128)
@@ -127,7 +127,7 @@ def test_box_outside_the_image_is_refused(good: bytes, box: tuple[int, ...]) -> 
         custom_op.decode_and_crop_jpeg(tensor(good), *box)
 
 
-def test_wrong_tensors_are_named(good: bytes) -> None:
+def test_invalid_tensor_is_named_in_the_error(good: bytes) -> None:
     data = tensor(good)
     for wrong, error in (
         (data.int(), "data must be a uint8"),
@@ -140,14 +140,14 @@ def test_wrong_tensors_are_named(good: bytes) -> None:
         custom_op.decode_and_crop_jpeg(data.to("meta"), 0, 0, 1, 1).cpu()
 
 
-def test_images_over_the_cap_are_refused(good: bytes) -> None:
+def test_images_with_more_than_max_pixels_are_refused(good: bytes) -> None:
     custom_op.decode_and_crop_jpeg(tensor(good), 0, 0, 1, 1, max_pixels=96 * 128)
     with pytest.raises(custom_op.JpegError, match="96x128 pixels, more than max_pixels=12287"):
         custom_op.decode_and_crop_jpeg(tensor(good), 0, 0, 1, 1, max_pixels=96 * 128 - 1)
 
 
 @pytest.mark.parametrize("kind", ["plain", "progressive"])
-def test_a_lying_header_allocates_nothing(kind: str) -> None:
+def test_false_size_in_the_header_allocates_no_memory(kind: str) -> None:
     data = encode(picture(48, 64), **KINDS[kind])
     frame = marker_offset(data, 0xC2 if kind == "progressive" else 0xC0)
     huge = replace(data, frame + 5, (13000).to_bytes(2, "big") * 2)
@@ -157,14 +157,14 @@ def test_a_lying_header_allocates_nothing(kind: str) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
 
 
-def test_twelve_bits_are_not_supported(good: bytes) -> None:
+def test_12_bit_jpeg_is_not_supported(good: bytes) -> None:
     frame = marker_offset(good, 0xC0)
     extended = replace(replace(good, frame + 1, b"\xc1"), frame + 4, b"\x0c")
     with pytest.raises(custom_op.JpegError, match=r"[Uu]nsupported|not supported"):
         custom_op.decode_and_crop_jpeg(tensor(extended), 0, 0, 1, 1)
 
 
-def test_lossless_is_not_supported(good: bytes) -> None:
+def test_lossless_jpeg_is_not_supported(good: bytes) -> None:
     lossless = replace(good, marker_offset(good, 0xC0) + 1, b"\xc3")
     with pytest.raises(custom_op.JpegError, match=r"[Uu]nsupported|not supported|[Ll]ossless"):
         custom_op.decode_and_crop_jpeg(tensor(lossless), 0, 0, 1, 1)
@@ -178,7 +178,7 @@ def test_thousands_of_scans_are_refused() -> None:
         custom_op.decode_and_crop_jpeg(tensor(bomb), 0, 0, 1, 1)
 
 
-def test_the_fuzzing_corpus_is_what_the_tests_make() -> None:
+def test_fuzzing_corpus_holds_the_odd_files() -> None:
     made = {data for _, data in odd_files()}
     kept = {path.read_bytes() for path in CORPUS.iterdir()}
     assert len(made & kept) > 0.8 * len(made)  # other libjpeg versions may write other bytes

@@ -1,4 +1,4 @@
-"""The operators as torch sees them."""
+"""The registration of the operators with torch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_operator_passes_opcheck(name: str) -> None:
     torch.library.opcheck(operator, arguments, options)
 
 
-def test_a_traced_crop_has_the_shape_and_strides_of_a_real_one() -> None:
+def test_traced_crop_has_the_shape_and_strides_of_a_real_crop() -> None:
     data = tensor(encode(picture(40, 60)))
     real = custom_op.decode_and_crop_jpeg(data, 1, 2, 20, 30)
     with torch._subclasses.FakeTensorMode() as mode:
@@ -58,8 +58,8 @@ def test_a_traced_crop_has_the_shape_and_strides_of_a_real_one() -> None:
     assert fake.shape == real.shape and fake.stride() == real.stride()
 
 
-def test_only_calls_of_the_oldest_supported_torch_are_used() -> None:
-    """Newer headers offer more, and nothing fails until somebody compiles on torch 2.11."""
+def test_sources_use_only_calls_of_the_oldest_supported_torch() -> None:
+    """Newer headers have more calls, which would fail to compile only on torch 2.11."""
     in_torch_2_11 = {"Tensor", "empty", "new_empty", "narrow", "transpose", "copy_", "from_blob"}
     sources = "".join(path.read_text() for path in SOURCES.rglob("*") if path.is_file())
     used = set(re.findall(r"torch::stable::(\w+)", sources))

@@ -1,4 +1,4 @@
-"""Writing restart markers and cutting crops out by them changes no pixel."""
+"""Adding restart markers and cutting out crops changes no pixel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def interval_of(data: torch.Tensor) -> int:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_indexed_files_have_the_same_pixels(sampling: str, kind: str) -> None:
+def test_file_with_restart_markers_has_the_same_pixels(sampling: str, kind: str) -> None:
     data = tensor(encode(picture(70, 101), sampling, **KINDS[kind]))
     indexed = custom_op.add_restart_markers(data, 2)
     expected = decode_jpeg(data, ImageReadMode.RGB)
@@ -42,12 +42,12 @@ def test_indexed_files_have_the_same_pixels(sampling: str, kind: str) -> None:
     ("mcus_per_row", "wanted", "used"),
     [(12, 5, 4), (12, 4, 4), (12, 1, 1), (12, 100, 12), (13, 5, 13), (1, 5, 1), (50, 10, 10)],
 )
-def test_interval_divides_the_row(mcus_per_row: int, wanted: int, used: int) -> None:
+def test_interval_divides_the_mcus_per_row(mcus_per_row: int, wanted: int, used: int) -> None:
     data = tensor(encode(picture(16, 16 * mcus_per_row)))
     assert interval_of(custom_op.add_restart_markers(data, wanted)) == used
 
 
-def test_orientation_and_colour_profile_are_kept() -> None:
+def test_orientation_profile_and_comment_are_kept() -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     out = io.BytesIO()
     exif = Image.Exif()
@@ -62,7 +62,7 @@ def test_orientation_and_colour_profile_are_kept() -> None:
     assert image.info["comment"] == b"kept"
 
 
-def test_cmyk_is_indexed_with_the_same_pixels() -> None:
+def test_cmyk_file_with_restart_markers_has_the_same_pixels() -> None:
     pixels = picture(40, 60)[:, :, [0, 1, 2, 0]]
     for adobe in (0, 1):
         data = tensor(encode(pixels, "4:4:4", adobe=adobe))
@@ -74,7 +74,7 @@ def test_cmyk_is_indexed_with_the_same_pixels() -> None:
         )
 
 
-def test_what_cannot_be_indexed_says_so() -> None:
+def test_broken_file_raises_not_indexable_error() -> None:
     good = encode(picture(40, 60))
     for broken in (b"", b"GIF89a..", good[:-200], good[: len(good) // 2]):
         with pytest.raises(custom_op.NotIndexableError):
@@ -88,8 +88,8 @@ def test_interval_below_one_is_refused() -> None:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("interval", [1, 2, 3, 4, 7, 8, 16, 24, 1000])
-def test_trimmed_files_hold_the_crop_exactly(sampling: str, interval: int) -> None:
-    """Intervals that divide the row, span rows, or do neither; decoded by another decoder."""
+def test_trimmed_file_holds_the_exact_crop(sampling: str, interval: int) -> None:
+    """Intervals that divide the row, span rows, or neither; torchvision decodes the file."""
     rng = random.Random(f"{sampling} {interval}")
     for _ in range(3):
         height, width = rng.randint(1, 200), rng.randint(1, 260)
@@ -104,7 +104,7 @@ def test_trimmed_files_hold_the_crop_exactly(sampling: str, interval: int) -> No
             assert torch.equal(crop, expected[:, y : y + h, x : x + w]), (y, x, h, w)
 
 
-def test_a_trimmed_file_is_small_and_without_metadata() -> None:
+def test_trimmed_file_is_small_and_has_no_metadata() -> None:
     plain = encode(picture(512, 512), restart_interval=2)
     data = tensor(with_exif_orientation(plain, 3))
     small, (top, left) = custom_op.trim_jpeg(data, 200, 240, 32, 32)
@@ -114,7 +114,7 @@ def test_a_trimmed_file_is_small_and_without_metadata() -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "progressive", "separate scans", "arithmetic"])
-def test_files_that_cannot_be_trimmed_come_back_whole(kind: str) -> None:
+def test_file_that_cannot_be_trimmed_is_returned_whole(kind: str) -> None:
     data = tensor(encode(picture(64, 96), **KINDS[kind]))
     small, offset = custom_op.trim_jpeg(data, 9, 17, 20, 30)
     assert torch.equal(small, data) and offset == (9, 17)
