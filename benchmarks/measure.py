@@ -1,7 +1,7 @@
-"""Timing, tables and plots that all benchmarks share.
+"""Timing, tables and plots for all benchmarks.
 
-Contenders take turns, round after round, so that what else the machine does falls on all alike; CPU
-seconds are counted, not the clock; the median round stands; ratios say more than times.
+Contenders alternate, round after round, so that other load on the machine affects all of them
+alike. Most figures are CPU time, not wall-clock time, of the median round.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import torch
@@ -23,31 +25,65 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
+PLOTS = RESULTS / "plots"
+# In every plot a contender has the color of the longest of these keys that its name contains.
+COLORS = {
+    "": "#adb5bd",
+    "this": "#e8590c",
+    "shards": "#e8590c",
+    "files": "#ffa94d",
+    "plain file": "#ffa94d",
+    "(workers)": "#a61e4d",
+    "(subprocess)": "#f06595",
+    "Pillow": "#868e96",
+    "Pillow + torchvision": "#868e96",
+    "torchvision": "#1c7ed6",
+    "OpenCV": "#2f9e44",
+    "simplejpeg": "#0c8599",
+    "torchcodec": "#7048e8",
+    "DALI": "#74b816",
+    "SPDL": "#3b5bdb",
+    "crop + skip": "#5c4033",
+    "jpegtran": "#495057",
+    "lower bound:": "#ced4da",
+}
+
+
+def color(name: str) -> str:
+    """The contender's color in all plots."""
+    return COLORS[max((key for key in COLORS if key in name), key=len)]
 
 
 def cpu_milliseconds(
     contenders: Mapping[str, Callable[[], object]], *, works: int, rounds: int = 7
 ) -> dict[str, float]:
-    """CPU milliseconds per work, the median of alternating rounds after one to warm up.
+    """CPU milliseconds per unit of work: the median of alternating rounds after one warm-up round.
 
-    One call of a contender does `works` works. All of this process's threads count.
+    One call of a contender does `works` units. All threads of this process count.
     """
     _keep_freed_memory()
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(rounds + 1):
+    seconds = alternate(contenders, rounds + 1, time.process_time)
+    return {name: 1e3 * statistics.median(s[1:]) / works for name, s in seconds.items()}
+
+
+def alternate(
+    contenders: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], Any]
+) -> dict[str, list[Any]]:
+    """Call each contender once per round; returns how far each call moved the clock."""
+    moved: dict[str, list[Any]] = {name: [] for name in contenders}
+    for _ in range(rounds):
         for name, work in contenders.items():
-            started = time.process_time()
+            started = clock()
             work()
-            if turn > 0:
-                seconds[name].append(time.process_time() - started)
-    return {name: 1e3 * statistics.median(times) / works for name, times in seconds.items()}
+            moved[name].append(clock() - started)
+    return moved
 
 
 def _keep_freed_memory() -> None:
-    """Lets glibc reuse freed memory at once instead of returning it to the kernel.
+    """Let glibc reuse freed memory at once instead of returning it to the kernel.
 
-    Whether a result's pages are new, and so cost a fault each, depends on what lies beside them in
-    the heap: chance, worth 0.15 ms per 256x256 image, and not the same for all contenders.
+    Otherwise the heap's layout decides by chance whether a result's pages are new. New pages cost
+    page faults, up to 0.15 ms per 256x256 image, and not the same for all contenders.
     """
     trim_threshold, mmap_threshold = -1, -3  # mallopt(3)
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
@@ -55,15 +91,21 @@ def _keep_freed_memory() -> None:
         mallopt(mmap_threshold, 32 << 20)
 
 
+def cpu_seconds() -> float:
+    """User and system time of this process and of its children that have ended."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
 def machine() -> str:
-    """The machine, the load on it and the day, in one line."""
+    """The machine, its load and the date, in one line."""
     model = platform.processor() or platform.machine()
     if (info := Path("/proc/cpuinfo")).exists():
         names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
         model = names[0].split(":")[1].strip() if names else model
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    load = f"load {os.getloadavg()[0]:.1f} when it ended"
-    return f"{model}, {os.cpu_count()} CPUs{gpu}, {load} on {datetime.date.today()}"
+    load = f"load {os.getloadavg()[0]:.1f} at the end"
+    return f"{model}, {os.cpu_count()} CPUs{gpu}, {load}, {datetime.date.today()}"
 
 
 def versions(packages: Sequence[str]) -> str:
@@ -77,7 +119,7 @@ def versions(packages: Sequence[str]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A Markdown table; floats with three significant digits."""
+    """A Markdown table; floats have three significant digits."""
 
     def cell(value: object) -> str:
         return f"{value:.3g}" if isinstance(value, float) else str(value)
@@ -86,28 +128,34 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def bars(name: str, title: str, label: str, values: Mapping[str, float], ours: str) -> None:
-    """Writes docs/results/NAME.png: one bar each, those whose name starts with `ours` in colour."""
-    figure, axes = plt.subplots(figsize=(7, 0.45 * len(values) + 1.2))
-    colours = ["tab:orange" if key.startswith(ours) else "tab:gray" for key in values]
-    drawn = axes.barh(list(values), list(values.values()), color=colours)
+def bars(name: str, title: str, label: str, values: Mapping[str, float]) -> None:
+    """Write plots/NAME.png with one horizontal bar per contender."""
+    plt.rcParams["font.size"] = 11
+    figure, axes = plt.subplots(figsize=(8, 0.4 * len(values) + 1.2))
+    drawn = axes.barh(list(values), list(values.values()), color=[color(key) for key in values])
     axes.invert_yaxis()
-    axes.set(title=title, xlabel=label)
-    axes.bar_label(drawn, fmt="%.2f", padding=3)
+    axes.set(title=title, xlabel=f"{label} (less is better)")
+    axes.bar_label(drawn, fmt="%.3g", padding=3)
     axes.margins(x=0.12)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    figure.savefig(RESULTS / f"{name}.png", dpi=80, bbox_inches="tight")
+    axes.spines[["top", "right"]].set_visible(False)
+    PLOTS.mkdir(parents=True, exist_ok=True)
+    figure.savefig(PLOTS / f"{name}.png", dpi=90, bbox_inches="tight")
     plt.close(figure)
 
 
 def write(
-    name: str, title: str, method: str, tables: Sequence[str], packages: Sequence[str] = ()
+    name: str,
+    only: str,
+    title: str,
+    method: str,
+    tables: Sequence[str],
+    packages: Sequence[str] = (),
 ) -> str:
-    """Writes docs/results/NAME.md, with the machine, the day and versions, and returns its text."""
-    where = f"{machine()}; {versions(packages)}."
-    text = f"# {title}\n\n{method}\n\n{where}\n\n" + "\n".join(tables)
-    if (RESULTS / f"{name}.png").exists():
-        text += f"\n![{title}]({name}.png)\n"
+    """Write docs/results/NAME.md, the page of `make figures ONLY=...`, and return its text."""
+    made = f"`make figures ONLY={only}`; {machine()}; {versions(packages)}."
+    text = f"# {title}\n\n{method}\n\n{made}\n\n" + "\n".join(tables)
+    if (PLOTS / f"{name}.png").exists():
+        text += f"\n![{title}](plots/{name}.png)\n"
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.md").write_text(text)
     return text

@@ -1,10 +1,9 @@
-"""Make this machine ready: a C++ compiler, libjpeg-turbo's headers and the virtual environment.
+"""Install a C++ compiler, libjpeg-turbo's headers and the virtual environment.
 
-Standard library only, because it runs before anything is installed:
-``python3 launch/environment.py job`` (what training needs) or ``... job dev`` (and what lint and
-the tests need); ``... launch`` and ``... launch-v3`` (one of SageMaker's two SDKs, which exclude
-each other) go into environments of their own. What is already there is left alone; a set-up that
-was killed is taken up again.
+``python3 launch/environment.py EXTRA ...``, with one or more keys of ``REQUIREMENTS``. ``launch``
+and ``launch-v3`` use separate environments because the two SageMaker SDKs exclude each other. An
+extra that is up to date is left alone; a setup that was killed resumes. This file uses the
+standard library only, because it runs before anything is installed.
 """
 
 import fcntl
@@ -29,12 +28,12 @@ REQUIREMENTS = {
     "launch": ("launch.txt",),
     "launch-v3": ("launch-v3.txt",),
 }
-# What a new environment takes on the disk, in GB; CUDA's libraries come on Linux alone.
+# Disk space that a new environment takes. Only Linux gets CUDA's libraries.
 SIZES_GB = {"job": 6.0 if sys.platform == "linux" else 1.5, "launch": 0.3, "launch-v3": 0.9}
 ENVIRONMENTS = {"launch": ".venv-launch", "launch-v3": ".venv-launch-v3"}
-# In an environment until something is installed in it.
+# This file marks an environment into which nothing has been installed yet.
 UNFINISHED = ".unfinished"
-SUPPORTED = ((3, 10), (3, 13))
+SUPPORTED = ((3, 11), (3, 14))
 
 # Installer -> (command, packages for the compiler, for the JPEG headers, for python -m venv).
 INSTALLERS = {
@@ -43,8 +42,7 @@ INSTALLERS = {
     "brew": ("brew install", "gcc", "jpeg-turbo", "python"),
 }
 
-# Fails where the header is missing, and where it belongs to the IJG's libjpeg: partial decoding
-# exists only in libjpeg-turbo.
+# Rejects the IJG's libjpeg too: only libjpeg-turbo can decode a part of an image.
 JPEG_PROBE = """
 #include <cstdio>
 #include <jpeglib.h>
@@ -56,17 +54,17 @@ int main() { return 0; }
 
 
 class SetupError(Exception):
-    """A step that only the person can take; the text says which."""
+    """Setup cannot continue; the message says what the user must do."""
 
 
 def say(text: str) -> None:
-    """Print one line of progress at once, also where stdout is a pipe."""
-    sys.stdout.write(f"set-up: {text}\n")
+    """Print one line of progress, unbuffered even if stdout is a pipe."""
+    sys.stdout.write(f"setup: {text}\n")
     sys.stdout.flush()
 
 
 def compiler() -> list[str] | None:
-    """The C++ compiler's command: ``$CXX`` if set, else the first one found, else None."""
+    """Return the C++ compiler's command: ``$CXX`` if set, else the first one found, else None."""
     chosen = shlex.split(os.environ.get("CXX", ""))
     for command in [chosen] if chosen else [["c++"], ["g++"], ["clang++"]]:
         if shutil.which(command[0]):
@@ -75,7 +73,8 @@ def compiler() -> list[str] | None:
 
 
 def compiles(source: str, command: Sequence[str]) -> bool:
-    """Whether the compiler accepts ``source``; brew keeps its headers outside the default path."""
+    """Return whether the compiler accepts ``source``."""
+    # Homebrew's headers are outside the compiler's default path.
     includes = [f"-I{p}/include" for p in (os.environ.get("HOMEBREW_PREFIX"),) if p]
     done = subprocess.run(
         [*command, *includes, "-x", "c++", "-fsyntax-only", "-"],
@@ -87,13 +86,13 @@ def compiles(source: str, command: Sequence[str]) -> bool:
 
 
 def has_venv() -> bool:
-    """Whether ``python -m venv`` can work: Debian ships ensurepip apart from Python."""
+    """Return whether ``python -m venv`` works: Debian packages ensurepip separately."""
     probe = [sys.executable, "-c", "import venv, ensurepip"]
     return subprocess.run(probe, capture_output=True).returncode == 0
 
 
 def missing_packages(installer: str) -> list[str]:
-    """Names of this installer's packages that the machine lacks, in the order to install them."""
+    """Return the names of this installer's packages that the machine lacks."""
     _, cxx, jpeg, venv = INSTALLERS[installer]
     command = compiler()
     missing = []
@@ -107,7 +106,7 @@ def missing_packages(installer: str) -> list[str]:
 
 
 def privilege() -> list[str] | None:
-    """What to put before an installing command: nothing for root, sudo if it asks nothing."""
+    """Return the prefix of commands for root: none, or sudo if it asks for no password."""
     if os.geteuid() == 0:
         return []
     if (
@@ -119,16 +118,15 @@ def privilege() -> list[str] | None:
 
 
 def ensure_system_packages() -> None:
-    """Install the compiler and headers if they are missing, or raise with the command to run."""
+    """Install missing system packages; without the privilege, raise with the command to run."""
     installer = next((name for name in INSTALLERS if shutil.which(name)), None)
     missing = missing_packages(installer or "apt-get")
     if not missing:
         return
     if installer is None:
         raise SetupError(
-            "a C++ compiler, libjpeg-turbo's headers or Python's venv module is missing, and none "
-            f"of {', '.join(INSTALLERS)} is here to install it; Debian calls them "
-            f"{' '.join(missing)}: install what your system calls the same, then run make again"
+            f"none of {', '.join(INSTALLERS)} is here to install what Debian calls "
+            f"{' '.join(missing)}: install your system's equivalents, then run make again"
         )
     command = shlex.split(INSTALLERS[installer][0]) + missing
     # Homebrew refuses to run as root and needs no privilege otherwise.
@@ -142,9 +140,9 @@ def ensure_system_packages() -> None:
     say(f"installing system packages: {' '.join(missing)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     if installer == "apt-get":
-        # A machine just started is often upgrading itself and holds the lock for a minute.
+        # A machine that has just booted often upgrades itself and holds the lock for a minute.
         command.insert(1, "-oDPkg::Lock::Timeout=300")
-        # A machine with stale or no package lists cannot install; failing to refresh is no error.
+        # Installing needs fresh package lists; a failed refresh shows in the installation below.
         subprocess.run(
             [*prefix, "apt-get", "update", "-qq"], env=environment, stdout=subprocess.DEVNULL
         )
@@ -163,18 +161,18 @@ def ensure_system_packages() -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on ``path``, so that no two set-ups fill one environment at once."""
+    """Hold an exclusive lock on ``path``, so that only one setup writes to an environment."""
     with path.open("a") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another set-up is at work here; waiting for it")
+            say("waiting for another setup in this folder")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
 def fingerprint(extra: str) -> str:
-    """Hash of what an extra's installation depends on: its pins and the interpreter."""
+    """Return a hash of the extra's pins and of the interpreter."""
     digest = hashlib.sha256(f"{sys.version}{platform.machine()}".encode())
     for name in REQUIREMENTS[extra]:
         digest.update((ROOT / "requirements" / name).read_bytes())
@@ -182,24 +180,24 @@ def fingerprint(extra: str) -> str:
 
 
 def create_environment(venv: Path, extra: str) -> None:
-    """Make an empty ``venv``; raises SetupError before that if the disk cannot hold ``extra``."""
+    """Create an empty ``venv``; raises SetupError first if the disk cannot hold ``extra``."""
     needed, free = SIZES_GB.get(extra, 0.5), shutil.disk_usage(venv.resolve().parent).free / 1e9
     if free < needed:
         raise SetupError(
-            f"{venv.name} needs about {needed:g} GB, and {free:.1f} GB are free in "
-            f"{venv.resolve().parent}; make room, then run make again"
+            f"{venv.name} needs about {needed:g} GB, but only {free:.1f} GB are free in "
+            f"{venv.resolve().parent}; free some space, then run make again"
         )
     say(f"creating {venv.name} with Python {platform.python_version()}")
     if subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)]).returncode:
         shutil.rmtree(venv, ignore_errors=True)
-        raise SetupError(f"Python's venv module, whose words are above, could not make {venv.name}")
+        raise SetupError(f"Python's venv module could not create {venv.name}, see above")
     (venv / UNFINISHED).touch()
 
 
 def ensure_environment(venv: Path, extra: str) -> None:
-    """Create ``venv`` if need be and install ``extra`` into it unless its pins are there.
+    """Create ``venv`` if needed and install ``extra`` into it unless its pins are already there.
 
-    An environment in which nothing was ever installed whole is removed if pip fails.
+    If pip fails in an environment that never had a complete installation, removes the environment.
     """
     stamp = venv / f".{extra}-installed"
     wanted = fingerprint(extra)
@@ -215,8 +213,8 @@ def ensure_environment(venv: Path, extra: str) -> None:
         if (venv / UNFINISHED).exists():
             shutil.rmtree(venv, ignore_errors=True)
         raise SetupError(
-            f"pip, whose words are above, could not install {names}. "
-            "Check the network and the free disk space, then run make again"
+            f"pip could not install {names}, see above; check the network and the free disk space, "
+            "then run make again"
         )
     stamp.write_text(wanted)
     (venv / UNFINISHED).unlink(missing_ok=True)
@@ -224,7 +222,7 @@ def ensure_environment(venv: Path, extra: str) -> None:
 
 
 def pip_installs(venv: Path, files: Sequence[str]) -> bool:
-    """Whether ``venv``'s pip could install what the files of pins name."""
+    """Install the pins of these requirements files; returns whether pip succeeded."""
     pip = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--use-pep517"]
     if not sys.stdout.isatty():
         pip.append("--quiet")
@@ -233,18 +231,18 @@ def pip_installs(venv: Path, files: Sequence[str]) -> bool:
 
 
 def main(extras: Sequence[str]) -> int:
-    """Set this machine up for ``extras``; returns the exit code."""
+    """Install ``extras``; returns the exit code."""
     low, high = SUPPORTED
     try:
         unknown = [e for e in extras if e not in REQUIREMENTS]
         if unknown or not extras:
             raise SetupError(
-                f"name one or more of {', '.join(REQUIREMENTS)}, not {unknown or 'nothing'}"
+                f"extras={','.join(unknown)}: must be one or more of {', '.join(REQUIREMENTS)}"
             )
         if not low <= sys.version_info[:2] <= high:
             raise SetupError(
                 f"Python {platform.python_version()} is not supported; choose one from "
-                f"{low[0]}.{low[1]} to {high[0]}.{high[1]}: make PYTHON=python3.12 ..."
+                f"{low[0]}.{low[1]} to {high[0]}.{high[1]}, as in: make PYTHON=python3.13 ..."
             )
         with locked(ROOT / ".setup.lock"):
             if "job" in extras:
@@ -256,7 +254,7 @@ def main(extras: Sequence[str]) -> int:
             for extra in extras:
                 ensure_environment(ROOT / ENVIRONMENTS.get(extra, ".venv"), extra)
     except SetupError as error:
-        sys.stderr.write(f"set-up: {error}\n")
+        sys.stderr.write(f"setup: {error}\n")
         return 1
     return 0
 

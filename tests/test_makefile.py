@@ -1,4 +1,4 @@
-"""The Makefile tells what it can do, and the README names only what exists."""
+"""The Makefile: its help, its ONLY values and its choice of Python."""
 
 import re
 import subprocess
@@ -7,31 +7,58 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE))
+WITH_ONLY = {"test": "TESTS", "figures": "FIGURES"}
+"""Target -> the variable with its ONLY values."""
 
 
-def targets() -> set[str]:
-    rules = re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert "local-train" in rules
-    return set(rules)
+def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", *arguments], cwd=ROOT, capture_output=True, text=True)
 
 
-def test_help_lists_every_target() -> None:
-    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
-    names = {line.split()[0] for line in listed.stdout.splitlines() if line.startswith("  ")}
-    assert names == targets()
+def only_values(target: str) -> list[str]:
+    values = re.search(rf"^{WITH_ONLY[target]} := (.*)$", MAKEFILE, re.MULTILINE)
+    assert values is not None
+    return values[1].split()
 
 
-def test_every_make_target_in_the_documents_exists() -> None:
-    documents = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    named = {
-        name for path in documents for name in re.findall(r"`make ([a-z-]+)", path.read_text())
-    } | set(re.findall(r"^make ([a-z-]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
-    assert "local-train" in named
-    assert named <= targets()
+def test_help_lists_every_target_within_80_columns() -> None:
+    lines = make("help").stdout.splitlines()
+    assert {line.split()[0] for line in lines if line.startswith("  ")} == TARGETS
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("only", ["", *only_values("figures")])
+def test_every_only_value_of_figures_runs_benchmarks_that_exist(only: str) -> None:
+    done = make("-n", "figures", f"ONLY={only}")
+    assert done.returncode == 0, done.stderr
+    loop = re.search(r"for module in ([\w. ]+);", done.stdout)
+    assert loop is not None
+    for module in loop[1].split():
+        assert (ROOT / "benchmarks" / f"{module.replace('.', '/')}.py").is_file()
+
+
+@pytest.mark.parametrize("only", ["", *only_values("test")])
+def test_every_only_value_of_test_runs_files_that_exist(only: str) -> None:
+    done = make("-n", "test", f"ONLY={only}")
+    assert done.returncode == 0, done.stderr
+    assert "-m pytest" in done.stdout or "fuzz/run.sh" in done.stdout
+    for file in re.findall(r"\b(?:tests|custom_op)/[\w/.]+", done.stdout):
+        assert (ROOT / file).exists()
+
+
+@pytest.mark.parametrize("target", WITH_ONLY)
+@pytest.mark.parametrize("wrong", ["nope", "launch gpu"])
+def test_an_unknown_only_value_is_one_line_with_the_allowed_ones(target: str, wrong: str) -> None:
+    done = make(target, f"ONLY={wrong}")
+    assert done.returncode == 2 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert f"ONLY={wrong}: must be one of {' '.join(only_values(target))}" in line
 
 
 @pytest.mark.parametrize("target", ["setup", "image", "docker-train"])
-def test_without_a_usable_python_make_says_which_are(target: str) -> None:
-    done = subprocess.run(["make", target, "PYTHON="], cwd=ROOT, capture_output=True, text=True)
+def test_without_a_supported_python_make_names_the_supported_ones(target: str) -> None:
+    done = make(target, "PYTHON=")
     assert done.returncode != 0
-    assert "no Python 3.10 to 3.13 found" in done.stderr
+    assert "no Python 3.11 to 3.14 found" in done.stderr

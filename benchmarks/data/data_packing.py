@@ -1,43 +1,32 @@
-"""Packing against `jpegtran -optimize -restart` on the same photographs and cores.
+"""Packing against `jpegtran -optimize -restart` on the same files: docs/results/data-packing.md.
 
-    python -m benchmarks.data.data_packing [files]
-
-jpegtran rewrites without looking at the result; packing decodes every file before and after and
-compares all pixels, so the cost of one whole decode of each is measured beside it. Alternating
-rounds; CPU seconds of the processes and their children count.
+`python -m benchmarks.data.data_packing [FILES_PER_CLASS]`. CPU time of the processes and their
+children, in alternating rounds.
 """
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 
 import numpy as np
 import torch
 
 from benchmarks import measure
-from benchmarks.data.data_photographs import photograph_files
+from benchmarks.sample_photographs import photograph_files
 from custom_op import decode_and_crop_jpeg, jpeg_size
 from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.packing.pack import pack
 
 ROUNDS = 3
-PACK, JPEGTRAN, DECODE = "packing", "jpegtran", "one whole decode"
-
-
-def cpu_seconds(work: Callable[[], None]) -> float:
-    before = os.times()
-    work()
-    after = os.times()
-    return sum(after[:4]) - sum(before[:4])
+PACK, JPEGTRAN, DECODE = "this template (packing)", "jpegtran", "one whole decode"
+TITLE = "Packing against jpegtran"
 
 
 def jpegtran(files: Iterable[Path], output: Path) -> None:
@@ -57,31 +46,31 @@ def decode_all(files: Iterable[Path]) -> None:
 
 
 def main(per_class: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         source = Path(folder, "photographs")
         files = photograph_files(source, per_class)
-        seconds: dict[str, list[float]] = {PACK: [], JPEGTRAN: [], DECODE: []}
-        for number in range(ROUNDS):
-            output = Path(folder, f"round-{number}")
-            output.mkdir()
-            packing = partial(pack, source, output / "packed", OptimizeConfig())
-            seconds[PACK].append(cpu_seconds(packing))
-            seconds[JPEGTRAN].append(cpu_seconds(partial(jpegtran, files, output)))
-            seconds[DECODE].append(cpu_seconds(partial(decode_all, files)))
+        contenders = {
+            PACK: lambda: pack(source, Path(mkdtemp(dir=folder), "packed"), OptimizeConfig()),
+            JPEGTRAN: lambda: jpegtran(files, Path(mkdtemp(dir=folder))),
+            DECODE: lambda: decode_all(files),
+        }
+        seconds = measure.alternate(contenders, ROUNDS, measure.cpu_seconds)
     ms = {name: 1e3 * statistics.median(times) / len(files) for name, times in seconds.items()}
-    title = "Packing against jpegtran"
     method = (
         f"{len(files)} photographs; CPU ms per file of the process and its children, medians of "
-        f"{ROUNDS} alternating rounds. jpegtran (`-optimize -restart 4B -copy all`, a process for "
-        "each file) does not look at its result; packing decodes every file before "
-        "and after and compares all pixels. "
-        f"Packing has {ms[JPEGTRAN] / ms[PACK]:.0%} of jpegtran's throughput; two whole decodes "
-        f"are {2 * ms[DECODE] / ms[PACK]:.0%} of its time."
+        f"{ROUNDS} alternating rounds. jpegtran (`-optimize -restart 4B -copy all`, one process "
+        "per file) does not check its result. Packing decodes every file before and after and "
+        f"compares all pixels. Packing reaches {ms[JPEGTRAN] / ms[PACK]:.0%} of jpegtran's "
+        f"throughput; two whole decodes are {2 * ms[DECODE] / ms[PACK]:.0%} of its time."
     )
+    plot(ms)
     rows = [[name, value, f"{1e3 / value:.0f}"] for name, value in ms.items()]
-    measure.bars("data-packing", title, "CPU ms per file", ms, ours=PACK)
     table = measure.table(["", "CPU ms per file", "files per CPU second"], rows)
-    sys.stdout.write(measure.write("data-packing", title, method, [table]))
+    sys.stdout.write(measure.write("data-packing", "data", TITLE, method, [table]))
+
+
+def plot(ms: dict[str, float]) -> None:
+    measure.bars("data-packing", TITLE, "CPU ms per file", ms)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,9 @@
-"""Reading: indexed JPEGs in shards against the same bytes as files, page cache warm.
+"""Reading from shards and from files, with a warm page cache: docs/results/data-reading.md.
 
-    python -m benchmarks.data.data_reading [images]
-
-Photographs (crops of what scikit-image and scikit-learn ship) are indexed once and written under
-many names, as files and as shards. Ways take turns: each time they make random resized crops of 224
-pixels from the last part of a shuffled epoch, and, beside that, only read the bytes of as many
-images; and crops of other kinds, which cost less to decode. Then the steps of making a batch are
-timed one by one. All happens in one process, on one thread.
+`python -m benchmarks.data.data_reading [IMAGES]`. JPEGs with restart markers are written under many
+names, as files and as shards. The contenders alternate in one process and one thread: they decode
+random resized crops from the end of a shuffled epoch, or only read the bytes of as many images.
+Then each step of making a batch is timed.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ import numpy as np
 import torch
 
 from benchmarks import measure
-from benchmarks.data.data_photographs import indexed_photographs
+from benchmarks.sample_photographs import indexed_photographs
 from custom_op import decode_crop_resize_batch
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.decode.allocation import empty_images, reused_memory
@@ -47,17 +44,18 @@ from entry_point.data.sources.source import Source
 PER_SHARD = 500
 BATCH = 64
 STEPS = 60
-"""Batches per turn."""
+"""Batches per round."""
 ROUNDS = 5
 FILES, SHARDS = "files", "shards, mapped"
+TITLE = "Reading shards and files with a warm page cache"
 CROPS: dict[str, dict[str, Any]] = {
-    "96 pixels from 5 % to 40 %, as multi-crop training's local views": {
+    "96 pixels from 5 % to 40 %, as for multi-crop local views": {
         "image_size": 96,
         "scale": [0.05, 0.4],
     },
     "64 pixels from 5 % to 20 %": {"image_size": 64, "scale": [0.05, 0.2]},
 }
-"""Kinds of crop that cost less to decode, as settings of `data`."""
+"""Settings of `data` for crops that cost less to decode."""
 DECODE = "decode, crop, resize, flip"
 STAGES = ("read", "sizes", "boxes and flips", DECODE)
 
@@ -90,7 +88,7 @@ def write_shards(root: Path, photographs: list[tuple[bytes, int, int]], count: i
 def batches(
     root: Path, kind: str, access: str = "map", engine: str = "threads", **crops: Any
 ) -> Callable[[], None]:
-    """A function that makes the last STEPS batches of the next epoch, and no more."""
+    """A function that makes only the last STEPS batches of the next epoch."""
     data = DataConfig(format=kind, root=str(root), access=access, **crops)
     source = open_source(data, "train", root)
     pipeline = PipelineConfig(engine=engine, num_workers=int(engine == "threads"))
@@ -100,10 +98,10 @@ def batches(
 
 
 def bytes_only(root: Path, kind: str) -> Callable[[], None]:
-    """A function that reads as many images, in random order, and decodes none."""
+    """A function that reads as many images in random order and decodes none."""
     source = open_source(DataConfig(format=kind, root=str(root)), "train", root)
     order = cycle(np.random.default_rng(0).permutation(len(source)).tolist())
-    # The sum touches what the operator would: of a mapped file, nothing is read before that.
+    # The sum touches every page: a mapped file is not read before it is touched.
     return lambda: _use(source.read(i)[::64].sum() for i in islice(order, STEPS * BATCH))
 
 
@@ -113,7 +111,7 @@ def _use(items: Iterator[object]) -> None:
 
 
 def stage_microseconds(sources: Mapping[str, Source]) -> dict[str, dict[str, float]]:
-    """CPU microseconds per image of each step of a batch's making, of each source."""
+    """CPU microseconds per image for each source and each of STAGES."""
     found: dict[str, list[list[float]]] = {name: [] for name in sources}
     for epoch in range(ROUNDS + 1):
         for name, source in sources.items():
@@ -129,7 +127,7 @@ def stage_microseconds(sources: Mapping[str, Source]) -> dict[str, dict[str, flo
 
 
 def _laps(source: Source, epoch: int, indices: Ints) -> list[float]:
-    """What `operator_batch_images` does, with CPU seconds after each of STAGES."""
+    """CPU seconds of each of STAGES for one batch, made as `operator_batch_images` does."""
     planner = CropPlanner(DataConfig(), train=True, seed=0)
     times = [time.process_time()]
     files = source.packed(indices) if is_packed(source) else read_files(source, indices)[0]
@@ -148,7 +146,7 @@ def _laps(source: Source, epoch: int, indices: Ints) -> list[float]:
 
 
 def main(images: int) -> None:
-    torch.set_num_threads(1)  # as in DataLoader workers; more would spin and cost CPU seconds
+    torch.set_num_threads(1)  # as in DataLoader workers; more threads would spin
     with tempfile.TemporaryDirectory() as folder:
         photographs = indexed_photographs()
         files, shards = Path(folder, "files"), Path(folder, "shards")
@@ -188,18 +186,17 @@ def _page(
     stages: dict[str, dict[str, float]],
 ) -> str:
     whole = sum(stages["files"].values())
-    title = "Reading shards and files, page cache warm"
     method = (
-        f"{images} indexed photographs of {kilobytes:.0f} KB on average; random resized crops of "
-        "224 pixels by the batch operator, one thread, or, one by one, by `decode_and_crop_jpeg` "
-        f"and torchvision; CPU time per image, medians of {ROUNDS} alternating rounds. Decoding "
-        f"limits it: of the {whole:.0f} us from a file {stages['files'][DECODE] / whole:.0%} are "
-        "the operator's, whichever way the bytes come. Where opening a file costs more than it "
-        "does here, on network file systems, shards gain more."
+        f"{images} photographs with restart markers, {kilobytes:.0f} KB on average; random "
+        "resized crops of 224 pixels, one thread, by the batch operator or, `one by one`, by "
+        "`decode_and_crop_jpeg` and torchvision; CPU time per image, medians of "
+        f"{ROUNDS} alternating rounds. Decoding dominates: the operator takes "
+        f"{stages['files'][DECODE] / whole:.0%} of the {whole:.0f} us per image from files. "
+        "Shards gain more where opening a file costs more, as on network file systems."
     )
     base = milliseconds[FILES]
     rows = [[name, value, f"{base / value:.2f}x"] for name, value in milliseconds.items()]
-    measure.bars("data-reading", title, "CPU ms per image", milliseconds, ours="shards")
+    plot(milliseconds)
     crops = [
         [crop, ms[FILES], ms[SHARDS], f"{ms[FILES] / ms[SHARDS]:.2f}x"]
         for crop, ms in by_crop.items()
@@ -207,13 +204,17 @@ def _page(
     split = [[stage, *(found[stage] for found in stages.values())] for stage in STAGES]
     split.append(["all", *(sum(found.values()) for found in stages.values())])
     tables = [
-        measure.table(["way", "CPU ms per image", "throughput of files"], rows),
+        measure.table(["source", "CPU ms per image", "throughput / files"], rows),
         measure.table(
-            ["crop, share of the image", FILES, SHARDS, "shards' gain (bar: 1.2x)"], crops
+            ["crop, share of the image", FILES, SHARDS, "speed-up by shards (goal: 1.2x)"], crops
         ),
         measure.table(["CPU us per image", *stages], split),
     ]
-    return measure.write("data-reading", title, method, tables, ["spdl-core"])
+    return measure.write("data-reading", "data", TITLE, method, tables, ["spdl-core"])
+
+
+def plot(milliseconds: dict[str, float]) -> None:
+    measure.bars("data-reading", TITLE, "CPU ms per image", milliseconds)
 
 
 if __name__ == "__main__":

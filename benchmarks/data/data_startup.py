@@ -1,8 +1,6 @@
-"""Start-up: opening an index of a million samples, and the first batch of a resumed epoch.
+"""Opening an index of a million samples, and resuming an epoch: docs/results/data-startup.md.
 
-    python -m benchmarks.data.data_startup
-
-Memory is what a fresh process that has imported everything grows by at most, as the kernel tells.
+Memory is the peak growth of a new process that has already imported everything.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from statistics import median
 import numpy as np
 
 from benchmarks import measure
-from benchmarks.data.data_photographs import indexed_photographs
 from benchmarks.data.data_reading import write_shards
+from benchmarks.sample_photographs import indexed_photographs
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
@@ -40,7 +38,7 @@ ACCESS = ("map", "stream")
 
 
 def write_large_index(root: Path, samples: int) -> None:
-    """An index of so many samples in shards that are as large as it says, and empty."""
+    """Write an index of `samples` samples, with sparse shards of the sizes it states."""
     (root / "train").mkdir(parents=True)
     each, shard_count = PER_SHARD, samples // PER_SHARD
 
@@ -75,19 +73,19 @@ def write_large_index(root: Path, samples: int) -> None:
 
 @dataclass(frozen=True)
 class Start:
-    """What opening a split takes until the order of its first epoch is known."""
+    """The cost of opening a split and of ordering its first epoch."""
 
     samples: int
     opened: float
-    """Seconds."""
+    """Seconds to open the split."""
     ordered: float
-    """Seconds after that."""
+    """Seconds to order its first epoch."""
     megabytes: float
-    """The most that the process grew by."""
+    """Peak growth of the process."""
 
 
 def start(root: Path, access: str) -> Start:
-    """In a process of its own: memory that was used before hides what is used now."""
+    """start_here in a new process, whose memory shows no earlier peak."""
     command = [sys.executable, "-m", "benchmarks.data.data_startup", str(root), access]
     return Start(**json.loads(subprocess.check_output(command)))
 
@@ -95,7 +93,7 @@ def start(root: Path, access: str) -> Start:
 def start_here(root: Path, access: str) -> Start:
     data = DataConfig(format="shards", root=str(root), access=access)
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
     before, began = _status_megabytes("VmRSS"), time.perf_counter()
     source = open_source(data, "train", root)
     opened = time.perf_counter()
@@ -118,9 +116,9 @@ def start_rows(root: Path) -> list[list[object]]:
     for access in ACCESS:
         found = start(root, access)
         rows += [
-            [f"{access}: index of {found.samples} samples opened", f"{found.opened:.2f} s"],
-            [f"{access}: order of its first epoch", f"{found.ordered:.2f} s"],
-            [f"{access}: memory of both, at most", f"{found.megabytes:.0f} MB"],
+            [f"{access}: index of {found.samples} samples, open", f"{found.opened:.2f} s"],
+            [f"{access}: order of the first epoch", f"{found.ordered:.2f} s"],
+            [f"{access}: peak memory of both", f"{found.megabytes:.0f} MB"],
         ]
     return rows
 
@@ -148,7 +146,7 @@ def _loader(source: Source, data: DataConfig) -> Loader:
 
 
 def _first_batch_seconds(source: Source, data: DataConfig, step: int) -> float:
-    """Of a fresh loader: one that is in use first ends what it does."""
+    """Seconds with a new loader: a loader in use first finishes its batches."""
     loader = _loader(source, data)
     began = time.perf_counter()
     next(loader.epoch(1, step))
@@ -164,14 +162,14 @@ def main() -> None:
         resumed = [row for access in ACCESS for row in resume_rows(few, access)]
         write_large_index(many, SAMPLES)
         rows = start_rows(many) + resumed
-    title = "Starting: a large index, a resumed epoch"
+    title = "Opening a large index and resuming an epoch"
     method = (
-        "By the clock, files in the page cache. Memory: the most that a process grew by that had "
-        "imported everything. Resumed epochs: batches of 16 from 20,000 packed photographs, one "
-        f"thread, fresh loaders, medians of {ROUNDS} alternating rounds."
+        "Wall-clock time, warm page cache. Memory: peak growth of a process that has imported "
+        "everything. Resumed epochs: batches of 16 from 20,000 packed photographs, one thread, "
+        f"new loaders, medians of {ROUNDS} alternating rounds."
     )
     table = measure.table(["", ""], rows)
-    sys.stdout.write(measure.write("data-startup", title, method, [table]))
+    sys.stdout.write(measure.write("data-startup", "data", title, method, [table]))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""What the image costs: to start a job in it, to stop one, to build it again, on disk.
+"""Time to start, stop and rebuild the image, and its size: docs/results/job-start.md.
 
-``python -m benchmarks.launching.job_start [FOLDER [REPEATS]]`` builds the image of this tree
-without and with ``PREBUILD=1``, on ``BASE_IMAGE``, runs both in turn on a data set in the folder
-layout (the demo's, if it is there) and writes docs/results/job-start.md. The parts are the job's
-own, from its ``startup:`` line; ``container`` is what comes before them, and ``stop`` the time
-from SIGTERM to the end, checkpoint included.
+``python -m benchmarks.launching.job_start [FOLDER [REPEATS]]`` builds the image of this tree on
+``BASE_IMAGE``, without and with ``PREBUILD=1``, and alternates jobs on a dataset in the folder
+layout (default: the demo). The parts come from the job's ``startup:`` line; ``container`` is the
+time before them, ``stop`` the time from SIGTERM to the end, including the checkpoint.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import measure
+from entry_point.contract import exit_codes
 from launch import image
 from launch.containers import image_name
 from launch.containers.engine import Engine, find_engine
@@ -31,18 +31,18 @@ from launch.request.local_run import write_input_config
 STARTUP = re.compile(r"\bstartup: (.+)")
 PART = re.compile(r"(\w+)=([0-9.]+)s")
 OVERRIDES = ("data=folder", "data.image_size=64", "trainer.epochs=1000")
-STOPPED = 75
+TITLE = "The image: start, stop, rebuild, size"
 FILES = ("Dockerfile", ".dockerignore")
 FOLDERS = ("configs", "custom_op", "entry_point", "launch/containers/image_build", "requirements")
 
 
 def parts(line: str) -> dict[str, float]:
-    """Seconds by part, from what follows ``startup:`` in the job's log."""
+    """Seconds by part, from the text after ``startup:`` in the job's log."""
     return {name: float(seconds) for name, seconds in PART.findall(line)}
 
 
 def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -> dict[str, float]:
-    """Start one job, stop it after its first step; returns seconds by part."""
+    """Start a job and stop it after its first step; returns seconds by part."""
     write_input_config(folder, OVERRIDES, hosts=["algo-1"], current="algo-1", channels=["training"])
     name = f"job-start-{os.getpid()}"
     options = [*owner_options(engine), *mounts(folder, folder, {"training": photos})]
@@ -56,22 +56,22 @@ def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -
     )
     assert process.stdout is not None
     found: dict[str, float] = {}
-    said = []
+    log = []
     for line in process.stdout:
-        said.append(line)
+        log.append(line)
         if not found and (match := STARTUP.search(line)):
             total = time.perf_counter() - started
             found = parts(match[1])
             found = {"container": total - found["total"], **found, "total": total}
             engine.call("stop", "-t", "120", name)
             found["stop"] = time.perf_counter() - started - total
-    if process.wait() != STOPPED or not found:
-        raise LaunchError(f"the job did not start and stop:\n{''.join(said[-20:])}")
+    if process.wait() != exit_codes.STOPPED or not found:
+        raise LaunchError(f"the job did not start and stop:\n{''.join(log[-20:])}")
     return found
 
 
 def build_images(engine: Engine, context: Path) -> dict[str, str]:
-    """The image of this tree both ways: what the column is called, the image's name."""
+    """Build the image without and with PREBUILD=1; returns column title -> image name."""
     images = {"compiled at job start": "job-start:plain", "PREBUILD=1": "job-start:prebuilt"}
     for prebuild, name in enumerate(images.values()):
         os.environ["PREBUILD"] = str(prebuild)
@@ -80,7 +80,7 @@ def build_images(engine: Engine, context: Path) -> dict[str, str]:
 
 
 def copy_context(folder: Path) -> Path:
-    """A copy of all that a build reads, to change at will."""
+    """Copy the files that a build reads, so that they can be changed."""
     for name in FOLDERS:
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(image_name.ROOT / name, folder / name, ignore=ignore)
@@ -90,7 +90,7 @@ def copy_context(folder: Path) -> Path:
 
 
 def builds(engine: Engine, context: Path, images: Mapping[str, str]) -> Iterator[list[object]]:
-    """Rows: what is built, seconds to build it again after a change of the code, own megabytes."""
+    """Rows: column title, seconds to rebuild after a code change, megabytes above the base."""
     name_of_base = os.environ.get("BASE_IMAGE")
     base = engine.image(name_of_base) if name_of_base else None
     for prebuild, (column, name) in enumerate(images.items()):
@@ -101,36 +101,33 @@ def builds(engine: Engine, context: Path, images: Mapping[str, str]) -> Iterator
         engine.build(name, *image.build_arguments(), str(context))
         seconds = time.perf_counter() - started
         size = (engine.image(name) or {})["Size"]
-        own = (int(str(size)) - int(str(base["Size"]))) / 1e6 if base else "base not here"
+        own = (int(str(size)) - int(str(base["Size"]))) / 1e6 if base else "base not pulled"
         yield [column, seconds, own]
 
 
 def report(
     repeats: int, runs: Mapping[str, list[dict[str, float]]], built: Sequence[Sequence[object]]
 ) -> str:
-    """Write the page; returns it."""
     rows = [
         (part, *(statistics.median(run[part] for run in column) for column in runs.values()))
         for part in next(iter(runs.values()))[0]
     ]
     method = (
-        "Seconds from `docker run` to the first training step, and from SIGTERM to the end, on the "
-        f"CPU; median of {repeats} alternating starts. To be reached: compile 10, prebuilt 1; stop "
-        "10; the second build of an image without PREBUILD, after a change of the code, 5 s and "
-        "60 MB on top of the base."
+        "Seconds from `docker run` to the first training step, and from SIGTERM to the end, on a "
+        f"CPU; median of {repeats} alternating starts. Goals: compile 10 (prebuilt: 1), stop 10, "
+        "second build without PREBUILD after a code change 5 s and 60 MB above the base."
     )
     tables = [
         measure.table(("part", *runs), rows),
-        measure.table(("image", "second build, s", "own layers, MB"), built),
+        measure.table(("image", "second build, s", "above the base, MB"), built),
     ]
-    return measure.write("job-start", "The image: starting, stopping, building", method, tables)
+    return measure.write("job-start", "job-start", TITLE, method, tables)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Exits with one line for an error."""
     photos = Path((*arguments, "data/demo")[0]).resolve()
     if not (photos / "train").is_dir():
-        sys.exit(f"job_start: {photos} is no folder with train/CLASS/*.jpg and val/CLASS/*.jpg")
+        sys.exit(f"job_start: {photos}: must hold train/CLASS/*.jpg and val/CLASS/*.jpg")
     repeats = int((*arguments[1:], "5")[0])
     try:
         engine = find_engine()

@@ -1,19 +1,20 @@
-"""How long the desk takes to show a request, and to be ready before any SDK is needed.
+"""Time to import the launcher and to print a request with each SDK: docs/results/launch.md.
 
-``python -m benchmarks.launching.launch_time [rounds]`` starts each command anew, in turn,
-in the environment of each SDK that `make` has installed, and writes docs/results/launch.md.
+``python -m benchmarks.launching.launch_time [ROUNDS]``.
 """
 
 import os
-import resource
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from benchmarks.measure import table, write
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import measure
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = {"v2": ".venv-launch", "v3": ".venv-launch-v3"}
@@ -24,12 +25,12 @@ JOB = [
 ]
 TRAINING = [*JOB, "job.output=s3://bucket/runs", "target=gpu_spot", "model=resnet50"]
 PACKING = [*JOB, "source=s3://bucket/photos", "output=s3://bucket/packed"]
-# Command -> the most seconds it may take, None where only the figure is wanted.
+# Name -> command and the goal for its wall-clock seconds, if there is one.
 Commands = dict[str, tuple[list[str], float | None]]
 
 
 def commands() -> Commands:
-    """What is timed: name -> command and bar."""
+    """The commands to time, for each SDK that is installed."""
     found: Commands = {}
     for sdk, folder in ENVIRONMENTS.items():
         python = ROOT / folder / "bin" / "python"
@@ -47,55 +48,45 @@ def commands() -> Commands:
             f"{sdk}: import the SDK": ([*code, f"import launch.aws.sdk.{sdk}"], None),
         }
     if not found:
-        sys.exit("launch_time: neither SDK is installed; make test-launch installs both")
+        sys.exit("launch_time: neither SDK is installed; `make figures ONLY=launch` installs both")
     arguments = f"ARGS={' '.join(TRAINING)}"
     found["make sagemaker-train DRY_RUN=1"] = (["make", "-s", "sagemaker-train", arguments], None)
     return found
 
 
-def seconds(command: Sequence[str]) -> tuple[float, float]:
-    """By the clock, and of CPU, for the command and all that it starts."""
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+def run(command: Sequence[str]) -> None:
     environment = {**os.environ, "DRY_RUN": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    clock, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         sys.exit(f"launch_time: {' '.join(command)}\n{done.stderr}")
-    return clock, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def medians(contenders: Commands, rounds: int) -> Mapping[str, tuple[float, float]]:
-    """Clock and CPU seconds of each, the medians of alternating rounds after one to warm up."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
-    for turn in range(rounds + 1):
-        for name, (command, _) in contenders.items():
-            taken = seconds(command)
-            if turn:
-                found[name].append(taken)
-    return {
-        name: (statistics.median(c for c, _ in taken), statistics.median(p for _, p in taken))
-        for name, taken in found.items()
-    }
+def clocks() -> NDArray[np.float64]:
+    """Wall-clock and CPU seconds."""
+    return np.array([time.perf_counter(), measure.cpu_seconds()])
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Time everything, write the page, print it."""
     rounds = int((*arguments, "7")[0])
     contenders = commands()
+    todo = {name: partial(run, command) for name, (command, _) in contenders.items()}
     rows = []
-    for name, (clock, cpu) in medians(contenders, rounds).items():
-        bar = contenders[name][1]
-        verdict = "" if bar is None else f"{bar:g}, {'held' if clock <= bar else 'NOT HELD'}"
+    for name, taken in measure.alternate(todo, rounds + 1, clocks).items():
+        clock, cpu = np.median(taken[1:], axis=0)  # the first round warms up
+        goal = contenders[name][1]
+        verdict = "" if goal is None else f"{goal:g}, {'met' if clock <= goal else 'NOT MET'}"
         rows.append([name, f"{clock:.2f}", f"{cpu:.2f}", verdict])
     method = (
-        f"`python -m benchmarks.launching.launch_time`: each command in a process of its "
-        f"own, {rounds} alternating rounds after one to warm up, medians. v2 and v3 are the "
-        "environments of the two SDKs; a dry run composes, checks against the service's "
-        "description, and needs neither SDK, network nor credentials."
+        f"Each command in a new process: medians of {rounds} alternating rounds after one warm-up "
+        "round. v2 and v3 are the environments of the two SDKs. A dry run composes the config and "
+        "checks the request against the service's description; it needs no SDK, network or "
+        "credentials."
     )
-    header = ["what", "seconds", "CPU seconds", "bar"]
-    title, packages = "Launching: time at the desk", ("hydra-core", "boto3")
-    sys.stdout.write(write("launch", title, method, [table(header, rows)], packages))
+    header = ["command", "seconds", "CPU seconds", "goal"]
+    title, packages = "Time to launch a job", ("hydra-core", "boto3")
+    sys.stdout.write(
+        measure.write("launch", "launch", title, method, [measure.table(header, rows)], packages)
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""Cold and warm start of the operator, each in a process of its own.
-
-`python -m benchmarks.operator.build_time` prints and writes docs/results/op-build.md.
-"""
+"""The operator's cold and warm start, each in a new process: docs/results/op-build.md."""
 
 from __future__ import annotations
 
@@ -20,20 +17,11 @@ CODE = "import json, custom_op; print(json.dumps(custom_op.build_info()))"
 
 
 def build_info(cache: str) -> dict[str, Any]:
-    """What build_info() says in a new process, and the CPU seconds that process took."""
-    before = os.times()
-    done = subprocess.run(
-        [sys.executable, "-c", CODE],
-        env={**os.environ, "CUSTOM_OP_CACHE": cache},
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    info: dict[str, Any] = json.loads(done.stdout)
-    after = os.times()
-    used = (after.children_user + after.children_system) - (
-        before.children_user + before.children_system
-    )
-    return {**info, "cpu_seconds": used}
+    """The build_info() of a new process, with that process's CPU seconds."""
+    before = measure.cpu_seconds()
+    environment = {**os.environ, "CUSTOM_OP_CACHE": cache}
+    output = subprocess.check_output([sys.executable, "-c", CODE], env=environment)
+    return {**json.loads(output), "cpu_seconds": measure.cpu_seconds() - before}
 
 
 def main() -> None:
@@ -47,16 +35,15 @@ def main() -> None:
     rows = [
         ("cold: compile and load", statistics.median(cold)),
         ("warm: load", statistics.median(warm)),
-        ("CPU seconds of compiling", statistics.median(compiling)),
+        ("compile, CPU seconds", statistics.median(compiling)),
     ]
     method = (
-        f"Seconds of load() after importing torch, by the clock, median of {ROUNDS}. "
+        f"Seconds of load() after torch is imported: wall-clock time, median of {ROUNDS}. "
         f"{info['compiler']}, libjpeg-turbo {info['libjpeg_turbo']}."
     )
+    table = measure.table(("start", "seconds"), rows)
     title = "Building the operator at job start"
-    sys.stdout.write(
-        measure.write("op-build", title, method, [measure.table(("start", "seconds"), rows)])
-    )
+    sys.stdout.write(measure.write("op-build", "op", title, method, [table]))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// The published way to decode a crop, for comparison: jpeg_crop_scanline and jpeg_skip_scanlines.
-// As published it does not look outside the crop, so its first and last columns are not exact.
+// For comparison: the published way to decode a crop, jpeg_crop_scanline and jpeg_skip_scanlines.
+// It does not read outside the crop, so its first and last columns are not exact.
 #include <cstddef>
 #include <cstdio>
 // jpeglib.h needs size_t and FILE.

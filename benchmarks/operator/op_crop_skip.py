@@ -1,4 +1,4 @@
-"""The published operator's technique, compiled from crop_skip.cpp."""
+"""The published operator's technique, in crop_skip.cpp."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""RandomResizedCrop to 224, flip, normalise: one photograph's way into a batch.
+"""RandomResizedCrop to 224, flip and normalize: docs/results/op-resized.md.
 
-`python -m benchmarks.operator.op_resized` writes docs/results/op-resized.md and its plot.
-Peers that are not installed are left out.
+Libraries that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -24,9 +23,10 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from benchmarks import measure
-from benchmarks.operator.op_photographs import covering, encode, photographs, pixels, tensor
+from benchmarks.sample_photographs import NAMES, covering, encode, photographs, tensor
 from custom_op import add_restart_markers, decode_and_crop_jpeg, decode_crop_resize_batch
 
+TITLE = "RandomResizedCrop 224, flip, normalize"
 SIZE, BATCH = 224, 96
 INTERVAL = 5
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -42,8 +42,8 @@ def random_boxes(height: int, width: int) -> Tensor:
 
 
 def baselines(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
-    """Image by image, as a DataLoader's worker does it."""
-    to_tensor, normalise = v1.ToTensor(), v1.Normalize(MEAN, STD)
+    """One image at a time, as in a DataLoader worker."""
+    to_tensor, normalize = v1.ToTensor(), v1.Normalize(MEAN, STD)
     tensors = [tensor(data) for data in files]
     crops = [(i % len(files), box.tolist(), i % 2 == 0) for i, box in enumerate(boxes)]
 
@@ -54,7 +54,7 @@ def baselines(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
             image = image.crop(box).resize((SIZE, SIZE), Image.Resampling.BILINEAR)
             if flip:
                 image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-            normalise(to_tensor(image))
+            normalize(to_tensor(image))
 
     def torchvision() -> None:
         for i, box, flip in crops:
@@ -87,18 +87,16 @@ def opencv(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
 
 
 def spdl(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
-    """SPDL's FFmpeg filters; uint8 results, nothing normalised."""
+    """SPDL's FFmpeg filters; the results are uint8 and not normalized."""
     if not importlib.util.find_spec("spdl") or not importlib.util.find_spec("spdl.io"):
         return {}
     import spdl.io
 
+    from benchmarks.pipelines.spdl_images import spdl_filters
+
     def work() -> None:
-        for i, (top, left, height, width) in enumerate(boxes.tolist()):
-            flip = ",hflip" if i % 2 == 0 else ""
-            filters = (
-                f"crop={width}:{height}:{left}:{top}:exact=1,"
-                f"scale={SIZE}:{SIZE}:flags=bilinear{flip},format=rgb24"
-            )
+        for i, box in enumerate(boxes.tolist()):
+            filters = spdl_filters(box, i % 2 == 0, SIZE)
             packets = spdl.io.demux_image(files[i % len(files)])
             frames = spdl.io.decode_packets(packets, filter_desc=filters)
             spdl.io.convert_frames(frames)
@@ -107,7 +105,7 @@ def spdl(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
 
 
 def dali(files: list[bytes]) -> dict[str, Work]:
-    """DALI chooses its boxes itself, of the same distribution."""
+    """DALI draws its own boxes, from the same distribution."""
     if not importlib.util.find_spec("nvidia") or not importlib.util.find_spec("nvidia.dali"):
         return {}
     from nvidia.dali import fn, pipeline_def, types
@@ -133,10 +131,10 @@ def dali(files: list[bytes]) -> dict[str, Work]:
 
     built = pipeline()
     built.build()
-    return {"DALI, CPU": built.run}
+    return {"DALI (CPU)": built.run}
 
 
-def ours(files: list[Tensor], boxes: Tensor, dtype: torch.dtype, threads: int = 1) -> Work:
+def this_operator(files: list[Tensor], boxes: Tensor, dtype: torch.dtype, threads: int = 1) -> Work:
     jpegs = [files[i % len(files)] for i in range(BATCH)]
     flip = torch.arange(BATCH) % 2 == 0
     out = torch.empty((BATCH, 3, SIZE, SIZE), dtype=dtype, memory_format=torch.channels_last)
@@ -147,13 +145,15 @@ def ours(files: list[Tensor], boxes: Tensor, dtype: torch.dtype, threads: int = 
 
 
 def large_crop() -> list[tuple[str, float, float]]:
-    """A 256-pixel crop of 12 megapixels: CPU ms, and how often whole decoding would fit in."""
-    plain = tensor(encode(covering(pixels()[0], 3000, 4000)))
+    """A 256-pixel crop of 12 megapixels: name, CPU ms and speed relative to torchvision."""
+    plain = tensor(encode(covering(NAMES[0], 3000, 4000)))
     indexed = add_restart_markers(plain, INTERVAL)
     works = {
         "torchvision, whole": lambda: decode_jpeg(plain)[:, 1500:1756, 2000:2256].contiguous(),
-        "ours, plain": lambda: decode_and_crop_jpeg(plain, 1500, 2000, 256, 256),
-        "ours, indexed": lambda: decode_and_crop_jpeg(indexed, 1500, 2000, 256, 256),
+        "this operator, plain file": lambda: decode_and_crop_jpeg(plain, 1500, 2000, 256, 256),
+        "this operator, restart markers": lambda: decode_and_crop_jpeg(
+            indexed, 1500, 2000, 256, 256
+        ),
     }
     times = measure.cpu_milliseconds(works, works=1, rounds=5)
     whole = times["torchvision, whole"]
@@ -161,15 +161,10 @@ def large_crop() -> list[tuple[str, float, float]]:
 
 
 def thread_speedup(files: list[Tensor], boxes: Tensor) -> float:
-    """Wall-clock seconds of one thread over those of two, the best round of each."""
-    best = {1: float("inf"), 2: float("inf")}
-    for _ in range(9):
-        for threads in best:
-            work = ours(files, boxes, torch.uint8, threads)
-            started = time.perf_counter()
-            work()
-            best[threads] = min(best[threads], time.perf_counter() - started)
-    return best[1] / best[2]
+    """Wall-clock time of one thread divided by that of two; best round of each."""
+    works = {f"{n}": this_operator(files, boxes, torch.uint8, n) for n in (1, 2)}
+    seconds = measure.alternate(works, 9, time.perf_counter)
+    return min(seconds["1"]) / min(seconds["2"])
 
 
 def contenders(
@@ -180,10 +175,10 @@ def contenders(
     yield from spdl(files, boxes).items()
     yield from dali(files).items()
     plain = [tensor(data) for data in files]
-    yield "ours, plain, float32", ours(plain, boxes, torch.float32)
-    yield "ours, indexed, float32", ours(indexed, boxes, torch.float32)
-    yield "ours, plain, uint8", ours(plain, boxes, torch.uint8)
-    yield "ours, indexed, uint8", ours(indexed, boxes, torch.uint8)
+    for dtype in (torch.float32, torch.uint8):
+        name = f"this operator, {{}}, {str(dtype).removeprefix('torch.')}"
+        yield name.format("plain file"), this_operator(plain, boxes, dtype)
+        yield name.format("restart markers"), this_operator(indexed, boxes, dtype)
 
 
 def main() -> None:
@@ -193,25 +188,29 @@ def main() -> None:
     indexed = [add_restart_markers(tensor(data), INTERVAL) for data in files]
     boxes = random_boxes(533, 800)
     times = measure.cpu_milliseconds(dict(contenders(files, indexed, boxes)), works=BATCH)
-    best, plain = times["ours, indexed, float32"], times["ours, plain, float32"]
+    best = times["this operator, restart markers, float32"]
+    plain = times["this operator, plain file, float32"]
     rows = [(name, ms, ms / best, ms / plain) for name, ms in times.items()]
-    title = "RandomResizedCrop 224, flip, normalise"
-    measure.bars("op-resized", title, "CPU ms per image", times, "ours")
-    packages = ("Pillow", "torchvision", "opencv-python-headless", "spdl-io", "nvidia-dali-cuda120")
+    plot(times)
     threads = f"Two threads do {thread_speedup(indexed, boxes):.2f} times the work of one.\n"
     text = measure.write(
         "op-resized",
-        title,
-        f"Six photographs at 533x800, quality 90, 4:2:0, restart markers every {INTERVAL} MCUs "
-        "where indexed; one thread; CPU time, median of alternating rounds.",
+        "op",
+        TITLE,
+        f"Six photographs at 533x800, quality 90, 4:2:0; restart markers every {INTERVAL} MCUs; "
+        "one thread; CPU time, median of alternating rounds.",
         [
-            measure.table(("pipeline", "CPU ms", "times ours, indexed", "times ours, plain"), rows),
+            measure.table(("pipeline", "CPU ms", "markers = 1", "plain file = 1"), rows),
             measure.table(("256x256 of 3000x4000", "CPU ms", "x torchvision"), large_crop()),
             threads,
         ],
-        packages,
+        ("Pillow", "torchvision", "opencv-python-headless", "spdl-io", "nvidia-dali-cuda120"),
     )
     sys.stdout.write(text)
+
+
+def plot(times: dict[str, float]) -> None:
+    measure.bars("op-resized", f"{TITLE}, one thread", "CPU ms per image", times)
 
 
 if __name__ == "__main__":

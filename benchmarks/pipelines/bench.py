@@ -1,10 +1,10 @@
-"""Every pipeline engine on your data and machine: `make bench`, or
+"""Every pipeline engine on your data and machine: `make bench`.
 
     python -m benchmarks.pipelines.bench [data.root=PATH] [seconds=1] [rounds=3] [publish=false] ...
 
-Each engine runs with 1, 2, 4 ... workers up to the cores, each time in a process of its own, in
-alternating rounds. Medians go into a table, a plot and one page under `output`, with the setting to
-use on this machine; publish=true writes table and plot into docs/results too.
+Each engine runs with 1, 2, 4 ... workers, up to the number of cores. Each run is a new process, and
+rounds alternate. The medians go into tables, a plot and an HTML page under `output`, with the
+recommended settings. publish=true also writes docs/results/pipelines.md and its pictures.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from benchmarks.measure import RESULTS
+from benchmarks.measure import PLOTS, RESULTS
 from benchmarks.pipelines.images import Images, prepare
 from benchmarks.pipelines.page import Page
+from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import STAGES, Case, Result
 from benchmarks.pipelines.table import ON_FILES, Measurement
 from entry_point.config.compose import check_config
@@ -36,14 +37,13 @@ ENGINES = ("pillow", "workers", "threads", "subprocess")
 PEERS = {"dali": "nvidia.dali", "spdl.io": "spdl.io"}
 PATIENCE_S = 300.0
 START_S = 4.0
-"""What a process needs before it can measure, roughly."""
+"""Rough start-up time of a process."""
 
 
 @dataclass
 class Data:
     root: str | None = None
-    """A folder of images, root/train/<class>/*.jpg, or what `make dataset` wrote; null: the demo.
-    """
+    """A folder with train/<class>/*.jpg, or the output of `make dataset`; null: the demo."""
 
 
 @dataclass
@@ -52,17 +52,17 @@ class BenchConfig:
     image_size: int = knob(224, least=8, most=4096)
     batch_size: int = knob(32, least=1)
     images: int = 1000
-    """Of a folder, how many images are packed and read."""
+    """The number of images to pack and read from a folder."""
     ways: list[str] | None = knob(None, choices=(*ENGINES, *PEERS))
-    """null: all engines, and DALI and SPDL's decoding where they are installed."""
+    """null: all engines, and DALI and spdl.io if they are installed."""
     workers: list[int] | None = knob(None, least=1)
     """null: 1, 2, 4 ... and the number of usable cores."""
     seconds: float = knob(1.0, above=0)
-    """Of each stage of each run, after half as long to warm up."""
+    """Duration of each stage of each run, after a warm-up of half that."""
     rounds: int = knob(3, least=1)
     output: str = "runs/bench/pipelines"
     publish: bool = False
-    """Write docs/results/pipelines.md and .png too."""
+    """Also write docs/results/pipelines.md and its pictures."""
 
     def __post_init__(self) -> None:
         check_knobs(self)
@@ -73,27 +73,26 @@ class BenchConfig:
 
 
 def worker_counts(cores: int) -> list[int]:
-    """1, 2, 4 ... and the cores themselves."""
+    """1, 2, 4 ... and the number of cores."""
     return sorted({cores, *(1 << n for n in range(cores.bit_length()) if 1 << n <= cores)})
 
 
 def cases(config: BenchConfig, images: Images) -> list[Case]:
     if images.count < config.batch_size:
-        must = f"there are only {images.count} images to train on"
+        must = f"must be at most the number of training images, {images.count}"
         raise ConfigError("batch_size", config.batch_size, must)
     found = [way for way, module in PEERS.items() if installed(module)]
     ways = config.ways or [*ENGINES, *found]
     counts = config.workers or worker_counts(usable_cores())
     size = (config.image_size, config.batch_size, config.seconds)
-    shards = "shards", str(images.shards)
-    result = [Case(way, n, shards[1], shards[0], *size) for way in ways for n in counts]
+    result = [Case(way, n, str(images.shards), "shards", *size) for way in ways for n in counts]
     if images.files is not None and "threads" in ways:
         result += [Case("threads", n, str(images.files), "folder", *size) for n in counts]
     return result
 
 
 def measure_all(todo: Sequence[Case], rounds: int) -> list[Measurement]:
-    """The medians of alternating rounds; ways that fail are left out and named."""
+    """The medians of alternating rounds, without the cases that failed."""
     results: dict[Case, list[Result]] = {case: [] for case in todo}
     for number in range(rounds):
         for case in todo if number % 2 == 0 else reversed(todo):
@@ -139,7 +138,7 @@ def _announcement(cases: int, config: BenchConfig) -> str:
     runs = cases * config.rounds
     minutes = runs * (START_S + 1.5 * config.seconds * len(STAGES)) / 60
     return (
-        f"{runs} runs of {len(STAGES)} stages, about {minutes:.0f} minutes; fewer with "
+        f"{runs} runs of {len(STAGES)} stages take about {minutes:.0f} minutes; shorten with "
         "ways=[threads,pillow], workers=[4,8] or rounds=1\n"
     )
 
@@ -168,13 +167,15 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"bench: {error}\n")
         return 2
     if not measured:
-        sys.stderr.write("bench: nothing could be measured, see above\n")
+        sys.stderr.write("bench: every run failed, see above\n")
         return 1
     page = Page(images.described, config.batch_size, config.image_size, config.rounds, measured)
-    sys.stdout.write(page.write(Path(config.output)))
-    page.write_html(Path(config.output))
+    output = Path(config.output)
+    sys.stdout.write(page.write(output, output.parent))
+    page.write_html(output)
     if config.publish:
-        page.write(RESULTS / "pipelines")
+        page.write(RESULTS / "pipelines", PLOTS)
+        write_pictures(measured, PLOTS)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The images that the pipelines are measured on: some of a data set, as files and packed."""
+"""The images that the pipelines read: a part of a dataset, as files and packed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEMO_ROOT = Path("data/demo")
 
 @dataclass(frozen=True)
 class Images:
-    """Where they are; `files` only for a folder that is not packed yet."""
+    """Where the images are; `files` is None if the dataset is already packed."""
 
     described: str
     shards: Path
@@ -29,7 +29,7 @@ class Images:
 
 
 def prepare(root: Path | None, most: int, work: Path) -> Images:
-    """Packed shards are used as they are; of a folder, `most` images are packed in `work`."""
+    """Use packed shards as they are; of a folder, pack up to `most` images in `work`."""
     if root is not None and _is_packed(root):
         count = read_description(root).splits["train"].samples
         return Images(f"{root} ({count} packed images)", root, None, count)
@@ -47,14 +47,14 @@ def _is_packed(root: Path) -> bool:
 
 
 def _link(root: Path, target: Path, most: int) -> int:
-    """Links to the first images of each class in turn, so that all classes are there."""
+    """Link up to `most` images, taking the classes in turn; returns their number."""
     train = root / "train"
     names = class_names(root, "train")
     by_class = [[f"{name}/{file}" for file in _jpegs(train / name)] for name in names]
     in_turn = (file for row in zip_longest(*by_class) for file in row if file is not None)
     chosen = list(islice(in_turn, most))
     if not chosen:
-        raise DataError(f"{train} holds no JPEG file")
+        raise DataError(f"{train}: contains no JPEG file")
     for file in chosen:
         link = target / "train" / file
         link.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""CPU time and memory of this process and all below it, from Linux's /proc; elsewhere nan."""
+"""CPU time and memory of this process and its descendants, from Linux's /proc; elsewhere nan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KEPT = ("Pss_Anon:", "Pss_Shmem:")
 
 
 def cpu_seconds() -> float:
-    """User and system time of the living processes and of their children that have ended."""
+    """User and system time of the running processes and of their children that have ended."""
     if not _AVAILABLE:
         return math.nan
     ticks = sum(sum(map(int, _stat(pid)[11:15])) for pid in _tree())
@@ -21,9 +21,9 @@ def cpu_seconds() -> float:
 
 
 def private_megabytes() -> float:
-    """Memory that the kernel cannot drop; what processes share counts once.
+    """Memory that the kernel cannot drop; shared memory counts once.
 
-    Proportional set size without mapped files, of which the page cache keeps a copy anyway.
+    This is the proportional set size without mapped files, which the page cache holds anyway.
     """
     if not _AVAILABLE:
         return math.nan
@@ -31,7 +31,7 @@ def private_megabytes() -> float:
     for pid in _tree():
         try:
             lines = (_PROC / pid / "smaps_rollup").read_text().splitlines()
-        except OSError:  # it has just ended
+        except OSError:  # the process has just ended
             continue
         kilobytes += sum(int(line.split()[1]) for line in lines if line.startswith(_KEPT))
     return kilobytes * 1024 / 1e6
@@ -49,7 +49,7 @@ def _tree() -> list[str]:
 
 
 def _stat(pid: str) -> list[str]:
-    """Fields of /proc/PID/stat from the state on; none for a process that has ended."""
+    """Fields of /proc/PID/stat, starting at the state; empty if the process has ended."""
     try:
         return (_PROC / pid / "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,12 +1,12 @@
-"""One way of making batches, measured in a process of its own: `... pipelines_run CASE_AS_JSON`.
+"""Measure one engine with one number of workers; takes the Case and prints the Result as JSON.
 
-Prints its result as one line of JSON. The first three stages build on one another, the last on the
-second; each is a stretch of time in which batches arrive without end:
+Runs in a new process. The first three stages build on one another, the last on the second. Each
+measures for a time how fast batches arrive:
 
-    decode+resize  images are made and let go where they were made
+    decode+resize  images are made and dropped where they were made
     + batch        batches arrive in the training process
-    + normalise    and become floats there, on the CPU
-    + transfer     or go to the GPU as bytes and become floats there, where there is a GPU
+    + normalize    and become floats there, on the CPU
+    + transfer     or, on a machine with a GPU, go to it as bytes and become floats there
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.order import EpochPlan
 from entry_point.data.sources.source import Source
+from entry_point.training.device_transform import Normalize
 
-STAGES = ("decode+resize", "+ batch", "+ normalise", "+ transfer")
+STAGES = ("decode+resize", "+ batch", "+ normalize", "+ transfer")
 FEWEST_BATCHES = 6
-_DATA = DataConfig()  # for its mean and std
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured."""
+    """A measurement to make."""
 
     way: str
     """An engine, or spdl.io."""
@@ -53,25 +53,25 @@ class Case:
     image_size: int
     batch_size: int
     seconds: float
-    """Of each stage."""
+    """Duration of each stage."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Per stage, in the order of STAGES; without a GPU there are three."""
+    """One value per stage, in the order of STAGES; three without a GPU."""
 
     images_per_second: list[float]
     cpu_ms_per_image: list[float]
-    """Of the process and its children, user and system time."""
+    """User and system time of the process and its children."""
     megabytes: float
-    """The most after any batch, see process_tree."""
+    """Peak after any batch, see process_tree."""
     idle_megabytes: float
-    """Before the pipeline began: mostly torch."""
+    """Before the pipeline starts: mostly torch."""
 
 
 @dataclass(frozen=True)
 class EndlessPlan:
-    """Epoch after epoch of the same plan, as one epoch."""
+    """All epochs of a plan as one endless epoch."""
 
     plan: EpochPlan
     steps_per_epoch: int = 1 << 40
@@ -88,8 +88,8 @@ class EndlessPlan:
 
 
 @dataclass(frozen=True)
-class LetGo:
-    """Makes images and hands over none."""
+class Dropping:
+    """Makes images and returns none of them."""
 
     make_images: MakeImages
 
@@ -104,8 +104,8 @@ def measure(case: Case) -> Result:
     torch.set_num_threads(1)
     first, *others = _consumers()
     result = Result([], [], 0.0, process_tree.private_megabytes())
-    for let_go, consumers in ((True, [first]), (False, others)):
-        loader = _start(case, let_go)
+    for drops, consumers in ((True, [first]), (False, others)):
+        loader = _start(case, drops)
         batches = loader.epoch(0)
         for consume in consumers:
             result = _measure_stage(result, case, batches, consume)
@@ -113,13 +113,9 @@ def measure(case: Case) -> Result:
     return result
 
 
-def _start(case: Case, let_go: bool) -> Loader:
-    data = DataConfig(
-        format=case.format,
-        root=case.root,
-        image_size=case.image_size,
-        resize=max(256, case.image_size),
-    )
+def _start(case: Case, drops: bool) -> Loader:
+    size, resize = case.image_size, max(256, case.image_size)
+    data = DataConfig(format=case.format, root=case.root, image_size=size, resize=resize)
     source = open_source(data, "train", Path())
     engine = "threads" if case.way == "spdl.io" else case.way
     pipeline = PipelineConfig(engine=engine, num_workers=case.workers)
@@ -127,7 +123,7 @@ def _start(case: Case, let_go: bool) -> Loader:
     spec = LoaderSpec(data, pipeline, "train", case.batch_size, seed=0, device=device)
     images = _images(case, spec)
     plan = EndlessPlan(EpochPlan(len(source), case.batch_size, seed=0, train=True))
-    return build_loader(source, spec, LetGo(images) if let_go else images, plan)
+    return build_loader(source, spec, Dropping(images) if drops else images, plan)
 
 
 def _images(case: Case, spec: LoaderSpec) -> MakeImages:
@@ -139,39 +135,25 @@ def _images(case: Case, spec: LoaderSpec) -> MakeImages:
 
 
 def _consumers() -> list[Callable[[Batch], object]]:
-    """What the training process does with a batch, stage by stage."""
-    normalise = Normalise()
+    """What the training process does with a batch in each stage."""
+    data = DataConfig()
+    normalize = Normalize(data.mean, data.std)
+    on_cpu: list[Callable[[Batch], object]] = [id, id, lambda batch: normalize(batch.images.cpu())]
+    if not torch.cuda.is_available():
+        return on_cpu
+    on_gpu = Normalize(data.mean, data.std).cuda()
 
     def transfer(batch: Batch) -> None:
-        normalise(batch.images.cuda(non_blocking=True))
+        on_gpu(batch.images.cuda(non_blocking=True))
         torch.cuda.synchronize()
 
-    on_cpu: list[Callable[[Batch], object]] = [id, id, lambda batch: normalise(batch.images.cpu())]
-    return [*on_cpu, transfer] if torch.cuda.is_available() else on_cpu
-
-
-class Normalise:
-    """(pixels / 255 - mean) / std into the same memory each time: fresh pages cost more."""
-
-    def __init__(self) -> None:
-        self._floats = torch.empty(0)
-
-    def __call__(self, images: Tensor) -> Tensor:
-        count, channels, height, width = images.shape
-        place = images.device
-        mean, std = (torch.tensor(v, device=place).repeat(width) for v in (_DATA.mean, _DATA.std))
-        # Whole rows of interleaved pixels, since constants per channel are not vectorised.
-        rows = images.permute(0, 2, 3, 1).reshape(count * height, width * channels)
-        if self._floats.shape != rows.shape or self._floats.device != place:
-            self._floats = torch.empty(rows.shape, device=place)
-        torch.mul(rows, 1 / (255 * std), out=self._floats).sub_(mean / std)
-        return self._floats.view(count, height, width, channels).permute(0, 3, 1, 2)
+    return [*on_cpu, transfer]
 
 
 def _measure_stage(
     result: Result, case: Case, batches: Iterator[Batch], consume: Callable[[Batch], object]
 ) -> Result:
-    _consume(batches, consume, case.seconds / 2, FEWEST_BATCHES + case.workers)  # to warm up
+    _consume(batches, consume, case.seconds / 2, FEWEST_BATCHES + case.workers)  # warm-up
     cpu, start = process_tree.cpu_seconds(), time.perf_counter()
     images = case.batch_size * _consume(batches, consume, case.seconds, FEWEST_BATCHES)
     seconds = time.perf_counter() - start
@@ -187,13 +169,13 @@ def _measure_stage(
 def _consume(
     batches: Iterator[Batch], consume: Callable[[Batch], object], seconds: float, fewest: int
 ) -> int:
-    """How many batches came, in at least so many seconds."""
+    """Consume batches for at least `seconds`; returns their number."""
     end = time.perf_counter() + seconds
     for number, batch in enumerate(batches, 1):
         consume(batch)
         if number >= fewest and time.perf_counter() >= end:
             return number
-    raise AssertionError("the plan has no end")
+    raise AssertionError("the plan is endless")
 
 
 def _most_memory(batches: Iterator[Batch], consume: Callable[[Batch], object]) -> float:

@@ -1,4 +1,4 @@
-"""SPDL's own decoding (spdl.io, on FFmpeg) as a way from bytes to images, with our boxes."""
+"""Decoding by spdl.io (on FFmpeg), with this template's crop boxes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from entry_point.data.sources.source import Source
 def spdl_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, _allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
-    """Pixels, uint8 (N, 3, image_size, image_size), of the right boxes but not turned upright."""
+    """Pixels, uint8 (N, 3, image_size, image_size); EXIF orientation is not applied."""
     side = planner.data.image_size
     files = [source.read(int(index)) for index in indices]
     headers = jpeg_headers(files).numpy()
@@ -28,11 +28,11 @@ def spdl_images(
     for file, header, box, flip in zip(files, upright, boxes.tolist(), flips, strict=True):
         stored = stored_box(box, *header)
         packets = spdl.io.demux_image(file.numpy())
-        frames.append(spdl.io.decode_packets(packets, filter_desc=_filters(stored, flip, side)))
+        frames.append(spdl.io.decode_packets(packets, filter_desc=spdl_filters(stored, flip, side)))
     return spdl.io.to_torch(spdl.io.convert_frames(frames)).permute(0, 3, 1, 2), {}
 
 
-def _filters(box: Sequence[int], flip: bool, side: int) -> str:
+def spdl_filters(box: Sequence[int], flip: bool, side: int) -> str:
     top, left, height, width = box
     steps = [f"crop={width}:{height}:{left}:{top}:exact=1", f"scale={side}:{side}:flags=bilinear"]
     return ",".join([*steps, *(["hflip"] if flip else []), "format=pix_fmts=rgb24"])

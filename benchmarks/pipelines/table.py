@@ -1,4 +1,4 @@
-"""What was measured of the pipelines, as a table and as advice."""
+"""The measurements of the pipelines as tables, and the recommended setting."""
 
 from __future__ import annotations
 
@@ -8,19 +8,33 @@ from dataclasses import dataclass
 from benchmarks.measure import table
 from benchmarks.pipelines.run_case import STAGES, Result
 
-ON_FILES = "threads, on the files"
+ON_FILES = "threads, plain files"
 ENGINES = ("pillow", "workers", "threads", "subprocess", "dali")
 BASELINE = "pillow"
+LABELS = {
+    "pillow": "Pillow + DataLoader",
+    "workers": "this template (workers)",
+    "threads": "this template (threads)",
+    "subprocess": "this template (subprocess)",
+    "dali": "DALI",
+    "spdl.io": "SPDL",
+    ON_FILES: "this template (threads, plain files)",
+}
+"""Names in plots."""
 _AS_FAST = 0.95
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One way with one number of workers."""
+    """One engine (`way`) with one number of workers."""
 
     way: str
     workers: int
     result: Result
+
+    @property
+    def label(self) -> str:
+        return LABELS[self.way]
 
     @property
     def rate(self) -> float:
@@ -34,12 +48,12 @@ class Measurement:
 
     @property
     def own_megabytes(self) -> float:
-        """Of the pipeline: what the process had before it began is not counted."""
+        """Memory of the pipeline, without what the process had before."""
         return self.result.megabytes - self.result.idle_megabytes
 
 
 def best_of_each(measured: Sequence[Measurement]) -> list[Measurement]:
-    """Each way with the number of workers that gave the most images per second."""
+    """Each engine with the number of workers that gave the most images per second."""
     best: dict[str, Measurement] = {}
     for one in measured:
         if one.way not in best or one.rate > best[one.way].rate:
@@ -48,7 +62,7 @@ def best_of_each(measured: Sequence[Measurement]) -> list[Measurement]:
 
 
 def rates_table(measured: Sequence[Measurement]) -> str:
-    """All that was measured."""
+    """All measurements."""
     stages = STAGES[: len(measured[0].result.images_per_second)]
     rows = [
         [
@@ -61,12 +75,12 @@ def rates_table(measured: Sequence[Measurement]) -> str:
         ]
         for one in measured
     ]
-    head = ["way", "workers", *(f"{stage}, images/s" for stage in stages)]
-    return table([*head, "CPU ms per image", "MB of the pipeline", "MB in all"], rows)
+    head = ["engine", "workers", *(f"{stage}, images/s" for stage in stages)]
+    return table([*head, "CPU ms per image", "pipeline MB", "total MB"], rows)
 
 
 def ratios_table(measured: Sequence[Measurement]) -> str:
-    """The best of each way against the best of the baseline."""
+    """The best of each engine relative to the best of the baseline."""
     best = best_of_each(measured)
     base = next((one for one in best if one.way == BASELINE), best[0])
     rows = [
@@ -80,16 +94,17 @@ def ratios_table(measured: Sequence[Measurement]) -> str:
         ]
         for one in best
     ]
-    head = ["way", "best workers", f"images/s of {base.way}'s", "CPU per image", "memory", "in all"]
+    head = ["engine", "best workers", f"images/s of {base.way}", "CPU per image", "pipeline MB"]
+    head.append("total MB")
     return table(head, rows)
 
 
 def advice(measured: Sequence[Measurement]) -> str:
-    """The setting to use on this machine, and why. Of equals, the one that takes least CPU."""
+    """The setting to use on this machine: of equally fast ones, the one with the least CPU time."""
     best = best_of_each(measured)
     engines = [one for one in measured if one.way in ENGINES]
     if not engines:
-        return "No engine of this repository was measured."
+        return "No engine of this template was measured."
     fastest = max(one.rate for one in engines)
     chosen = min(
         (one for one in engines if one.rate >= _AS_FAST * fastest),
@@ -98,33 +113,32 @@ def advice(measured: Sequence[Measurement]) -> str:
     text = (
         f"Use `data=shards data.root=... pipeline={chosen.way} "
         f"pipeline.num_workers={chosen.workers}`: {chosen.rate:.0f} images/s, "
-        f"{chosen.cpu_ms:.2f} ms of CPU per image. "
+        f"{chosen.cpu_ms:.2f} CPU ms per image. "
     )
     base = next((one for one in best if one.way == BASELINE), None)
     if base is not None and chosen.way != BASELINE:
         text += (
-            f"That is {chosen.rate / base.rate:.1f} times the best of `{BASELINE}` for "
-            f"{chosen.cpu_ms / base.cpu_ms:.2f} of its CPU and "
+            f"That is {chosen.rate / base.rate:.1f} times the best of `{BASELINE}`, with "
+            f"{chosen.cpu_ms / base.cpu_ms:.2f} of its CPU time and "
             f"{chosen.own_megabytes / base.own_megabytes:.2f} of its memory. "
         )
     return (
         text
         + _packing(best)
         + (
-            f"A model that takes fewer than {chosen.rate:.0f} images/s, and leaves these cores to "
+            f"A model that needs fewer than {chosen.rate:.0f} images/s, and leaves these cores to "
             "the pipeline, does not wait for data."
         )
     )
 
 
 def _packing(best: Sequence[Measurement]) -> str:
-    """What packed images bring, where the same ones were read as files."""
+    """The gain from packing, if the same images were also read as files."""
     packed = next((one for one in best if one.way == "threads"), None)
     files = next((one for one in best if one.way == ON_FILES), None)
     if packed is None or files is None:
         return ""
     return (
-        f"`make dataset` makes these shards: with them `threads` gave "
-        f"{packed.rate / files.rate:.2f} times the {files.rate:.0f} images/s of the files as they "
-        "are. "
+        f"`make dataset` packs the images: `threads` was {packed.rate / files.rate:.2f} times as "
+        f"fast as on plain files ({files.rate:.0f} images/s). "
     )

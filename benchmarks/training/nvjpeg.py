@@ -1,4 +1,4 @@
-"""Samples from nvJPEG: the bytes of a crop are cut out of a file, and only those go to the GPU."""
+"""Samples from nvJPEG, which gets only the bytes of the crop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from entry_point.data.sources.source import Source
 
 @dataclass(frozen=True)
 class TrimmedOn:
-    """Makes images on a device of files that are stored upright and whole."""
+    """Makes images on a device from undamaged files that are stored upright."""
 
     device: torch.device
 

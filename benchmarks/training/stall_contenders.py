@@ -1,4 +1,4 @@
-"""Whose pipelines feed the stall workload's step, and what they read."""
+"""The pipelines that feed the stall workload, and their data."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.operator.op_crop_skip import crop_skip
-from benchmarks.operator.op_photographs import photographs
+from benchmarks.sample_photographs import photographs
 from custom_op import jpeg_headers
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.decode.allocation import Allocate, empty_images
-from entry_point.data.decode.stall import SampleBySample
+from entry_point.data.decode.batch_maker import MakeImages
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.packing.pack import pack
@@ -22,23 +22,23 @@ from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
 
 IMAGES, BATCH = 512, 32
-PUBLISHED = "crop + skip as published, workers"
-# As published: samples one by one on the CPU, planes of colour; ours: pixels of three channels.
+PILLOW = "Pillow + DataLoader, as published"
+PUBLISHED = "crop + skip, as published (DataLoader workers)"
+WORKERS = "this template (workers), transform on the CPU"
+THREADS = "this template (threads), plain files"
+# As published: the transform runs on the CPU, one sample at a time, on planar images.
 _CPU = ("data.transform_on=cpu", "trainer.channels_last=false")
 CONTENDERS: Mapping[str, tuple[str, ...]] = {
-    "pillow, as published": ("pipeline=pillow", *_CPU),
+    PILLOW: ("pipeline=pillow", *_CPU),
     PUBLISHED: ("pipeline=workers", *_CPU),
-    "workers, as published": ("pipeline=workers", *_CPU),
-    "ours: threads, plain files": ("pipeline=threads",),
-    "ours: threads, indexed shards": ("pipeline=threads", "data.format=shards"),
+    WORKERS: ("pipeline=workers", *_CPU),
+    THREADS: ("pipeline=threads",),
+    "this template (threads), shards": ("pipeline=threads", "data.format=shards"),
 }
 
 
 def write_data(root: Path, images: int = IMAGES) -> None:
-    """root/folder/train: photographs of 533x800 pixels; root/shards: the same, packed.
-
-    As many files as there are images, of six photographs; reading them is reading from memory.
-    """
+    """Write root/folder/train, 533x800 JPEGs of six photographs, and root/shards, packed."""
     files = photographs()
     for number in range(images):
         folder = root / "folder" / "train" / str(number % len(files))
@@ -64,20 +64,20 @@ def settings(name: str, root: Path, model: str, device: str) -> TrainConfig:
     return config
 
 
-def training_loader(name: str, config: TrainConfig) -> Loader:
-    """The contender's pipeline over the train split."""
+def training_loader(
+    config: TrainConfig, device: torch.device, make_images: MakeImages | None = None
+) -> Loader:
+    """The config's pipeline over the train split; `make_images` replaces its decoding."""
     data, pipeline, seed = config.data, config.pipeline, config.trainer.seed
     source = open_source(data, "train", Path())
-    device = torch.device(config.trainer.device)
-    spec = LoaderSpec(data, pipeline, "train", BATCH, seed, device=device)
-    published = SampleBySample(crop_skip_images) if name == PUBLISHED else None
-    return build_loader(source, spec, published)
+    spec = LoaderSpec(data, pipeline, "train", config.trainer.batch_size, seed, device=device)
+    return build_loader(source, spec, make_images)
 
 
 def crop_skip_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
-    """Like entry_point.data.decode.operator_single, with the published operator."""
+    """Like entry_point.data.decode.operator_single, but with the published operator."""
     files = [source.read(int(index)) for index in indices]
     heights, widths, _ = jpeg_headers(files).numpy().T
     boxes, _ = planner.plan(epoch, indices, heights, widths)
@@ -87,10 +87,11 @@ def crop_skip_images(
     return images, {}
 
 
-def glance(num_classes: int) -> torch.nn.Module:
-    """A model that costs next to nothing: it looks at one pixel in 16 by 16."""
-    return torch.nn.Sequential(
-        torch.nn.MaxPool2d(1, stride=16),
-        torch.nn.Flatten(),
-        torch.nn.Linear(3 * 16 * 16, num_classes),
+def glance(num_classes: int) -> nn.Module:
+    """An almost free model: it reads one pixel in 16 by 16."""
+    return nn.Sequential(
+        nn.MaxPool2d(1, 16),
+        nn.AdaptiveMaxPool2d(4),
+        nn.Flatten(),
+        nn.Linear(48, num_classes),
     )

@@ -1,17 +1,13 @@
-"""The published stall workload's step: Pillow's pipeline, the published operator's, and ours.
+"""The published stall workload, on the CPU and on a GPU if there is one: docs/results/stall.md.
 
-`python -m benchmarks.training.stall_step` writes docs/results/stall.md and its plot: on the CPU,
-and on a GPU where there is one. All contenders train in one process, an epoch each in turn.
+All contenders train in one process and alternate by epoch.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,17 +17,23 @@ import numpy as np
 import torch
 
 from benchmarks import measure
+from benchmarks.pipelines.process_tree import cpu_seconds
 from benchmarks.training.stall_contenders import (
     BATCH,
     CONTENDERS,
     IMAGES,
+    PILLOW,
     PUBLISHED,
+    THREADS,
+    WORKERS,
+    crop_skip_images,
     settings,
     training_loader,
     write_data,
 )
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.metrics_line import STEP_PARTS
+from entry_point.data.decode.stall import SampleBySample
 from entry_point.data.loader import Loader
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
@@ -42,20 +44,18 @@ from entry_point.training.measure.stopwatch import Stopwatch
 
 ROUNDS = 5
 FREE_MODEL = "benchmarks.training.stall_contenders.glance"
-BASELINE = next(iter(CONTENDERS))
-OURS = "ours"
-SAME_FILES = "ours: threads, plain files"
+TITLE = "The stall workload"
 
 
 @dataclass
 class Rounds:
-    """What one contender took, round by round."""
+    """One contender's step times and CPU seconds, by round."""
 
     times: list[Times] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
     def milliseconds(self, part: str) -> float:
-        """The median round's mean over its steps."""
+        """The mean over the steps of the median round."""
         column = STEP_PARTS.index(part)
         return 1e3 * statistics.median(float(times[:, column].mean()) for times in self.times)
 
@@ -76,9 +76,9 @@ class Training:
         self.rounds = Rounds()
 
     def epoch(self, number: int) -> None:
-        """Train an epoch; all of it counts: what was made ahead took its time too."""
+        """Train an epoch and record all of its time, including prefetching."""
         meter, device = StallMeter(self._devices), self._devices.device
-        began = _cpu_seconds()
+        began = cpu_seconds()
         meter.begin_epoch()
         batches = device_batches(
             self.loader.epoch(number),
@@ -93,18 +93,9 @@ class Training:
             if device.type == "cuda":
                 torch.cuda.synchronize()
             meter.add(batch.wait, batch.copying, computing)
-        if number:  # the first round warms up
+        if number:  # round 0 warms up
             self.rounds.times.append(meter.epoch)
-            self.rounds.cpu.append(_cpu_seconds() - began)
-
-
-def _cpu_seconds() -> float:
-    """Of this process and its workers."""
-    ticks = 0
-    for child in multiprocessing.active_children():
-        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+            self.rounds.cpu.append(cpu_seconds() - began)
 
 
 def train_in_turns(
@@ -113,7 +104,9 @@ def train_in_turns(
     contenders = {}
     for name in names:
         config = settings(name, root, model, devices.device.type)
-        contenders[name] = Training(config, training_loader(name, config), devices)
+        published = SampleBySample(crop_skip_images) if name == PUBLISHED else None
+        loader = training_loader(config, devices.device, published)
+        contenders[name] = Training(config, loader, devices)
     return take_turns(contenders, rounds)
 
 
@@ -127,8 +120,8 @@ def take_turns(contenders: Mapping[str, Training], rounds: int) -> dict[str, Rou
 
 
 def step_table(results: Mapping[str, Rounds]) -> str:
-    header = ["pipeline", "step, ms", "data wait", "copy", "compute", "CPU ms/image", "x pillow"]
-    base = results[BASELINE].milliseconds("step")
+    header = ["pipeline", "step, ms", "data wait", "copy", "compute", "CPU ms/image", "x Pillow"]
+    base = results[PILLOW].milliseconds("step")
     rows = [
         [
             name,
@@ -142,7 +135,7 @@ def step_table(results: Mapping[str, Rounds]) -> str:
 
 
 def wait_table(results: Mapping[str, Rounds], model: str) -> str:
-    """The share of waiting where the model needs more time than the pipeline."""
+    """The share of data wait where the model is slower than the pipeline."""
     rows = []
     for name, rounds in results.items():
         times = np.concatenate(rounds.times)
@@ -150,32 +143,35 @@ def wait_table(results: Mapping[str, Rounds], model: str) -> str:
         rows.append(
             [model, name, round(rounds.milliseconds("step"), 1), f"{100 * wait / step:.2f}"]
         )
-    return measure.table(["model", "pipeline", "step, ms", "data wait, % (bar: 1)"], rows)
+    return measure.table(["model", "pipeline", "step, ms", "data wait, % (goal: 1)"], rows)
 
 
 def measure_device(device: torch.device, root: Path) -> tuple[list[str], dict[str, Rounds]]:
-    """Tables for one device, and the results of the model that costs next to nothing."""
+    """Tables for one device, and the results of the almost free model."""
     gpu = device.type == "cuda"
     model, rounds = ("resnet50", ROUNDS) if gpu else ("shufflenet_v2_x0_5", 3)
     devices = Devices(device, torch.bfloat16 if gpu else None)
     free = train_in_turns(list(CONTENDERS), root, FREE_MODEL, devices, ROUNDS)
-    bound = train_in_turns([SAME_FILES], root, model, devices, rounds)
-    base, drop_in = free[BASELINE], free["workers, as published"]
-    ours = free[SAME_FILES].milliseconds("step")
-    bars = measure.table(
-        ["ratio of step times", "measured", "bar"],
+    bound = train_in_turns([THREADS], root, model, devices, rounds)
+    ratios = measure.table(
+        ["ratio of step times", "measured", "goal"],
         [
-            [f"{BASELINE} / workers", _ratio(base, drop_in.milliseconds("step")), 1.3],
-            [f"{BASELINE} / {SAME_FILES}", _ratio(base, ours), 3],
-            [f"{PUBLISHED} / {SAME_FILES}", _ratio(free[PUBLISHED], ours), ""],
+            [f"{PILLOW} / {WORKERS}", _ratio(free, PILLOW, WORKERS), 1.3],
+            [f"{PILLOW} / {THREADS}", _ratio(free, PILLOW, THREADS), 3],
+            [f"{PUBLISHED} / {THREADS}", _ratio(free, PUBLISHED, THREADS), ""],
         ],
     )
     title = f"## {devices.describe()}\n"
-    return [title, step_table(free), bars, wait_table(bound, model)], free
+    return [title, step_table(free), ratios, wait_table(bound, model)], free
 
 
-def _ratio(slower: Rounds, milliseconds: float) -> float:
-    return round(slower.milliseconds("step") / milliseconds, 2)
+def _ratio(results: Mapping[str, Rounds], slower: str, faster: str) -> float:
+    return round(results[slower].milliseconds("step") / results[faster].milliseconds("step"), 2)
+
+
+def plot(steps: Mapping[str, float], device: str) -> None:
+    label = f"ms per step of {BATCH} images on the {device.upper()}, model almost free"
+    measure.bars("stall", f"{TITLE}: random crop, random mask, YCbCr", label, steps)
 
 
 def main() -> None:
@@ -190,19 +186,17 @@ def main() -> None:
         for device in devices:
             some, free = measure_device(device, root)
             tables += some
-    steps = {name: rounds.milliseconds("step") for name, rounds in free.items()}
-    label = f"ms per step of {BATCH} images, {devices[-1].type}, input-bound"
-    measure.bars("stall", "The stall workload", label, steps, OURS)
+    plot({name: rounds.milliseconds("step") for name, rounds in free.items()}, devices[-1].type)
     text = measure.write(
         "stall",
-        "The stall workload",
-        f"533x800 JPEGs (photographs, quality 90, 4:2:0) -> random 256x256 crop -> random mask -> "
-        f"YCbCr -> / 255 -> a step of {BATCH} images, with one worker or thread per core. As "
-        "published, samples are masked and converted one by one on the CPU; ours take YCbCr from "
-        "the decoder and are masked in batch on the device. First a model that costs next to "
-        "nothing, so that input decides; then one that needs longer than its input. All train in "
-        f"one process, an epoch each in turn; median of {ROUNDS} rounds by the clock, beside the "
-        "CPU time of all processes.",
+        "stall",
+        TITLE,
+        "533x800 JPEGs (photographs, quality 90, 4:2:0) -> random 256x256 crop -> random mask -> "
+        f"YCbCr -> / 255 -> a step of {BATCH} images; one worker or thread per core. As published, "
+        "samples are masked and converted one by one on the CPU. In this template the decoder "
+        "returns YCbCr, and the device masks whole batches. The first tables use an almost free "
+        "model, so that input decides; the last uses a model that is slower than its input. "
+        f"Wall-clock time: median of {ROUNDS} rounds. CPU time: all processes.",
         tables,
         ("Pillow", "torchvision", "spdl-core"),
     )

@@ -1,9 +1,8 @@
-"""Fifty deaths: training killed again and again ends as if nothing had happened.
+"""Training that is killed again and again ends with bit-identical weights and metrics.
 
-`python -m benchmarks.training.train_interruptions [deaths]`: for every engine and data source, a
-run is killed (SIGTERM and SIGKILL in turn, at random steps) and started again until it has
-died its share of times and finished; then its weights and its metrics are compared
-with an undisturbed run's, bit for bit.
+`python -m benchmarks.training.train_interruptions [DEATHS]`: for every engine and data source, a
+run is killed (SIGTERM and SIGKILL in turn, at random steps) and restarted until it has died DEATHS
+times. Then it finishes and is compared with an undisturbed run.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ OVERRIDES = (
 def die_often(
     overrides: Sequence[str], deaths: int, folder: Path, data: Path, draw: random.Random
 ) -> bool:
-    """Whether the killed run ended like the undisturbed one."""
-    epochs = deaths  # three steps each: enough to die in
+    """Return whether the killed run ended like the undisturbed one."""
+    epochs = deaths  # three steps each, so more steps than deaths
     overrides = [*OVERRIDES, *overrides, f"trainer.epochs={epochs}"]
     whole, torn = folder / "whole", folder / "torn"
     if forked.run(whole, data, overrides) != 0:
@@ -59,10 +58,10 @@ def die_often(
 
 
 def main(deaths: int) -> int:
-    """Print one line per way to the data; returns the exit code."""
+    """Print one line per engine and source; returns the exit code."""
     draw = random.Random(0)
     ways = [(engine, source) for engine in ENGINES for source in SOURCES]
-    share = -(-deaths // len(ways))
+    deaths_each = -(-deaths // len(ways))
     failed = 0
     with tempfile.TemporaryDirectory() as name:
         photographs = write_photo_folder(Path(name) / "photographs")
@@ -70,10 +69,10 @@ def main(deaths: int) -> int:
         for engine, source in ways:
             overrides = (f"pipeline.engine={engine}", *SOURCES[source])
             data = photographs if source == "folder" else shards
-            same = die_often(overrides, share, Path(name) / f"{engine}-{source}", data, draw)
+            same = die_often(overrides, deaths_each, Path(name) / f"{engine}-{source}", data, draw)
             failed += not same
             verdict = "bit-identical" if same else "DIFFERENT"
-            sys.stdout.write(f"{engine}, {source}: {share} deaths, the end is {verdict}\n")
+            sys.stdout.write(f"{engine}, {source}: {deaths_each} deaths, result {verdict}\n")
             sys.stdout.flush()
     return 1 if failed else 0
 

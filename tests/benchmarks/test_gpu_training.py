@@ -1,4 +1,4 @@
-"""The benchmark of training on a GPU, as far as it goes without one."""
+"""The parts of the GPU benchmark that run without a GPU."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.training.gpu_training import FREE, KeptBatches, table, verdict
+from benchmarks.training.gpu_training import FREE, keep_batches, table, verdict
 from benchmarks.training.nvjpeg import TrimmedOn
 from benchmarks.training.stall_contenders import write_data
 from benchmarks.training.stall_step import Rounds
@@ -21,7 +21,7 @@ def _rounds(wait: float, step: float, cpu: float) -> Rounds:
     return Rounds([np.array([[wait, 0, 0, step]] * 10, dtype=np.float32)], [cpu])
 
 
-def test_the_fewest_threads_that_keep_up_are_named_with_their_cost() -> None:
+def test_the_verdict_names_the_fewest_threads_that_keep_up_and_their_cost() -> None:
     results = {
         FREE: _rounds(0.0, 0.1, 1.0),
         "threads, 1": _rounds(0.1, 0.2, 4.0),
@@ -44,11 +44,11 @@ def test_trimmed_files_give_the_samples_of_threads_within_their_rounding(tmp_pat
         assert torch.equal(a.indices, b.indices)
         assert (a.images.int() - b.images.int()).abs().max() <= 1
     trimmed.close()
-    kept = KeptBatches(threads)
+    kept = keep_batches(threads)
     assert len(list(kept.epoch(3))) == kept.steps_per_epoch == 2
 
 
-def test_without_a_gpu_it_says_so() -> None:
+def test_without_a_gpu_the_benchmark_exits_with_one_line() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.training.gpu_training"],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},

@@ -1,22 +1,21 @@
-"""The benchmark of the pipelines: what it measures, says and writes."""
+"""The benchmark of the pipelines: its cases, its advice and its pages."""
 
 import json
 import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
-import torch
-from torchvision.transforms.v2.functional import normalize
 
 from benchmarks.pipelines.bench import cases, read_config, worker_counts
 from benchmarks.pipelines.images import prepare
 from benchmarks.pipelines.page import Page
-from benchmarks.pipelines.run_case import Case, Normalise, Result
+from benchmarks.pipelines.picture import write_pictures
+from benchmarks.pipelines.run_case import Case, Result
 from benchmarks.pipelines.table import ON_FILES, Measurement, advice
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig
 from entry_point.optimize import main as optimize
 
 
@@ -29,11 +28,13 @@ def _measured(way: str, workers: int, rate: float, cpu_ms: float = 1.0) -> Measu
 @pytest.mark.parametrize(
     ("cores", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (16, [1, 2, 4, 8, 16])]
 )
-def test_workers_go_up_in_powers_of_two_to_the_cores(cores: int, counts: list[int]) -> None:
+def test_worker_counts_are_powers_of_two_and_the_number_of_cores(
+    cores: int, counts: list[int]
+) -> None:
     assert worker_counts(cores) == counts
 
 
-def test_of_equally_fast_engines_the_one_with_least_cpu_is_advised() -> None:
+def test_the_advice_is_the_engine_with_least_cpu_time_among_equally_fast_ones() -> None:
     measured = [
         _measured("pillow", 2, 300, 3.0),
         _measured("threads", 1, 1160, 0.8),
@@ -44,13 +45,14 @@ def test_of_equally_fast_engines_the_one_with_least_cpu_is_advised() -> None:
     text = advice(measured)
     assert "`data=shards data.root=... pipeline=threads pipeline.num_workers=1`: 1160" in text
     assert "3.9 times the best of `pillow`" in text
-    assert "1.20 times the 1000 images/s of the files as they are" in text
+    assert "1.20 times as fast as on plain files (1000 images/s)" in text
 
 
-def test_the_page_holds_its_plot_and_all_that_was_measured(tmp_path: Path) -> None:
+def test_the_pages_contain_the_plot_and_all_measurements(tmp_path: Path) -> None:
     measured = [_measured("pillow", 1, 123), _measured("threads", 2, 456)]
     results = Page("photographs", 32, 224, 3, measured)
-    results.write(tmp_path / "out" / "pipelines")
+    assert "](plots/pipelines.png)" in results.write(tmp_path / "pipelines", tmp_path / "plots")
+    results.write(tmp_path / "out" / "pipelines", tmp_path / "out")
     results.write_html(tmp_path / "out" / "pipelines")
     page = (tmp_path / "out" / "pipelines.html").read_text()
     assert "data:image/png;base64," in page and 'src="pipelines' not in page
@@ -58,7 +60,16 @@ def test_the_page_holds_its_plot_and_all_that_was_measured(tmp_path: Path) -> No
     assert "| threads | 2 | 912 | 456 | 456 |" in (tmp_path / "out" / "pipelines.md").read_text()
 
 
-def test_a_folder_is_packed_and_read_as_files_too(photo_folder: Path, tmp_path: Path) -> None:
+def test_the_pictures_are_small_svg_files_with_every_figure_as_text(tmp_path: Path) -> None:
+    write_pictures([_measured("pillow", 1, 123, 6.5), _measured("threads", 2, 456)], tmp_path)
+    for theme in ("light", "dark"):
+        file = tmp_path / f"pipelines-{theme}.svg"
+        texts = {"".join(e.itertext()) for e in ElementTree.parse(file).iter() if "text" in e.tag}
+        assert {"this template (threads)", "Pillow + DataLoader", "456", "123", "6.5"} <= texts
+        assert file.stat().st_size < 30_000
+
+
+def test_a_folder_is_read_both_packed_and_as_files(photo_folder: Path, tmp_path: Path) -> None:
     images = prepare(photo_folder, 20, tmp_path)
     assert images.count == 20 and images.files is not None
     assert len({file.parent.name for file in images.files.rglob("*.jpg")}) == 8
@@ -84,14 +95,7 @@ def test_a_folder_is_packed_and_read_as_files_too(photo_folder: Path, tmp_path: 
     assert min(result.images_per_second) > 0 and result.megabytes > 10
 
 
-def test_normalising_is_the_usual_one() -> None:
-    images = torch.randint(0, 256, (3, 3, 5, 7), dtype=torch.uint8)
-    images = images.contiguous(memory_format=torch.channels_last)
-    expected = normalize(images / 255, DataConfig().mean, DataConfig().std)
-    torch.testing.assert_close(Normalise()(images), expected)
-
-
-def test_settings_that_do_not_exist_are_named() -> None:
+def test_unknown_or_invalid_settings_are_errors_that_name_them() -> None:
     with pytest.raises(ConfigError, match="secnds"):
         read_config(["secnds=2"])
     with pytest.raises(ConfigError, match="rounds=0"):
@@ -102,7 +106,7 @@ def test_settings_that_do_not_exist_are_named() -> None:
         read_config(["workers=[1,0]"])
 
 
-def test_a_folder_that_make_dataset_wrote_is_packed_like_any(
+def test_a_folder_written_by_make_dataset_is_packed_like_any_other(
     photo_folder: Path, tmp_path: Path
 ) -> None:
     arguments = [f"source={photo_folder}", f"output={tmp_path / 'out'}", "output_format=folder"]
@@ -111,10 +115,10 @@ def test_a_folder_that_make_dataset_wrote_is_packed_like_any(
     assert images.count == 20 and images.files is not None
 
 
-def test_fewer_images_than_a_batch_are_refused_before_anything_runs(
+def test_fewer_images_than_a_batch_are_an_error_before_anything_runs(
     photo_folder: Path, tmp_path: Path
 ) -> None:
     config = read_config(["batch_size=64"])
     images = prepare(photo_folder, config.images, tmp_path)
-    with pytest.raises(ConfigError, match=r"batch_size=64: .*48 images"):
+    with pytest.raises(ConfigError, match=r"batch_size=64: .*number of training images, 48"):
         cases(config, images)

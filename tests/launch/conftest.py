@@ -37,7 +37,7 @@ MANIFEST = {
 }
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-# `make test-launch` creates the environments of the SDKs.
+# `make test ONLY=launch` creates the environments of the SDKs.
 collect_ignore = [] if "REQUIRE_SDKS" in os.environ else ["aws/test_sdk_contract.py"]
 
 

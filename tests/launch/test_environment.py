@@ -1,4 +1,4 @@
-"""Setting a machine up: what is missing is named, what is there is left alone."""
+"""Setup installs or names what is missing and leaves the rest alone."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ def command(path: Path, name: str, script: str) -> None:
 
 
 def set_up(tmp_path: Path, bin_folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the set-up from a copy of the sources with only ``bin_folder`` on the PATH."""
+    """Run setup from a copy of the sources with only ``bin_folder`` on the PATH."""
     copy = tmp_path / "copy"
     (copy / "launch").mkdir(parents=True)
     shutil.copy(ROOT / "launch" / "environment.py", copy / "launch")
@@ -50,7 +50,7 @@ def bin_folder(tmp_path: Path) -> Path:
         ("brew", "brew install gcc jpeg-turbo"),
     ],
 )
-def test_without_privilege_the_exact_command_is_named(
+def test_without_privilege_the_error_names_the_exact_command(
     monkeypatch: pytest.MonkeyPatch, bin_folder: Path, installer: str, expected: str
 ) -> None:
     command(bin_folder, installer, "exit 1")
@@ -62,7 +62,7 @@ def test_without_privilege_the_exact_command_is_named(
     assert expected in str(error.value)
 
 
-def test_an_unknown_system_is_told_what_is_missing(
+def test_on_an_unknown_system_the_error_names_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, bin_folder: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(bin_folder))
@@ -71,7 +71,7 @@ def test_an_unknown_system_is_told_what_is_missing(
         environment.ensure_system_packages()
 
 
-def test_with_privilege_what_is_missing_is_installed_and_checked(
+def test_with_privilege_missing_packages_are_installed_and_checked(
     tmp_path: Path, bin_folder: Path
 ) -> None:
     log = tmp_path / "calls"
@@ -97,12 +97,12 @@ def test_an_ordinary_user_gets_one_message_and_no_traceback(
     assert "run\n  sudo apt-get install" in capsys.readouterr().err
 
 
-def test_the_compiler_that_builds_these_tests_is_found() -> None:
+def test_this_machines_compiler_and_headers_are_found() -> None:
     assert environment.compiler() is not None
     assert environment.missing_packages("apt-get") == []
 
 
-def test_a_libjpeg_that_is_not_turbo_is_refused(tmp_path: Path) -> None:
+def test_a_libjpeg_other_than_turbo_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "jpeglib.h").write_text("#define JPEG_LIB_VERSION 90\n")
     cxx = environment.compiler()
     assert cxx is not None
@@ -110,7 +110,7 @@ def test_a_libjpeg_that_is_not_turbo_is_refused(tmp_path: Path) -> None:
     assert environment.compiles(environment.JPEG_PROBE, cxx)
 
 
-def test_a_changed_pin_makes_the_environment_stale(
+def test_a_changed_pin_makes_the_environment_outdated(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "requirements").mkdir()
@@ -122,7 +122,9 @@ def test_a_changed_pin_makes_the_environment_stale(
     assert environment.fingerprint("job") != before
 
 
-def test_a_ready_environment_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_up_to_date_environment_starts_no_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / ".job-installed").write_text(environment.fingerprint("job"))
 
     def unexpected(*arguments: object, **_: object) -> None:
@@ -132,13 +134,13 @@ def test_a_ready_environment_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_
     environment.ensure_environment(tmp_path, "job")
 
 
-def test_too_little_room_is_told_before_anything_is_made(
+def test_too_little_disk_space_is_an_error_before_anything_is_created(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=250_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     for extra, needed in (("job", environment.SIZES_GB["job"]), ("launch", 0.3)):
-        reason = rf"\.venv needs about {needed:g} GB, and 0\.2 GB are free in {tmp_path};"
+        reason = rf"\.venv needs about {needed:g} GB, but only 0\.2 GB are free in {tmp_path};"
         with pytest.raises(environment.SetupError, match=reason):
             environment.ensure_environment(tmp_path / ".venv", extra)
     assert not list(tmp_path.iterdir())
@@ -147,24 +149,24 @@ def test_too_little_room_is_told_before_anything_is_made(
 def test_a_new_environment_that_pip_cannot_fill_is_removed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # As `python -m venv --clear FOLDER`, with a pip that cannot install.
-    making = (
+    # Acts like `python -m venv --clear FOLDER` and creates a pip that fails.
+    create_venv = (
         'mkdir -p "$4/bin"; printf "#!/bin/sh\\nexit 1\\n" > "$4/bin/pip"; chmod +x "$4/bin/pip"'
     )
-    command(tmp_path, "python", making)
+    command(tmp_path, "python", create_venv)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     venv = tmp_path / ".venv-launch"
     with pytest.raises(environment.SetupError, match=r"pip.*requirements/launch\.txt"):
         environment.ensure_environment(venv, "launch")
     assert not venv.exists()
-    command(tmp_path, "python", f"{making}; exit 1")
-    with pytest.raises(environment.SetupError, match=r"could not make \.venv-launch"):
+    command(tmp_path, "python", f"{create_venv}; exit 1")
+    with pytest.raises(environment.SetupError, match=r"could not create \.venv-launch"):
         environment.ensure_environment(venv, "launch")
     assert not venv.exists()
 
 
 @pytest.mark.parametrize("unfinished", [True, False])
-def test_after_a_kill_only_an_environment_that_was_never_finished_is_removed(
+def test_a_failed_installation_removes_only_an_environment_that_was_never_complete(
     tmp_path: Path, unfinished: bool
 ) -> None:
     venv = tmp_path / ".venv"
@@ -177,6 +179,8 @@ def test_after_a_kill_only_an_environment_that_was_never_finished_is_removed(
     assert venv.exists() != unfinished
 
 
-def test_an_unknown_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_extra_is_an_error_that_lists_the_known_ones(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert environment.main(["gpu"]) == 1
-    assert "gpu" in capsys.readouterr().err
+    assert "extras=gpu: must be one or more of job, dev," in capsys.readouterr().err

@@ -51,7 +51,7 @@ def _loader(
 @pytest.fixture
 def _dali() -> None:
     if not os.environ.get("REQUIRE_DALI"):
-        reason = "NVIDIA DALI is not installed; make test-dali installs it"
+        reason = "NVIDIA DALI is not installed; make test ONLY=dali installs it"
         pytest.importorskip("nvidia.dali", reason=reason)
 
 

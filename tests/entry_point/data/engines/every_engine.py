@@ -16,7 +16,7 @@ def _dali_is_installed() -> bool:
 
 _NEEDS_DALI = pytest.mark.skipif(
     not _dali_is_installed() and not os.environ.get("REQUIRE_DALI"),
-    reason="NVIDIA DALI is not installed; make test-dali installs it",
+    reason="NVIDIA DALI is not installed; make test ONLY=dali installs it",
 )
 DALI = pytest.param("dali", marks=_NEEDS_DALI)
 ENGINES = ("pillow", "workers", "threads", "subprocess", DALI)

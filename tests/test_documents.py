@@ -1,0 +1,50 @@
+"""README and docs: links, commands and the pages of results."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.test_makefile import TARGETS, only_values
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"""\]\(([^)\s]+)\)|(?:src|srcset|href)="([^"]+)\"""")
+COMMAND = re.compile(r"(?:`|^)make ([a-z][a-z-]*)([^`\n]*)", re.MULTILINE)
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_every_relative_link_resolves(document: Path) -> None:
+    links = [a or b for a, b in LINK.findall(document.read_text())]
+    files = [link.split("#")[0] for link in links if not re.match(r"[a-z]+:|#", link)]
+    assert not [file for file in files if not (document.parent / file).exists()]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_every_make_command_in_the_documents_exists(document: Path) -> None:
+    for target, rest in COMMAND.findall(document.read_text()):
+        assert target in TARGETS
+        for only in re.findall(r"\bONLY=([a-z-]+)", rest):
+            assert only in only_values(target)
+
+
+def test_the_readme_links_every_document_for_users_and_maintainers() -> None:
+    assert "(docs/index.md)" in (ROOT / "README.md").read_text()
+    index = (ROOT / "docs" / "index.md").read_text()
+    others = [path.name for path in (ROOT / "docs").glob("*.md") if path.name != "index.md"]
+    assert others and not [file for file in others if f"({file})" not in index]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "results").glob("*.md")), ids=name)
+def test_every_page_of_results_names_the_command_that_writes_it(page: Path) -> None:
+    assert re.search(r"`make (figures ONLY=[a-z-]+|bench ARGS=\"publish=true\")`", page.read_text())
+
+
+def test_every_plot_is_shown_on_a_page() -> None:
+    text = "".join(path.read_text() for path in DOCUMENTS)
+    plots = [path.name for path in (ROOT / "docs" / "results" / "plots").iterdir()]
+    assert plots and not [plot for plot in plots if f"plots/{plot}" not in text]
