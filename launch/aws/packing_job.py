@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from entry_point.config.compose import load_config
@@ -81,7 +81,7 @@ def launch(arguments: Sequence[str]) -> tuple[Any, str]:
 def _checked_request(packing: Packing, region: str | None) -> dict[str, Any]:
     config = packing.config
     load_config("optimize", OptimizeConfig, packing.overrides)
-    name = training_request.job_name(config.job, datetime.now(timezone.utc))
+    name = training_request.job_name(config.job, datetime.now(UTC))
     request = packing_request.build(config, packing.source, packing.output, packing.overrides, name)
     packing_request.check(request, config, packing.overrides, region)
     return request

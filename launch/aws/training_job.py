@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from launch.aws.session import aws_client, open_session
@@ -55,7 +55,7 @@ def next_steps(name: str, region: str) -> list[str]:
 def _checked_request(
     config: LaunchConfig, overrides: Sequence[str], region: str | None
 ) -> dict[str, Any]:
-    name = training_request.job_name(config.job, datetime.now(timezone.utc))
+    name = training_request.job_name(config.job, datetime.now(UTC))
     request = training_request.build(config, overrides, name)
     problems = job_config.training_problems(overrides, config.job.channels)
     training_checks.check(request, config, region, problems)

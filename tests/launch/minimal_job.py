@@ -1,6 +1,6 @@
 """The smallest launch config, and requests built from it."""
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from launch.request import training_checks, training_request
@@ -10,7 +10,7 @@ from tests.launch.conftest import ACCOUNT, BUCKET, REGION, ROLE
 
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/training@sha256:{'0' * 64}"
 MINIMAL = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs", f"target.image={IMAGE}"]
-NOW = datetime(2026, 3, 4, 5, 6, 7, 89000, timezone.utc)
+NOW = datetime(2026, 3, 4, 5, 6, 7, 89000, UTC)
 
 
 def built(*arguments: str, minimal: list[str] = MINIMAL) -> tuple[dict[str, Any], LaunchConfig]:

@@ -72,9 +72,6 @@ class Index:
 def write_index(folder: Path, chunks: Iterable[Rows]) -> int:
     """Write a split's index chunk by chunk. Returns the file's CRC-32."""
     batches: Iterable[RecordBatch] = (_record_batch(rows) for rows in chunks)
-    if sys.version_info < (3, 11):
-        # arro3 0.8 cannot write a stream: the whole index is in memory for a moment.
-        batches = list(batches)
     with whole_file(folder / INDEX) as file:
         sink = _Sink(file)
         write_parquet(RecordBatchReader.from_batches(_SCHEMA, batches), cast(BinaryIO, sink))

@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
@@ -140,7 +140,7 @@ def _ended(run: RunFolder) -> str:
     times = [path.stat().st_mtime for path in run.checkpoints.glob("step-*.pt")]
     if not times:
         return ""
-    return datetime.fromtimestamp(max(times), timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 @cache
