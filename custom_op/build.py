@@ -50,13 +50,7 @@ def build() -> tuple[Path, dict[str, Any]]:
     folder = _first_writable(folders)
     target = folder / key
     with _locked(folder / f"{key}.lock", target):
-        if (found := _read(target)) is not None:
-            return found
-        _compile(toolchain, folder, target)
-    found = _read(target)
-    if found is None:
-        raise BuildError(f"{target} was removed during the build; build again")
-    return found
+        return _read(target) or _compile(toolchain, folder, target)
 
 
 def build_key(toolchain: Toolchain) -> str:
@@ -134,7 +128,7 @@ def _locked(path: Path, target: Path) -> Iterator[None]:
         lock.release()
 
 
-def _compile(toolchain: Toolchain, folder: Path, target: Path) -> None:
+def _compile(toolchain: Toolchain, folder: Path, target: Path) -> tuple[Path, dict[str, Any]]:
     """Compiles into a temporary folder beside `target`, then renames it. Needs the lock."""
     for leftover in folder.glob(f"{target.name}.tmp*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -155,16 +149,13 @@ def _compile(toolchain: Toolchain, folder: Path, target: Path) -> None:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     logger.info("custom_op: built in %.1f s", seconds)
+    return target / _LIBRARY, record
 
 
 def _run_all(commands: list[list[str]]) -> None:
     """Runs the commands in parallel, one per core. Raises BuildError if one fails."""
-    pool = ThreadPoolExecutor(os.cpu_count() or 1, "compile")
-    try:
-        for _ in pool.map(_run, commands):
-            pass
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with ThreadPoolExecutor(os.cpu_count() or 1, "compile") as pool:
+        list(pool.map(_run, commands))  # an error cancels the commands that have not started
 
 
 def _run(command: list[str]) -> None:

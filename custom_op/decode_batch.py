@@ -143,7 +143,7 @@ def _check_choices(
 
 
 def _affine(mean: Sequence[float] | None, std: Sequence[float] | None) -> Tensor:
-    """Float32 `(2, 3)`: the scale and the bias that normalise a value from 0 to 255."""
+    """float32 `(2, 3)`: the scale and the bias that normalize a value from 0 to 255."""
     shift = torch.tensor(mean or (0.0, 0.0, 0.0), dtype=torch.float64)
     spread = torch.tensor(std or (1.0, 1.0, 1.0), dtype=torch.float64)
     return torch.stack((1 / (255 * spread), -shift / spread)).float()

@@ -1,5 +1,7 @@
 """Fake kernels: the shapes of the results, for tracing without data."""
 
+# ruff: noqa: ARG001 - a fake kernel needs only some arguments of its operator
+
 from __future__ import annotations
 
 import torch
@@ -20,13 +22,7 @@ def _count(jpegs: list[Tensor], offsets: Tensor | None) -> int:
 
 @register_fake("custom_op::decode_and_crop_jpeg")
 def _decode_and_crop_jpeg(
-    data: Tensor,
-    crop_y: int,  # noqa: ARG001
-    crop_x: int,  # noqa: ARG001
-    crop_height: int,
-    crop_width: int,
-    *,
-    max_pixels: int,  # noqa: ARG001
+    data: Tensor, crop_y: int, crop_x: int, crop_height: int, crop_width: int, *, max_pixels: int
 ) -> Tensor:
     _check_bytes(data)
     return data.new_empty((crop_height, crop_width, 3)).permute(2, 0, 1)
@@ -34,44 +30,20 @@ def _decode_and_crop_jpeg(
 
 @register_fake("custom_op::jpeg_headers")
 def _jpeg_headers(
-    jpegs: list[Tensor],
-    offsets: Tensor | None,
-    lengths: Tensor | None,  # noqa: ARG001
+    jpegs: list[Tensor], offsets: Tensor | None, lengths: Tensor | None, *, mask_errors: bool
 ) -> Tensor:
     return jpegs[0].new_empty((_count(jpegs, offsets), 3), dtype=torch.int64)
 
 
-@register_fake("custom_op::jpeg_size")
-def _jpeg_size(data: Tensor) -> tuple[int, int]:
-    _check_bytes(data)
-    context = torch.library.get_ctx()
-    return context.new_dynamic_size(min=1), context.new_dynamic_size(min=1)  # type: ignore[return-value]
-
-
-@register_fake("custom_op::jpeg_orientation")
-def _jpeg_orientation(data: Tensor) -> int:
-    _check_bytes(data)
-    return torch.library.get_ctx().new_dynamic_size(min=1, max=8)  # type: ignore[return-value]
-
-
 @register_fake("custom_op::add_restart_markers")
-def _add_restart_markers(
-    data: Tensor,
-    interval: int,  # noqa: ARG001
-    *,
-    max_pixels: int,  # noqa: ARG001
-) -> Tensor:
+def _add_restart_markers(data: Tensor, interval: int, *, max_pixels: int) -> Tensor:
     _check_bytes(data)
     return data.new_empty(torch.library.get_ctx().new_dynamic_size())
 
 
 @register_fake("custom_op::trim_jpeg")
 def _trim_jpeg(
-    data: Tensor,
-    top: int,  # noqa: ARG001
-    left: int,  # noqa: ARG001
-    height: int,  # noqa: ARG001
-    width: int,  # noqa: ARG001
+    data: Tensor, top: int, left: int, height: int, width: int
 ) -> tuple[Tensor, int, int]:
     _check_bytes(data)
     context = torch.library.get_ctx()
@@ -83,18 +55,18 @@ def _trim_jpeg(
 def _decode_crop_resize_batch(
     jpegs: list[Tensor],
     offsets: Tensor | None,
-    lengths: Tensor | None,  # noqa: ARG001
+    lengths: Tensor | None,
     boxes: Tensor,
     size: int,
     *,
-    flip: Tensor | None,  # noqa: ARG001
-    affine: Tensor,  # noqa: ARG001
-    mask_errors: bool,  # noqa: ARG001
-    apply_orientation: bool,  # noqa: ARG001
-    scaled_decode: bool,  # noqa: ARG001
-    ycbcr: bool,  # noqa: ARG001
-    max_pixels: int,  # noqa: ARG001
-    num_threads: int,  # noqa: ARG001
+    flip: Tensor | None,
+    affine: Tensor,
+    mask_errors: bool,
+    apply_orientation: bool,
+    scaled_decode: bool,
+    ycbcr: bool,
+    max_pixels: int,
+    num_threads: int,
     out: Tensor,
 ) -> Tensor:
     count = _count(jpegs, offsets)

@@ -26,23 +26,26 @@ def jpeg_headers(jpegs: Sequence[Tensor] | Packed) -> Tensor:
     Raises:
         JpegError: a tensor of the wrong dtype, shape or device; an offset outside the buffer.
     """
+    return _headers(jpegs, mask_errors=True)
+
+
+def jpeg_size(data: Tensor) -> tuple[int, int]:
+    """The stored `(height, width)` of one JPEG. Raises JpegError."""
+    height, width, _ = _headers([data], mask_errors=False)[0].tolist()
+    return height, width
+
+
+def jpeg_orientation(data: Tensor) -> int:
+    """The EXIF orientation of one JPEG, 1 to 8; 1 if the file has none. Raises JpegError."""
+    return int(_headers([data], mask_errors=False)[0, 2])
+
+
+def _headers(jpegs: Sequence[Tensor] | Packed, mask_errors: bool) -> Tensor:
     load()
     images, offsets, lengths = operator_arguments(jpegs)
     if not images:
         return torch.empty((0, 3), dtype=torch.int64)
     with raising_jpeg_error():
-        return torch.ops.custom_op.jpeg_headers.default(images, offsets, lengths)
-
-
-def jpeg_size(data: Tensor) -> tuple[int, int]:
-    """The stored `(height, width)` of one JPEG. Raises JpegError."""
-    load()
-    with raising_jpeg_error():
-        return torch.ops.custom_op.jpeg_size.default(data)
-
-
-def jpeg_orientation(data: Tensor) -> int:
-    """The EXIF orientation of one JPEG, 1 to 8; 1 if the file has none. Raises JpegError."""
-    load()
-    with raising_jpeg_error():
-        return torch.ops.custom_op.jpeg_orientation.default(data)
+        return torch.ops.custom_op.jpeg_headers.default(
+            images, offsets, lengths, mask_errors=mask_errors
+        )

@@ -22,20 +22,16 @@ def load() -> None:
 
     Every public function calls this first. Raises BuildError if the operator cannot be built.
     """
-    _load()
-
-
-def build_info() -> dict[str, Any]:
-    """Path, compiler, versions and flags of the library; seconds of its build and of its load."""
-    return dict(_load())
-
-
-def _load() -> dict[str, Any]:
     if not _loaded:  # a lock taken on every call could be held during a fork
         with _lock:
             if not _loaded:
                 _loaded.update(_build_and_register())
-    return _loaded
+
+
+def build_info() -> dict[str, Any]:
+    """Path, compiler, versions and flags of the library; seconds of its build and of its load."""
+    load()
+    return dict(_loaded)
 
 
 def _build_and_register() -> dict[str, Any]:

@@ -51,20 +51,8 @@ Tensor decode_and_crop_jpeg(Tensor data, int64_t crop_y, int64_t crop_x, int64_t
   return torch::stable::transpose(torch::stable::transpose(pixels, 0, 2), 1, 2);
 }
 
-std::tuple<int64_t, int64_t> jpeg_size(Tensor data) {
-  RegionDecoder& decoder = thread_decoder();
-  decoder.open(jpeg_bytes(data), INT64_MAX);
-  return {decoder.height(), decoder.width()};
-}
-
-int64_t jpeg_orientation(Tensor data) {
-  RegionDecoder& decoder = thread_decoder();
-  decoder.open(jpeg_bytes(data), INT64_MAX);
-  return decoder.orientation();
-}
-
 Tensor jpeg_headers(std::vector<Tensor> jpegs, std::optional<Tensor> offsets,
-                    std::optional<Tensor> lengths) {
+                    std::optional<Tensor> lengths, bool mask_errors) {
   const std::vector<Bytes> images = jpegs_bytes(jpegs, offsets, lengths);
   const std::array<int64_t, 2> shape{static_cast<int64_t>(images.size()), 3};
   Tensor headers = torch::stable::empty(shape, ScalarType::Long);
@@ -76,7 +64,7 @@ Tensor jpeg_headers(std::vector<Tensor> jpegs, std::optional<Tensor> offsets,
       decoder.open(jpeg, INT64_MAX);
       values = {decoder.height(), decoder.width(), decoder.orientation()};
     } catch (const JpegError&) {
-      // The row stays zero: one damaged file must not fail the batch.
+      if (!mask_errors) throw;
     }
     row = std::copy(values.begin(), values.end(), row);
   }
@@ -115,9 +103,9 @@ STABLE_TORCH_LIBRARY(custom_op, m) {
   m.def(
       "decode_and_crop_jpeg(Tensor data, int crop_y, int crop_x, int crop_height, int crop_width, "
       "*, int max_pixels) -> Tensor");
-  m.def("jpeg_size(Tensor data) -> (SymInt, SymInt)");
-  m.def("jpeg_orientation(Tensor data) -> SymInt");
-  m.def("jpeg_headers(Tensor[] jpegs, Tensor? offsets, Tensor? lengths) -> Tensor");
+  m.def(
+      "jpeg_headers(Tensor[] jpegs, Tensor? offsets, Tensor? lengths, *, bool mask_errors) -> "
+      "Tensor");
   m.def("add_restart_markers(Tensor data, int interval, *, int max_pixels) -> Tensor");
   m.def(
       "trim_jpeg(Tensor data, int top, int left, int height, int width) -> "
@@ -126,8 +114,6 @@ STABLE_TORCH_LIBRARY(custom_op, m) {
 
 STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {
   m.impl("decode_and_crop_jpeg", TORCH_BOX(&custom_op::decode_and_crop_jpeg));
-  m.impl("jpeg_size", TORCH_BOX(&custom_op::jpeg_size));
-  m.impl("jpeg_orientation", TORCH_BOX(&custom_op::jpeg_orientation));
   m.impl("jpeg_headers", TORCH_BOX(&custom_op::jpeg_headers));
   m.impl("add_restart_markers", TORCH_BOX(&custom_op::add_restart_markers));
   m.impl("trim_jpeg", TORCH_BOX(&custom_op::trim_jpeg));

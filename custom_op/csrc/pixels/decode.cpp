@@ -223,12 +223,12 @@ bool RegionDecoder::read(const Rows& rows, RowSink& sink) {
 // is not decoded yet. Rows that would start before or end after `out` are decoded to a scratch row
 // and copied.
 bool RegionDecoder::read_into(uint8_t* out, const Rows& rows, size_t first, size_t stride) {
-  const size_t width = static_cast<size_t>(rows.width) * 3, behind = stride - first - width;
+  const size_t width = static_cast<size_t>(rows.width) * 3, after = stride - first - width;
   const auto count = static_cast<size_t>(rows.count);
   above_.resize(first);
   for (size_t i = 0; i < count; ++i) {
     uint8_t* const row = out + i * width;
-    if (i * width < first || (count - 1 - i) * width < behind) {
+    if (i * width < first || (count - 1 - i) * width < after) {
       if (read_phase(row_pointers_.data(), 1) == 0) return false;
       std::copy_n(row_pointers_[0] + first, width, row);
       continue;
