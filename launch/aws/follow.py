@@ -19,13 +19,7 @@ _LIVE_METRICS = {
     "train:images_per_s": "{} images/s",
     "train:data_wait_pct": "data wait {} %",
 }
-_TRANSIENT_CODES = (
-    "Throttling",
-    "TooManyRequests",
-    "RequestLimit",
-    "Internal",
-    "ServiceUnavailable",
-)
+_TRANSIENT = ("Throttling", "TooManyRequests", "RequestLimit", "Internal", "ServiceUnavailable")
 _MAX_PAUSE_S = 60.0
 
 
@@ -51,7 +45,7 @@ def follow(
             if not _keep_watching(job, console):
                 return None
     for line in job.summary(description):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.out(line, highlight=False)
     return job.state(description)
 
 
@@ -78,7 +72,7 @@ class _Watch:
 
     def _show_new_lines(self) -> None:
         for host, text in self._retry(self.log.new_lines):
-            self.console.print(f"{host} {text}", markup=False, highlight=False, soft_wrap=True)
+            self.console.out(f"{host} {text}", highlight=False)
             for metric in _LIVE_METRICS:
                 if match := re.search(METRIC_REGEXES[metric], text):
                     self.metrics[metric] = match[1]
@@ -87,12 +81,10 @@ class _Watch:
         detail = description.get("SecondaryStatus")
         state = self.job.state(description) + (f" · {detail}" if detail else "")
         if state != self.state and not self.console.is_terminal:
-            self.console.print(state, markup=False, highlight=False)
+            self.console.out(state, highlight=False)
         self.state = state
-        parts = [
-            form.format(self.metrics[m]) for m, form in _LIVE_METRICS.items() if m in self.metrics
-        ]
-        return " · ".join([state, *parts])
+        known = [name for name in _LIVE_METRICS if name in self.metrics]
+        return " · ".join([state, *(_LIVE_METRICS[m].format(self.metrics[m]) for m in known)])
 
     def _retry(self, call: Callable[[], T]) -> T:
         """The call's result; throttling and connection errors are retried without limit."""
@@ -104,11 +96,9 @@ class _Watch:
                 reason = str(error)
             except exceptions.ClientError as error:
                 reason = error.response["Error"]["Code"]
-                if not reason.startswith(_TRANSIENT_CODES):
+                if not reason.startswith(_TRANSIENT):
                     raise
-            self.console.print(
-                f"{reason}; retrying in {pause:.0f} s", markup=False, highlight=False
-            )
+            self.console.out(f"{reason}; retrying in {pause:.0f} s", highlight=False)
             self.sleep(pause)
             pause = min(pause * 2, _MAX_PAUSE_S)
 
@@ -126,14 +116,11 @@ def _keep_watching(job: Job, console: Console) -> bool:
     if answer.lower().startswith("s"):
         try:
             job.stop()
-            console.print("stopping: the job has 120 s to shut down", highlight=False)
+            console.out("stopping: the job has 120 s to shut down", highlight=False)
         except exceptions.ClientError as error:
             # The job may have ended in the meantime; the watch then shows its state.
-            console.print(explain(error), markup=False, highlight=False)
+            console.out(explain(error), highlight=False)
         return True
-    console.print(
-        f'{job.name} keeps running; make sagemaker ARGS="stop {job.name}" stops it',
-        markup=False,
-        highlight=False,
-    )
+    stop = f'make sagemaker ARGS="stop {job.name}"'
+    console.out(f"{job.name} keeps running; {stop} stops it", highlight=False)
     return False
