@@ -1,6 +1,5 @@
 """Errors of AWS and of the commands that call it: one line that says what to do."""
 
-import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,16 +10,16 @@ from entry_point.contract.user_error import UserError
 
 NO_REGION = "no AWS region: set AWS_DEFAULT_REGION, the profile's region or, for a job, job.region"
 _LOGIN = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
-_SLOW_DOWN = "AWS limits the call rate: try again in a minute"
-_UNKNOWN_CREDENTIALS = f"AWS does not know these credentials: {_LOGIN}"
 
-# (error code or a prefix of it, part of the message or "", what to do); the first match applies.
-_ADVICE: list[tuple[str, str, str]] = [
+# (prefixes of the error code, part of the message or "", what to do); the first match applies.
+_ADVICE: list[tuple[str | tuple[str, ...], str, str]] = [
     ("ExpiredToken", "", f"the credentials have expired: {_LOGIN}"),
     ("RequestExpired", "", f"the credentials have expired, or the clock is wrong: {_LOGIN}"),
-    ("UnrecognizedClient", "", _UNKNOWN_CREDENTIALS),
-    ("InvalidClientTokenId", "", _UNKNOWN_CREDENTIALS),
-    ("InvalidAccessKeyId", "", _UNKNOWN_CREDENTIALS),
+    (
+        ("UnrecognizedClient", "InvalidClientTokenId", "InvalidAccessKeyId"),
+        "",
+        f"AWS does not know these credentials: {_LOGIN}",
+    ),
     ("SignatureDoesNotMatch", "", f"the secret key does not match the access key: {_LOGIN}"),
     (
         "ResourceLimitExceeded",
@@ -28,9 +27,11 @@ _ADVICE: list[tuple[str, str, str]] = [
         "raise this quota in the Service Quotas console, or choose another target.instance_type, "
         "fewer instances, or target.spot=true (a separate quota)",
     ),
-    ("ThrottlingException", "", _SLOW_DOWN),
-    ("TooManyRequests", "", _SLOW_DOWN),
-    ("SlowDown", "", _SLOW_DOWN),
+    (
+        ("ThrottlingException", "TooManyRequests", "SlowDown"),
+        "",
+        "AWS limits the call rate: try again in a minute",
+    ),
     ("ResourceInUse", "", "the name is taken: choose another job.name, or leave it null"),
     ("ValidationException", "must be unique", "the name is taken: choose another job.name"),
     (
@@ -105,11 +106,11 @@ def explain(error: BaseException) -> str | None:
 def _explain_response(error: dict[str, Any], operation: str) -> str:
     code, message = str(error.get("Code", "")), _one_line(error.get("Message", ""))
     line = f"{operation} failed: {message} [{code}]"
-    for prefix, part, advice in _ADVICE:
-        if code.startswith(prefix) and part.lower() in message.lower():
+    for prefixes, part, advice in _ADVICE:
+        if code.startswith(prefixes) and part.lower() in message.lower():
             return f"{line}; {advice}"
     return line
 
 
 def _one_line(text: object) -> str:
-    return re.sub(r"\s+", " ", str(text)).strip()
+    return " ".join(str(text).split())
