@@ -9,14 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
 from entry_point.config.compose import load_config
 from launch.aws.aws_errors import run_and_explain
@@ -50,7 +43,9 @@ def _upload(config: UploadConfig) -> UploadPlan:
     if not files:
         raise LaunchError(f"source={config.source}: contains no files")
     s3 = aws_client(open_session(None), "s3")
-    with _progress() as progress:
+    with Progress(
+        *Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn()
+    ) as progress:
         plan = plan_upload(files, s3, bucket, prefix, progress)
         if plan.changed and not config.overwrite:
             raise LaunchError(
@@ -61,16 +56,6 @@ def _upload(config: UploadConfig) -> UploadPlan:
         if not is_dry_run():
             send_files(plan.to_send, s3, bucket, prefix, progress)
     return plan
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
 
 
 if __name__ == "__main__":
