@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from types import FrameType, TracebackType
+from types import FrameType
 
 from launch.containers.engine import Engine
 from launch.request.launch_errors import LaunchError
@@ -86,12 +86,7 @@ class Containers:
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._cleaner.stdin is not None
         self._cleaner.stdin.close()
         self._cleaner.wait()

@@ -82,20 +82,18 @@ def _structure_problems(value: dict[str, Any], shape: Shape, path: str) -> Itera
 
 
 def _size_problem(value: Any, shape: Shape, path: str) -> Iterator[Problem]:
-    limits = shape.metadata
     if isinstance(value, bool):
         return
     if isinstance(value, int):
-        if value < limits.get("min", value):
-            yield Problem(path, value, f"must be at least {limits['min']}")
-        if value > limits.get("max", value):
-            yield Problem(path, value, f"must be at most {limits['max']}")
-        return
-    size, unit = len(value), _UNITS[type(value)]
+        size, shown, must = value, value, "must be"
+    else:
+        size, shown = len(value), None
+        must = f"has {size} {_UNITS[type(value)]}, must have"
+    limits = shape.metadata
     if size < limits.get("min", size):
-        yield Problem(path, None, f"has {size} {unit}, must have at least {limits['min']}")
+        yield Problem(path, shown, f"{must} at least {limits['min']}")
     if size > limits.get("max", size):
-        yield Problem(path, None, f"has {size} {unit}, must have at most {limits['max']}")
+        yield Problem(path, shown, f"{must} at most {limits['max']}")
 
 
 def _text_problem(value: str, shape: Shape, path: str) -> Iterator[Problem]:
