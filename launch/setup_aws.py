@@ -27,19 +27,17 @@ def _run(arguments: Sequence[str]) -> int:
 
     config = load_config("setup_aws", SetupConfig, arguments)
     if is_dry_run():
-        _show(config, _permissions(config, "ACCOUNT", "REGION", "aws"))
+        _show(Permissions(config, "ACCOUNT", "REGION"))
         return 0
     session = open_session(None)
     region = session.region_name
     account = aws_client(session, "sts").get_caller_identity()["Account"]
-    permissions = _permissions(config, account, region, session.get_partition_for_region(region))
-    _show(config, permissions)
-    iam = aws_client(session, "iam")
-    role, done = ensure_role(iam, config.role, permissions, update=config.update)
+    permissions = Permissions(config, account, region, session.get_partition_for_region(region))
+    _show(permissions)
+    role, done = ensure_role(aws_client(session, "iam"), permissions)
     _say(f"role {config.role}: {done}, policies as printed above")
-    _say(
-        f"bucket {config.bucket}: {ensure_bucket(aws_client(session, 's3'), config.bucket, region)}"
-    )
+    done = ensure_bucket(aws_client(session, "s3"), config.bucket, region)
+    _say(f"bucket {config.bucket}: {done}")
     ensure_repository(config.repository)
     _say(f"repository {config.repository}: exists; `make push` pushes the image to it")
     _say(
@@ -49,20 +47,8 @@ def _run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _permissions(config: SetupConfig, account: str, region: str, partition: str) -> Permissions:
-    return Permissions(
-        account=account,
-        region=region,
-        bucket=config.bucket,
-        repository=config.repository,
-        read_buckets=config.read_buckets,
-        kms_keys=config.kms_keys,
-        vpc=config.vpc,
-        partition=partition,
-    )
-
-
-def _show(config: SetupConfig, permissions: Permissions) -> None:
+def _show(permissions: Permissions) -> None:
+    config = permissions.config
     _say(
         f"bucket {config.bucket}: private; a new bucket deletes parts of incomplete uploads after "
         "7 days"

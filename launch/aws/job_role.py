@@ -1,11 +1,12 @@
 """The IAM role that jobs run under: its policies, creating it, checking it."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from launch.request.launch_errors import LaunchError
+from launch.request.setup_config import SetupConfig
 
 VERSION = "2012-10-17"
 DESCRIPTION = "Training and Processing jobs of managed-training-template"
@@ -24,15 +25,11 @@ _NETWORK_ACTIONS = (
 
 @dataclass(frozen=True)
 class Permissions:
-    """The resources that jobs use, all in one account and region."""
+    """What jobs may do with the resources in the config, all in one account and region."""
 
+    config: SetupConfig
     account: str
     region: str
-    bucket: str
-    repository: str
-    read_buckets: Sequence[str] = ()
-    kms_keys: Sequence[str] = ()
-    vpc: bool = False
     partition: str = "aws"
 
     def trust(self) -> dict[str, Any]:
@@ -54,60 +51,55 @@ class Permissions:
         return {"Version": VERSION, "Statement": list(self._statements())}
 
     def _statements(self) -> Iterator[dict[str, Any]]:
+        config = self.config
+        own, *others = (
+            f"arn:{self.partition}:s3:::{name}" for name in (config.bucket, *config.read_buckets)
+        )
         yield _allow(
             "Bucket",
             ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
-            [f"{self._bucket_arn(self.bucket)}/*"],
+            [f"{own}/*"],
         )
-        if self.read_buckets:
-            objects = [f"{self._bucket_arn(name)}/*" for name in self.read_buckets]
-            yield _allow("OtherBuckets", ["s3:GetObject"], objects)
-        buckets = [self._bucket_arn(name) for name in (self.bucket, *self.read_buckets)]
-        yield _allow("ListBuckets", ["s3:ListBucket", "s3:GetBucketLocation"], buckets)
+        if others:
+            yield _allow("OtherBuckets", ["s3:GetObject"], [f"{other}/*" for other in others])
+        yield _allow("ListBuckets", ["s3:ListBucket", "s3:GetBucketLocation"], [own, *others])
         yield _allow(
             "Image",
             ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
-            [self._arn("ecr", f"repository/{self.repository}")],
+            [self._arn("ecr", f"repository/{config.repository}")],
         )
         # This action does not support resource ARNs.
         yield _allow("Registry", ["ecr:GetAuthorizationToken"], ["*"])
+        logs = ("CreateLogGroup", "CreateLogStream", "DescribeLogStreams", "PutLogEvents")
         yield _allow(
             "Logs",
-            [
-                "logs:CreateLogGroup",
-                "logs:CreateLogStream",
-                "logs:DescribeLogStreams",
-                "logs:PutLogEvents",
-            ],
+            [f"logs:{action}" for action in logs],
             [self._arn("logs", "log-group:/aws/sagemaker/*")],
         )
         yield {
             **_allow("Metrics", ["cloudwatch:PutMetricData"], ["*"]),
             "Condition": {"StringLike": {"cloudwatch:namespace": "/aws/sagemaker/*"}},
         }
-        if self.kms_keys:
-            actions = ("CreateGrant", "Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey")
-            yield _allow("Keys", [f"kms:{action}" for action in actions], list(self.kms_keys))
-        if self.vpc:
+        if config.kms_keys:
+            keys = ("CreateGrant", "Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey")
+            yield _allow("Keys", [f"kms:{action}" for action in keys], config.kms_keys)
+        if config.vpc:
             yield _allow("Network", [f"ec2:{action}" for action in _NETWORK_ACTIONS], ["*"])
 
     def _arn(self, service: str, resource: str) -> str:
         return f"arn:{self.partition}:{service}:{self.region}:{self.account}:{resource}"
-
-    def _bucket_arn(self, name: str) -> str:
-        return f"arn:{self.partition}:s3:::{name}"
 
 
 def _allow(sid: str, actions: list[str], resources: list[str]) -> dict[str, Any]:
     return {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
 
 
-def ensure_role(iam: Any, name: str, permissions: Permissions, *, update: bool) -> tuple[str, str]:
+def ensure_role(iam: Any, permissions: Permissions) -> tuple[str, str]:
     """Create the role or check its policies; returns its ARN and what was done.
 
     Raises LaunchError if the existing policies differ, unless `update`.
     """
-    trust, policy = permissions.trust(), permissions.policy()
+    name, trust, policy = permissions.config.role, permissions.trust(), permissions.policy()
     policy_name = f"jobs-{permissions.region}"
     done = "unchanged"
     try:
@@ -123,7 +115,7 @@ def ensure_role(iam: Any, name: str, permissions: Permissions, *, update: bool) 
         different.append("trust policy")
     if found not in (None, policy):
         different.append(f"policy {policy_name}")
-    if different and not update:
+    if different and not permissions.config.update:
         raise LaunchError(
             f"role={name}: differs from the policies printed above: {', '.join(different)}; set "
             "update=true to replace them, or role=NAME to create another role"
@@ -138,10 +130,8 @@ def ensure_role(iam: Any, name: str, permissions: Permissions, *, update: bool) 
     return str(role["Arn"]), done
 
 
-def _inline_policy(iam: Any, role: str, name: str) -> dict[str, Any] | None:
+def _inline_policy(iam: Any, role: str, name: str) -> Any:
     try:
-        answer = iam.get_role_policy(RoleName=role, PolicyName=name)
+        return iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
     except iam.exceptions.NoSuchEntityException:
         return None
-    document: dict[str, Any] = answer["PolicyDocument"]
-    return document

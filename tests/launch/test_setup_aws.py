@@ -1,6 +1,7 @@
 """Role, bucket and repository: created once, then only checked; never silently replaced."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -9,9 +10,11 @@ import pytest
 from launch import setup_aws
 from launch.aws.job_role import Permissions
 from launch.aws.s3_bucket import BLOCK_PUBLIC_ACCESS
+from launch.request.setup_config import SetupConfig
 from tests.launch.conftest import ACCOUNT, REGION, REPOSITORY, Aws, refusal
 
 BUCKET = "bucket-to-be"
+CONFIG = SetupConfig(BUCKET, repository=REPOSITORY)
 ARGUMENTS = [f"bucket={BUCKET}", "role=jobs", f"repository={REPOSITORY}"]
 
 
@@ -78,7 +81,7 @@ def test_second_run_changes_nothing(aws: Aws) -> None:
 
 
 def test_incomplete_setup_is_completed(aws: Aws) -> None:
-    trust = Permissions(ACCOUNT, REGION, BUCKET, REPOSITORY).trust()
+    trust = Permissions(CONFIG, ACCOUNT, REGION).trust()
     aws.client("iam").create_role(RoleName="jobs", AssumeRolePolicyDocument=json.dumps(trust))
     assert setup_aws.main(ARGUMENTS) == 0
     assert list(state(aws)["policies"]) == [f"jobs-{REGION}"]
@@ -91,7 +94,7 @@ def test_dry_run_prints_everything_and_does_not_call_aws(
         monkeypatch.delenv(name)
     monkeypatch.setenv("DRY_RUN", "1")
     assert setup_aws.main(ARGUMENTS) == 0
-    shown = Permissions("ACCOUNT", "REGION", BUCKET, REPOSITORY)
+    shown = Permissions(CONFIG, "ACCOUNT", "REGION")
     assert documents(capsys.readouterr().out) == [shown.trust(), shown.policy()]
     assert not aws.calls
 
@@ -104,7 +107,7 @@ def test_role_with_other_policies_is_replaced_only_with_update(
     other = {**wanted["trust"], "Statement": [{**wanted["trust"]["Statement"][0], "Condition": {}}]}
     iam = aws.client("iam")
     iam.update_assume_role_policy(RoleName="jobs", PolicyDocument=json.dumps(other))
-    wider = Permissions(ACCOUNT, REGION, BUCKET, "*").policy()
+    wider = Permissions(SetupConfig(BUCKET, repository="*"), ACCOUNT, REGION).policy()
     iam.put_role_policy(
         RoleName="jobs", PolicyName=f"jobs-{REGION}", PolicyDocument=json.dumps(wider)
     )
@@ -169,9 +172,9 @@ def test_invalid_setting_is_named(
 
 
 def test_role_is_limited_to_the_named_resources() -> None:
-    policy = Permissions(
-        ACCOUNT, REGION, "own", "images", ["shared"], ["arn:aws:kms:r:1:key/k"], vpc=True
-    ).policy()
+    plain = SetupConfig("own", repository="images")
+    full = replace(plain, read_buckets=["shared"], kms_keys=["arn:aws:kms:r:1:key/k"], vpc=True)
+    policy = Permissions(full, ACCOUNT, REGION).policy()
     by_sid = {statement["Sid"]: statement for statement in policy["Statement"]}
     everywhere = {sid for sid, statement in by_sid.items() if statement["Resource"] == ["*"]}
     assert everywhere == {"Registry", "Metrics", "Network"}  # whose actions take no resources
@@ -183,6 +186,6 @@ def test_role_is_limited_to_the_named_resources() -> None:
         "s3:GetBucketLocation",
     }
     assert by_sid["Image"]["Resource"] == [f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/images"]
-    minimal = Permissions(ACCOUNT, REGION, "own", "images").policy()
+    minimal = Permissions(plain, ACCOUNT, REGION).policy()
     assert {s["Sid"] for s in minimal["Statement"]}.isdisjoint({"OtherBuckets", "Keys", "Network"})
     assert len(json.dumps(policy, separators=(",", ":"))) < 10_240  # IAM's limit for a role
