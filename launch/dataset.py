@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 
 from launch.aws.aws_errors import run_and_explain
-from launch.aws.session import is_dry_run
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,15 +30,14 @@ def _run(options: argparse.Namespace) -> int:
     from launch.aws.packing_merge import merge
     from launch.aws.sagemaker_job import Job
 
+    job: Job | None
     state: str | None = "Completed"
     if options.merge:
         job = Job(*jobs.open_job(options.arguments), "Processing")
-    elif is_dry_run():
-        packing_job.dry_run(options.arguments)
-        return 0
-    else:
-        job = Job(*packing_job.launch(options.arguments), "Processing")
+    elif job := packing_job.launch(options.arguments):
         state = None if options.no_wait else follow(job)
+    else:
+        return 0
     if state is None:
         later = f'make sagemaker-dataset ARGS="--merge {job.name}"'
         sys.stdout.write(f"when the job has completed, merge its parts: {later}\n")

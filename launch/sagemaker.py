@@ -16,7 +16,6 @@ import sys
 from collections.abc import Sequence
 
 from launch.aws.aws_errors import run_and_explain
-from launch.aws.session import is_dry_run
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,11 +41,9 @@ def _run(options: argparse.Namespace) -> int:
     from launch.aws.sagemaker_job import Job, find_job
 
     lines: list[str] = []
-    if options.command == "train" and is_dry_run():
-        training_job.dry_run(options.arguments)
-    elif options.command == "train":
-        job = Job(*training_job.launch(options.arguments))
-        return int(options.wait and follow(job) not in ("Completed", None))
+    job: Job | None = None
+    if options.command == "train":
+        job = training_job.launch(options.arguments)
     elif options.command == "status":
         lines = jobs.status(options.arguments)
     elif options.command == "stop":
@@ -55,10 +52,11 @@ def _run(options: argparse.Namespace) -> int:
         lines = jobs.download(*jobs.open_job(options.arguments), checkpoints=options.checkpoints)
     else:
         job, _ = find_job(*jobs.open_job(options.arguments))
-        if options.wait:
-            return int(follow(job) not in ("Completed", None))
-        lines = [f"{host} {text}" for host, text in job.log().new_lines()]
+        if not options.wait:
+            lines = [f"{host} {text}" for host, text in job.log().new_lines()]
     sys.stdout.writelines(f"{line}\n" for line in lines)
+    if job and options.wait:
+        return int(follow(job) not in ("Completed", None))
     return 0
 
 

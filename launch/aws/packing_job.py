@@ -1,6 +1,5 @@
 """Launching the job that packs a dataset: load the config, check the request, print or send it."""
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ from typing import Any
 from entry_point.config.compose import load_config
 from entry_point.config.packing_config import OptimizeConfig
 from launch.aws.s3_bucket import split_prefix, split_s3
-from launch.aws.session import aws_client, open_session
+from launch.aws.sagemaker_job import Job
+from launch.aws.session import aws_client, is_dry_run, open_session, print_request
 from launch.request import packing_request, training_request
 from launch.request.launch_config import LaunchConfig
 from launch.request.launch_errors import LaunchError
@@ -46,23 +46,19 @@ def load(arguments: Sequence[str]) -> Packing:
     return Packing(config, prefixes["source"], prefixes["output"], overrides)
 
 
-def dry_run(arguments: Sequence[str]) -> None:
-    """Print the checked request as JSON; needs neither credentials nor a network."""
-    packing = load(arguments)
-    request = _checked_request(packing, packing.config.job.region)
-    sys.stdout.write(json.dumps(request, indent=2, ensure_ascii=False) + "\n")
-
-
-def launch(arguments: Sequence[str]) -> tuple[Any, str]:
-    """Send the request; returns the boto3 session and the job's name.
+def launch(arguments: Sequence[str]) -> Job | None:
+    """Send the checked request; a dry run prints it and returns None.
 
     Raises LaunchError, before anything is written, if the output has objects, or the source has no
     classes or fewer objects than hosts.
     """
+    packing = load(arguments)
+    if is_dry_run():
+        print_request(_checked_request(packing, packing.config.job.region))
+        return None
     from launch.aws.cost import estimate_cost
     from launch.aws.ecr import require_image
 
-    packing = load(arguments)
     session = open_session(packing.config.job.region)
     request = _checked_request(packing, session.region_name)
     require_image(request["AppSpecification"]["ImageUri"], session)
@@ -75,7 +71,7 @@ def launch(arguments: Sequence[str]) -> tuple[Any, str]:
     aws_client(session, "sagemaker").create_processing_job(**request)
     name: str = request["ProcessingJobName"]
     sys.stdout.write(f"job {name} created: packs {len(classes)} classes into {packing.output}\n")
-    return session, name
+    return Job(session, name, "Processing")
 
 
 def _checked_request(packing: Packing, region: str | None) -> dict[str, Any]:

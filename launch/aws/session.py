@@ -1,6 +1,8 @@
 """boto3 sessions and clients, with the user's own profile, credentials and region."""
 
+import json
 import os
+import sys
 from typing import Any
 
 from launch.aws.aws_errors import NO_REGION
@@ -10,6 +12,11 @@ from launch.request.launch_errors import LaunchError
 def is_dry_run() -> bool:
     """Whether `make ... DRY_RUN=1` asks to print what would be sent."""
     return os.environ.get("DRY_RUN", "") not in ("", "0")
+
+
+def print_request(request: dict[str, Any]) -> None:
+    """What a dry run prints; it needs neither credentials nor a network."""
+    sys.stdout.write(json.dumps(request, indent=2, ensure_ascii=False) + "\n")
 
 
 def open_session(region: str | None) -> Any:

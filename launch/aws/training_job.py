@@ -1,32 +1,28 @@
 """Launching one training job: load the config, check the request, print or send it."""
 
-import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from launch.aws.session import aws_client, open_session
+from launch.aws.sagemaker_job import Job
+from launch.aws.session import aws_client, is_dry_run, open_session, print_request
 from launch.request import job_config, training_checks, training_request
 from launch.request.launch_config import LaunchConfig
 from launch.request.launch_errors import LaunchError
 from launch.request.launch_overrides import load_launch_config
 
 
-def dry_run(arguments: Sequence[str]) -> None:
-    """Print the checked request as JSON; needs neither credentials nor a network."""
+def launch(arguments: Sequence[str]) -> Job | None:
+    """Send the checked request with the installed SDK; a dry run prints it and returns None."""
     config, overrides = load_launch_config(arguments)
-    request = _checked_request(config, overrides, config.job.region)
-    sys.stdout.write(json.dumps(request, indent=2, ensure_ascii=False) + "\n")
-
-
-def launch(arguments: Sequence[str]) -> tuple[Any, str]:
-    """Send the request with the installed SDK; returns the boto3 session and the job's name."""
+    if is_dry_run():
+        print_request(_checked_request(config, overrides, config.job.region))
+        return None
     from launch.aws.cost import estimate_cost
     from launch.aws.ecr import require_image
     from launch.aws.sdk.send import installed_version, send_request
 
-    config, overrides = load_launch_config(arguments)
     installed_version()
     session = open_session(config.job.region)
     if config.resume_from:
@@ -39,7 +35,7 @@ def launch(arguments: Sequence[str]) -> tuple[Any, str]:
     sys.stdout.write(f"job {name} created\n")
     for line in next_steps(name, session.region_name):
         sys.stdout.write(f"  {line}\n")
-    return session, name
+    return Job(session, name)
 
 
 def next_steps(name: str, region: str) -> list[str]:
