@@ -66,23 +66,17 @@ def say(text: str) -> None:
 def compiler() -> list[str] | None:
     """Return the C++ compiler's command: ``$CXX`` if set, else the first one found, else None."""
     chosen = shlex.split(os.environ.get("CXX", ""))
-    for command in [chosen] if chosen else [["c++"], ["g++"], ["clang++"]]:
-        if shutil.which(command[0]):
-            return command
-    return None
+    commands = [chosen] if chosen else [["c++"], ["g++"], ["clang++"]]
+    return next((command for command in commands if shutil.which(command[0])), None)
 
 
 def compiles(source: str, command: Sequence[str]) -> bool:
     """Return whether the compiler accepts ``source``."""
     # Homebrew's headers are outside the compiler's default path.
-    includes = [f"-I{p}/include" for p in (os.environ.get("HOMEBREW_PREFIX"),) if p]
-    done = subprocess.run(
-        [*command, *includes, "-x", "c++", "-fsyntax-only", "-"],
-        input=source,
-        text=True,
-        capture_output=True,
-    )
-    return done.returncode == 0
+    prefix = os.environ.get("HOMEBREW_PREFIX")
+    includes = [f"-I{prefix}/include"] if prefix else []
+    probe = [*command, *includes, "-x", "c++", "-fsyntax-only", "-"]
+    return subprocess.run(probe, input=source, text=True, capture_output=True).returncode == 0
 
 
 def has_venv() -> bool:
@@ -95,25 +89,23 @@ def missing_packages(installer: str) -> list[str]:
     """Return the names of this installer's packages that the machine lacks."""
     _, cxx, jpeg, venv = INSTALLERS[installer]
     command = compiler()
-    missing = []
-    if command is None or not compiles("#include <vector>\nint main() { return 0; }", command):
-        missing.append(cxx)
-    if command is None or not compiles(JPEG_PROBE, command):
-        missing.append(jpeg)
-    if not has_venv():
-        missing.append(venv)
-    return missing
+    found = {
+        cxx: command and compiles("#include <vector>\nint main() { return 0; }", command),
+        jpeg: command and compiles(JPEG_PROBE, command),
+        venv: has_venv(),
+    }
+    return [package for package, is_here in found.items() if not is_here]
 
 
-def privilege() -> list[str] | None:
-    """Return the prefix of commands for root: none, or sudo if it asks for no password."""
-    if os.geteuid() == 0:
+def privilege(installer: str) -> list[str] | None:
+    """Return the prefix of its command: sudo if needed, None if sudo asks for a password."""
+    # Homebrew refuses to run as root and needs no privilege otherwise.
+    if installer == "brew" or os.geteuid() == 0:
         return []
-    if (
-        shutil.which("sudo")
-        and subprocess.run(["sudo", "-n", "true"], capture_output=True).returncode == 0
-    ):
-        return ["sudo", "-n"]
+    sudo = ["sudo", "-n"]
+    check = [*sudo, "true"]
+    if shutil.which("sudo") and subprocess.run(check, capture_output=True).returncode == 0:
+        return sudo
     return None
 
 
@@ -129,9 +121,8 @@ def ensure_system_packages() -> None:
             f"{' '.join(missing)}: install your system's equivalents, then run make again"
         )
     command = shlex.split(INSTALLERS[installer][0]) + missing
-    # Homebrew refuses to run as root and needs no privilege otherwise.
-    prefix = [] if installer == "brew" else privilege()
-    by_hand = " ".join(([] if installer == "brew" else ["sudo"]) + command)
+    prefix = privilege(installer)
+    by_hand = " ".join(command if installer == "brew" else ["sudo", *command])
     if prefix is None:
         raise SetupError(
             f"these system packages are missing: {' '.join(missing)}; run\n  {by_hand}\n"
@@ -143,9 +134,8 @@ def ensure_system_packages() -> None:
         # A machine that has just booted often upgrades itself and holds the lock for a minute.
         command.insert(1, "-oDPkg::Lock::Timeout=300")
         # Installing needs fresh package lists; a failed refresh shows in the installation below.
-        subprocess.run(
-            [*prefix, "apt-get", "update", "-qq"], env=environment, stdout=subprocess.DEVNULL
-        )
+        update = [*prefix, "apt-get", "update", "-qq"]
+        subprocess.run(update, env=environment, stdout=subprocess.DEVNULL)
     done = subprocess.run(
         [*prefix, *command],
         env=environment,
