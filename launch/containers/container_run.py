@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import FrameType
 
@@ -36,15 +35,6 @@ def say(text: str) -> None:
     show(f"docker-train: {text}")
 
 
-@dataclass(frozen=True)
-class Ending:
-    """How one host's container ended."""
-
-    host: str
-    code: int
-    out_of_memory: bool
-
-
 class Containers:
     """A context manager that always removes the job's containers and network.
 
@@ -56,7 +46,8 @@ class Containers:
     def __init__(self, engine: Engine, job: str, stop_seconds: int) -> None:
         self._engine, self._job, self._stop_seconds = engine, job, stop_seconds
         self._names: dict[str, str] = {}
-        self._endings: SimpleQueue[Ending] = SimpleQueue()
+        # Host and exit code of each container that has ended.
+        self._ended: SimpleQueue[tuple[str, int]] = SimpleQueue()
         self._print = threading.Lock()
         self._interrupts = 0
         self._is_started = False
@@ -130,33 +121,25 @@ class Containers:
             self._stop("stopping the containers that have just started")
         for host in self._names:
             threading.Thread(target=self._follow, args=(host,), daemon=True).start()
-        ended: list[Ending] = []
-        while len(ended) < len(self._names):
-            failed = any(ending.code for ending in ended)
-            ended += self._next_ending(
-                PEER_GRACE_SECONDS if failed and not self._is_stopping else None
-            )
-        for ending in ended:
-            if ending.out_of_memory:
-                say(
-                    f"{ending.host} ran out of memory: give the engine more memory, or reduce "
-                    "trainer.batch_size"
-                )
-        return next((ending.code for ending in ended if ending.code), 0)
+        codes: list[int] = []
+        while len(codes) < len(self._names):
+            limited = any(codes) and not self._is_stopping
+            codes += self._next_code(PEER_GRACE_SECONDS if limited else None)
+        return next((code for code in codes if code), 0)
 
-    def _next_ending(self, patience: float | None) -> Sequence[Ending]:
-        """Wait for the next host to end; after ``patience`` seconds, stop all instead."""
+    def _next_code(self, patience: float | None) -> Sequence[int]:
+        """The code of the next host to end; after ``patience`` seconds, stop all instead."""
         try:
-            ending = self._endings.get(timeout=patience)
+            host, code = self._ended.get(timeout=patience)
         except Empty:
             self._stop("a host has failed; stopping the others")
             return []
-        if ending.code and len(self._names) > 1:
-            say(f"{ending.host} ended with exit code {ending.code}")
-        return [ending]
+        if code and len(self._names) > 1:
+            say(f"{host} ended with exit code {code}")
+        return [code]
 
     def _follow(self, host: str) -> None:
-        """Print the lines of one container until it ends, then report how it ended."""
+        """Print the lines of one container until it ends, then report its exit code."""
         prefix = f"{host} | " if len(self._names) > 1 else ""
         process = subprocess.Popen(
             [*self._engine.command, "logs", "--follow", self._names[host]],
@@ -172,17 +155,19 @@ class Containers:
             with self._print:
                 show(f"{prefix}{line.rstrip()}")
         process.wait()
-        self._endings.put(self._ending(host))
+        self._ended.put((host, self._exit_code(host, self._names[host])))
 
-    def _ending(self, host: str) -> Ending:
+    def _exit_code(self, host: str, name: str) -> int:
         """Wait until a container ends; if the engine does not answer, the host has failed."""
         try:
-            code = self._engine.call("wait", self._names[host])
-            memory = self._engine.call("inspect", "-f", "{{.State.OOMKilled}}", self._names[host])
-            return Ending(host, int(code), memory == "true")
+            code = int(self._engine.call("wait", name))
+            if self._engine.call("inspect", "-f", "{{.State.OOMKilled}}", name) == "true":
+                more = "give the engine more memory, or reduce trainer.batch_size"
+                say(f"{host} ran out of memory: {more}")
+            return code
         except (LaunchError, ValueError) as error:
             say(f"lost contact with {host}: {error}")
-            return Ending(host, 1, False)
+            return 1
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         """Stop the job; on a second Ctrl-C or SIGTERM, kill it."""
