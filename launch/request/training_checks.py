@@ -28,38 +28,29 @@ def _problems(request: dict[str, Any], config: LaunchConfig, region: str | None)
     yield from _resume_problems(config)
     yield from _channel_problems(config)
     yield from machine_problems(config.target, region)
-    if config.target.instance_groups and config.target.keep_alive_s:
-        yield (
-            f"target.keep_alive_s={config.target.keep_alive_s}: not available with instance "
-            "groups; drop it or target.instance_groups"
-        )
-    if config.target.instance_count == 0 and not config.target.instance_groups:
+    target, pool = config.target, f"target.keep_alive_s={config.target.keep_alive_s}"
+    if target.keep_alive_s and target.instance_groups:
+        yield f"{pool}: not available with instance groups; drop it or target.instance_groups"
+    if target.keep_alive_s and target.spot:
+        yield f"{pool}: not available for spot jobs; drop it or target.spot"
+    if target.instance_count == 0 and not target.instance_groups:
         yield "target.instance_count=0: must be at least 1"
 
 
 def _spot_problems(request: dict[str, Any], config: LaunchConfig) -> Iterator[str]:
     target = config.target
+    wait = f"target.max_wait_s={target.max_wait_s}"
     if not target.spot:
         if target.max_wait_s is not None:
-            yield (
-                f"target.max_wait_s={target.max_wait_s}: only for spot jobs; drop it or set "
-                "target.spot=true"
-            )
+            yield f"{wait}: only for spot jobs; drop it or set target.spot=true"
         return
     if target.max_wait_s is not None and target.max_wait_s < target.max_runtime_s:
-        yield (
-            f"target.max_wait_s={target.max_wait_s}: includes the run time, so it must be at least "
-            f"target.max_runtime_s={target.max_runtime_s}"
-        )
+        runtime = f"target.max_runtime_s={target.max_runtime_s}"
+        yield f"{wait}: includes the run time, so it must be at least {runtime}"
     if "CheckpointConfig" not in request and config.job.output:
         yield (
             f"job.checkpoints={config.job.checkpoints}: without checkpoints, a spot job restarts "
             "from scratch after each interruption; use job.checkpoints=auto"
-        )
-    if target.keep_alive_s:
-        yield (
-            f"target.keep_alive_s={target.keep_alive_s}: not available for spot jobs; drop it or "
-            "target.spot"
         )
 
 
