@@ -61,7 +61,7 @@ def build() -> None:
     image = engine.image(reference)
     if image is None:
         raise LaunchError(f"{reference} was built, but {engine.command[0]} does not list it")
-    say(f"{reference}  {int(str(image['Size'])) / 1e6:,.0f} MB  {image['Id']}")
+    say(f"{reference}  {image['Size'] / 1e6:,.0f} MB  {image['Id']}")
     after = "" if image_name.is_committed() else " after you commit all changes"
     say(f"next: `make docker-train` trains in it, `make push` publishes it{after}")
 
@@ -91,9 +91,8 @@ def check_revision(engine: Engine, reference: str) -> None:
     image = engine.image(reference)
     if image is None:
         raise LaunchError(f"there is no image {reference}: run `make image` first")
-    config = image.get("Config")
-    labels = config.get("Labels") if isinstance(config, dict) else None
-    built = (labels or {}).get(REVISION_LABEL, "another project")
+    labels = image["Config"].get("Labels") or {}
+    built = labels.get(REVISION_LABEL, "another project")
     if built != image_name.revision():
         raise LaunchError(
             f"{reference} was built from {built}, but the tree is at {image_name.revision()}: "

@@ -91,7 +91,6 @@ def explain(error: BaseException) -> str | None:
     sign_in = (
         exceptions.SSOError,
         exceptions.TokenRetrievalError,
-        exceptions.UnauthorizedSSOTokenError,
         exceptions.CredentialRetrievalError,
     )
     if isinstance(error, sign_in):

@@ -28,13 +28,11 @@ def estimate_cost(target: Target, session: Any, component: str = "Training") -> 
         code = error.response["Error"]["Code"] if isinstance(error, ClientError) else str(error)
         return f"cost: unknown, no access to the price list ({code}); needs pricing:GetProducts"
     line = f"cost: at most ${hourly * hours:,.2f} on demand, {hours:g} h at ${hourly:,.2f} per hour"
-    return f"{line}; {_spot_hint(target)}" if component == "Training" else line
-
-
-def _spot_hint(target: Target) -> str:
+    if component != "Training":
+        return line
     if target.spot:
-        return "spot costs up to 90 % less (AWS); the job's summary shows the savings"
-    return "target.spot=true costs up to 90 % less (AWS)"
+        return f"{line}; spot costs up to 90 % less (AWS); the job's summary shows the savings"
+    return f"{line}; target.spot=true costs up to 90 % less (AWS)"
 
 
 def _hourly_price(instance_type: str, session: Any, component: str) -> float:

@@ -55,18 +55,15 @@ class _Merge:
                     f"{self._uri}: has {len(parts)} of {hosts} parts, one per host; pack again"
                 )
             for name in files:
-                self._download(name)
+                path = self._folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._s3.download_file(self._bucket, self._prefix + name, str(path))
             for part in parts:
                 self._place_shards(part, sizes)
             self._upload(self._merge_parts(parts))
         # The merged dataset is complete, so the parts are no longer needed.
         for name in [*files, "classes.txt"]:
             self._s3.delete_object(Bucket=self._bucket, Key=self._prefix + name)
-
-    def _download(self, name: str) -> None:
-        path = self._folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._s3.download_file(self._bucket, self._prefix + name, str(path))
 
     def _place_shards(self, part: str, sizes: dict[str, int]) -> None:
         """Create a sparse file of each shard's size; raises LaunchError if S3 lacks the shard."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from launch.request.launch_errors import LaunchError
 
@@ -124,10 +125,10 @@ class Engine:
         if process.wait():
             raise LaunchError(explain_failure("".join(tail)))
 
-    def image(self, reference: str) -> dict[str, object] | None:
+    def image(self, reference: str) -> dict[str, Any] | None:
         """The engine's description of an image, or None if it does not have the image."""
         try:
-            found: list[dict[str, object]] = json.loads(self.call("image", "inspect", reference))
+            found: list[dict[str, Any]] = json.loads(self.call("image", "inspect", reference))
         except LaunchError as error:
             if re.search(r"no such image|image not known|no such object", str(error), re.I):
                 return None
@@ -149,10 +150,11 @@ class Engine:
                 self.follow("push", f"--digestfile={file}", *_plain_http(repository), reference)
                 return file.read_text().strip()
         self.follow("push", reference)
-        digests = (self.image(reference) or {}).get("RepoDigests")
-        for uri in digests if isinstance(digests, list) else []:
-            if str(uri).startswith(f"{repository}@"):
-                return str(uri).removeprefix(f"{repository}@")
+        image = self.image(reference) or {}
+        for uri in image.get("RepoDigests") or []:
+            name, _, digest = str(uri).partition("@")
+            if name == repository:
+                return digest
         raise LaunchError(f"the registry returned no digest for {reference}: push again")
 
 
