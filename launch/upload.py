@@ -43,9 +43,8 @@ def _upload(config: UploadConfig) -> UploadPlan:
     if not files:
         raise LaunchError(f"source={config.source}: contains no files")
     s3 = aws_client(open_session(None), "s3")
-    with Progress(
-        *Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn()
-    ) as progress:
+    columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns) as progress:
         plan = plan_upload(files, s3, bucket, prefix, progress)
         if plan.changed and not config.overwrite:
             raise LaunchError(

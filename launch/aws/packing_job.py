@@ -123,9 +123,6 @@ def _folders(s3: Any, bucket: str, prefix: str) -> set[str]:
     pages = s3.get_paginator("list_objects_v2").paginate(
         Bucket=bucket, Prefix=prefix, Delimiter="/"
     )
-    names = {
-        found["Prefix"].removeprefix(prefix).rstrip("/")
-        for page in pages
-        for found in page.get("CommonPrefixes", [])
-    }
+    found = pages.search("CommonPrefixes[].Prefix || `[]`")
+    names = {path.removeprefix(prefix).rstrip("/") for path in found}
     return {name for name in names if not name.startswith(".")}

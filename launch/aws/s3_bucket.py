@@ -43,11 +43,8 @@ def split_prefix(uri: str, key: str) -> tuple[str, str]:
 def object_sizes(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
     """Bytes of each object below the prefix, by its key relative to the prefix."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    return {
-        item["Key"].removeprefix(prefix): item["Size"]
-        for page in pages
-        for item in page.get("Contents", [])
-    }
+    objects = pages.search("Contents || `[]`")
+    return {item["Key"].removeprefix(prefix): item["Size"] for item in objects}
 
 
 def ensure_bucket(s3: Any, name: str, region: str) -> str:

@@ -149,9 +149,7 @@ class JobLog:
             logGroupName=self._group, logStreamNamePrefix=f"{self._job}/", PaginationConfig={}
         )
         try:
-            for page in pages:
-                for stream in page["logStreams"]:
-                    yield stream["logStreamName"]
+            yield from pages.search("logStreams[].logStreamName")
         except ClientError as error:
             # Group and streams do not exist before the first line.
             if error.response["Error"]["Code"] != "ResourceNotFoundException":
