@@ -103,10 +103,9 @@ def check_revision(engine: Engine, reference: str) -> None:
 def log_in(engine: Engine, name: str) -> str:
     """Create the ECR repository if it is missing and log the engine in; returns the registry."""
     # Only pushing to ECR needs boto3.
-    from launch.aws import ecr
+    from launch.aws.ecr import open_repository
 
-    ecr.ensure_repository(name)
-    user, password, registry = ecr.credentials()
+    user, password, registry = open_repository(name)
     engine.call("login", "--username", user, "--password-stdin", registry, text_in=password)
     return registry
 

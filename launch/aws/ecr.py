@@ -35,22 +35,18 @@ def ensure_repository(name: str) -> None:
 
     Someone who may push but not create repositories can use an existing one.
     """
+    client = boto3.client("ecr")
     try:
-        client = boto3.client("ecr")
-        try:
-            client.describe_repositories(repositoryNames=[name])
-        except client.exceptions.RepositoryNotFoundException:
-            client.create_repository(
-                repositoryName=name, imageScanningConfiguration={"scanOnPush": True}
-            )
-        try:
-            ensure_expiry(client, name)
-        except ClientError as error:
-            # Expiry is optional, and pushing does not require the permission to set it.
-            if error.response["Error"]["Code"] != "AccessDeniedException":
-                raise
-    except (BotoCoreError, ClientError) as error:
-        raise LaunchError(explain(error)) from error
+        client.describe_repositories(repositoryNames=[name])
+    except client.exceptions.RepositoryNotFoundException:
+        scan = {"scanOnPush": True}
+        client.create_repository(repositoryName=name, imageScanningConfiguration=scan)
+    try:
+        ensure_expiry(client, name)
+    except ClientError as error:
+        # Expiry is optional, and pushing does not require the permission to set it.
+        if error.response["Error"]["Code"] != "AccessDeniedException":
+            raise
 
 
 def ensure_expiry(client: Any, name: str) -> None:
@@ -62,9 +58,13 @@ def ensure_expiry(client: Any, name: str) -> None:
         client.put_lifecycle_policy(repositoryName=name, lifecyclePolicyText=policy)
 
 
-def credentials() -> tuple[str, str, str]:
-    """User, password and host of this account's registry, valid for 12 hours."""
+def open_repository(name: str) -> tuple[str, str, str]:
+    """Ensure the repository; returns user, password and host of its registry, valid for 12 hours.
+
+    Raises LaunchError for any error of AWS.
+    """
     try:
+        ensure_repository(name)
         answer = boto3.client("ecr").get_authorization_token()
     except (BotoCoreError, ClientError) as error:
         raise LaunchError(explain(error)) from error

@@ -41,4 +41,4 @@ def test_missing_credentials_are_one_line(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(LaunchError, match="credentials"):
-        ecr.credentials()
+        ecr.open_repository("mine")

@@ -47,6 +47,15 @@ def test_logs_are_merged_with_host_names_and_the_first_failure_sets_the_exit_cod
     assert "algo-2 ended with exit code 7" in text
 
 
+def test_a_host_that_ran_out_of_memory_is_named(
+    start_folder: Path, fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert start_folder
+    fake_engine(engine_script({"algo-1": 137}).replace("echo false", "echo true"))
+    assert docker.train(["name=large"]) == 137
+    assert "algo-1 ran out of memory: " in capfd.readouterr().out
+
+
 def test_created_containers_are_removed_if_a_later_one_fails(
     start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

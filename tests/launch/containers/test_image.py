@@ -190,6 +190,6 @@ def test_the_ecr_password_is_passed_on_stdin_not_as_an_argument(
     calls = fake_engine(f"cat >{stdin}")
     registry = image.log_in(Engine((str(tmp_path / "bin" / "docker"),)), "mine")
     assert registry.endswith(".dkr.ecr.eu-west-1.amazonaws.com")
-    _, password, _ = ecr.credentials()
+    _, password, _ = ecr.open_repository("mine")
     assert stdin.read_text() == password
     assert calls.read_text() == f"login --username AWS --password-stdin {registry}\n"
