@@ -224,11 +224,10 @@ def main(extras: Sequence[str]) -> int:
     """Install ``extras``; returns the exit code."""
     low, high = SUPPORTED
     try:
-        unknown = [e for e in extras if e not in REQUIREMENTS]
+        known = ", ".join(REQUIREMENTS)
+        unknown = ",".join(extra for extra in extras if extra not in REQUIREMENTS)
         if unknown or not extras:
-            raise SetupError(
-                f"extras={','.join(unknown)}: must be one or more of {', '.join(REQUIREMENTS)}"
-            )
+            raise SetupError(f"extras={unknown}: must be one or more of {known}")
         if not low <= sys.version_info[:2] <= high:
             raise SetupError(
                 f"Python {platform.python_version()} is not supported; choose one from "

@@ -54,22 +54,14 @@ def _instance_types(target: Target) -> list[tuple[str, str]]:
 
 def registry_problems(target: Target, region: str | None) -> Iterator[str]:
     """What is wrong with the image's location; `region` is None if unknown."""
+    image, hint = f"target.image={target.image}", HINTS["target.image"]
+    match = ECR_IMAGE.fullmatch(target.image or "")
     if not target.image:
-        yield f"target.image is missing; {HINTS['target.image']}"
-        return
-    match = ECR_IMAGE.fullmatch(target.image)
-    if not match:
-        yield (
-            f"target.image={target.image}: must be in a private ECR repository, "
-            "ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME@sha256:...; `make push` prints its URI"
-        )
+        yield f"target.image is missing; {hint}"
+    elif not match:
+        uri = "ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME@sha256:..."
+        yield f"{image}: must be in a private ECR repository, {uri}; {hint}"
     elif len(match["repository"]) < 2:
-        yield (
-            f"target.image={target.image}: the repository name must have at least 2 characters; "
-            "`make push` prints its URI"
-        )
+        yield f"{image}: the repository name must have at least 2 characters; {hint}"
     elif region and match["region"] != region:
-        yield (
-            f"target.image={target.image}: must be in the job's region, {region}; push it there "
-            "or set job.region"
-        )
+        yield f"{image}: must be in the job's region, {region}; push it there or set job.region"

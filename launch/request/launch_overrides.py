@@ -50,7 +50,7 @@ def _open(override: Override) -> str:
 
 def _expand_channels(plain: dict[str, Any]) -> None:
     """Turn a channel that is only an S3 prefix into one with the default fields."""
-    job = plain.get("job", {})
+    job = plain.setdefault("job", {})
     if not isinstance(job, dict):
         raise ConfigError("job", job, "must name a key, as in job.role=ARN")
     channels = job.get("channels", {})
@@ -60,4 +60,3 @@ def _expand_channels(plain: dict[str, Any]) -> None:
         name: {"s3": channel} if isinstance(channel, str) else channel
         for name, channel in channels.items()
     }
-    plain["job"] = job

@@ -74,12 +74,6 @@ def install(wanted: Iterable[Requirement], lines: Iterable[str]) -> None:
         subprocess.run([sys.executable, "-m", "pip", "install", *options, *names], check=True)
 
 
-def remove(names: Iterable[str]) -> None:
-    """Uninstall packages; raises CalledProcessError."""
-    command = [sys.executable, "-m", "pip", "uninstall", "--yes", "--root-user-action=ignore"]
-    subprocess.run([*command, *names], check=True)
-
-
 def check_base(present: Mapping[str, str]) -> None:
     """Exit with one line if torch is missing or too old."""
     advice = "set BASE_IMAGE to an image with torchvision and torch"
@@ -130,7 +124,8 @@ def main(folder: Path, names: Sequence[str]) -> None:
         sys.exit("the job's packages break packages of the base: " + "; ".join(new))
     unneeded = [name for name in VIEWER_ONLY if name not in before]
     if unneeded:
-        remove(unneeded)
+        uninstall = ["uninstall", "--yes", "--root-user-action=ignore", *unneeded]
+        subprocess.run([sys.executable, "-m", "pip", *uninstall], check=True)
     for name, version in sorted(installed().items()):
         if before.get(name) != version:
             sys.stdout.write(f"{name} {before.get(name, 'added')} -> {version}\n")
