@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from omegaconf import OmegaConf
 
@@ -85,9 +85,7 @@ def _options(name: str) -> Iterator[str]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    content = OmegaConf.to_container(OmegaConf.load(path))
-    assert isinstance(content, dict)
-    return {str(key): value for key, value in content.items()}
+    return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(path)))
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -23,18 +23,17 @@ class Job:
     kind: str = "Training"
 
     @cached_property
-    def sagemaker(self) -> Any:
+    def _sagemaker(self) -> Any:
         return aws_client(self.session, "sagemaker")
 
     def describe(self) -> dict[str, Any]:
         """The service's description of the job."""
-        operation = getattr(self.sagemaker, f"describe_{self.kind.lower()}_job")
-        description: dict[str, Any] = operation(**self._named)
+        description: dict[str, Any] = self._call("describe")
         return description
 
     def stop(self) -> None:
         """Ask the job to stop: its container gets SIGTERM, then 120 s."""
-        getattr(self.sagemaker, f"stop_{self.kind.lower()}_job")(**self._named)
+        self._call("stop")
 
     def state(self, description: dict[str, Any]) -> str:
         """InProgress, Stopping, or one of FINAL."""
@@ -56,9 +55,9 @@ class Job:
                 lines.append(f"reason: {description[member]}")
         return lines
 
-    @property
-    def _named(self) -> dict[str, str]:
-        return {f"{self.kind}JobName": self.name}
+    def _call(self, verb: str) -> Any:
+        operation = getattr(self._sagemaker, f"{verb}_{self.kind.lower()}_job")
+        return operation(**{f"{self.kind}JobName": self.name})
 
 
 def find_job(session: Any, name: str) -> tuple[Job, dict[str, Any]]:
