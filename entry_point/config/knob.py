@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -42,6 +43,8 @@ class Allowed:
             raise ConfigError(key, wrong[0], f"must be {self}{near(wrong[0], self.choices)}")
         if wrong or (self.length is not None and len(items) != self.length):
             raise ConfigError(key, value, f"must be {self}")
+        if not all(math.isfinite(item) for item in items if isinstance(item, float)):
+            raise ConfigError(key, value, "must be finite")
 
     def _holds(self, value: Any) -> bool:
         in_bounds = all(_BOUNDS[name][1](value, bound) for name, bound in self.bounds.items())
@@ -53,7 +56,7 @@ def knob(
 ) -> Any:
     """A dataclass field with a default and its allowed values.
 
-    `bounds` are `least`, `above`, `most` and `below`. NaN is outside any bound.
+    `bounds` are `least`, `above`, `most` and `below`. NaN and infinity are never allowed.
     """
     metadata = {"allowed": Allowed(choices, length, bounds)}
     if isinstance(default, list):

@@ -129,6 +129,7 @@ class TrainerConfig:
 
     def __post_init__(self) -> None:
         check_knobs(self, "trainer")
+        check_ranks(self, self.nproc_per_host or 1)
         if self.headspace and self.profile:
             raise ConfigError(
                 "trainer.profile",

@@ -40,13 +40,13 @@ def build_schedule(
 def rate_factor(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Callable[[int], float]:
     """Step number -> share of the peak rate: linear warm-up, then cosine to zero, or steps."""
     total = steps_per_epoch * epochs
-    warmup = min(round(config.warmup_epochs * steps_per_epoch), total)
+    warmup = round(min(config.warmup_epochs * steps_per_epoch, total))
 
     def factor(step: int) -> float:
         if step < warmup:
             return (step + 1) / warmup
         if config.schedule == "step":
-            drops = step // max(1, round(config.step_epochs * steps_per_epoch))
+            drops = step // max(1, round(min(config.step_epochs * steps_per_epoch, total + 1)))
             return config.step_factor**drops
         done = (step - warmup) / max(1, total - warmup)
         return 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))

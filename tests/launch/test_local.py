@@ -95,6 +95,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, start_folder: Path, *arguments: str
         ("trainer.epochs=0", "trainer.epochs=0: must be"),
         ("model=resnet81", "did you mean resnet18"),
         ("--multirun", "--multirun: not an override"),
+        ("trainer.nproc_per_host=3", "trainer.batch_size=32: must be a multiple of the 3 ranks"),
     ],
 )
 def test_a_mistyped_argument_is_one_line_and_leaves_no_run(

@@ -1,6 +1,10 @@
 """The configuration: everything in configs/ composes, and every mistake is named."""
 
+import re
+from collections.abc import Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -70,9 +74,53 @@ def test_a_later_override_wins_so_that_a_tuner_can_vary_a_launched_job() -> None
     assert config.optim.lr == 0.2
 
 
-def test_of_several_overrides_of_a_key_the_error_quotes_the_last() -> None:
-    with pytest.raises(ConfigError, match=r"^optim\.lr=high: must be a number$"):
-        load_train_config(["optim.lr=0.1", "optim.lr=high"])
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["optim.lr=0.1", "optim.lr=high"], "optim.lr=high: must be a number"),
+        (["optim.lr=high", "optim.lr=0.1"], "optim.lr=high: must be a number"),
+        (["optim.lr=high", "optim.lr=hig"], "optim.lr=high: must be a number"),
+        (["trainer.epoch=3", "trainer.epoch=4"], "trainer.epoch=3: no such key"),
+        (["trainer.epochs=many", "trainer.epochs=0"], "trainer.epochs=many: must be a whole"),
+        (["trainer.epochs=3", "trainer.epochs=0"], "trainer.epochs=0: must be at least 1"),
+        (["trainer.seed=1", "trainer.seed=${x}"], "trainer.seed=${x}: Interpolation key 'x'"),
+    ],
+)
+def test_of_several_overrides_of_a_key_the_error_quotes_the_wrong_one(
+    overrides: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
+        load_train_config(overrides)
+
+
+def floats(config: Any, group: str = "") -> Iterator[str]:
+    """The keys of all settings that are a float or a list of floats."""
+    for name, value in vars(config).items():
+        if is_dataclass(value):
+            yield from floats(value, f"{name}.")
+        elif get_type_hints(type(config))[name] in (float, float | None, list[float]):
+            yield f"{group}{name}"
+
+
+@pytest.mark.parametrize("key", sorted(floats(TrainConfig())))
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan"])
+def test_no_number_may_be_infinite_or_nan(key: str, value: str) -> None:
+    _, _, name = key.partition(".")
+    listed = {"mean": 3, "std": 3, "scale": 2, "ratio": 2, "betas": 2}.get(name)
+    typed = f"[{','.join([*['0.5'] * (listed - 1), value])}]" if listed else value
+    with pytest.raises(ConfigError, match=rf"^{re.escape(f'{key}={typed}')}: must be "):
+        load_train_config([f"{key}={typed}"])
+
+
+def test_infinity_is_called_infinite_where_large_numbers_are_allowed() -> None:
+    with pytest.raises(ConfigError, match=r"^optim\.lr=inf: must be finite$"):
+        load_train_config(["optim.lr=inf"])
+
+
+def test_the_ranks_of_a_host_must_share_the_batch() -> None:
+    refused = r"^trainer\.batch_size=16: must be a multiple of the 3 ranks that share it$"
+    with pytest.raises(ConfigError, match=refused):
+        load_train_config(["trainer.nproc_per_host=3", "trainer.batch_size=16"])
 
 
 def test_a_dollar_sign_can_be_escaped() -> None:
