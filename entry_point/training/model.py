@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch import nn
 
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.train_config import ModelConfig
+from entry_point.training.tensor_file import DamagedFileError, load_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def find_weights(weights: str, channels: Path | None) -> Path:
     if path.is_file():
         return path
     folder = path if path.is_dir() else (channels or Path()) / weights
-    found = sorted(p for p in folder.glob("*") if p.suffix in WEIGHT_SUFFIXES)
+    found = sorted(p for p in folder.glob("*") if p.suffix in WEIGHT_SUFFIXES and p.is_file())
     if len(found) == 1:
         return found[0]
     patterns = " or ".join(f"*{suffix}" for suffix in WEIGHT_SUFFIXES)
@@ -136,14 +136,14 @@ def _load_weights(model: nn.Module, path: Path, num_classes: int) -> None:
 def _read_state_dict(path: Path) -> dict[str, torch.Tensor]:
     """The state dict, with the keys of today's torchvision models."""
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, ValueError, EOFError, UnpicklingError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(
-            "model.weights", path, f"must be a torch state dict ({reason})"
-        ) from error
+        state = load_tensors(path)
+    except DamagedFileError as error:
+        must = f"must be a torch state dict ({error})"
+        raise ConfigError("model.weights", path, must) from error
     state = state.get("model", state) if isinstance(state, dict) else state
-    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
+    if not isinstance(state, dict) or not all(
+        isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in state.items()
+    ):
         raise ConfigError("model.weights", path, "must be a torch state dict: names and tensors")
     return {
         _DENSE_LAYER.sub(r"\1", key): value

@@ -1,8 +1,11 @@
 """torchvision's models by name, your own by path, and weights from published files."""
 
+import io
+import os
 import re
+import sys
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -108,18 +111,55 @@ def test_published_weights_load_except_the_head(name: str, tmp_path: Path) -> No
     assert torch.equal(model.state_dict()[first], state[first])
 
 
-@pytest.mark.parametrize("content", [b"", b"no weights", b"PK\x03\x04 no archive"])
-def test_the_error_names_a_file_without_weights(content: bytes, tmp_path: Path) -> None:
+def other_content(kind: str) -> bytes:
+    """The content of a file that holds no state dict."""
+    if kind in ("cut short", "cut short, old format"):
+        buffer = io.BytesIO()
+        torch.save(
+            {"a": torch.ones(1000)}, buffer, _use_new_zipfile_serialization="old" not in kind
+        )
+        return buffer.getvalue()[:2000]
+    return {
+        "empty": b"",
+        "no archive": b"PK\x03\x04 no archive",
+        "passwd": Path("/etc/passwd").read_bytes(),
+        "text": b"no weights\n",
+        "csv": b"a,b\n1,2\n",
+        "program": Path(sys.executable).read_bytes(),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("empty", "no archive", "passwd", "text", "csv", "program"),
+        *("cut short", "cut short, old format"),
+    ],
+)
+def test_the_error_names_a_file_without_weights(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "weights.pt"
-    path.write_bytes(content)
-    with pytest.raises(
-        ConfigError, match=r"model\.weights=.*weights\.pt: must be a torch state dict"
-    ):
+    path.write_bytes(other_content(kind))
+    with pytest.raises(ConfigError) as caught:
         build_model(ModelConfig(weights=str(path)), 7)
+    assert str(caught.value).startswith(f"model.weights={path}: must be a torch state dict (")
+    assert len(str(caught.value)) < len(str(path)) + 150
 
 
-def test_the_error_names_a_file_of_other_objects(tmp_path: Path) -> None:
-    torch.save([1, 2], tmp_path / "weights.pt")
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_weights_that_are_no_regular_file_are_refused(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """Opening a FIFO would wait for its writer."""
+    path = tmp_path / "weights.pt"
+    make(path)
+    for weights in (path, tmp_path):
+        with pytest.raises(ConfigError, match=r"must be a file, or a folder .*; found 0 in "):
+            build_model(ModelConfig(weights=str(weights)), 7)
+
+
+@pytest.mark.parametrize("content", [[1, 2], {1: torch.ones(3)}, {"model": {"a": 1}}])
+def test_the_error_names_a_file_of_other_objects(content: object, tmp_path: Path) -> None:
+    torch.save(content, tmp_path / "weights.pt")
     with pytest.raises(ConfigError, match="must be a torch state dict: names and tensors"):
         build_model(ModelConfig(weights=str(tmp_path / "weights.pt")), 7)
 

@@ -1,0 +1,59 @@
+"""Writes and reads torch's files, with errors that say whether the disk, the memory or the file is
+at fault."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from entry_point.contract.whole_file import replacing
+
+
+class DamagedFileError(ValueError):
+    """The file is not what torch.save wrote."""
+
+
+def save_tensors(value: Any, path: Path) -> None:
+    """Write `path` with torch.save, whole or not at all. Raises OSError, which names `path`."""
+    try:
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            torch.save(value, file)
+    except OSError as error:
+        raise _failed_write(error, value, path) from error
+    except RuntimeError as error:
+        # torch.save replaces the error of a failed write with one that gives no reason.
+        if not isinstance(error.__context__, OSError):
+            raise
+        raise _failed_write(error.__context__, value, path) from error
+
+
+def _failed_write(error: OSError, value: Any, path: Path) -> OSError:
+    reason = error.strerror
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        size = sum(leaf.nbytes for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
+        reason = f"no space left in {path.parent}, {size // 10**6 + 1} MB needed"
+    return OSError(error.errno, reason, str(path))
+
+
+def load_tensors(path: Path) -> Any:
+    """Read a file with torch.load, without executing anything in it.
+
+    Raises:
+        DamagedFileError: the file is cut short, changed or another kind of file.
+        OSError: it cannot be read, or does not fit into memory; it may still be whole.
+    """
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:
+        if isinstance(error, MemoryError) or "allocate memory" in str(error):
+            needed = f"not enough memory to load it, {path.stat().st_size // 10**6 + 1} MB needed"
+            raise OSError(errno.ENOMEM, needed, str(path)) from error
+        # The rest of torch's texts is advice for developers.
+        reason = str(error).partition("\n")[0].partition(". ")[0]
+        raise DamagedFileError(reason or type(error).__name__) from error
