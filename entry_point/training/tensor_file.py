@@ -4,6 +4,7 @@ at fault."""
 from __future__ import annotations
 
 import errno
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -39,21 +40,32 @@ def _failed_write(error: OSError, value: Any, path: Path) -> OSError:
     return OSError(error.errno, reason, str(path))
 
 
-def load_tensors(path: Path) -> Any:
+def load_tensors(path: Path, *, verify: bool = False) -> Any:
     """Read a file with torch.load, without executing anything in it.
+
+    `verify` also compares the checksums that torch.save wrote, which torch.load does not.
 
     Raises:
         DamagedFileError: the file is cut short, changed or another kind of file.
         OSError: it cannot be read, or does not fit into memory; it may still be whole.
     """
     try:
+        if verify:
+            _verify_checksums(path)
         return torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
     except Exception as error:
         if isinstance(error, MemoryError) or "allocate memory" in str(error):
             needed = f"not enough memory to load it, {path.stat().st_size // 10**6 + 1} MB needed"
             raise OSError(errno.ENOMEM, needed, str(path)) from error
-        # The rest of torch's texts is advice for developers.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        # What follows in torch's texts is advice for developers.
         reason = str(error).partition("\n")[0].partition(". ")[0]
         raise DamagedFileError(reason or type(error).__name__) from error
+
+
+def _verify_checksums(path: Path) -> None:
+    """Raise an error of zipfile, or an OSError (EINVAL) for an offset outside the file."""
+    with zipfile.ZipFile(path) as archive:
+        if (broken := archive.testzip()) is not None:
+            raise zipfile.BadZipFile(f"checksum of {broken} does not match")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-import zipfile
 import zlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.train_config import TrainConfig, TrainerConfig
@@ -17,6 +14,7 @@ from entry_point.data.sources.source import Source
 from entry_point.data.sources.stream import StreamSource
 from entry_point.training.checkpoints.checkpoint import BEST, CheckpointError, State, newest_first
 from entry_point.training.devices import Devices
+from entry_point.training.tensor_file import DamagedFileError, load_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -46,15 +44,13 @@ def load_newest(folder: Path) -> State | None:
 
     Raises:
         CheckpointError: all of them are damaged.
-        OSError: one cannot be read; it may still be whole.
+        OSError: one cannot be read, or does not fit into memory; it may still be whole.
     """
     paths = [*newest_first(folder), *folder.glob(BEST)]
     for path in paths:
         try:
-            state = _load(path)
-        except OSError:
-            raise
-        except Exception as error:
+            state: State = load_tensors(path, verify=True)
+        except DamagedFileError as error:
             logger.warning("checkpoint %s is damaged (%s); trying the previous one", path, error)
             continue
         logger.info("resuming from %s", path)
@@ -65,16 +61,6 @@ def load_newest(folder: Path) -> State | None:
             "trainer.resume=false to restart from scratch"
         )
     return None
-
-
-def _load(path: Path) -> State:
-    """Read one checkpoint without executing anything in it; raises if it is not whole."""
-    # torch.load does not verify the checksums that torch.save wrote.
-    with zipfile.ZipFile(path) as archive:
-        if (broken := archive.testzip()) is not None:
-            raise zipfile.BadZipFile(f"checksum of {broken} does not match")
-    state: State = torch.load(path, map_location="cpu", weights_only=True)
-    return state
 
 
 def job_settings(

@@ -2,6 +2,8 @@
 
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,64 @@ def test_an_unreadable_checkpoint_is_not_called_damaged(tmp_path: Path) -> None:
     (tmp_path / "step-000000002.pt").mkdir()
     with pytest.raises(IsADirectoryError):
         load_newest(tmp_path)
+
+
+SHORT_OF_MEMORY = """
+import logging, resource, sys
+from pathlib import Path
+
+from entry_point.training.checkpoints.resume import load_newest
+
+logging.basicConfig()
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 100_000_000,) * 2)
+try:
+    load_newest(Path(sys.argv[1]))
+except OSError as error:
+    print("OSError", error.filename, error.strerror)
+"""
+
+
+def test_a_checkpoint_that_does_not_fit_into_memory_is_not_called_damaged(tmp_path: Path) -> None:
+    for step in (1, 2):
+        path = tmp_path / f"step-{step:09d}.pt"
+        torch.save({"model": {"weight": torch.zeros(80_000_000)}}, path)
+    command = [sys.executable, "-c", SHORT_OF_MEMORY, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    newest = tmp_path / "step-000000002.pt"
+    expected = f"OSError {newest} not enough memory to load it, 321 MB needed\n"
+    assert (done.stdout, done.stderr) == (expected, "")
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_an_error_of_the_allocator_is_not_called_damage(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object, **__: object) -> None:
+        raise error
+
+    save(tmp_path, [1])
+    monkeypatch.setattr(torch, "load", load)
+    with pytest.raises(OSError, match="not enough memory"):
+        load_newest(tmp_path)
+
+
+def test_damage_to_the_archives_directory_leads_to_the_previous_checkpoint(tmp_path: Path) -> None:
+    """A byte that means nothing may leave the newest one whole; none leads to another error."""
+    save(tmp_path, [1, 2])
+    newest = tmp_path / "step-000000002.pt"
+    whole = newest.read_bytes()
+    steps = []
+    for position in range(len(whole) - 150, len(whole)):
+        newest.write_bytes(
+            whole[:position] + bytes([whole[position] ^ 0x80]) + whole[position + 1 :]
+        )
+        good = load_newest(tmp_path)
+        assert good is not None
+        steps.append(good["step"])
+    assert set(steps) == {1, 2} and steps.count(1) > 50
 
 
 def test_partial_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
