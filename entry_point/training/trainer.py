@@ -47,7 +47,7 @@ class Trainer:
         self.console = log_to_stdout(devices.is_first)
         self.startup = Startup()
         if config.pipeline.engine != "pillow":
-            custom_op.load()
+            load_operator(devices)
         self.startup.mark("compile")
         self.stop = StopRequest(devices.cpu_group)
         with ExitStack() as parts:
@@ -212,6 +212,17 @@ class Trainer:
     def close(self) -> None:
         """Close the loaders, the checkpoint thread and the log."""
         self._parts.close()
+
+
+def load_operator(devices: Devices) -> None:
+    """Load the operator, built by the first rank of each host. A collective call.
+
+    If the build fails, the other ranks do not repeat it one after the other.
+    """
+    if devices.local_rank == 0:
+        custom_op.load()
+    devices.gather(None)
+    custom_op.load()
 
 
 def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Devices) -> int:

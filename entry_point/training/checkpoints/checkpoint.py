@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map
 
 from entry_point.config.train_config import TrainerConfig
 from entry_point.contract.whole_file import replacing
+from entry_point.training.tensor_file import save_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -87,8 +88,7 @@ class Checkpoints:
     def _write(self, state: State, step: int, best: bool) -> None:
         _check_finite(state, step, self._folder)
         path = self._folder / f"step-{step:09d}.pt"
-        with replacing(path) as temporary:
-            torch.save(state, temporary)
+        save_tensors(state, path)
         if best:
             with replacing(self._folder / BEST) as temporary:
                 os.link(path, temporary)

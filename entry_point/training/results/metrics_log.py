@@ -11,7 +11,7 @@ from torch.utils.tensorboard.writer import SummaryWriter
 
 from entry_point.contract.metrics_line import METRICS, STEP_PARTS, STEP_TIMES, format_metrics
 from entry_point.contract.run_folder import RunFolder
-from entry_point.contract.whole_file import write_text
+from entry_point.contract.whole_file import naming, write_text
 from entry_point.training.results.console import FOR_PEOPLE
 
 logger = logging.getLogger(__name__)
@@ -62,34 +62,39 @@ class _LogLines:
 
 class _JsonLines:
     def __init__(self, run: RunFolder, earlier: Sequence[Record]) -> None:
-        path = run.output_data / "metrics.jsonl"
+        self._path = run.output_data / "metrics.jsonl"
         # Steps after the checkpoint are trained, and logged, again.
-        write_text(path, "".join(json.dumps(record) + "\n" for record in earlier))
-        self._file = path.open("a", encoding="utf-8")
+        write_text(self._path, "".join(json.dumps(record) + "\n" for record in earlier))
+        self._file = self._path.open("a", encoding="utf-8")
 
     def add(self, record: Record) -> None:
-        self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
+        with naming(self._path):
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
 
     def close(self) -> None:
-        self._file.close()
+        with naming(self._path):
+            self._file.close()
 
 
 class _TensorBoard:
     def __init__(self, run: RunFolder, earlier: Sequence[Record]) -> None:
         first = int(earlier[-1]["step"]) + 1 if earlier else 0
         lost = not any(run.tensorboard.glob("events.out.tfevents.*"))
-        self._events = SummaryWriter(str(run.tensorboard), purge_step=first)
+        self._folder = run.tensorboard
+        self._events = SummaryWriter(str(self._folder), purge_step=first)
         for record in earlier if lost else ():
             self.add(record)
 
     def add(self, record: Record) -> None:
-        for key, value in record.items():
-            if key not in ("epoch", "step"):
-                self._events.add_scalar(_NAMES.get(key, key), value, int(record["step"]))
+        with naming(self._folder):
+            for key, value in record.items():
+                if key not in ("epoch", "step"):
+                    self._events.add_scalar(_NAMES.get(key, key), value, int(record["step"]))
 
     def close(self) -> None:
-        self._events.close()
+        with naming(self._folder):
+            self._events.close()
 
 
 def _short_form(record: Record) -> str:

@@ -15,6 +15,7 @@ from entry_point.config.data_config import DataConfig
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.whole_file import replacing, write_text
 from entry_point.training.device_transform import FromRgb
+from entry_point.training.tensor_file import save_tensors
 
 REQUIREMENTS = "pillow\n"
 
@@ -34,8 +35,7 @@ class Probabilities(nn.Module):
 def save_model(run: RunFolder, model: nn.Module, classes: list[str], config_yaml: str) -> None:
     """Write model/model.pt (a state dict on the CPU), classes.json and config.yaml."""
     state = {key: value.detach().cpu() for key, value in model.state_dict().items()}
-    with replacing(run.model / "model.pt") as temporary:
-        torch.save(state, temporary)
+    save_tensors(state, run.model / "model.pt")
     write_text(run.model / "classes.json", json.dumps(classes, ensure_ascii=False) + "\n")
     write_text(run.model / "config.yaml", config_yaml)
 

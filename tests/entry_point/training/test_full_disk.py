@@ -1,0 +1,114 @@
+"""A full disk: the error names the folder and the room that is needed."""
+
+import errno
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from entry_point.config.train_config import TrainerConfig
+from entry_point.contract import exit_codes
+from entry_point.contract.run_folder import RunFolder
+from entry_point.training.checkpoints.checkpoint import Checkpoints
+from entry_point.training.results.metrics_log import MetricsLog
+from entry_point.training.tensor_file import save_tensors
+from tests.entry_point.training import forked
+
+WEIGHTS = {"weight": torch.zeros(1_000_000)}
+"""4 MB."""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("only root may mount a small file system")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path) -> None:
+    """Leave no room in the folder's file system."""
+    with (folder / "filler").open("wb", buffering=0) as file:
+        for size in (1 << 16, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+
+
+def test_a_checkpoint_for_which_there_is_no_room_leaves_the_earlier_one(small_disk: Path) -> None:
+    checkpoints = Checkpoints(small_disk, TrainerConfig(), 0, writes=True)
+    checkpoints.save({"model": {"weight": torch.zeros(1000)}}, 1)
+    checkpoints.save({"model": WEIGHTS}, 2)
+    with pytest.raises(OSError) as caught:
+        checkpoints.close()
+    path = small_disk / "step-000000002.pt"
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
+    assert caught.value.strerror == f"no space left in {small_disk}, 5 MB needed"
+    assert [path.name for path in small_disk.iterdir()] == ["step-000000001.pt"]
+
+
+def test_a_device_that_takes_no_byte_is_reported_like_a_full_disk(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    (tmp_path / f".model.pt.{os.getpid()}.pt").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=f"no space left in {re.escape(str(tmp_path))}, 5 MB needed"):
+        save_tensors(WEIGHTS, path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_job_without_room_for_a_checkpoint_ends_with_one_line(
+    small_disk: Path, photo_folder: Path
+) -> None:
+    root = small_disk / "run"
+    # Weights and momentum have 6 MB each.
+    model = ["model.name=mobilenet_v3_small", "trainer.epochs=1"]
+    assert forked.run(root, photo_folder, model) == exit_codes.FAILED
+    folder = root / "checkpoints"
+    reason = (
+        f"{folder}/step-000000003.pt: no space left in {folder}, 13 MB needed: "
+        "free up space and run the same command again"
+    )
+    assert (root / "output" / "failure").read_text() == reason
+    log = (root / "log").read_text()
+    assert f"\ntrain: {reason}\n" in log
+    assert "Traceback" not in log
+
+
+def test_metrics_for_which_there_is_no_room_are_named(small_disk: Path) -> None:
+    run = RunFolder(small_disk)
+    log = MetricsLog(run, [], writes=True)
+    fill(small_disk)
+    record = {"epoch": 0, **{f"value{number}": 0.1 for number in range(400)}}
+    with pytest.raises(OSError) as caught:
+        for step in range(100):
+            log.add({**record, "step": step})
+    assert caught.value.filename == str(run.output_data / "metrics.jsonl")
+    log.close()
+
+
+def test_a_build_that_fails_is_not_repeated_by_every_rank(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text(
+        '#!/bin/sh\ncase "$*" in *" -c "*) echo "No space left on device" >&2; exit 1;; esac\n'
+        'exec c++ "$@"\n'
+    )
+    compiler.chmod(0o755)
+    environment = {"CXX": str(compiler), "CUSTOM_OP_CACHE": str(tmp_path / "cache")}
+    overrides = ["pipeline=threads", "trainer.epochs=1"]
+    root = tmp_path / "run"
+    code = forked.run(root, photo_folder, overrides, ranks=4, environment=environment)
+    assert code == exit_codes.FAILED
+    log = (root / "log").read_text()
+    assert log.count("custom_op: building") == 1, log
+    assert "the operator did not compile" in (root / "output" / "failure").read_text()
