@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from entry_point import inference
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.sources.source import Source
@@ -36,6 +37,7 @@ def write_results(
     """Write model/ and output/data/, on the first rank; `evaluation` is the model's on `val`."""
     if not devices.is_first:
         return
+    _remove_results(run)
     save_model(run, model, list(val.classes), yaml)
     accuracy = f"validation accuracy {100 * evaluation.accuracy:.2f} %"
     title = f"{run_name(run)}: {config.model.name}, {accuracy}"
@@ -58,6 +60,20 @@ def write_results(
             totals=totals,
             config_yaml=yaml,
         )
+
+
+def _remove_results(run: RunFolder) -> None:
+    """Remove what an earlier start left beside its weights: not all of it may be written again."""
+    code = run.model / "code"
+    described = ("classes.json", "config.yaml", inference.PROGRAM, inference.SETTINGS)
+    for path in (
+        *(run.model / name for name in described),
+        *(code / name for name in ("inference.py", "requirements.txt")),
+        *(run.output_data / name for name in ("report.html", "summary.png")),
+    ):
+        path.unlink(missing_ok=True)
+    if code.is_dir() and not any(code.iterdir()):
+        code.rmdir()
 
 
 @contextmanager

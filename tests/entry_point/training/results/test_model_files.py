@@ -14,6 +14,7 @@ from entry_point import inference
 from entry_point.config.train_config import load_train_config
 from entry_point.training.results.model_files import export
 from tests.entry_point.training import forked
+from tests.entry_point.training.results.conftest import OVERRIDES
 from tests.own_models import tiny_net
 
 DEPLOYED = """
@@ -91,3 +92,36 @@ def test_a_model_that_cannot_be_exported_still_gets_the_other_results(
     assert "no model.pt2: " in (tmp_path / "log").read_text()
     assert (tmp_path / "model" / "model.pt").is_file()
     assert (tmp_path / "output" / "data" / "report.html").is_file()
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_a_continued_run_leaves_no_result_of_earlier_weights(
+    run: Path, photo_folder: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / run.name
+    shutil.copytree(run, root)
+    (root / "log").unlink()
+    other_settings = [*OVERRIDES, "trainer.epochs=9", "trainer.report=false"]
+    assert forked.run(root, photo_folder, other_settings) == 0
+    assert "epochs: 9" in (root / "model" / "config.yaml").read_text()
+    assert files(root / "model") == {"model.pt", "classes.json", "config.yaml"}
+    assert files(root / "output" / "data") >= {"metrics.jsonl", "summary.png"}
+    assert not (root / "output" / "data" / "report.html").exists()
+    assert "report.html" not in (root / "log").read_text()
+
+
+def test_results_of_earlier_weights_are_removed_before_new_weights_are_written(
+    run: Path, photo_folder: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / run.name
+    shutil.copytree(run, root)
+    (root / "model" / "model.pt").unlink()
+    (root / "model" / "model.pt").mkdir()  # the weights cannot be written
+    (root / "model" / "code" / "requirements.txt").write_text("pillow\n")
+    (root / "model" / "code" / "own.py").touch()
+    assert forked.run(root, photo_folder, OVERRIDES) == 1
+    assert files(root / "model") == {"model.pt", "code", "code/own.py"}
+    assert not {"report.html", "summary.png"} & files(root / "output" / "data")
