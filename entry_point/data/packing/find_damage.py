@@ -180,7 +180,7 @@ def _read_plain(file: Path, index: Index, row: int) -> Tensor:
 
 
 def _read(file: Path, offset: int, index: Index, row: int) -> Tensor:
-    jpeg = read_bytes(str(file), offset, int(index["length"][row]))
+    jpeg = read_bytes(file, offset, int(index["length"][row]))
     if zlib.crc32(jpeg.numpy().data) != index["crc32"][row]:
         raise DataError("checksum differs: copy it again or pack the dataset again")
     return jpeg

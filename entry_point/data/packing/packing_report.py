@@ -12,6 +12,7 @@ from typing import Any
 
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
+from entry_point.data.sources.file_bytes import read_bytes
 
 REPORT = "report.json"
 
@@ -87,7 +88,7 @@ class Report:
     def add_part(self, folder: Path) -> None:
         """Add the report of the part in `folder`. Raises DataError if it cannot be read."""
         try:
-            part = json.loads((folder / REPORT).read_text("utf-8"))
+            part = json.loads(read_bytes(folder / REPORT).numpy().tobytes())
             for name, values in part["splits"].items():
                 self.split(name).add_part(values)
             for name in ("left_out", "quality_of_converted"):

@@ -17,6 +17,7 @@ from typing import Any
 
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
+from entry_point.data.sources.file_bytes import read_bytes
 
 DESCRIPTION = "dataset.json"
 VERSION = 1
@@ -62,7 +63,7 @@ def read_description(root: Path) -> Description:
     """Raises DataError unless `root` holds a complete packed dataset of this version."""
     file = root / DESCRIPTION
     try:
-        content: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        content: dict[str, Any] = json.loads(read_bytes(file).numpy().tobytes())
         if content["version"] != VERSION:
             raise DataError(
                 f"{file} has version {content['version']}, this code reads version {VERSION}: "

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from entry_point.data.errors import DataError
+from entry_point.data.sources.file_bytes import opened
 
 _PROT_NONE, _MAP_FIXED = 0, 0x10
 _FAILED = c_void_p(-1).value
@@ -42,19 +43,16 @@ def map_files(files: Sequence[Path]) -> tuple[Tensor, list[int]]:
     # Never unmap at exit: threads may still be reading.
     weakref.finalize(memory, _libc.munmap, base, end).atexit = False
     for file, start, size in zip(files, starts, sizes, strict=True):
-        opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with opened(file) as descriptor:
             flags = mmap.MAP_PRIVATE | _MAP_FIXED
-            _map(base + start, size, mmap.PROT_READ, flags, opened, file)
-        finally:
-            os.close(opened)
+            _map(base + start, size, mmap.PROT_READ, flags, descriptor, file)
     return torch.frombuffer(memory, dtype=torch.uint8), starts
 
 
 def _map(
-    address: int | None, size: int, protection: int, flags: int, opened: int, file: Path
+    address: int | None, size: int, protection: int, flags: int, descriptor: int, file: Path
 ) -> int:
-    found: int = _libc.mmap(address, size, protection, flags, opened, 0)
+    found: int = _libc.mmap(address, size, protection, flags, descriptor, 0)
     if found == _FAILED:
         reason = os.strerror(ctypes.get_errno())
         raise DataError(f"{file} cannot be memory-mapped ({reason}): use data.access=stream")

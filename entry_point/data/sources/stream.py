@@ -56,7 +56,7 @@ class StreamSource:
                 return shard.result()[start : start + length]
         except CancelledError:  # the epoch ended before the shard was read
             pass
-        return read_bytes(str(self.shard_files[number]), start, length)
+        return read_bytes(self.shard_files[number], start, length)
 
     def following(self, indices: Ints) -> Ints:
         """The next samples in the shards on this host."""
@@ -68,7 +68,7 @@ class StreamSource:
 
         def submit(number: int) -> Future[Tensor]:
             size = self.index.shards[number].bytes
-            return reader.submit(read_bytes, str(self.shard_files[number]), 0, size)
+            return reader.submit(read_bytes, self.shard_files[number], 0, size)
 
         _keep(self._memory, shards, submit)
 
@@ -76,7 +76,7 @@ class StreamSource:
         """Read these shards into the page cache, for other processes."""
 
         def submit(number: int) -> Future[None]:
-            return reader.submit(read_into_page_cache, str(self.shard_files[number]))
+            return reader.submit(read_into_page_cache, self.shard_files[number])
 
         _keep(self._cached, shards, submit)
 

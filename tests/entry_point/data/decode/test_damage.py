@@ -15,6 +15,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from tests.entry_point.data.engines.every_engine import ENGINES
+from tests.entry_point.data.sources.pipes import pipe_at
 
 
 @pytest.fixture
@@ -98,14 +99,26 @@ def test_an_unreadable_file_is_damage(photo_folder: Path, engine: str, tmp_path:
     folder.unlink()
     folder.mkdir()
     raising, skipping = loaders
-    with pytest.raises(DataError, match=rf"({gone}: No such file|{folder}: Is a directory)"):
+    with pytest.raises(DataError, match=rf"({gone}: No such file|{folder}: is not a regular file)"):
         list(raising.epoch(0))
     batches = list(skipping.epoch(0))
     assert sorted(_indices(batches)) == sorted([*range(20), *range(22, 48), 22, 22])
     found = {damage.key: damage.reason for batch in batches for damage in batch.damage}
-    assert found == {str(gone): "No such file or directory", str(folder): "Is a directory"}
+    assert found == {str(gone): "No such file or directory", str(folder): "is not a regular file"}
     for loader in loaders:
         loader.close()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_pipe_is_damage_and_nothing_waits_for_its_writer(
+    photo_folder: Path, engine: str, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
+    with pipe_at(root / "val/cat/000.jpg") as pipe:
+        batches = _epoch(root, engine, "val", "skip")
+    assert _indices(batches) == [index for index in range(24) if index != 3]
+    found = [(damage.key, damage.reason) for batch in batches for damage in batch.damage]
+    assert found == [(str(pipe), "is not a regular file")]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -14,6 +14,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.sources.dataset_description import read_description
 from tests.entry_point.data.packing.pack_command import copy, pack
+from tests.entry_point.data.sources.pipes import pipe_at
 
 
 @pytest.fixture
@@ -157,6 +158,20 @@ def test_unpacked_folder_is_checked(
     log = _check(root, caplog)
     assert f"{damaged}: " in log and "cat/001.jpg: cannot be read: No such file" in log
     assert "72 images checked, problems: 2" in log
+
+
+def test_pipe_is_damage_and_nothing_waits_for_its_writer(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    photos = copy(photo_folder, tmp_path / "photos")
+    with pipe_at(photos / "val/cat/000.jpg") as pipe:
+        assert f"{pipe}: cannot be read: is not a regular file" in _check(photos, caplog)
+
+
+def test_description_that_is_a_pipe_is_named(shards: Path) -> None:
+    with pipe_at(shards / "dataset.json") as pipe:
+        with pytest.raises(OSError, match=f"is not a regular file: '{pipe}'"):
+            open_source(DataConfig(format="shards", root=str(shards)), "train", shards)
 
 
 @pytest.mark.parametrize(
