@@ -20,7 +20,7 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan, Plan
 from entry_point.data.plan.stream_order import Share, StreamPlan, share_of_host
-from entry_point.data.sources.class_folders import SPLITS
+from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.demo import ensure_demo
 from entry_point.data.sources.folder import FolderSource
 from entry_point.data.sources.shards import ShardSource

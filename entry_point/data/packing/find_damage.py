@@ -9,25 +9,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
-from custom_op import JpegError, decode_and_crop_jpeg, jpeg_size
+from custom_op import decode_and_crop_jpeg, jpeg_headers, jpeg_size
 from entry_point.data.batch import Damage
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.errors import DataError
 from entry_point.data.progress_bar import track
 from entry_point.data.sources.class_folders import (
-    SPLITS,
     existing_splits,
     require_folder,
     visible_files,
 )
 from entry_point.data.sources.dataset_description import (
     DESCRIPTION,
+    SPLITS,
     Description,
     Shard,
     read_description,
@@ -36,8 +35,11 @@ from entry_point.data.sources.dataset_description import (
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import FolderSource
 from entry_point.data.sources.index import INDEX, Index, read_index
+from entry_point.data.sources.shard_index import find_wrong_rows
 
 _AHEAD_PER_WORKER = 4
+_LONGEST_LABEL = 32
+_HEADER = ("height", "width", "orientation")
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def _check(image: Image) -> Damage | None:
         decode_and_crop_jpeg(jpeg, 0, 0, *jpeg_size(jpeg))
     except OSError as error:
         return Damage(image.key, f"cannot be read: {error.strerror}")
-    except (DataError, JpegError) as error:
+    except RuntimeError as error:  # DataError, JpegError, and torch's where memory is short
         return Damage(image.key, str(error))
     return None
 
@@ -107,16 +109,15 @@ def _packed_images(
     folder = root / split
     try:
         index = read_index(root, description, split)
-        wrong = (index["label"] < 0) | (index["label"] >= len(description.classes))
-        for row in np.flatnonzero(wrong).tolist():
-            damage.append(Damage(f"{folder}: {index.key(row)}", "label outside the class list"))
+        for row, reason in find_wrong_rows(index, description, split):
+            damage.append(Damage(f"{folder}: {index.key(row)}", reason))
         if description.format == "folder":
             yield from _plain_images(folder, index, damage)
             return
         shards = description.splits[split].shards
         _require_known(folder, {shard.file for shard in shards}, damage)
         for number, shard in enumerate(shards):
-            rows = np.flatnonzero(index["shard"] == number)
+            rows = np.flatnonzero(index["shard"] == number).tolist()
             yield from _shard_images(folder, shard, index, rows, damage)
     except (OSError, DataError) as error:
         damage.append(Damage(str(folder), str(error)))
@@ -125,7 +126,10 @@ def _packed_images(
 def _plain_images(folder: Path, index: Index, damage: list[Damage]) -> Iterator[Image]:
     known = {f"{index.key(row)}.jpg": row for row in range(len(index))}
     for name, row in known.items():
-        yield Image(str(folder / name), partial(_read_plain, folder / name, index, row))
+        if ".." in PurePosixPath(name).parts or name.startswith("/") or "\0" in name:
+            damage.append(Damage(f"{folder}: {name}", "leads out of the dataset"))
+        else:
+            yield Image(str(folder / name), partial(_read_plain, folder / name, index, row))
     _require_known(folder, known.keys(), damage)
 
 
@@ -135,7 +139,7 @@ def _require_known(folder: Path, known: Iterable[str], damage: list[Damage]) -> 
 
 
 def _shard_images(
-    folder: Path, shard: Shard, index: Index, rows: NDArray[np.intp], damage: list[Damage]
+    folder: Path, shard: Shard, index: Index, rows: list[int], damage: list[Damage]
 ) -> Iterator[Image]:
     file = folder / shard.file
     try:
@@ -145,28 +149,28 @@ def _shard_images(
         return
     try:
         damage += _compare_members(file, index, rows)
-    except (OSError, tarfile.TarError) as error:
+    except Exception as error:  # tarfile's parsers raise any type for a damaged file
         damage.append(Damage(str(file), f"not a readable tar file: {error}"))
-    for row in rows.tolist():
+    for row in rows:
         read = partial(_read, file, int(index["offset"][row]), index, row)
         yield Image(f"{file}: {index.key(row)}.jpg", read)
 
 
-def _compare_members(file: Path, index: Index, rows: NDArray[np.intp]) -> Iterator[Damage]:
+def _compare_members(file: Path, index: Index, rows: list[int]) -> Iterator[Damage]:
     """Differences between the tar file's members and the index."""
-    with tarfile.open(file) as tar:
-        members = {member.name: member for member in tar}
-        for row in rows.tolist():
+    with tarfile.open(file, "r:") as tar:
+        members = {member.name: member for member in tar if member.isreg()}
+        for row in rows:
             name = index.key(row)
             key = f"{file}: {name}.jpg"
             image, label = members.pop(f"{name}.jpg", None), members.pop(f"{name}.cls", None)
             if image is None or label is None:
                 yield Damage(key, "not in the shard")
                 continue
-            text = tar.extractfile(label)
             if image.offset_data != index["offset"][row] or image.size != index["length"][row]:
                 yield Damage(key, "its offset or length differs from the index")
-            if text is None or text.read() != str(int(index["label"][row])).encode():
+            text = tar.extractfile(label)
+            if text is None or text.read(_LONGEST_LABEL) != str(int(index["label"][row])).encode():
                 yield Damage(key, "its .cls differs from the label in the index")
     for name in members:
         yield Damage(f"{file}: {name}", "not in the index")
@@ -183,4 +187,6 @@ def _read(file: Path, offset: int, index: Index, row: int) -> Tensor:
     jpeg = read_bytes(file, offset, int(index["length"][row]))
     if zlib.crc32(jpeg.numpy().data) != index["crc32"][row]:
         raise DataError("checksum differs: copy it again or pack the dataset again")
+    if jpeg_headers([jpeg])[0].tolist() != [int(index[name][row]) for name in _HEADER]:
+        raise DataError("its size or orientation differs from the index: pack the dataset again")
     return jpeg

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from entry_point.data.errors import DataError
 from entry_point.data.sources.class_folders import (
-    SPLITS,
     all_files,
     class_names,
     existing_splits,
@@ -17,6 +16,7 @@ from entry_point.data.sources.class_folders import (
     require_folder,
     shared_class_names,
 )
+from entry_point.data.sources.dataset_description import SPLITS
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 

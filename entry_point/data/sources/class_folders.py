@@ -8,9 +8,7 @@ from pathlib import Path, PurePath
 from typing import NoReturn
 
 from entry_point.data.errors import DataError
-from entry_point.data.sources.dataset_description import DESCRIPTION
-
-SPLITS = ("train", "val")
+from entry_point.data.sources.dataset_description import DESCRIPTION, SPLITS
 
 
 def require_folder(key: str, folder: Path) -> None:

@@ -11,6 +11,7 @@ Common tools read them: tar and WebDataset the shards; pandas, DuckDB and Arrow 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,15 @@ from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_bytes
 
 DESCRIPTION = "dataset.json"
+SPLITS = ("train", "val")
 VERSION = 1
+
+_SHARD_NAME = re.compile(r"[\w.-]+\.tar")
+_MOST_BYTES = 2**63 - 1
+
+
+# The checks raise ValueError or TypeError. A dataset may come from anywhere: no name in it may lead
+# out of its folder.
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,13 @@ class Shard:
     """Name in the split's folder."""
     bytes: int
     samples: int
+
+    def __post_init__(self) -> None:
+        if not _SHARD_NAME.fullmatch(self.file):
+            raise ValueError(f"shard {self.file!r}: must be a file name that ends in .tar")
+        for count in (self.bytes, self.samples):
+            if not isinstance(count, int) or not 0 <= count <= _MOST_BYTES:
+                raise ValueError(f"{count!r} bytes or samples: must be a number from 0")
 
 
 @dataclass(frozen=True)
@@ -52,6 +68,16 @@ class Description:
     """Fingerprint of the source's file listing and the options."""
     format: str = "shards"
     version: int = VERSION
+
+    def __post_init__(self) -> None:
+        for split in self.splits:
+            if split not in SPLITS:
+                raise ValueError(f"split {split!r}: must be {' or '.join(SPLITS)}")
+        if not isinstance(self.classes, list):
+            raise TypeError(f"classes {self.classes!r}: must be a list")
+        for text in (*self.classes, self.made_from, self.format):
+            if not isinstance(text, str):
+                raise TypeError(f"{text!r}: must be a string")
 
 
 def write_description(root: Path, description: Description) -> None:
@@ -78,7 +104,7 @@ def read_description(root: Path) -> Description:
         raise DataError(
             f"{root} is not a packed dataset, it has no {DESCRIPTION}: pack one with `make dataset`"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{file} is damaged ({error}): pack the dataset again") from error
 
 

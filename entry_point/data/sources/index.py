@@ -59,7 +59,7 @@ class Index:
 
     @cached_property
     def _keys(self) -> ChunkedArray:
-        return ChunkedArray([batch["key"] for batch in read_parquet(self._file, **_BATCH)])
+        return ChunkedArray([batch["key"] for batch in _batches(self._file)])
 
     def __getitem__(self, column: str) -> NDArray[Any]:
         """A numeric column."""
@@ -104,9 +104,12 @@ class _Sink:
 def read_index(root: Path, description: Description, name: str) -> Index:
     """The split's index, checked against the description. Raises DataError."""
     file, split = _checked_file(root, description, name), description.splits[name]
-    columns = {name: np.empty(split.samples, COLUMNS[name][1]) for name in Index.COLUMNS}
+    try:
+        columns = {name: np.empty(split.samples, COLUMNS[name][1]) for name in Index.COLUMNS}
+    except (MemoryError, ValueError) as error:
+        raise DataError(f"{file}: no memory for {split.samples} samples ({error})") from error
     end = 0
-    for batch in read_parquet(file, **_BATCH):
+    for batch in _batches(file):
         start, end = end, end + batch.num_rows
         if end <= split.samples:
             for name, column in columns.items():
@@ -120,7 +123,7 @@ def read_index(root: Path, description: Description, name: str) -> Index:
 
 def read_rows(root: Path, description: Description, name: str) -> Iterator[Rows]:
     """The rows of a split's index in chunks. Raises DataError before the first one is read."""
-    batches = read_parquet(_checked_file(root, description, name), **_BATCH)
+    batches = _batches(_checked_file(root, description, name))
     return ({column: batch[column].to_pylist() for column in COLUMNS} for batch in batches)
 
 
@@ -139,15 +142,30 @@ def _checked_file(root: Path, description: Description, name: str) -> Path:
 def read_column(folder: Path, column: str) -> NDArray[Any]:
     """One numeric column of a split's index; reads no other column into memory."""
     kind = COLUMNS[column][1]
-    batches = read_parquet(folder / INDEX, **_BATCH)
+    batches = _batches(folder / INDEX)
     parts = (np.asarray(batch[column].to_numpy(), kind) for batch in batches)
     return np.concatenate([np.empty(0, kind), *parts])
 
 
 def read_keys(folder: Path, column: str) -> Iterator[tuple[str, Any]]:
     """The key and another column of each row of a split's index."""
-    for batch in read_parquet(folder / INDEX, **_BATCH):
+    for batch in _batches(folder / INDEX):
         yield from zip(batch["key"].to_pylist(), batch[column].to_pylist(), strict=True)
+
+
+def _batches(file: Path) -> Iterator[RecordBatch]:
+    """The rows of an index file. Raises DataError if it is not an intact index."""
+    try:
+        reader = read_parquet(file, **_BATCH)
+        if reader.schema != _SCHEMA:
+            raise TypeError("it has other columns")
+        yield from reader
+    except (OSError, MemoryError):
+        raise
+    except BaseException as error:  # a panic in Rust is not an Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"{file} is damaged ({error}): pack the dataset again") from error
 
 
 def _checksum(file: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,8 @@ import torch
 
 from entry_point.data.errors import DataError
 from entry_point.data.plan.orientation import upright_size
-from entry_point.data.sources.dataset_description import DESCRIPTION, read_description
-from entry_point.data.sources.index import read_index
+from entry_point.data.sources.dataset_description import Description, read_description
+from entry_point.data.sources.index import Index, read_index
 from entry_point.data.sources.source import UprightSizes
 
 
@@ -32,7 +33,7 @@ class ShardIndex:
         self.sizes = UprightSizes(
             *upright_size(*(self._index[name] for name in ("height", "width", "orientation")))
         )
-        self._check(root)
+        self._check(description, split)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -45,23 +46,29 @@ class ShardIndex:
         shard = self.shards[self.shard[index]]
         return f"{self.folder / shard.file}: {self.name(index)}.jpg"
 
-    def _check(self, root: Path) -> None:
+    def _check(self, description: Description, split: str) -> None:
         if not len(self):
             raise DataError(f"{self.folder} holds no samples: pack the dataset again")
-        if not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
-            bad = int(((self.labels < 0) | (self.labels >= len(self.classes))).int().argmax())
-            raise DataError(
-                f"{self.key(bad)} has label {int(self.labels[bad])}, but {root} has only "
-                f"{len(self.classes)} classes: pack the dataset again"
-            )
-        if not 0 <= self.shard.min() <= self.shard.max() < len(self.shards):
-            raise DataError(
-                f"the index of {self.folder} refers to a shard that is not in {DESCRIPTION}: "
-                "pack the dataset again"
-            )
-        sizes = np.array([shard.bytes for shard in self.shards])[self.shard]
-        if (self.offsets < 0).any() or (self.offsets + self.lengths > sizes).any():
-            raise DataError(
-                f"the index of {self.folder} has samples outside their shard: "
-                "pack the dataset again"
-            )
+        for row, reason in find_wrong_rows(self._index, description, split):
+            raise DataError(f"{self.folder}: {self.name(row)}: {reason}: pack the dataset again")
+
+
+def find_wrong_rows(
+    index: Index, description: Description, split: str
+) -> Iterator[tuple[int, str]]:
+    """Rows that contradict the description or describe no JPEG, and the reasons."""
+    ranges = {"label": (0, len(description.classes) - 1)}
+    ranges |= {"height": (1, 65535), "width": (1, 65535), "orientation": (1, 8)}
+    sizes = np.array([shard.bytes for shard in description.splits[split].shards], dtype=np.int64)
+    if description.format == "shards" and len(sizes):
+        longest = int(sizes.max())
+        ranges |= {"shard": (0, len(sizes) - 1), "offset": (0, longest), "length": (0, longest)}
+    for column, (least, most) in ranges.items():
+        values = index[column]
+        for row in np.flatnonzero((values < least) | (values > most)).tolist():
+            yield row, f"{column}={values[row]} in the index: must be {least} to {most}"
+    if "shard" in ranges:
+        # The sum of offset and length may overflow.
+        room = sizes[index["shard"].clip(0, len(sizes) - 1)] - index["offset"]
+        for row in np.flatnonzero(index["length"] > room).tolist():
+            yield row, "lies outside its shard"
