@@ -17,6 +17,7 @@ from pathlib import Path
 import custom_op
 from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import OptimizeConfig
+from entry_point.data.errors import DataError
 from entry_point.data.packing.duplicates import find_duplicates
 from entry_point.data.packing.listing import Listing
 from entry_point.data.packing.output_folder import beside, is_complete, locked, publish
@@ -59,6 +60,11 @@ def pack(source: Path, output: Path, options: OptimizeConfig, is_part: bool = Fa
     with the same source and options reuses the finished shards of an interrupted one. Every split
     must have images unless the output `is_part` of a dataset.
     """
+    if output.resolve().is_relative_to(source.resolve()):
+        raise DataError(
+            f"output={output} lies in source={source}, which packing must not change: choose "
+            "another folder"
+        )
     with locked(output):
         file = beside(output, "listing")
         try:

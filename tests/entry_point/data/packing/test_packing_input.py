@@ -219,6 +219,19 @@ def test_unusable_source_is_an_error_with_the_reason(
     assert not (tmp_path / "packed").exists()
 
 
+@pytest.mark.parametrize("place", ["train/packed", "train/cat/packed", "packed", "link/packed", ""])
+def test_output_inside_the_source_is_refused_and_the_source_stays_as_it_is(
+    source: Path, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder in train/ would be a class."""
+    (tmp_path / "link").symlink_to(source / "train")
+    output = (tmp_path if place.startswith("link") else source) / place
+    before = sorted(tmp_path.rglob("*"))
+    assert pack(source, output) == exit_codes.USAGE
+    assert f"output={output} lies in source={source}" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.fixture
 def nobody() -> Iterator[Path]:
     """A folder with a subfolder `closed` that this process, not root here, cannot read."""
@@ -234,7 +247,7 @@ def nobody() -> Iterator[Path]:
 
 
 def test_unwritable_output_is_named(nobody: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert pack(nobody, nobody / "packed") == exit_codes.USAGE
+    assert pack(nobody / "source", nobody / "packed") == exit_codes.USAGE
     error = capsys.readouterr().err
     assert f"dataset: output={nobody}/packed cannot be made: Permission denied" in error
 
