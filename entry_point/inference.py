@@ -10,6 +10,11 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +25,33 @@ from torch.export.passes import move_to_device_pass
 
 PROGRAM = "model.pt2"
 SETTINGS = "inference.json"
+
+# torch.export.load trusts its file: it runs pickles and compiled code in it, and evaluates its text
+# as Python. So a program may hold only what an exported network consists of.
+_FILES = re.compile(
+    r"archive_format|archive_version|byteorder|version|\.data/\w+|models/model\.json"
+    r"|data/(weights|constants)/model_\w+_config\.json|data/sample_inputs/model\.pt"
+    r"|data/weights/weight_\d+|data/constants/tensor_\d+"
+)
+_NAME = re.compile(r"[\w.-]*")
+_TREE = re.compile(
+    r'("(type|context|children_spec|builtins\.(tuple|list|dict)|null|\[\])"|null|\d|[][{},:\s])*'
+)
+_TEXTS = {
+    "target": re.compile(
+        r"torch\.ops\.aten\.(?!(save|from_file)\.)\w+\.\w+|torch\.sym_\w+|math\.\w+"
+        r"|torch\.ops\.higher_order\.wrap_with_(autocast|set_grad_enabled)"
+        r"|_operator\.(add|and_|eq|floordiv|ge|getitem|gt|le|lt|mod|mul|ne|neg|or_|pow|sub|truediv)"
+    ),
+    "expr_str": re.compile(
+        r"(Symbol\('[a-z]+\d+'|[a-z]+=(True|False)|[A-Z][A-Za-z]*|[a-z]+\d+|\d+(\.\d+)?"
+        r"|[-+*/(),<>=~&|\s])*"
+    ),
+    "in_spec": _TREE,
+    "out_spec": _TREE,
+    "guards_code": re.compile(r"(?!)"),
+}
+_INERT = ("metadata", "torch_version", "as_string", "as_strings")
 
 
 class ModelError(RuntimeError):
@@ -76,10 +108,15 @@ def load_program(path: Path, device: torch.device, made_with: str) -> torch.nn.M
     """Load the exported program on `device`.
 
     It was traced on a CPU, and its constants and checks name that device: moving the resulting
-    module would not change them.
+    module would not change them. No code that the file contains is executed.
     """
     try:
-        program = torch.export.load(path)
+        content = path.read_bytes()
+        check_program(path, content)
+        with _without_pickles():
+            program = torch.export.load(io.BytesIO(content))
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(
             f"{path} was made with torch {made_with} and cannot be loaded by torch "
@@ -89,6 +126,47 @@ def load_program(path: Path, device: torch.device, made_with: str) -> torch.nn.M
     if device.type != "cpu":
         program = move_to_device_pass(program, str(device))
     return program.module()
+
+
+@contextmanager
+def _without_pickles() -> Iterator[None]:
+    """Have torch.load, which torch.export.load calls for parts of a program, refuse to run code."""
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+
+
+def check_program(path: Path, content: bytes) -> None:
+    """Raise ModelError if `content`, read from `path`, holds more than an exported network."""
+    reader = torch._C.PyTorchFileReader(io.BytesIO(content))
+    files = [name for name in reader.get_all_records() if not _FILES.fullmatch(name)]
+    # A file of this name makes torch read the rest in an older format, all of it pickles.
+    files += [n for n in zipfile.ZipFile(io.BytesIO(content)).namelist() if n == "version"]
+    texts = _foreign_texts(json.loads(reader.get_record("models/model.json")))
+    for foreign in (*files, *texts):
+        raise ModelError(
+            f"{path}: {foreign[:80]!r} is not part of a program that training writes; the file is "
+            "not loaded, since it could run code: copy the model again from its run"
+        )
+
+
+def _foreign_texts(value: Any, key: str = "") -> Iterator[str]:
+    """The texts below `key` that torch might evaluate to something other than a network."""
+    if isinstance(value, dict):
+        for name, below in value.items():
+            yield from (() if _NAME.fullmatch(name) else (name,))
+            yield from (() if name in _INERT else _foreign_texts(below, name))
+    elif isinstance(value, list):
+        for below in value:
+            yield from _foreign_texts(below, key)
+    elif isinstance(value, str) and not _TEXTS.get(key, _NAME).fullmatch(value):
+        yield value
 
 
 def read_image(content: bytes) -> Image.Image:
