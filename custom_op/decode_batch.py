@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, Unpack
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from custom_op.crop import MAX_PIXELS
 from custom_op.encoded_images import Packed, operator_arguments
