@@ -35,17 +35,17 @@ COPY --chmod=0755 entry_point/ /opt/program/entry_point/
 WORKDIR /opt/program
 
 # A job compiles the operator when it starts, for its processor. PREBUILD=1 also compiles it here,
-# together with Python's bytecode: a job on the same kind of processor then starts faster.
+# together with Python's bytecode: a job on the same kind of processor then starts faster. Only root
+# can write this cache. A job under another uid that must compile uses a private folder in /tmp.
 ARG PREBUILD=0
 ENV CUSTOM_OP_CACHE=/opt/custom_op_cache
 RUN python -m compileall -q /opt/program \
-    && mkdir -m 1777 "${CUSTOM_OP_CACHE}" \
+    && mkdir -m 0755 "${CUSTOM_OP_CACHE}" \
     && if [ "${PREBUILD}" = 1 ]; then \
          scratch="$(mktemp -d)" \
          && HOME="${scratch}" TMPDIR="${scratch}" PYTHONDONTWRITEBYTECODE='' python -c \
            'import entry_point.train, torch.distributed.run, custom_op; custom_op.load()' \
-         && rm -rf "${scratch}" \
-         && chmod -R a+rX "${CUSTOM_OP_CACHE}"; \
+         && rm -rf "${scratch}"; \
        fi
 
 # Last, since they change with every commit. The command `env` prints them.
