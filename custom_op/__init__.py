@@ -3,7 +3,7 @@
 from custom_op.crop import MAX_PIXELS, decode_and_crop_jpeg
 from custom_op.decode_batch import decode_crop_resize_batch, decode_crop_resize_batch_masked
 from custom_op.encoded_images import Packed
-from custom_op.headers import jpeg_headers, jpeg_orientation, jpeg_size
+from custom_op.headers import jpeg_headers, jpeg_orientation, jpeg_size, jpeg_warnings
 from custom_op.jpeg_errors import JpegError, NotIndexableError
 from custom_op.load import build_info, load
 from custom_op.restart_markers import add_restart_markers, trim_jpeg
@@ -23,6 +23,7 @@ __all__ = [
     "jpeg_headers",
     "jpeg_orientation",
     "jpeg_size",
+    "jpeg_warnings",
     "load",
     "trim_jpeg",
 ]

@@ -35,6 +35,12 @@ def _jpeg_headers(
     return jpegs[0].new_empty((_count(jpegs, offsets), 3), dtype=torch.int64)
 
 
+@register_fake("custom_op::jpeg_warnings")
+def _jpeg_warnings(data: Tensor, *, max_pixels: int) -> int:
+    _check_bytes(data)
+    return torch.library.get_ctx().new_dynamic_size(min=0)  # type: ignore[return-value]
+
+
 @register_fake("custom_op::add_restart_markers")
 def _add_restart_markers(data: Tensor, interval: int, *, max_pixels: int) -> Tensor:
     _check_bytes(data)

@@ -51,6 +51,12 @@ Tensor decode_and_crop_jpeg(Tensor data, int64_t crop_y, int64_t crop_x, int64_t
   return torch::stable::transpose(torch::stable::transpose(pixels, 0, 2), 1, 2);
 }
 
+int64_t jpeg_warnings(Tensor data, int64_t max_pixels) {
+  RegionDecoder& decoder = thread_decoder();
+  decoder.open(jpeg_bytes(data), max_pixels);
+  return decoder.warnings();
+}
+
 Tensor jpeg_headers(std::vector<Tensor> jpegs, std::optional<Tensor> offsets,
                     std::optional<Tensor> lengths, bool mask_errors) {
   const std::vector<Bytes> images = jpegs_bytes(jpegs, offsets, lengths);
@@ -106,6 +112,7 @@ STABLE_TORCH_LIBRARY(custom_op, m) {
   m.def(
       "jpeg_headers(Tensor[] jpegs, Tensor? offsets, Tensor? lengths, *, bool mask_errors) -> "
       "Tensor");
+  m.def("jpeg_warnings(Tensor data, *, int max_pixels) -> SymInt");
   m.def("add_restart_markers(Tensor data, int interval, *, int max_pixels) -> Tensor");
   m.def(
       "trim_jpeg(Tensor data, int top, int left, int height, int width) -> "
@@ -114,6 +121,7 @@ STABLE_TORCH_LIBRARY(custom_op, m) {
 
 STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {
   m.impl("decode_and_crop_jpeg", TORCH_BOX(&custom_op::decode_and_crop_jpeg));
+  m.impl("jpeg_warnings", TORCH_BOX(&custom_op::jpeg_warnings));
   m.impl("jpeg_headers", TORCH_BOX(&custom_op::jpeg_headers));
   m.impl("add_restart_markers", TORCH_BOX(&custom_op::add_restart_markers));
   m.impl("trim_jpeg", TORCH_BOX(&custom_op::trim_jpeg));

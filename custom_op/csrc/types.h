@@ -13,6 +13,11 @@ struct Bytes {
   size_t size;
 };
 
+// Like Pillow, which requires the second FF; libjpeg would skip other bytes in its place.
+inline bool starts_like_jpeg(Bytes data) {
+  return data.size >= 4 && data.data[0] == 0xFF && data.data[1] == 0xD8 && data.data[2] == 0xFF;
+}
+
 // In stored pixels (before any EXIF rotation), unless a comment says otherwise.
 struct Box {
   int64_t top, left, height, width;

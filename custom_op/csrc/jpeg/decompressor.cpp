@@ -17,11 +17,28 @@ void error_exit_cb(j_common_ptr cinfo) {
   longjmp(errors->jump, 1);
 }
 
+// The bit of a warning that changes no pixel, as headers.py lists them; 0 if the warning is damage.
+int tolerated_bit(j_common_ptr cinfo) {
+  switch (cinfo->err->msg_code) {
+    case JWRN_NOT_SEQUENTIAL:
+      return 1;
+    case JWRN_EXTRANEOUS_DATA:
+      // Before the first scan. Later, the bytes are entropy-coded data that was not decoded.
+      return reinterpret_cast<j_decompress_ptr>(cinfo)->input_scan_number == 0 ? 2 : 0;
+    case JWRN_ADOBE_XFORM:
+      return 4;
+    case JWRN_JFIF_MAJOR:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
 void emit_message_cb(j_common_ptr cinfo, int level) {
   if (level >= 0) return;
-  // A newer JFIF revision is not damage.
-  if (cinfo->err->msg_code == JWRN_JFIF_MAJOR) return;
-  error_exit_cb(cinfo);
+  const int bit = tolerated_bit(cinfo);
+  if (bit == 0) error_exit_cb(cinfo);
+  reinterpret_cast<ErrorContext*>(cinfo->err)->tolerated |= bit;
 }
 
 void output_message_cb(j_common_ptr) {}
@@ -85,6 +102,7 @@ jpeg_error_mgr* install(ErrorContext& errors) {
   errors.pub.emit_message = emit_message_cb;
   errors.pub.output_message = output_message_cb;
   errors.message[0] = '\0';
+  errors.tolerated = 0;
   return &errors.pub;
 }
 
@@ -98,6 +116,7 @@ Decompressor::~Decompressor() { jpeg_destroy_decompress(&cinfo_); }
 
 bool Decompressor::restart(Bytes jpeg) noexcept {
   std::strcpy(errors_.message, "the JPEG is damaged: rows are missing");
+  errors_.tolerated = 0;
   if (setjmp(errors_.jump)) return false;
   // jpeg_abort_decompress keeps the tables: a file without tables would be decoded with those of
   // the previous file.
@@ -115,8 +134,8 @@ bool Decompressor::restart(Bytes jpeg) noexcept {
 }
 
 void Decompressor::read_header(Bytes jpeg, int64_t max_pixels) {
-  if (jpeg.size < 4 || jpeg.data[0] != 0xFF || jpeg.data[1] != 0xD8) {
-    throw JpegError("not a JPEG: the data does not start with FF D8");
+  if (!starts_like_jpeg(jpeg)) {
+    throw JpegError("not a JPEG: the data does not start with FF D8 FF");
   }
   if (!restart(jpeg)) fail();
   const int64_t pixels = int64_t{cinfo_.image_width} * cinfo_.image_height;

@@ -25,9 +25,10 @@ struct ErrorContext {
   jpeg_error_mgr pub;
   jmp_buf jump;
   char message[JMSG_LENGTH_MAX];
+  int tolerated;  // one bit for each kind of warning that was ignored
 };
 
-// Sets the callbacks of `errors`. A warning means damaged pixels, so it counts as an error.
+// Sets the callbacks of `errors`. A warning that means damaged pixels counts as an error.
 jpeg_error_mgr* install(ErrorContext& errors);
 
 class Decompressor {

@@ -6,8 +6,8 @@
 namespace custom_op {
 namespace {
 
-constexpr uint8_t kDht = 0xC4, kDac = 0xCC, kSos = 0xDA, kDqt = 0xDB, kDri = 0xDD, kApp0 = 0xE0,
-                  kApp1 = 0xE1, kApp15 = 0xEF, kCom = 0xFE;
+constexpr uint8_t kDht = 0xC4, kDac = 0xCC, kRst0 = 0xD0, kRst7 = 0xD7, kSos = 0xDA, kDqt = 0xDB,
+                  kDri = 0xDD, kApp0 = 0xE0, kApp1 = 0xE1, kApp15 = 0xEF, kCom = 0xFE;
 
 int64_t big16(const uint8_t* p) { return p[0] << 8 | p[1]; }
 
@@ -38,14 +38,14 @@ bool parse_frame(const uint8_t* payload, size_t size, Header& header) {
   return header.height > 0 && header.width > 0;
 }
 
-// True if the scan holds all components, in the order of the frame, with all their coefficients.
-bool scan_is_sequential(const uint8_t* frame, const uint8_t* scan, size_t size, int count) {
+// True if the scan holds all components, in the order of the frame. libjpeg ignores the spectral
+// selection and approximation of a sequential scan, and so does this reader.
+bool scan_is_complete(const uint8_t* frame, const uint8_t* scan, size_t size, int count) {
   if (size != 4 + 2 * static_cast<size_t>(count) || scan[0] != count) return false;
   for (int i = 0; i < count; ++i) {
     if (scan[1 + 2 * i] != frame[6 + 3 * i]) return false;
   }
-  const uint8_t* tail = scan + 1 + 2 * count;
-  return tail[0] == 0 && tail[1] == 63 && tail[2] == 0;
+  return true;
 }
 
 void measure_mcus(Header& header) {
@@ -64,34 +64,50 @@ void measure_mcus(Header& header) {
 
 void parse_scan(Bytes jpeg, const Segment& scan, Header& header) {
   header.scan_data = scan.end;
-  const bool sequential =
-      scan_is_sequential(jpeg.data + header.frame + 4, jpeg.data + scan.begin + 4,
-                         scan.end - scan.begin - 4, header.component_count);
-  header.baseline = sequential && header.precision == 8 && header.frame_marker <= 0xC1;
+  const bool complete = scan_is_complete(jpeg.data + header.frame + 4, jpeg.data + scan.begin + 4,
+                                         scan.end - scan.begin - 4, header.component_count);
+  header.baseline = complete && header.precision == 8 && header.frame_marker <= 0xC1;
   measure_mcus(header);
 }
 
 }  // namespace
 
+Marker next_marker(Bytes jpeg, size_t at) {
+  while (at < jpeg.size) {
+    const void* found = std::memchr(jpeg.data + at, 0xFF, jpeg.size - at);
+    if (found == nullptr) break;
+    const size_t begin = static_cast<size_t>(static_cast<const uint8_t*>(found) - jpeg.data);
+    at = begin + 1;
+    while (at < jpeg.size && jpeg.data[at] == 0xFF) ++at;
+    if (at < jpeg.size && jpeg.data[at] != 0) return {begin, at};
+  }
+  return {jpeg.size, jpeg.size};
+}
+
 bool parse_header(Bytes jpeg, Header& header) {
-  const uint8_t* data = jpeg.data;
   header.segments.clear();
   header.frame_marker = 0;
   header.restart_interval = 0;
   header.baseline = false;
-  if (jpeg.size < 4 || data[0] != 0xFF || data[1] != 0xD8) return false;
-  for (size_t at = 2; at + 4 <= jpeg.size;) {
-    const uint8_t marker = data[at + 1];
-    if (data[at] != 0xFF || !is_known(marker)) return false;
-    const size_t size = static_cast<size_t>(big16(data + at + 2));
-    if (size < 2 || size > jpeg.size - at - 2) return false;
-    const Segment segment{marker, at, at + 2 + size};
-    const uint8_t* payload = data + at + 4;
+  if (!starts_like_jpeg(jpeg)) return false;
+  for (size_t at = 2;;) {
+    const size_t code = next_marker(jpeg, at).code;
+    if (jpeg.size - code < 3) return false;
+    const uint8_t marker = jpeg.data[code];
+    if (marker >= kRst0 && marker <= kRst7) {  // without a payload
+      at = code + 1;
+      continue;
+    }
+    if (!is_known(marker)) return false;
+    const uint8_t* payload = jpeg.data + code + 3;
+    const size_t size = static_cast<size_t>(big16(payload - 2));
+    if (size < 2 || size > jpeg.size - code - 1) return false;
+    const Segment segment{marker, code - 1, code + 1 + size};
     header.segments.push_back(segment);
     if (is_frame(marker)) {
       if (!parse_frame(payload, size - 2, header)) return false;
       header.frame_marker = marker;
-      header.frame = at;
+      header.frame = segment.begin;
     } else if (marker == kDri) {
       if (size != 4) return false;
       header.restart_interval = big16(payload);
@@ -102,7 +118,6 @@ bool parse_header(Bytes jpeg, Header& header) {
     }
     at = segment.end;
   }
-  return false;
 }
 
 namespace {

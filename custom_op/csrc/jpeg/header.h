@@ -10,7 +10,7 @@ namespace custom_op {
 
 struct Segment {
   uint8_t marker;
-  size_t begin;  // offset of the FF byte
+  size_t begin;  // offset of the FF byte before the marker
   size_t end;    // one past the payload
 };
 
@@ -34,6 +34,14 @@ struct Header {
   int64_t mcu_height = 0, mcu_width = 0;
   int64_t mcu_rows = 0, mcus_per_row = 0;
 };
+
+struct Marker {
+  size_t begin, code;  // offsets of the first FF and of the byte that ends the marker
+};
+
+// The first marker at `at` or later, by libjpeg's rule: FF may be repeated; FF 00 and other bytes
+// are skipped. Both offsets are jpeg.size if there is none.
+Marker next_marker(Bytes jpeg, size_t at);
 
 // Returns false if this parser does not understand the segments; libjpeg must then decide whether
 // the file is valid. Never reads outside `jpeg`.

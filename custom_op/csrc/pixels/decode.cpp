@@ -74,6 +74,13 @@ void RegionDecoder::open(Bytes jpeg, int64_t max_pixels) {
   width_ = libjpeg_.cinfo().image_width;
 }
 
+int RegionDecoder::warnings() {
+  libjpeg_.read_header(jpeg_, max_pixels_);
+  start_phase({});  // Errors are for decode() to report.
+  jpeg_abort_decompress(&libjpeg_.cinfo());
+  return libjpeg_.errors().tolerated;
+}
+
 void RegionDecoder::check(const Box& box, bool transposed) const {
   const int64_t height = transposed ? width_ : height_, width = transposed ? height_ : width_;
   if (!inside(box, height, width)) throw JpegError(describe(box, height, width));

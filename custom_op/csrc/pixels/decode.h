@@ -39,6 +39,9 @@ class RegionDecoder {
   int64_t width() const { return width_; }
   int orientation() const { return parsed_ ? exif_orientation(jpeg_, header_) : 1; }
 
+  // The bits of libjpeg's warnings about the header that change no pixel.
+  int warnings();
+
   // Throws JpegError if the box is not inside the image, or inside the transposed image.
   void check(const Box& box, bool transposed = false) const;
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from custom_op import (
     decode_and_crop_jpeg,
     jpeg_headers,
     jpeg_size,
+    jpeg_warnings,
 )
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.packing.convert import RejectedError, to_jpeg
@@ -39,6 +40,8 @@ class Encoded:
     """EXIF, 1 to 8."""
     interval: int
     """MCUs between restart markers, 0 for none."""
+    warnings: tuple[str, ...] = ()
+    """What libjpeg warns about in the source file; none of it changes a pixel."""
 
 
 def encode(file: Path, options: OptimizeConfig) -> tuple[bytes, Encoded]:
@@ -59,6 +62,10 @@ def _encode(original: bytes, options: OptimizeConfig) -> Encoded:
     if not original.startswith(_JPEG_START):
         return _convert(original, "converted", options)
     jpeg = _tensor(original)
+    return replace(_encode_jpeg(jpeg, original, options), warnings=tuple(jpeg_warnings(jpeg)))
+
+
+def _encode_jpeg(jpeg: Tensor, original: bytes, options: OptimizeConfig) -> Encoded:
     if options.max_side is not None and max(jpeg_size(jpeg)) > options.max_side:
         return _convert(original, "shrunk", options)
     try:
@@ -92,8 +99,10 @@ def _restart_interval(jpeg: bytes) -> int:
     """MCUs between restart markers, 0 for none. The file must be known to decode."""
     place, interval = 2, 0
     while place + 4 <= len(jpeg) and (marker := jpeg[place + 1]) != _SOS:
+        if jpeg[place] != 0xFF or marker in (0, 0xFF):  # an extraneous or a fill byte
+            place += 1
+            continue
         if marker == _DRI:
             interval = int.from_bytes(jpeg[place + 4 : place + 6], "big")
-        length = int.from_bytes(jpeg[place + 2 : place + 4], "big")
-        place += 1 if marker == 0xFF else 2 + length  # FF: a fill byte before a marker
+        place += 2 + int.from_bytes(jpeg[place + 2 : place + 4], "big")
     return interval

@@ -28,6 +28,8 @@ class SplitReport:
     """Images by `Encoded.how`."""
     notes: Counter[str] = field(default_factory=Counter)
     """Why images were kept unchanged, and what converted ones lost."""
+    warnings: Counter[str] = field(default_factory=Counter)
+    """Packed JPEGs by what libjpeg warns about without any effect on their pixels."""
     rejected: list[dict[str, str]] = field(default_factory=list)
     """Path and reason of every file that was not packed."""
     bytes_before: int = 0
@@ -43,12 +45,14 @@ class SplitReport:
         self.how[row["how"]] += 1
         if row["note"]:
             self.notes[f"{row['how']}: {row['note']}"] += 1
+        self.warnings.update(row.get("warnings", ()))  # rows of earlier versions have none
         self.bytes_before += row["source_bytes"]
         self.bytes_after += row["length"]
         self.classes[classes[row["label"]]] += 1
 
     def add_part(self, part: dict[str, Any]) -> None:
         """Add the same split of a part, as read from its report."""
+        part = {"warnings": {}} | part  # parts of earlier versions have none
         for name, value in vars(self).items():
             if isinstance(value, Counter):
                 value.update(part[name])
@@ -64,6 +68,7 @@ class SplitReport:
             f"  {self.bytes_before / 1e6:.1f} MB before, {self.bytes_after / 1e6:.1f} MB after "
             f"({change:+.1f} %); {len(self.classes)} classes with {least} to {most} images",
             *(f"  {count} {note}" for note, count in self.notes.most_common(5)),
+            *(f"  {count} with a harmless header: {text}" for text, count in self.warnings.items()),
             *(f"  rejected: {file['path']}: {file['reason']}" for file in self.rejected[:5]),
         ]
 

@@ -1,0 +1,83 @@
+"""Sound photographs with headers that libjpeg warns about, in every engine and in packing."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from entry_point.check_dataset import main as check_dataset
+from entry_point.data.batch import Batch
+from tests.entry_point.data.decode.test_damage import _epoch
+from tests.entry_point.data.engines.every_engine import ENGINES
+from tests.entry_point.data.packing.pack_command import pack, report, samples
+
+INVALID = "invalid SOS parameters for sequential JPEG"
+EXTRANEOUS = "extraneous bytes before a header marker"
+
+
+def _like_some_phones(jpeg: bytes) -> bytes:
+    """Zeros in place of the scan's spectral selection."""
+    scan = jpeg.rindex(b"\xff\xda")
+    end = scan + 2 + int.from_bytes(jpeg[scan + 2 : scan + 4], "big")
+    return jpeg[: end - 3] + b"\0\0\0" + jpeg[end:]
+
+
+def _with_extraneous_bytes(jpeg: bytes) -> bytes:
+    tables = jpeg.index(b"\xff\xdb")
+    return jpeg[:tables] + b"\x12\x34\x56" + jpeg[tables:]
+
+
+@pytest.fixture
+def camera_folder(photo_folder: Path, tmp_path: Path) -> Path:
+    """The photographs with such headers; progressive ones cannot have the first kind."""
+    root = tmp_path / "camera"
+    shutil.copytree(photo_folder, root)
+    for number, file in enumerate(sorted(root.glob("*/*/*.jpg"))):
+        extraneous = number % 2 or _is_progressive(file)
+        change = _with_extraneous_bytes if extraneous else _like_some_phones
+        file.write_bytes(change(file.read_bytes()))
+    return root
+
+
+def _is_progressive(file: Path) -> bool:
+    with Image.open(file) as image:
+        return "progressive" in image.info
+
+
+def _images(batches: list[Batch]) -> torch.Tensor:
+    return torch.cat([batch.images for batch in batches])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_camera_header_changes_no_pixel_in_any_engine(
+    photo_folder: Path, camera_folder: Path, engine: str, split: str
+) -> None:
+    if engine == "dali":  # its own parser knows no extraneous bytes
+        for file in camera_folder.glob("*/*/*.jpg"):
+            original = photo_folder / file.relative_to(camera_folder)
+            if file.stat().st_size != original.stat().st_size:
+                shutil.copy(original, file)
+    expected = _images(_epoch(photo_folder, engine, split, "raise"))
+    assert torch.equal(_images(_epoch(camera_folder, engine, split, "raise")), expected)
+
+
+def test_check_dataset_finds_no_damage_in_camera_headers(camera_folder: Path) -> None:
+    assert check_dataset([f"root={camera_folder}"]) == 0
+
+
+def test_packing_indexes_such_files_and_counts_the_warnings(
+    photo_folder: Path, camera_folder: Path, tmp_path: Path
+) -> None:
+    assert pack(photo_folder, tmp_path / "plain") == 0
+    assert pack(camera_folder, tmp_path / "packed") == 0
+    for split in ("train", "val"):
+        plain, packed = (report(tmp_path / n)["splits"][split] for n in ("plain", "packed"))
+        assert packed["how"] == plain["how"] and packed["rejected"] == []
+        assert plain["warnings"] == {}
+        assert set(packed["warnings"]) == {INVALID, EXTRANEOUS}
+        assert sum(packed["warnings"].values()) == packed["files"]
+        # The rewritten header is regular, so the same photograph becomes the same file.
+        assert samples(tmp_path / "packed", split) == samples(tmp_path / "plain", split)
