@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from entry_point.contract import exit_codes
+from entry_point.contract.stop_signals import exit_on_stop
 from entry_point.supervisor import hand_over
 
 PROGRAMS = {
@@ -42,7 +43,10 @@ def main(arguments: Sequence[str]) -> int:
         problem = f"{command}: no such command" if command else "no command"
         sys.stderr.write(f"container: {problem}; use {', '.join(PROGRAMS)}\n")
         return exit_codes.USAGE
-    _exit_on_stop(exit_codes.STOPPED if command == "train" else exit_codes.TERMINATED)
+    if command == "train":
+        exit_on_stop(exit_codes.STOPPED)  # until its ranks run
+    else:
+        signal.signal(signal.SIGTERM, _exit_with_clean_up)
     os.environ[hand_over.STARTED] = repr(time.time())
     return int(import_module(PROGRAMS[command]).main(overrides))
 
@@ -51,18 +55,8 @@ def _in_a_job() -> bool:
     return Path(os.environ.get("ML_ROOT", "/opt/ml"), "input/config/resourceconfig.json").exists()
 
 
-def _exit_on_stop(code: int) -> None:
-    """Exit with `code` on SIGTERM; open files and temporary folders are cleaned up.
-
-    A training job replaces this handler once its ranks run.
-    """
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        sys.exit(code)
-
-    signal.signal(signal.SIGTERM, stop)
-    if code == exit_codes.STOPPED:
-        signal.signal(signal.SIGINT, stop)
+def _exit_with_clean_up(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(exit_codes.TERMINATED)
 
 
 if __name__ == "__main__":

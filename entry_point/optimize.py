@@ -18,7 +18,7 @@ from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract import exit_codes
-from entry_point.contract.failure import write_failure
+from entry_point.contract.failure import failure_file
 from entry_point.contract.platform_files import Hosts, read_hosts
 from entry_point.contract.program import run_program
 from entry_point.data.errors import DataError
@@ -34,17 +34,16 @@ ROOT = Path("/opt/ml")
 def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     root = Path(os.environ.get("ML_ROOT", ROOT))
-    reason_file = root / "output" / "message"
-    reason_file.unlink(missing_ok=True)
 
     def program() -> int:
         run(load_config("optimize", OptimizeConfig, arguments), root)
         return exit_codes.FINISHED
 
-    def leave_reason(_error: Exception, reason: str) -> bool:
-        return not _is_job(root) or write_failure(reason_file, reason)
+    def program_in_job() -> int:
+        with failure_file(root / "output" / "message") as leave_reason:
+            return run_program("dataset", program, leave_reason)
 
-    return run_program("dataset", program, leave_reason)
+    return run_program("dataset", program_in_job if _is_job(root) else program)
 
 
 def run(config: OptimizeConfig, root: Path) -> None:

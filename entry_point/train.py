@@ -15,43 +15,49 @@ from functools import partial
 from entry_point.config.compose import load_resolved
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.contract import exit_codes
-from entry_point.contract.failure import leave_failure
+from entry_point.contract.failure import failure_file
+from entry_point.contract.lasting_output import make_output_last
 from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import RunFolder
 from entry_point.supervisor import hand_over
 from entry_point.supervisor.die_with_parent import die_with_parent
-from entry_point.training.checkpoints.run_lock import run_lock
 from entry_point.training.devices import join_devices
 from entry_point.training.trainer import run_training
 
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides; ignored under the supervisor."""
-    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
-    if under_torchrun:
-        die_with_parent(os.getppid())
+    make_output_last()
+    if hand_over.FOLDER not in os.environ:
+        return run_program("train", partial(train_by_hand, arguments))
+    die_with_parent(int(os.environ[hand_over.PARENT]))
+    code = exit_codes.FAILED
     try:
-        code = run_program("train", partial(train, arguments), leave_failure)
-    except Exception:
-        hand_over.report_exit_code(exit_codes.FAILED)
-        raise
-    hand_over.report_exit_code(code)
+        code = run_program("train", partial(train, arguments), hand_over.report_reason)
+    finally:
+        hand_over.report_exit_code(code)
     # torchrun takes any code but 0 for a failure; the supervisor reads the one reported above.
-    stopped = under_torchrun and code == exit_codes.STOPPED
-    return exit_codes.FINISHED if stopped else code
+    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+    return exit_codes.FINISHED if under_torchrun and code == exit_codes.STOPPED else code
+
+
+def train_by_hand(arguments: Sequence[str]) -> int:
+    """Run this rank without a supervisor; returns its exit code. The first holds the run folder."""
+    if os.environ.get("RANK", "0") != "0":
+        return train(arguments)
+    run = RunFolder.from_environment()
+    with run.hold(run.lock), failure_file(run.failure) as leave_reason:
+        return run_program("train", partial(train, arguments), leave_reason)
 
 
 def train(arguments: Sequence[str]) -> int:
     """Run this rank; returns its exit code."""
-    run = RunFolder.from_environment()
     if yaml := hand_over.read_config():
         config = load_resolved(yaml, TrainConfig)
     else:
-        run.ensure_idle()
-        run.failure.unlink(missing_ok=True)
         config, yaml = load_train_config(arguments)
-    with join_devices(config.trainer) as devices, run_lock(run, devices):
-        return run_training(config, yaml, run, devices)
+    with join_devices(config.trainer) as devices:
+        return run_training(config, yaml, RunFolder.from_environment(), devices)
 
 
 if __name__ == "__main__":

@@ -179,14 +179,27 @@ def train(arguments: Sequence[str]) -> int:
     name, rest = split_name(arguments)
     channels, overrides = split_channels(rest)
     run = create_run_folder(name)
-    RunFolder(run).ensure_idle()
-    point_latest_at(run)
-    hosts = settings.names
-    for host in hosts:
-        folder = host_folder(run, host, hosts[0])
-        write_input_config(folder, overrides, hosts=hosts, current=host, channels=sorted(channels))
+    folder = RunFolder(run)
+    with folder.hold(folder.launch_lock):
+        with folder.hold(folder.lock):
+            for host in settings.names:
+                write_input_config(
+                    host_folder(run, host, settings.names[0]),
+                    overrides,
+                    hosts=settings.names,
+                    current=host,
+                    channels=sorted(channels),
+                )
+        point_latest_at(run)
+        return run_containers(engine, image, settings, run, channels)
+
+
+def run_containers(
+    engine: Engine, image: str, settings: Settings, run: Path, channels: dict[str, Path]
+) -> int:
+    """Run the hosts' containers until the job ends; returns its exit code."""
     with Containers(engine, f"{run.name}-{os.getpid()}", STOP_SECONDS) as containers:
-        say(f"{image} on {len(hosts)} host(s); /opt/ml is {run}")
+        say(f"{image} on {settings.hosts} host(s); /opt/ml is {run}")
         create_hosts(containers, engine, image, settings, run, channels)
         code = containers.run()
     say(f"exit code {code}; /opt/ml was {run}")

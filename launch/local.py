@@ -11,11 +11,11 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from entry_point.config.train_config import load_train_config
+from entry_point.contract import exit_codes
 from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import RunFolder
+from entry_point.contract.stop_signals import defer_stop, exit_on_stop
 from launch.request.local_run import (
-    RUNS,
     create_run_folder,
     point_latest_at,
     split_name,
@@ -30,14 +30,20 @@ def start(arguments: Sequence[str]) -> int:
 
     Raises UserError, before any file is written, if the job cannot start.
     """
+    # Here, because requests to stop that come while they load must be heeded.
+    from entry_point.config.train_config import load_train_config
+
     name, overrides = split_name(arguments)
-    if name is not None:
-        RunFolder(RUNS / name).ensure_idle()
     load_train_config(overrides)
     folder = create_run_folder(name)
-    write_input_config(folder, overrides, hosts=[HOST], current=HOST)
+    run = RunFolder(folder)
+    launch_lock = run.hold(run.launch_lock)
+    with run.hold(run.lock):
+        write_input_config(folder, overrides, hosts=[HOST], current=HOST)
     point_latest_at(folder)
-    # With exec, the job itself receives signals and sets the exit code.
+    # With exec, the job itself receives signals and sets the exit code. It inherits the lock.
+    os.set_inheritable(launch_lock.fileno(), True)
+    defer_stop()
     os.environ["ML_ROOT"] = str(folder)
     os.execv(sys.executable, [sys.executable, "-m", "entry_point.container", "train"])
 
@@ -48,4 +54,5 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    exit_on_stop(exit_codes.STOPPED)
     main(sys.argv[1:])

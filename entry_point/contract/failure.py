@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from entry_point.contract.run_folder import RunFolder, RunFolderError
+from entry_point.contract.whole_file import naming
 
 LIMIT = 1024
 
@@ -21,25 +23,28 @@ def failure_text(error: BaseException) -> str:
     return f"{headline}\n{trace}".rstrip()
 
 
-def leave_failure(error: Exception, reason: str) -> bool:
-    """Write the reason to the run folder's output/failure; False if there is one already.
+@contextmanager
+def failure_file(path: Path) -> Iterator[Callable[[str], bool]]:
+    """Yield a function that writes the reason to `path`, where none is left from before.
 
-    A missing run folder gets none, nor does a busy one: its file belongs to the job that runs.
+    Its room is reserved before the work, so that a disk that is full by then still takes it.
     """
-    if isinstance(error, RunFolderError):
-        return True
-    return write_failure(RunFolder.from_environment().failure, reason)
-
-
-def write_failure(path: Path, text: str) -> bool:
-    """Write the reason unless the file exists: the first rank to fail knows best."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text[:LIMIT], encoding="utf-8")
+    path.unlink(missing_ok=True)
+    reserved = path.with_name(f".{path.name}")
+
+    def write(text: str) -> bool:
+        content = text[:LIMIT].encode("utf-8", "backslashreplace")
+        with reserved.open("r+b") as file:
+            file.write(content)
+            file.truncate()
+            os.fsync(file.fileno())
+        reserved.rename(path)
+        return True
+
+    with naming(path, reserved):
+        reserved.write_bytes(bytes(4 * LIMIT))  # UTF-8 takes up to 4 bytes for a character
     try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
+        yield write
     finally:
-        temporary.unlink()
-    return True
+        reserved.unlink(missing_ok=True)

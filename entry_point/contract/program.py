@@ -16,7 +16,7 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def run_program(
     name: str,
     program: Callable[[], int],
-    leave_reason: Callable[[Exception, str], bool] = lambda _error, _reason: True,
+    leave_reason: Callable[[str], bool] = lambda _reason: True,
 ) -> int:
     """Run `program`; returns its exit code, or the one that fits the error that ended it.
 
@@ -32,7 +32,7 @@ def run_program(
         return exit_codes.INTERRUPTED
     except Exception as error:
         code, reason = _explain(error)
-        first = leave_reason(error, reason or failure_text(error))
+        first = leave_reason(reason or failure_text(error))
         if reason is None:
             raise
         if first:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from entry_point.contract.user_error import UserError
 
 CONTAINER_ROOT = Path("/opt/ml")
+LOCK_PATIENCE_S = 5.0
+"""The kernel takes a moment to end a killed process, and then releases its locks."""
 
 
 class RunFolderError(UserError):
@@ -86,20 +90,35 @@ class RunFolder:
         return self.output / "failure"
 
     @property
+    def launch_lock(self) -> Path:
+        """Held by the launcher: from before it writes `input` until its job has ended."""
+        return self.root / "input" / "lock"
+
+    @property
     def lock(self) -> Path:
-        """Locked by the process that trains here; see `training.checkpoints.run_lock`."""
+        """Held by the job: by the supervisor and by every rank, until the last of them has ended.
+
+        Containers that share a run share `output`, and platforms upload only `output/data`.
+        """
         return self.output / "lock"
 
-    def ensure_idle(self) -> None:
-        """Raise RunBusyError if a process is training here, locally or in a container."""
-        try:
-            with self.lock.open() as lock:
-                # A shared lock, so that two checks at once both succeed.
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return
-        except BlockingIOError as error:
-            raise RunBusyError(self.root) from error
+    def hold(self, lock: Path) -> BinaryIO:
+        """Lock one of the files above; whoever has the returned file, by inheritance too, holds it.
+
+        Raises RunBusyError if another process holds it.
+        """
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("a+b")
+        deadline = time.monotonic() + LOCK_PATIENCE_S
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return file
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    file.close()
+                    raise RunBusyError(self.root) from error
+            time.sleep(0.02)
 
     def create(self) -> None:
         """Create the folders that a run writes to."""

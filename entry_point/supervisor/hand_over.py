@@ -13,11 +13,53 @@ STARTED = "TRAIN_STARTED"
 """Environment variable: when the container's first process began, in seconds since the epoch."""
 FOLDER = "TRAIN_HAND_OVER"
 """Environment variable: the folder. A rank that was started by hand has none."""
+PARENT = "TRAIN_PARENT"
+"""Environment variable: the process id that a rank's parent must have."""
+
+
+# -- in the supervisor
 
 
 def write_config(folder: Path, yaml: str) -> None:
     """Hand the resolved configuration to the ranks."""
     (folder / "config.yaml").write_text(yaml, encoding="utf-8")
+
+
+def request_stop(folder: Path) -> None:
+    """Ask the ranks to stop."""
+    (folder / "stop").touch()
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a rank has taken a step, so that a stop has something to save."""
+    return (folder / "begun").exists()
+
+
+def read_exit_code(folder: Path) -> int | None:
+    """The first code that a rank reported, if any did."""
+    code = _read(folder, "code")
+    return int(code) if code else None
+
+
+def read_reason(folder: Path) -> str | None:
+    """Why the first rank to fail did, if any has."""
+    return _read(folder, "reason")
+
+
+def read_death(folder: Path) -> tuple[str, int] | None:
+    """The rank that torchrun saw die by a signal, if any did, and the signal."""
+    death = (_read(folder, "death") or "").split()
+    return (f"rank {death[0]}", int(death[1])) if death else None
+
+
+def _read(folder: Path, name: str) -> str | None:
+    try:
+        return (folder / name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+# -- in a rank
 
 
 def read_config() -> str | None:
@@ -26,31 +68,41 @@ def read_config() -> str | None:
     return Path(folder, "config.yaml").read_text(encoding="utf-8") if folder else None
 
 
-def request_stop(folder: Path) -> None:
-    """Ask the ranks to stop."""
-    (folder / "stop").touch()
-
-
 def stop_requested() -> bool:
     """Whether the supervisor has asked this rank to stop."""
     folder = os.environ.get(FOLDER)
     return folder is not None and Path(folder, "stop").exists()
 
 
+def report_begun() -> None:
+    """Report that this rank has taken a step and heeds a request to stop."""
+    _report("begun", "")
+
+
 def report_exit_code(code: int) -> None:
     """Report how a rank ended, one of `contract.exit_codes`. The first report counts."""
-    if (folder := os.environ.get(FOLDER)) is not None:
-        temporary = Path(folder, f"code.{os.getpid()}")
-        temporary.write_text(str(code))
-        try:
-            os.link(temporary, Path(folder, "code"))
-        except FileExistsError:
-            pass
+    _report("code", str(code))
 
 
-def read_exit_code(folder: Path) -> int | None:
-    """The first code that a rank reported, if any did."""
+def report_reason(reason: str) -> bool:
+    """Report why this rank failed; False if another rank has reported already."""
+    return _report("reason", reason)
+
+
+def report_death(rank: int, signal: int) -> None:
+    """Report a rank that a signal killed."""
+    _report("death", f"{rank} {signal}")
+
+
+def _report(name: str, text: str) -> bool:
+    """Write a file unless it exists. Without a folder, or once the job is gone, do nothing."""
+    folder = os.environ.get(FOLDER)
     try:
-        return int((folder / "code").read_text())
+        if folder is not None:
+            with Path(folder, name).open("x", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+    except FileExistsError:
+        return False
     except FileNotFoundError:
-        return None
+        pass
+    return True

@@ -12,18 +12,17 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import FrameType
+from typing import BinaryIO
 
 from entry_point.config.train_config import TrainConfig, check_ranks, load_train_config
 from entry_point.contract import exit_codes
-from entry_point.contract.failure import leave_failure, write_failure
+from entry_point.contract.failure import failure_file
+from entry_point.contract.lasting_output import make_output_last
 from entry_point.contract.platform_files import (
     Hosts,
     check_channels,
@@ -34,11 +33,9 @@ from entry_point.contract.platform_files import (
 from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import RunFolder
 from entry_point.supervisor import hand_over
-from entry_point.supervisor.die_with_parent import die_with_parent
+from entry_point.supervisor.rank_processes import STOP_PATIENCE_S, RankProcesses
 
 MASTER_PORT = 29400
-# The platform kills 120 s after its stop request; the ranks get most of that.
-STOP_PATIENCE_S = 110.0
 
 
 def ranks_on_this_host(config: TrainConfig) -> int:
@@ -76,7 +73,12 @@ def training_command(config: TrainConfig, hosts: Hosts) -> list[str]:
 
 def rank_environment(hosts: Hosts, run: RunFolder, folder: Path) -> dict[str, str]:
     """The ranks' environment: the run folder, the hand-over `folder`, the network interface."""
-    environment = {**os.environ, "ML_ROOT": str(run.root), hand_over.FOLDER: str(folder)}
+    environment = {
+        **os.environ,
+        "ML_ROOT": str(run.root),
+        hand_over.FOLDER: str(folder),
+        hand_over.PARENT: str(os.getpid()),
+    }
     # OpenMP's idle threads spin by default and take the cores from the decoding threads: on two
     # busy cores a training step then needs four times the processor time.
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -87,86 +89,58 @@ def rank_environment(hosts: Hosts, run: RunFolder, folder: Path) -> dict[str, st
     return environment
 
 
-class RankProcesses:
-    """The ranks' process tree; signals to this process become stop requests to the ranks."""
-
-    def __init__(self, command: list[str], environment: dict[str, str], folder: Path) -> None:
-        self._folder = folder
-        self._stopping_since: float | None = None
-        self.killed = False
-        """Whether the ranks were killed because they had not stopped."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
-        # A separate session keeps a terminal's Ctrl-C from the ranks: it is passed on once.
-        self._process = subprocess.Popen(
-            command,
-            env=environment,
-            start_new_session=True,
-            preexec_fn=partial(die_with_parent, os.getpid()),
-        )
-
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        if self._stopping_since is None:
-            self._stopping_since = time.monotonic()
-            hand_over.request_stop(self._folder)
-        else:
-            self._kill()  # a second request means now
-
-    def _kill(self) -> None:
-        if self._process.poll() is None:
-            self.killed = True
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-    def wait(self) -> int:
-        """Wait for the end and return the exit code; kill ranks that do not stop in time."""
-        while True:
-            try:
-                return self._process.wait(timeout=1)
-            except subprocess.TimeoutExpired:
-                since = self._stopping_since
-                if since is not None and time.monotonic() - since > STOP_PATIENCE_S:
-                    self._kill()
-
-
-def train(extra: Sequence[str]) -> int:
-    """Run the job; returns the exit code."""
+def run_alone(extra: Sequence[str]) -> int:
+    """Run the job while no other runs in its folder; returns the exit code."""
     run = RunFolder.from_environment()
-    run.ensure_idle()
-    run.failure.unlink(missing_ok=True)
+    with run.hold(run.lock) as lock, failure_file(run.failure) as leave_reason:
+        return run_program("train", partial(train, run, lock, leave_reason, extra), leave_reason)
+
+
+def train(
+    run: RunFolder, lock: BinaryIO, leave_reason: Callable[[str], bool], extra: Sequence[str]
+) -> int:
+    """Run the job; returns the exit code. A reason that the ranks report is left, not raised."""
     overrides = [*read_overrides(run.platform_config), *extra]
     hosts = read_hosts(run.platform_config)
     check_channels(run)
     config, yaml = load_train_config(overrides)
     command = training_command(config, hosts)
+    wait_for_names(hosts)
     with tempfile.TemporaryDirectory(prefix="train-") as name:
         folder = Path(name)
         hand_over.write_config(folder, yaml)
-        wait_for_names(hosts)
-        processes = RankProcesses(command, rank_environment(hosts, run, folder), folder)
+        processes = RankProcesses(command, rank_environment(hosts, run, folder), folder, lock)
         code = processes.wait()
-        reported = hand_over.read_exit_code(folder)
-    if reported is not None:
-        return reported
-    reason = _death(code, processes.killed)
-    if write_failure(run.failure, reason):
+        death = hand_over.read_death(folder)
+        reported, reason = hand_over.read_exit_code(folder), hand_over.read_reason(folder)
+        if reported is None and processes.stopped_before_first_step:
+            sys.stderr.write("train: stopped before the first step, with nothing to save\n")
+            return exit_codes.STOPPED
+    if reported is None or death:
+        reason = _killed() if processes.killed else _died(*(death or ("training", -code)))
         sys.stderr.write(f"train: {reason}\n")
-    return exit_codes.FAILED
+    if reason:
+        leave_reason(reason)
+    return exit_codes.FAILED if reported is None else reported
 
 
-def _death(code: int, killed: bool) -> str:
-    """The reason for ranks that ended without reporting one."""
-    if killed:
-        return (
-            "the job was asked to stop and then killed: it was asked twice, or took longer than "
-            f"{STOP_PATIENCE_S:.0f} s; the same command resumes from the last checkpoint"
-        )
-    if code >= 0:
-        return f"training ended with exit code {code} and gave no reason; see the log"
-    name = signal.Signals(-code).name
-    hint = "; the host may have run out of memory" if -code == signal.SIGKILL else ""
-    return f"training was killed by {name}{hint}"
+def _killed() -> str:
+    """The reason for ranks that were killed because they did not stop."""
+    return (
+        "the job was asked to stop and then killed: it was asked twice, or took longer than "
+        f"{STOP_PATIENCE_S:.0f} s; the same command resumes from the last checkpoint"
+    )
+
+
+def _died(what: str, number: int) -> str:
+    """The reason for a process that ended by the signal `number`, or with the exit code -number."""
+    if number <= 0:
+        return f"{what} ended with exit code {-number} and gave no reason; see the log"
+    hint = "; the host may have run out of memory" if number == signal.SIGKILL else ""
+    return f"{what} was killed by {signal.Signals(number).name}{hint}"
 
 
 def main(overrides: Sequence[str]) -> int:
     """Command line: Hydra overrides, which win over the platform's hyperparameters."""
-    return run_program("train", partial(train, overrides), leave_failure)
+    make_output_last()
+    return run_program("train", partial(run_alone, overrides))

@@ -12,7 +12,8 @@ from types import FrameType
 import torch
 import torch.distributed as dist
 
-from entry_point.supervisor.hand_over import stop_requested
+from entry_point.contract.stop_signals import stop_signals
+from entry_point.supervisor.hand_over import report_begun, stop_requested
 
 
 class Stopped(Exception):
@@ -24,10 +25,11 @@ class StopRequest:
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
         self._signalled = False
+        self._begun = False
         self._group = group
         self._vote: torch.Tensor | None = None
         self._pending: dist.Work | None = None
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
@@ -46,6 +48,9 @@ class StopRequest:
         Every rank gets the same answers in the same call. A call returns the votes of the call
         before, which were exchanged during the step in between, so no rank waits.
         """
+        if not self._begun:
+            report_begun()
+            self._begun = True
         if self._group is None:
             return self.requested, checkpoint
         stop, wanted = False, False

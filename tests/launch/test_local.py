@@ -119,9 +119,10 @@ def test_a_second_run_of_a_busy_name_is_refused_and_changes_nothing(
     output.mkdir(parents=True)
     with FileLock(output / "lock"):
         refused(monkeypatch, tmp_path, "name=busy", "trainer.epochs=1")
-    assert "another process is training in runs/busy; wait" in capsys.readouterr().err
+    assert f"another process is training in {tmp_path}/runs/busy; wait" in capsys.readouterr().err
     left = [str(path.relative_to(tmp_path)) for path in (tmp_path / "runs").rglob("*")]
-    assert sorted(left) == ["runs/busy", "runs/busy/output", "runs/busy/output/lock"]
+    folders = ["runs/busy", "runs/busy/input", "runs/busy/output"]
+    assert sorted(left) == sorted([*folders, "runs/busy/input/lock", "runs/busy/output/lock"])
 
 
 @pytest.mark.parametrize("name", ["with space", "", "-x", "a" * 64, "../up", "under_score"])

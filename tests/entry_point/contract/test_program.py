@@ -1,6 +1,7 @@
 """How a program ends for each kind of error: its line, its exit code, and the reason it leaves."""
 
 import errno
+import os
 from functools import partial
 from pathlib import Path
 
@@ -8,11 +9,12 @@ import pytest
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.contract import exit_codes
-from entry_point.contract.failure import LIMIT, failure_text, leave_failure, write_failure
+from entry_point.contract.failure import LIMIT, failure_file, failure_text
 from entry_point.contract.platform_files import ContractError
 from entry_point.contract.program import run_program
-from entry_point.contract.run_folder import RunBusyError, RunFolder, RunFolderError
+from entry_point.contract.run_folder import RunFolderError
 from entry_point.data.errors import DataError
+from entry_point.supervisor import hand_over
 
 
 def raising(error: BaseException) -> int:
@@ -25,7 +27,7 @@ def test_an_error_that_a_user_can_fix_is_one_line_and_the_reason(
 ) -> None:
     reasons = []
 
-    def leave(_error: Exception, reason: str) -> bool:
+    def leave(reason: str) -> bool:
         reasons.append(reason)
         return True
 
@@ -51,12 +53,12 @@ def test_an_error_about_a_file_is_one_line_that_names_it(
 
 @pytest.mark.parametrize("error", [KeyError("lost"), OSError(errno.EIO, "lost")])
 def test_any_other_error_keeps_its_traceback_which_is_the_reason(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("ML_ROOT", str(tmp_path))
-    with pytest.raises(type(error), match="lost"):
-        run_program("train", lambda: raising(error), leave_failure)
-    reason = RunFolder(tmp_path).failure.read_text()
+    path = tmp_path / "output" / "failure"
+    with pytest.raises(type(error), match="lost"), failure_file(path) as leave_reason:
+        run_program("train", lambda: raising(error), leave_reason)
+    reason = path.read_text()
     assert reason.startswith(type(error).__name__) and "in raising" in reason
 
 
@@ -69,22 +71,20 @@ def test_ctrl_c_ends_without_output(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_reason_that_another_rank_has_reported_is_not_printed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("ML_ROOT", str(tmp_path))
+    monkeypatch.setenv(hand_over.FOLDER, str(tmp_path))
     for reason in ("first", "second"):
         program = partial(raising, DataError(reason))
-        assert run_program("train", program, leave_failure) == exit_codes.USAGE
+        assert run_program("train", program, hand_over.report_reason) == exit_codes.USAGE
     assert capsys.readouterr().err == "train: first\n"
-    assert RunFolder(tmp_path).failure.read_text() == "first"
+    assert hand_over.read_reason(tmp_path) == "first"
 
 
-def test_a_busy_run_folder_gets_no_failure_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("ML_ROOT", str(tmp_path))
-    error = RunBusyError(tmp_path)
-    assert run_program("train", lambda: raising(error), leave_failure) == exit_codes.USAGE
-    assert "another process is training" in capsys.readouterr().err
-    assert not RunFolder(tmp_path).failure.exists()
+def test_a_failure_from_before_is_removed_and_success_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "failure"
+    path.write_text("of the last attempt")
+    with failure_file(path):
+        assert not path.exists()
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_failure_file_starts_with_the_error_and_fits_the_limit(tmp_path: Path) -> None:
@@ -101,6 +101,14 @@ def test_the_failure_file_starts_with_the_error_and_fits_the_limit(tmp_path: Pat
     assert 'raise ValueError("the reason")' in text
     assert len(text) <= LIMIT
     path = tmp_path / "output" / "failure"
-    assert write_failure(path, text)
-    assert not write_failure(path, "a later one")
+    with failure_file(path) as leave_reason:
+        leave_reason(text)
     assert path.read_text() == text
+    assert [file.name for file in path.parent.iterdir()] == ["failure"]
+
+
+def test_a_reason_with_a_name_that_is_no_text_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "failure"
+    with failure_file(path) as leave_reason:
+        leave_reason(os.fsdecode(b"caf\xe9.jpg: is damaged"))
+    assert path.read_text() == "caf\\udce9.jpg: is damaged"

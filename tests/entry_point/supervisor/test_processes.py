@@ -163,7 +163,7 @@ def test_an_error_in_one_rank_ends_the_job_with_its_traceback(
     assert not rank_processes(tmp_path)
 
 
-def test_the_death_of_one_rank_ends_the_job_with_a_reason(
+def test_the_death_of_one_rank_ends_the_job_with_its_number_and_signal(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     process = start_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS])
@@ -171,7 +171,9 @@ def test_the_death_of_one_rank_ends_the_job_with_a_reason(
     os.kill(rank_processes(tmp_path)[1], signal.SIGKILL)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == exit_codes.FAILED, output
-    assert (tmp_path / "output" / "failure").read_text()
+    reason = "rank 1 was killed by SIGKILL; the host may have run out of memory"
+    assert (tmp_path / "output" / "failure").read_text() == reason
+    assert f"train: {reason}\n" in output
     assert not rank_processes(tmp_path)
 
 

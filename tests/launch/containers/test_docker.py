@@ -86,7 +86,7 @@ def test_the_folder_of_a_running_job_is_refused_and_unchanged(
         pytest.raises(RunBusyError, match=r"another process is training in .*busy"),
     ):
         docker.train(["name=busy"])
-    assert not (start_folder / "runs/busy/input").exists()
+    assert not (start_folder / "runs/busy/input/config").exists()
     assert "create" not in calls.read_text()
     assert docker.train(["name=busy"]) == 0
 

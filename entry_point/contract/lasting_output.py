@@ -1,0 +1,34 @@
+"""Output that cannot fail: losing a line of the log is no reason to lose the training."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any, TextIO
+
+
+class _LastingFile(io.FileIO):
+    """Drops what cannot be written: nobody reads it any more, or its disk is full."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def make_output_last() -> None:
+    """Replace stdout and stderr of this process by streams that cannot fail."""
+    sys.stdout, sys.stderr = _lasting(sys.stdout), _lasting(sys.stderr)
+
+
+def _lasting(stream: TextIO) -> TextIO:
+    if not isinstance(stream, io.TextIOWrapper):  # the program was started without it
+        return stream
+    return io.TextIOWrapper(
+        io.BufferedWriter(_LastingFile(stream.fileno(), "w", closefd=False)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )

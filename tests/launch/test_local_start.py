@@ -1,0 +1,70 @@
+"""Two starts of one name: the second is refused and changes nothing; requests to stop come early."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from entry_point.contract import exit_codes, hyperparameters
+from tests.launch.test_local import JOB, ROOT, start_folder
+
+assert start_folder  # a fixture
+ENDLESS = (*JOB, "trainer.epochs=100000", "trainer.log_every_steps=1")
+
+
+def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment.pop("NPROC", None)
+    return subprocess.Popen(
+        [sys.executable, "-m", "launch.local", *arguments],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def read_overrides(run: Path) -> list[str]:
+    text = (run / "input" / "config" / "hyperparameters.json").read_text()
+    return hyperparameters.decode(json.loads(text))
+
+
+def test_a_second_start_leaves_the_first_ones_settings(start_folder: Path) -> None:
+    run = start_folder / "runs" / "twice"
+    first = start(start_folder, "name=twice", *ENDLESS)
+    while not (run / "input" / "config" / "inputdataconfig.json").exists():
+        assert first.poll() is None, first.communicate()[0]
+        time.sleep(0.005)
+    second = start(start_folder, "name=twice", *ENDLESS, "optim.lr=0.5")
+    output, _ = second.communicate(timeout=120)
+    assert second.returncode == exit_codes.USAGE, output
+    assert output.startswith("local-train: another process is training in")
+    assert output.count("\n") == 1
+    assert read_overrides(run) == list(ENDLESS)
+    assert first.poll() is None
+    first.send_signal(signal.SIGTERM)
+    output, _ = first.communicate(timeout=120)
+    assert first.returncode == exit_codes.STOPPED, output
+
+
+def test_of_starts_at_the_same_moment_one_trains_with_its_own_settings(start_folder: Path) -> None:
+    own = {rate: [*JOB, "trainer.epochs=1", f"optim.lr={rate}"] for rate in (0.1, 0.2, 0.3)}
+    starts = {rate: start(start_folder, "name=race", *settings) for rate, settings in own.items()}
+    outputs = {rate: process.communicate(timeout=240)[0] for rate, process in starts.items()}
+    codes = {rate: process.returncode for rate, process in starts.items()}
+    # A start that is slow to load may find that the first has finished, and resume it.
+    trained = [rate for rate, code in codes.items() if code == 0]
+    assert trained, outputs
+    for rate, code in codes.items():
+        refused = "another process is training in" in outputs[rate]
+        changed = "optim.lr" in outputs[rate]  # refused by the finished one's checkpoint
+        assert code == 0 or (code == exit_codes.USAGE and (refused or changed)), outputs[rate]
+    run = start_folder / "runs" / "race"
+    (rate,) = trained
+    assert f"lr: {rate}" in (run / "model" / "config.yaml").read_text()
