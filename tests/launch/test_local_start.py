@@ -1,4 +1,4 @@
-"""Two starts of one name: the second is refused and changes nothing; requests to stop come early."""
+"""Two starts of one name: the second is refused and changes nothing. Early requests to stop."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.contract import exit_codes, hyperparameters
+from tests.entry_point.supervisor.test_signals import wait_for_sigterm_handler
 from tests.launch.test_local import JOB, ROOT, start_folder
 
 assert start_folder  # a fixture
@@ -68,3 +69,17 @@ def test_of_starts_at_the_same_moment_one_trains_with_its_own_settings(start_fol
     run = start_folder / "runs" / "race"
     (rate,) = trained
     assert f"lr: {rate}" in (run / "model" / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("delay", [0.05, 0.3, 0.6, 0.9, 1.2, 1.5])
+def test_a_stop_at_any_moment_of_the_start_ends_without_a_traceback(
+    delay: float, number: signal.Signals, start_folder: Path
+) -> None:
+    process = start(start_folder, *ENDLESS)
+    wait_for_sigterm_handler(process.pid)
+    time.sleep(delay)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == exit_codes.STOPPED, output
+    assert "Traceback" not in output and "KeyboardInterrupt" not in output

@@ -9,12 +9,10 @@ import pytest
 import torch
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
-from entry_point.supervisor import hand_over
 from entry_point.training.checkpoints.progress import Progress
 from tests.entry_point.training import forked
-from tests.entry_point.training.training_jobs import TINY, read_records, timeless
+from tests.entry_point.training.training_jobs import read_records, timeless
 from tests.entry_point.training.ways import SOURCES, WAYS
 
 OVERRIDES = (
@@ -160,16 +158,9 @@ def test_two_jobs_do_not_share_a_run_folder(tmp_path: Path, photo_folder: Path) 
     while not (tmp_path / "output" / "data" / "metrics.jsonl").exists():
         assert first.is_alive(), (tmp_path / "log").read_text()
     assert forked.run(tmp_path, photo_folder, OVERRIDES) == exit_codes.USAGE
-    # A container's rank, which finds the folder locked only when it starts to train.
-    folder = tmp_path / "handed over"
-    folder.mkdir()
-    overrides = [*TINY, f"data.root={photo_folder}", *OVERRIDES]
-    hand_over.write_config(folder, load_train_config(overrides)[1])
-    late = {hand_over.FOLDER: str(folder)}
-    assert forked.run(tmp_path, photo_folder, OVERRIDES, 2, late) == exit_codes.USAGE
     first.kill()
     first.join()
     log = (tmp_path / "log").read_text()
-    assert log.count("train: another process is training") == 3
+    assert log.count("train: another process is training") == 1
     assert "Traceback" not in log
     assert not (tmp_path / "output" / "failure").exists()
