@@ -25,6 +25,7 @@ from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.predict_config import PredictConfig
 from entry_point.contract import exit_codes
+from entry_point.contract.printable import printable
 from entry_point.contract.program import run_program
 from entry_point.contract.user_error import UserError
 from entry_point.contract.whole_file import naming, replacing
@@ -93,7 +94,7 @@ def predict(config: PredictConfig, out: TextIO) -> tuple[int, list[Damage]]:
                 probabilities = inference.predict_batch(batch.images, model)
                 described = inference.describe(probabilities, model.classes)
                 for index, prediction in zip(batch.indices.tolist(), described, strict=True):
-                    write(str(paths[index]), prediction)
+                    write(printable(str(paths[index])), prediction)
     finally:
         loader.close()
     return count, bad

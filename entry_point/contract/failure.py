@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import naming
 
 LIMIT = 1024
@@ -15,7 +16,8 @@ LIMIT = 1024
 
 def failure_text(error: BaseException) -> str:
     """The error, then as many of the traceback's last lines as fit."""
-    headline = "".join(traceback.format_exception_only(error)).strip()[: LIMIT // 2]
+    headline = "".join(traceback.format_exception_only(error)).strip()
+    headline = "\n".join(map(printable, headline.split("\n")))[: LIMIT // 2]
     trace = "".join(traceback.format_tb(error.__traceback__))
     room = LIMIT - len(headline) - 1
     if len(trace) > room:

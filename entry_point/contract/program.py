@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from entry_point.contract import exit_codes
 from entry_point.contract.failure import failure_text
+from entry_point.contract.printable import printable
 from entry_point.contract.user_error import UserError
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -47,4 +48,4 @@ def _explain(error: Exception) -> tuple[int, str | None]:
     if not isinstance(error, OSError) or error.filename is None:
         return exit_codes.FAILED, None
     advice = ": free up space and run the same command again" if error.errno in _NO_SPACE else ""
-    return exit_codes.FAILED, f"{error.filename}: {error.strerror}{advice}"
+    return exit_codes.FAILED, printable(f"{error.filename}: {error.strerror}{advice}")

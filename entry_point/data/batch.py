@@ -6,15 +6,20 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from entry_point.contract.printable import printable
 from entry_point.data.spans import Span
 
 
 @dataclass(frozen=True)
 class Damage:
-    """An image that could not be decoded."""
+    """An image that could not be decoded; both texts are made printable."""
 
     key: str
     reason: str
+
+    def __post_init__(self) -> None:
+        for field in ("key", "reason"):
+            object.__setattr__(self, field, printable(getattr(self, field)))
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def _open_splits(root: Path, damage: list[Damage]) -> list[FolderSource]:
         except DataError as error:
             damage.append(Damage(str(root / split), str(error)))
     if not sources:
-        raise DataError("\n".join(damaged.reason for damaged in damage))
+        raise DataError("; ".join(damaged.reason for damaged in damage))
     return sources
 
 

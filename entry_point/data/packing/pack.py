@@ -17,6 +17,7 @@ from pathlib import Path
 import custom_op
 from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import OptimizeConfig
+from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.packing.duplicates import find_duplicates
 from entry_point.data.packing.listing import Listing
@@ -93,7 +94,7 @@ def _pack(plan: PackingPlan, output: Path, is_part: bool) -> None:
         return
     report = Report(plan.classes, left_out=list_left_out(plan.source))
     if names := ", ".join(report.left_out[:5]):
-        log.warning("%s: only train and val are packed, ignored: %s", plan.source, names)
+        log.warning("%s: only train and val are packed, ignored: %s", plan.source, printable(names))
     work.prepare(plan.fingerprint, plan.listing.shards)
     _pack_shards(plan, work)
     description = _describe(plan, work, report)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_bytes
@@ -111,7 +112,7 @@ class Report:
         text = json.dumps(content | {"splits": splits}, indent=1, ensure_ascii=False)
         write_text(folder / REPORT, text)
         for line in self._lines():
-            log.info("%s", line)
+            log.info("%s", printable(line))
         if not is_part:
             for name, report in self.splits.items():
                 _require_images(name, report, output_format)
@@ -137,4 +138,4 @@ def _require_images(split: str, report: SplitReport, output_format: str) -> None
         message += f"; the first rejected file is {file['path']}: {file['reason']}"
     if len(empty) == len(report.classes) or output_format == "folder":
         raise DataError(message)
-    log.warning("%s", message)
+    log.warning("%s", printable(message))

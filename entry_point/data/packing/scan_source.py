@@ -16,7 +16,7 @@ from entry_point.data.sources.class_folders import (
     require_folder,
     shared_class_names,
 )
-from entry_point.data.sources.dataset_description import SPLITS
+from entry_point.data.sources.dataset_description import CLASS_NAME, SPLITS, is_class_name
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 
@@ -43,13 +43,7 @@ def list_classes(source: Path, file: str | None) -> list[str]:
     splits = list_splits(source)
     if file is not None:
         return _read_classes(Path(file))
-    classes = shared_class_names(source, splits, "rename a folder, or list all in classes=FILE")
-    for name in classes:
-        if _printable(name) != name:
-            raise DataError(
-                f"{source}: the class folder {_printable(name)} is not UTF-8: rename it"
-            )
-    return classes
+    return shared_class_names(source, splits, "rename a folder, or list all in classes=FILE")
 
 
 def list_splits(source: Path) -> list[str]:
@@ -94,6 +88,9 @@ def _read_classes(file: Path) -> list[str]:
         names = {line.strip() for line in file.read_text("utf-8").splitlines()}
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"classes={file} cannot be read: {error}") from error
+    for name in names:
+        if not is_class_name(name):
+            raise DataError(f"classes={file}: {name}: {CLASS_NAME}")
     return sorted(names - {""})
 
 

@@ -8,7 +8,12 @@ from pathlib import Path, PurePath
 from typing import NoReturn
 
 from entry_point.data.errors import DataError
-from entry_point.data.sources.dataset_description import DESCRIPTION, SPLITS
+from entry_point.data.sources.dataset_description import (
+    CLASS_NAME,
+    DESCRIPTION,
+    SPLITS,
+    is_class_name,
+)
 
 
 def require_folder(key: str, folder: Path) -> None:
@@ -30,6 +35,9 @@ def class_names(root: Path, split: str, least: int = 1) -> list[str]:
     if not folder.is_dir():
         raise DataError(f"{folder} is missing: {root} must hold train/<class> and val/<class>")
     names = sorted(entry.name for entry in _entries(folder) if _is_class(entry))
+    for name in names:
+        if not is_class_name(name):
+            raise DataError(f"{folder / name}: {CLASS_NAME}: rename it")
     if len(names) < least:
         if (root / DESCRIPTION).is_file():
             raise DataError(f"{root} holds {DESCRIPTION}: it is packed, read it with data=shards")

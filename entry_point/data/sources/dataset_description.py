@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from entry_point.contract.printable import escaped
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_bytes
@@ -23,6 +24,7 @@ from entry_point.data.sources.file_bytes import read_bytes
 DESCRIPTION = "dataset.json"
 SPLITS = ("train", "val")
 VERSION = 1
+CLASS_NAME = "the name of a class must be UTF-8 without control characters"
 
 _SHARD_NAME = re.compile(r"[\w.-]+\.tar")
 _MOST_BYTES = 2**63 - 1
@@ -78,6 +80,14 @@ class Description:
         for text in (*self.classes, self.made_from, self.format):
             if not isinstance(text, str):
                 raise TypeError(f"{text!r}: must be a string")
+        for name in self.classes:
+            if not is_class_name(name):
+                raise ValueError(f"class {name!r}: {CLASS_NAME}")
+
+
+def is_class_name(name: str) -> bool:
+    """Whether results and logs can hold the name as it is."""
+    return escaped(name) == name
 
 
 def write_description(root: Path, description: Description) -> None:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.sources.class_folders import (
     existing_splits,
@@ -53,7 +54,7 @@ class FolderSource:
                 "%s: %d files are not JPEG and are ignored, for example %s; %s",
                 self._folder,
                 len(ignored),
-                ignored[0],
+                printable(ignored[0]),
                 convert,
             )
 
@@ -67,7 +68,7 @@ class FolderSource:
         return (indices + 1) % len(self)
 
     def key(self, index: int) -> str:
-        return str(self._folder / self._names[index])
+        return printable(str(self._folder / self._names[index]))
 
 
 def _is_jpeg(file: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.orientation import upright_size
 from entry_point.data.sources.dataset_description import Description, read_description
@@ -44,7 +45,7 @@ class ShardIndex:
 
     def key(self, index: int) -> str:
         shard = self.shards[self.shard[index]]
-        return f"{self.folder / shard.file}: {self.name(index)}.jpg"
+        return printable(f"{self.folder / shard.file}: {self.name(index)}.jpg")
 
     def _check(self, description: Description, split: str) -> None:
         if not len(self):

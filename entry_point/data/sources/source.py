@@ -47,5 +47,5 @@ class Source(Protocol):
         ...
 
     def key(self, index: int) -> str:
-        """A name by which a person finds the image."""
+        """A printable name by which a person finds the image."""
         ...

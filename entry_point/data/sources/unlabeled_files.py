@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from entry_point.contract.printable import printable
 from entry_point.data.sources.file_bytes import read_bytes
 
 
@@ -33,4 +34,4 @@ class UnlabeledFiles:
         return (indices + 1) % len(self)
 
     def key(self, index: int) -> str:
-        return self._paths[index]
+        return printable(self._paths[index])

@@ -16,6 +16,7 @@ from PIL import Image
 
 from entry_point import inference
 from entry_point.contract.metrics_line import PERCENTILES
+from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source
@@ -182,7 +183,7 @@ def _thumbnail(source: Source, index: int) -> str:
     try:
         image = inference.read_image(source.read(index).numpy().tobytes())
     except (DataError, OSError, ValueError) as error:
-        logger.warning("no thumbnail of %s: %s", source.key(index), error)
+        logger.warning("no thumbnail of %s: %s", source.key(index), printable(str(error)))
         image = Image.new("RGB", (THUMBNAIL, THUMBNAIL), "#cbd5e0")
     image.thumbnail((THUMBNAIL, THUMBNAIL))
     buffer = io.BytesIO()

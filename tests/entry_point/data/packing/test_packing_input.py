@@ -205,7 +205,10 @@ def test_image_above_the_pixel_limit_is_rejected(
         (["train/a/1.jpg", "val/b/1.jpg"], "differ, only one has a, b"),
         (["train/a/1.jpg", "train/a/1.png"], "share the key a/1"),
         (["train/a/x.y.jpg", "train/a/x_y.jpg"], "share the key a/x_y"),
-        (["train/a/1.jpg", "train/caf\udce9/1.jpg"], "caf\\udce9 is not UTF-8: rename it"),
+        (
+            ["train/a/1.jpg", "train/caf\udce9/1.jpg"],
+            "caf\\udce9: the name of a class must be",
+        ),
     ],
 )
 def test_unusable_source_is_an_error_with_the_reason(

@@ -87,6 +87,29 @@ def test_damaged_images_are_listed_and_fail_the_command_unless_allowed(
     assert capsys.readouterr().err == f"predict: {unwritable}: File name too long\n"
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_names_that_are_not_utf8_or_command_the_terminal_are_escaped(
+    kind: str, run: Path, photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = tmp_path / "images"
+    images.mkdir()
+    for name in ("caf\udce9.jpg", "\x1b[31mred.jpg", "plain.jpg"):
+        shutil.copy(photo_folder / "val/cat/000.jpg", images / name)
+        (images / f"bad {name}").write_bytes(b"no image")
+    output = tmp_path / "predictions"
+    arguments = [f"model_dir={run / 'model'}", f"input={images}", f"format={kind}", "num_workers=0"]
+    assert predict.main([*arguments, f"output={output}"]) == exit_codes.FAILED
+    printed = capsys.readouterr().err
+    assert predict.main(arguments) == exit_codes.FAILED
+    written = output.read_text()
+    assert capsys.readouterr().out == written and "\x1b" not in written + printed
+    lines = written.splitlines()
+    rows = csv.DictReader(lines) if kind == "csv" else map(json.loads, lines)
+    names = [Path(row["path"]).name for row in rows]
+    assert names == [r"\x1b[31mred.jpg", r"caf\udce9.jpg", "plain.jpg"]
+    assert r"bad caf\udce9.jpg: not an image" in printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
