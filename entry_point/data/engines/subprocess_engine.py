@@ -11,7 +11,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -30,7 +29,7 @@ from entry_point.data.decode.allocation import shared_memory
 from entry_point.data.decode.batch_maker import BatchMaker
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.engines.threads import BatchThreads
-from entry_point.data.errors import DataError
+from entry_point.data.errors import picklable
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import Plan
 from entry_point.data.spans import Span
@@ -171,10 +170,9 @@ def _serve(trainer: Connection, threads: BatchThreads, trainer_pid: int) -> None
 
 
 def _message(outcome: Batch | Exception | None) -> Message:
-    if outcome is None or isinstance(outcome, DataError):
-        return outcome
-    if isinstance(outcome, Batch):
-        labels, indices = outcome.labels.numpy(), outcome.indices.numpy()
-        return outcome.images, labels, indices, outcome.damage, outcome.spans
-    # Not every exception survives pickling; the text of its traceback does.
-    return RuntimeError("".join(traceback.format_exception(outcome)).rstrip())
+    if isinstance(outcome, Exception):
+        return picklable(outcome)
+    if outcome is None:
+        return None
+    labels, indices = outcome.labels.numpy(), outcome.indices.numpy()
+    return outcome.images, labels, indices, outcome.damage, outcome.spans

@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import reused_memory, shared_memory
 from entry_point.data.decode.batch_maker import BatchMaker, MakeBatch, Request
+from entry_point.data.errors import picklable
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import Plan
 from entry_point.supervisor.die_with_parent import die_with_parent
@@ -32,13 +33,19 @@ _SECONDS_TO_DIE = 5.0
 
 
 @dataclass(frozen=True)
-class _Batches(Dataset[Batch]):
-    """Makes a whole batch per request."""
+class _Batches(Dataset[Batch | Exception]):
+    """Makes a whole batch per request, or says why it cannot.
+
+    An exception travels like a batch: the DataLoader would put its own traceback before the reason.
+    """
 
     make_batch: MakeBatch
 
-    def __getitem__(self, request: Request) -> Batch:
-        return self.make_batch(*request)
+    def __getitem__(self, request: Request) -> Batch | Exception:
+        try:
+            return self.make_batch(*request)
+        except Exception as error:
+            return picklable(error)
 
 
 class _Requests(Sampler[Request]):
@@ -66,7 +73,7 @@ class WorkerEngine:
         self._plan, self._requests = plan, _Requests(plan)
         workers = min(spec.pipeline.worker_count(), plan.steps_per_epoch)
         make = partial(make_batch, allocate=shared_memory if workers else reused_memory)
-        self._batches: DataLoader[Batch] | None = DataLoader(
+        self._batches: DataLoader[Batch | Exception] | None = DataLoader(
             _Batches(make),
             sampler=self._requests,
             batch_size=None,
@@ -95,13 +102,15 @@ class WorkerEngine:
         self._workers = started or self._workers
         return self._received(self._running)
 
-    def _received(self, batches: Generator[Batch, None, None]) -> Iterator[Batch]:
-        while (batch := self._next(batches)) is not None:
-            yield batch
+    def _received(self, batches: Generator[Batch | Exception, None, None]) -> Iterator[Batch]:
+        while (outcome := self._next(batches)) is not None:
+            if isinstance(outcome, Exception):
+                raise outcome
+            yield outcome
         if batches is self._running:
             self._plan.release()
 
-    def _next(self, batches: Iterator[Batch]) -> Batch | None:
+    def _next(self, batches: Iterator[Batch | Exception]) -> Batch | Exception | None:
         try:
             return next(batches, None)
         except (OSError, EOFError) as error:  # the worker died and its shared memory is gone
@@ -131,7 +140,9 @@ class WorkerEngine:
             worker.kill()
 
 
-def _one_epoch(batches: Iterator[Batch]) -> Generator[Batch, None, None]:
+def _one_epoch(
+    batches: Iterator[Batch | Exception],
+) -> Generator[Batch | Exception, None, None]:
     """Batches until closed; the DataLoader itself uses one iterator for all epochs."""
     yield from batches
 

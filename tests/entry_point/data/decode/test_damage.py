@@ -2,18 +2,22 @@
 
 import logging
 import shutil
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.contract.failure import failure_text
 from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources.folder import FolderSource
 from tests.entry_point.data.engines.every_engine import ENGINES
 from tests.entry_point.data.sources.pipes import pipe_at
 
@@ -31,12 +35,14 @@ def damaged_folder(photo_folder: Path, tmp_path: Path) -> Path:
     return root
 
 
-def _loader(root: Path, engine: str, split: str, on_error: str, **data: Any) -> Loader:
+def _loader(
+    root: Path, engine: str, split: str, on_error: str, num_workers: int = 0, **data: Any
+) -> Loader:
     settings: dict[str, Any] = {"image_size": 32, "resize": 36, "scale": [1.0, 1.0]}
     settings |= {"max_bad_fraction": 0.1, "on_error": on_error} | data
     config = DataConfig(root=str(root), **settings)
     source = open_source(config, split, root)
-    pipeline = PipelineConfig(engine=engine, num_workers=0)
+    pipeline = PipelineConfig(engine=engine, num_workers=num_workers)
     return build_loader(source, LoaderSpec(config, pipeline, split, 12, seed=0))
 
 
@@ -60,6 +66,36 @@ def test_damage_stops_the_job_with_an_error_that_names_the_file_and_what_to_do(
     listing = f'`make check-dataset ARGS="root={damaged_folder}"` lists them all'
     with pytest.raises(DataError, match=rf"{split}/.*\.jpg: .*data\.on_error=skip .*{listing}"):
         _epoch(damaged_folder, engine, split, "raise")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_damage_found_in_another_process_is_one_line(damaged_folder: Path, engine: str) -> None:
+    with pytest.raises(DataError) as error:
+        _epoch(damaged_folder, engine, "val", "raise", num_workers=1)
+    file = damaged_folder / "val/cat/001.jpg"
+    assert str(error.value).startswith(f"{file}: ") and "\n" not in str(error.value)
+
+
+class BrokenSource(FolderSource):
+    def read(self, index: int) -> Tensor:
+        raise KeyError(f"no entry {index}")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_unexpected_error_in_another_process_starts_with_its_reason_and_keeps_its_traceback(
+    photo_folder: Path, engine: str
+) -> None:
+    config = DataConfig(root=str(photo_folder), image_size=32, resize=36)
+    spec = LoaderSpec(config, PipelineConfig(engine, num_workers=1), "val", 12, seed=0)
+    loader = build_loader(BrokenSource(photo_folder, "val"), spec)
+    try:
+        with pytest.raises((KeyError, RuntimeError)) as error:
+            list(loader.epoch(0))
+    finally:
+        loader.close()
+    reason = failure_text(error.value).splitlines()[0]
+    assert "KeyError: 'no entry 0'" in reason
+    assert "in read_files" in "".join(traceback.format_exception(error.value))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
