@@ -32,7 +32,7 @@ class Batch:
     indices: Tensor
     """int64 (N,), the samples' numbers in their source."""
     damage: tuple[Damage, ...] = ()
-    """Images of this batch that could not be decoded."""
+    """The batch's samples that could not be decoded; damaged replacements of them do not count."""
     spans: tuple[Span, ...] = ()
     """Time spent making the batch, if the loader records it."""
 

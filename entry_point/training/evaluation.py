@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from entry_point.data.errors import DataError
 from entry_point.training.devices import Devices
 from entry_point.training.input import DeviceBatch
 from entry_point.training.stop import Stopped, StopRequest
@@ -55,6 +56,7 @@ def evaluate(
 
     Raises:
         Stopped: on every rank, if any rank was asked to stop during the evaluation.
+        DataError: every image is damaged.
     """
     model.eval()
     own = _predict(model, batches, devices, stop)
@@ -66,6 +68,8 @@ def evaluate(
     damaged = sum(damaged for _, damaged in shares)
     if len(rows) + damaged != samples:
         raise RuntimeError(f"evaluated {len(rows)} + {damaged} damaged samples of {samples}")
+    if not len(rows):
+        raise DataError(f"none of the {samples} validation images can be decoded; see the log")
     # Sorted by sample, so that sums do not depend on how the ranks share the split.
     return _totals(rows[rows[:, 0].argsort()], damaged)
 
@@ -97,8 +101,8 @@ def _totals(rows: torch.Tensor, damaged: int) -> Evaluation:
     wrong = rows[label != predicted]
     worst = wrong[wrong[:, 3].argsort(descending=True, stable=True)[:WORST]]
     return Evaluation(
-        loss=float(loss.sum()) / max(1, len(rows)),
-        accuracy=float((label == predicted).sum()) / max(1, len(rows)),
+        loss=float(loss.sum()) / len(rows),
+        accuracy=float((label == predicted).sum()) / len(rows),
         pairs=torch.cat([pairs, counts[:, None]], 1),
         worst=[Mistake(int(i), int(t), int(p), x) for i, t, p, x in worst.tolist()],
         damaged=damaged,

@@ -94,9 +94,8 @@ class BatchMaker:
             reasons = {int(bad[i]): reason for i, reason in failed.items()}
             if not reasons:
                 return self._batch(images, indices, damage)
-            damage += self._report(indices, reasons)
         raise DataError(
-            f"{damage[-1].key} and the {_LONGEST_RUN} images before it are damaged; "
+            f"{self._report(indices, reasons)[-1].key} and the {_LONGEST_RUN} images before it are damaged; "
             f"{check_command(self.planner.data)}"
         )
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch, Damage
+from entry_point.data.errors import DataError
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.evaluation import evaluate
@@ -74,3 +75,11 @@ def test_evaluation_counts_every_sample_and_finds_the_worst_mistake(stop: StopRe
     assert result.pairs.tolist() == [[0, 0, 1], [0, 2, 1], [1, 1, 2]]
     assert (result.accuracy, result.damaged) == (0.75, 1)
     assert [(m.index, m.label, m.predicted) for m in result.worst] == [(2, 0, 2)]
+
+
+def test_evaluation_in_which_every_image_is_damaged_is_an_error(stop: StopRequest) -> None:
+    *_, damaged = two_batches_and_a_damaged_image()
+    identity = DeviceTransform(DataConfig(), 0)
+    batches = device_batches([damaged, damaged], CPU.device, identity, False)
+    with pytest.raises(DataError, match="none of the 2 validation images can be decoded"):
+        evaluate(_FirstPixel(), batches, CPU, samples=2, stop=stop)

@@ -108,6 +108,8 @@ def test_a_skipped_training_image_is_replaced_by_the_next_and_listed(
     assert sorted(seen.tolist()) == sorted([*range(2, 47), 2, 2, 2])
     for file in ("astronaut/000.jpg", "astronaut/001.jpg", "rocket/005.jpg"):
         assert file in caplog.text
+    # Number 1 also replaced numbers 0 and 47, in vain.
+    assert sum(len(batch.damage) for batch in batches) == 3
     twins = torch.cat([batch.images for batch in batches])[seen == 2]
     assert torch.equal(twins[0], twins[1])
 
