@@ -52,10 +52,10 @@ class RankProcesses:
         """Whether the stop came when there was nothing to save."""
         return self._stopping_since is not None and not hand_over.has_begun(self._folder)
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._stopping_since is None:
             self._request_stop()
-        else:
+        elif number != signal.SIGHUP:  # one closed terminal sends several, by kernel and shell
             self._kill()  # a second request means now
 
     def _request_stop(self) -> None:

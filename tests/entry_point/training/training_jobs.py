@@ -29,10 +29,10 @@ TINY = (
 """3 steps per epoch on the 48 photographs, of a few milliseconds each."""
 
 
-def start_job(
+def write_job(
     root: Path, data: Path, overrides: Sequence[str] = (), *, module: str = "container"
-) -> "subprocess.Popen[str]":
-    """Start the container's program (or the trainer alone) in `root` on the folder `data`."""
+) -> tuple[list[str], dict[str, str]]:
+    """Fill `root` for a job on the folder `data`; returns its command and its environment."""
     config = root / "input" / "config"
     config.mkdir(parents=True, exist_ok=True)
     channel = root / "input" / "data" / "training"
@@ -47,7 +47,14 @@ def start_job(
         command.append("train")
     else:
         command.extend(arguments)
-    environment = {**os.environ, "ML_ROOT": str(root), "OMP_NUM_THREADS": "1"}
+    return command, {**os.environ, "ML_ROOT": str(root), "OMP_NUM_THREADS": "1"}
+
+
+def start_job(
+    root: Path, data: Path, overrides: Sequence[str] = (), *, module: str = "container"
+) -> "subprocess.Popen[str]":
+    """Start the container's program (or the trainer alone) in `root` on the folder `data`."""
+    command, environment = write_job(root, data, overrides, module=module)
     return subprocess.Popen(
         command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
