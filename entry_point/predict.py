@@ -122,17 +122,21 @@ def _jsonl_writer(out: TextIO) -> Write:
 
 @contextmanager
 def _opened(output: str | None) -> Iterator[TextIO]:
-    """The output file, which appears once it is complete, or stdout."""
+    """The output file, which appears once it is complete; a device or pipe, or stdout."""
+    path = Path(output or "stdout")
     if output is None:
-        with naming(Path("stdout")):
+        with naming(path):
             yield sys.stdout
             sys.stdout.flush()
-        return
-    with (
-        replacing(Path(output)) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as file,
-    ):
-        yield file
+    elif path.exists() and not path.is_file():
+        with naming(path), path.open("w", encoding="utf-8", newline="") as file:
+            yield file
+    else:
+        with (
+            replacing(path.resolve()) as temporary,
+            temporary.open("w", encoding="utf-8", newline="") as file,
+        ):
+            yield file
 
 
 @contextmanager

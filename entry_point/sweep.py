@@ -23,6 +23,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.program import run_program
+from entry_point.contract.stop_signals import stop_signals
 
 RUNS = Path("runs")
 
@@ -44,15 +45,15 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
 class RunQueue:
     """Trains one run after another, each in a child process, until a signal stops the sweep.
 
-    A terminal sends Ctrl-C to the child as well; SIGTERM is passed on to it. In both cases the
-    sweep waits for the child, which writes a checkpoint.
+    A terminal sends Ctrl-C and its own end to the child as well; SIGTERM is passed on to it. Then
+    the sweep waits for the child, which writes a checkpoint.
     """
 
     def __init__(self) -> None:
         self.stopping = False
         self._terminated = False
         self._process: subprocess.Popen[bytes] | None = None
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:

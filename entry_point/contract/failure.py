@@ -44,9 +44,10 @@ def failure_file(path: Path) -> Iterator[Callable[[str], bool]]:
         reserved.rename(path)
         return True
 
-    with naming(path, reserved):
-        reserved.write_bytes(bytes(4 * LIMIT))  # UTF-8 takes up to 4 bytes for a character
+    size = 4 * LIMIT  # UTF-8 takes up to 4 bytes for a character
     try:
+        with naming(path, reserved, size):
+            reserved.write_bytes(bytes(size))
         yield write
     finally:
         reserved.unlink(missing_ok=True)

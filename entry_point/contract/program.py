@@ -10,8 +10,9 @@ from entry_point.contract import exit_codes
 from entry_point.contract.failure import failure_text
 from entry_point.contract.printable import printable
 from entry_point.contract.user_error import UserError
+from entry_point.contract.whole_file import NO_SPACE
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_ROOM = (*NO_SPACE, errno.EFBIG)
 
 
 def run_program(
@@ -47,5 +48,5 @@ def _explain(error: Exception) -> tuple[int, str | None]:
         return exit_codes.USAGE, str(error)
     if not isinstance(error, OSError) or error.filename is None:
         return exit_codes.FAILED, None
-    advice = ": free up space and run the same command again" if error.errno in _NO_SPACE else ""
+    advice = ": free up space and run the same command again" if error.errno in _NO_ROOM else ""
     return exit_codes.FAILED, printable(f"{error.filename}: {error.strerror}{advice}")

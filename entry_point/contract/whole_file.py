@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
 
 @contextmanager
-def replacing(path: Path, temporary: Path | None = None) -> Iterator[Path]:
+def replacing(
+    path: Path, temporary: Path | None = None, needed: int | None = None
+) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success, sync it to disk and rename it to `path`.
 
     The default temporary name starts with a dot and contains the process id, so two writers never
@@ -19,7 +25,7 @@ def replacing(path: Path, temporary: Path | None = None) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     if temporary is None:
         temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
-    with naming(path, temporary):
+    with naming(path, temporary, needed):
         try:
             yield temporary
             _sync(temporary)
@@ -43,19 +49,36 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 def write_text(path: Path, text: str) -> None:
     """Write `text` to `path` as UTF-8."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    content = text.encode()
+    with replacing(path, needed=len(content)) as temporary:
+        temporary.write_bytes(content)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make a hard link; a copy where there are none: FAT, some network file systems."""
+    try:
+        target.hardlink_to(source)
+    except FileExistsError:
+        raise
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 @contextmanager
-def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
-    """Name `path` in an OSError that names no file, as those of write(), or only `temporary`."""
+def naming(path: Path, temporary: Path | None = None, needed: int | None = None) -> Iterator[None]:
+    """Name `path` in an OSError that names no file, as those of write(), or only `temporary`.
+
+    If the disk is full, the error also says how many bytes are `needed`.
+    """
     try:
         yield
     except OSError as error:
         if error.errno is None or error.filename not in (None, str(temporary)):
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        reason = error.strerror
+        if needed is not None and error.errno in NO_SPACE:
+            reason = f"no space left in {path.parent}, {needed // 10**6 + 1} MB needed"
+        raise OSError(error.errno, reason, str(path)) from error
 
 
 def _sync(path: Path) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from entry_point.contract.whole_file import write_text
+
 STARTED = "TRAIN_STARTED"
 """Environment variable: when the container's first process began, in seconds since the epoch."""
 FOLDER = "TRAIN_HAND_OVER"
@@ -22,7 +24,7 @@ PARENT = "TRAIN_PARENT"
 
 def write_config(folder: Path, yaml: str) -> None:
     """Hand the resolved configuration to the ranks."""
-    (folder / "config.yaml").write_text(yaml, encoding="utf-8")
+    write_text(folder / "config.yaml", yaml)
 
 
 def request_stop(folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from entry_point.contract.whole_file import replacing
+from entry_point.contract.whole_file import NO_SPACE, replacing
 
 
 class DamagedFileError(ValueError):
@@ -34,7 +34,7 @@ def save_tensors(value: Any, path: Path) -> None:
 
 def _failed_write(error: OSError, value: Any, path: Path) -> OSError:
     reason = error.strerror
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in NO_SPACE:
         size = sum(leaf.nbytes for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
         reason = f"no space left in {path.parent}, {size // 10**6 + 1} MB needed"
     return OSError(error.errno, reason, str(path))

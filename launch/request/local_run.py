@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from entry_point.contract import hyperparameters
+from entry_point.contract.whole_file import write_text
 from launch.request.launch_errors import LaunchError
 
 RUNS = Path("runs")
@@ -86,7 +87,7 @@ def write_input_config(
     }
     for name, content in files.items():
         path = folder / "input" / "config" / f"{name}.json"
-        path.write_text(json.dumps(content, indent=2) + "\n")
+        write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def _resource_config(hosts: Sequence[str], current: str) -> dict[str, object]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import shutil
 from collections.abc import Iterator
 from hashlib import sha256
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from entry_point.contract.whole_file import link_or_copy
 from entry_point.data.errors import DataError
 from entry_point.data.packing.duplicates import find_duplicates, require_distinct_keys
 from entry_point.data.packing.output_folder import beside, is_complete, locked, publish
@@ -105,12 +104,6 @@ def _find(part: Path, split: str, shard: Shard) -> Path:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Hard-link the file; copy it on file systems without hard links."""
     if target.exists():
         raise DataError(f"{source.name} is in more than one part: pack each part with its part=N")
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK):
-            raise
-        shutil.copyfile(source, target)
+    link_or_copy(source, target)

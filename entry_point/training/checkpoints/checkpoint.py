@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from entry_point.config.train_config import TrainerConfig
-from entry_point.contract.whole_file import replacing
+from entry_point.contract.whole_file import link_or_copy, replacing
 from entry_point.training.tensor_file import save_tensors
 
 logger = logging.getLogger(__name__)
@@ -91,7 +90,7 @@ class Checkpoints:
         save_tensors(state, path)
         if best:
             with replacing(self._folder / BEST) as temporary:
-                os.link(path, temporary)
+                link_or_copy(path, temporary)
         others = [old for old in newest_first(self._folder) if old != path]
         for old in others[self._keep - 1 :]:
             old.unlink(missing_ok=True)

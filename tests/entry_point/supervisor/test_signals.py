@@ -89,7 +89,7 @@ def test_a_second_stop_request_kills_the_job_and_gives_the_reason(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     process = start_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS])
-    wait_for_steps(tmp_path, process, 1)
+    wait_for_steps(tmp_path, process, 2)
     for rank in rank_processes(tmp_path).values():
         os.kill(rank, signal.SIGSTOP)  # so that it cannot stop in time
     process.send_signal(signal.SIGTERM)

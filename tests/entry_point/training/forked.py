@@ -46,11 +46,18 @@ def start(
     return process
 
 
-def run(root: Path, data: Path, overrides: Sequence[str], ranks: int = 1) -> int:
+def run(
+    root: Path,
+    data: Path,
+    overrides: Sequence[str],
+    ranks: int = 1,
+    environment: Mapping[str, str] | None = None,
+) -> int:
     """Run a trainer in `root` to its end; returns the exit code, the same on every rank."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     world = {
+        **(environment or {}),
         **rendezvous,
         "WORLD_SIZE": str(ranks),
         "LOCAL_WORLD_SIZE": str(ranks),

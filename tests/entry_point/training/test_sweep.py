@@ -57,7 +57,7 @@ def test_each_run_has_its_own_folder_and_table_row(
     assert all((tmp_path / "rates" / n / "model" / "model.pt").is_file() for n in "01")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stopped_sweep_waits_for_the_checkpoint_of_its_run(
     number: signal.Signals, tmp_path: Path, photo_folder: Path
 ) -> None:
@@ -66,10 +66,11 @@ def test_a_stopped_sweep_waits_for_the_checkpoint_of_its_run(
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd()), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True)
     first = tmp_path / "runs" / "a" / "0"
-    while not (first / "output" / "data" / "metrics.jsonl").exists():
+    metrics = first / "output" / "data" / "metrics.jsonl"
+    while not (metrics.exists() and '"loss"' in metrics.read_text()):
         assert process.poll() is None
         time.sleep(0.05)
-    if number == signal.SIGINT:
+    if number != signal.SIGTERM:
         os.killpg(process.pid, number)  # as a terminal does
     else:
         process.send_signal(number)

@@ -1,0 +1,102 @@
+"""Disks that are full, disks without hard links, and what is no disk."""
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from entry_point.contract import exit_codes
+from entry_point.contract.failure import LIMIT, failure_file
+from entry_point.contract.whole_file import link_or_copy, write_text
+from tests.entry_point.training.test_full_disk import fill, small_disk
+from tests.entry_point.training.training_jobs import run_job
+
+assert small_disk  # a fixture
+REFUSE_HARD_LINKS = """
+import os
+
+def link(*_, **__):
+    raise PermissionError(1, "Operation not permitted")
+
+os.link = link
+"""
+
+
+def test_a_full_disk_still_takes_the_reason(small_disk: Path) -> None:
+    path = small_disk / "output" / "failure"
+    with failure_file(path) as leave_reason:
+        fill(small_disk)
+        leave_reason("ä" * LIMIT)
+    assert path.read_text() == "ä" * LIMIT
+
+
+def test_a_job_that_starts_on_a_full_disk_says_so_in_one_line(small_disk: Path) -> None:
+    fill(small_disk)
+    command = [sys.executable, "-m", "entry_point.container", "train"]
+    environment = {**os.environ, "ML_ROOT": str(small_disk)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == exit_codes.FAILED
+    output = small_disk / "output"
+    assert done.stderr == (
+        f"train: {output}/failure: no space left in {output}, 1 MB needed: "
+        "free up space and run the same command again\n"
+    )
+
+
+def test_a_text_for_which_there_is_no_room_names_folder_and_size(small_disk: Path) -> None:
+    path = small_disk / "notes.json"
+    with pytest.raises(OSError, match=f"no space left in {small_disk}, 5 MB needed") as caught:
+        write_text(path, "x" * 4_000_000)
+    assert caught.value.filename == str(path)
+    assert not path.exists()
+
+
+def test_without_hard_links_a_file_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    source = tmp_path / "source"
+    source.write_text("content")
+    link_or_copy(source, tmp_path / "link")
+    assert (tmp_path / "link").samefile(source)
+    monkeypatch.setattr(os, "link", refuse)
+    link_or_copy(source, tmp_path / "copy")
+    assert (tmp_path / "copy").read_text() == "content"
+    assert not (tmp_path / "copy").samefile(source)
+
+
+def test_a_job_needs_no_hard_links(
+    tmp_path: Path, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(REFUSE_HARD_LINKS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    overrides = ["trainer.epochs=1", "trainer.nproc_per_host=2"]
+    output = run_job(tmp_path / "run", photo_folder, overrides)
+    assert "startup: " in output
+    assert (tmp_path / "run" / "checkpoints" / "best.pt").is_file()
+    run_job(tmp_path / "run", photo_folder, ["trainer.epochs=0"], code=exit_codes.USAGE)
+    assert "trainer.epochs=0" in (tmp_path / "run" / "output" / "failure").read_text()
+
+
+def test_predictions_are_written_into_a_device_or_pipe_and_do_not_replace_it(
+    tmp_path: Path,
+) -> None:
+    from entry_point.predict import _opened
+
+    full = tmp_path / "full"
+    try:
+        os.mknod(full, stat.S_IFCHR | 0o666, os.makedev(1, 7))
+        full.open("w").close()
+    except PermissionError:
+        pytest.skip("only root may make a device")
+    with pytest.raises(OSError, match="No space left") as caught, _opened(str(full)) as out:
+        out.write("a.jpg,cat,0.9\n")
+    assert caught.value.filename == str(full)
+    assert full.is_char_device()
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
