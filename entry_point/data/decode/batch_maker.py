@@ -94,8 +94,9 @@ class BatchMaker:
             reasons = {int(bad[i]): reason for i, reason in failed.items()}
             if not reasons:
                 return self._batch(images, indices, damage)
+        last = self._report(indices, reasons)[-1].key
         raise DataError(
-            f"{self._report(indices, reasons)[-1].key} and the {_LONGEST_RUN} images before it are damaged; "
+            f"{last} and the {_LONGEST_RUN} images before it are damaged; "
             f"{check_command(self.planner.data)}"
         )
 
