@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from entry_point.contract.user_error import UserError
+from entry_point.contract.whole_file import remove_partial_files
 
 CONTAINER_ROOT = Path("/opt/ml")
 LOCK_PATIENCE_S = 5.0
@@ -121,6 +122,10 @@ class RunFolder:
             time.sleep(0.02)
 
     def create(self) -> None:
-        """Create the folders that a run writes to."""
+        """Create the folders that a run writes to, and remove what killed processes left there.
+
+        Only the process that holds the run's lock may call this.
+        """
         for folder in (self.model, self.output_data, self.tensorboard, self.checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
+            remove_partial_files(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_PARTIAL = re.compile(r"\..+(\.[^.]+)\.\d+\1")
+"""The default temporary name of a file with a suffix."""
 
 
 @contextmanager
@@ -33,6 +36,13 @@ def replacing(
             _sync(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def remove_partial_files(folder: Path) -> None:
+    """Remove the temporary files of `replacing` below `folder`, where no process may be writing."""
+    for path in folder.rglob(".*"):
+        if _PARTIAL.fullmatch(path.name):
+            path.unlink()
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import re
 import signal
 import socket
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -32,6 +31,7 @@ from entry_point.contract.platform_files import (
 )
 from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import RunFolder
+from entry_point.contract.temporary_folder import temporary_folder
 from entry_point.supervisor import hand_over
 from entry_point.supervisor.rank_processes import STOP_PATIENCE_S, RankProcesses
 
@@ -78,6 +78,8 @@ def rank_environment(hosts: Hosts, run: RunFolder, folder: Path) -> dict[str, st
         "ML_ROOT": str(run.root),
         hand_over.FOLDER: str(folder),
         hand_over.PARENT: str(os.getpid()),
+        # Else torchrun makes a folder that a kill leaves behind.
+        "PET_LOG_DIR": str(folder / "torchrun"),
     }
     # OpenMP's idle threads spin by default and take the cores from the decoding threads: on two
     # busy cores a training step then needs four times the processor time.
@@ -106,8 +108,7 @@ def train(
     config, yaml = load_train_config(overrides)
     command = training_command(config, hosts)
     wait_for_names(hosts)
-    with tempfile.TemporaryDirectory(prefix="train-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         hand_over.write_config(folder, yaml)
         processes = RankProcesses(command, rank_environment(hosts, run, folder), folder, lock)
         code = processes.wait()

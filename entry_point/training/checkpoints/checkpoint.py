@@ -48,8 +48,6 @@ class Checkpoints:
         self._pending: Future[None] | None = None
         if writes:
             _set_aside(folder, after=step)
-            for left in (*folder.glob(".step-*.pt.*"), *folder.glob(f".{BEST}.*")):
-                left.unlink()  # of a process that was killed while writing
 
     def time_is_up(self) -> bool:
         """Whether `checkpoint_every_minutes` have passed, by the first rank's clock."""

@@ -190,6 +190,25 @@ def test_no_rank_outlives_a_killed_job(
         time.sleep(0.05)
 
 
+@pytest.mark.parametrize("ranks", [(), TWO_RANKS])
+def test_a_start_removes_what_a_killed_job_left_in_the_temporary_folder(
+    ranks: tuple[str, ...], tmp_path: Path, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, *ranks])
+    wait_for_steps(tmp_path, process, 1)
+    process.kill()
+    process.communicate(timeout=60)
+    while rank_processes(tmp_path):  # the test's time limit ends this loop
+        time.sleep(0.05)
+    assert list(temporary.iterdir())
+    run_job(tmp_path, photo_folder, ["trainer.epochs=1", "trainer.resume=false", *ranks])
+    # torch's cache is for later processes.
+    assert not [path for path in temporary.iterdir() if not path.name.startswith("torchinductor")]
+
+
 def test_a_killed_single_rank_is_reported(tmp_path: Path, photo_folder: Path) -> None:
     process = start_job(tmp_path, photo_folder, ENDLESS)
     wait_for_steps(tmp_path, process, 1)

@@ -157,13 +157,6 @@ def test_damage_to_the_archives_directory_leads_to_the_previous_checkpoint(tmp_p
     assert set(steps) == {1, 2} and steps.count(1) > 50
 
 
-def test_partial_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
-    for left in (".step-000000007.pt.123.pt", ".best.pt.123.pt"):
-        (tmp_path / left).write_bytes(b"half")
-    save(tmp_path, [8])
-    assert names(tmp_path) == ["step-000000008.pt"]
-
-
 def test_other_ranks_write_nothing_but_agree_on_when_a_checkpoint_is_due(tmp_path: Path) -> None:
     trainer = TrainerConfig(checkpoint_every_steps=2, checkpoint_every_minutes=1e-9)
     first, second = (Checkpoints(tmp_path / name, trainer, 0, name == "0") for name in "01")

@@ -2,6 +2,8 @@
 
 import random
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,37 @@ def test_a_stop_between_checkpoints_loses_no_steps(tmp_path: Path, photo_folder:
     log = (tmp_path / "log").read_text()
     assert f"start    epoch {done // 3}, step {done % 3}" in log
     assert [r["step"] for r in read_records(tmp_path) if "loss" in r] == list(range(1, STEPS + 1))
+
+
+KILLED_WRITER = """
+import os, signal, sys
+from pathlib import Path
+
+from entry_point.contract.whole_file import replacing
+
+with replacing(Path(sys.argv[1])) as temporary:
+    temporary.write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_killed_writers_left_is_removed_at_the_next_start(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    assert forked.run(tmp_path, photo_folder, [*OVERRIDES, "trainer.epochs=1"]) == 0
+    kept = tmp_path / "model" / ".notes.2026"
+    kept.write_text("not ours")
+    written = (
+        *("model/model.pt", "model/code/inference.py", "checkpoints/step-000000003.pt"),
+        *("checkpoints/best.pt", "output/data/metrics.jsonl", "output/data/profile/a.json.gz"),
+    )
+    for name in written:
+        command = [sys.executable, "-c", KILLED_WRITER, str(tmp_path / name)]
+        assert subprocess.run(command).returncode == -signal.SIGKILL
+    partial = {path for path in tmp_path.rglob(".*") if path != kept}
+    assert len(partial) == len(written)
+    assert forked.run(tmp_path, photo_folder, [*OVERRIDES, "trainer.epochs=1"]) == 0
+    assert list(tmp_path.rglob(".*")) == [kept]
 
 
 def test_a_damaged_newest_checkpoint_is_reported_and_the_previous_one_used(
