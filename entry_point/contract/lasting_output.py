@@ -25,8 +25,10 @@ def make_output_last() -> None:
 def _lasting(stream: TextIO) -> TextIO:
     if not isinstance(stream, io.TextIOWrapper):  # the program was started without it
         return stream
+    file = _LastingFile(stream.fileno(), "w", closefd=False)
+    # PYTHONUNBUFFERED, which the image sets, takes the buffer away.
     return io.TextIOWrapper(
-        io.BufferedWriter(_LastingFile(stream.fileno(), "w", closefd=False)),
+        file if stream.write_through else io.BufferedWriter(file),
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.line_buffering,
