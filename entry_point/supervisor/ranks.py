@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Mapping
 
 from torch.distributed import run
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from entry_point.contract import exit_codes
 from entry_point.contract.lasting_output import make_output_last
@@ -20,11 +22,22 @@ def main() -> int:
     try:
         run.main()
     except ChildFailedError as error:
-        for rank, failure in error.failures.items():
-            if failure.exitcode < 0:  # the ranks that it leaves behind report lost connections
-                hand_over.report_death(rank, -failure.exitcode)
+        _report_death(error.failures)
         return exit_codes.FAILED
     return exit_codes.FINISHED
+
+
+def _report_death(failures: Mapping[int, ProcessFailure]) -> None:
+    """Report the rank that a signal killed first, if any: the others only lost their connections.
+
+    The failures are in the order of their discovery. After the first, torchrun ends the ranks that
+    are left with SIGTERM, and 30 s later with SIGKILL.
+    """
+    began = min(failure.timestamp for failure in failures.values())
+    for place, (rank, failure) in enumerate(failures.items()):
+        ended_by_torchrun = failure.exitcode == -signal.SIGTERM or failure.timestamp > began
+        if failure.exitcode < 0 and not (place and ended_by_torchrun):
+            hand_over.report_death(rank, -failure.exitcode)
 
 
 if __name__ == "__main__":
