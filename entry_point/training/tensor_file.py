@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from entry_point.contract.whole_file import NO_SPACE, replacing
+from entry_point.contract.whole_file import replacing
 
 
 class DamagedFileError(ValueError):
@@ -20,24 +20,15 @@ class DamagedFileError(ValueError):
 
 def save_tensors(value: Any, path: Path) -> None:
     """Write `path` with torch.save, whole or not at all. Raises OSError, which names `path`."""
-    try:
-        with replacing(path) as temporary, temporary.open("wb") as file:
+    size = sum(leaf.nbytes for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
+    with replacing(path, needed=size) as temporary, temporary.open("wb") as file:
+        try:
             torch.save(value, file)
-    except OSError as error:
-        raise _failed_write(error, value, path) from error
-    except RuntimeError as error:
-        # torch.save replaces the error of a failed write with one that gives no reason.
-        if not isinstance(error.__context__, OSError):
+        except RuntimeError as error:
+            # torch.save replaces the error of a failed write with one that gives no reason.
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
             raise
-        raise _failed_write(error.__context__, value, path) from error
-
-
-def _failed_write(error: OSError, value: Any, path: Path) -> OSError:
-    reason = error.strerror
-    if error.errno in NO_SPACE:
-        size = sum(leaf.nbytes for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
-        reason = f"no space left in {path.parent}, {size // 10**6 + 1} MB needed"
-    return OSError(error.errno, reason, str(path))
 
 
 def load_tensors(path: Path, *, verify: bool = False) -> Any:
