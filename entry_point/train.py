@@ -36,9 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         code = run_program("train", partial(train, arguments), hand_over.report_reason)
     finally:
         hand_over.report_exit_code(code)
-    # torchrun takes any code but 0 for a failure; the supervisor reads the one reported above.
-    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
-    return exit_codes.FINISHED if under_torchrun and code == exit_codes.STOPPED else code
+    return hand_over.process_code(code)
 
 
 def train_by_hand(arguments: Sequence[str]) -> int:

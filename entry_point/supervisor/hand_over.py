@@ -7,8 +7,11 @@ not, and takes any exit code but 0 for a failure.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from typing import NoReturn
 
+from entry_point.contract import exit_codes
 from entry_point.contract.whole_file import write_text
 
 STARTED = "TRAIN_STARTED"
@@ -94,6 +97,19 @@ def report_reason(reason: str) -> bool:
 def report_death(rank: int, signal: int) -> None:
     """Report a rank that a signal killed."""
     _report("death", f"{rank} {signal}")
+
+
+def process_code(code: int) -> int:
+    """The exit code of a rank's process: torchrun takes any code but 0 for a failure."""
+    stopped_under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ and code == exit_codes.STOPPED
+    return exit_codes.FINISHED if stopped_under_torchrun else code
+
+
+def exit_at_once(code: int) -> NoReturn:
+    """Report the code and end this process without waiting for its threads."""
+    report_exit_code(code)
+    sys.stdout.flush()
+    os._exit(process_code(code))
 
 
 def _report(name: str, text: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -59,7 +60,8 @@ def evaluate(
         DataError: every image is damaged.
     """
     model.eval()
-    own = _predict(model, batches, devices, stop)
+    with suppress(Stopped):  # raised again once all ranks know
+        own = _predict(model, batches, devices, stop)
     model.train()
     if stop.agree_now():
         raise Stopped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import repeat, zip_longest
@@ -22,6 +22,7 @@ from entry_point.data.spans import Span
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.measure.stopwatch import Stopwatch, named_range
+from entry_point.training.stop import StopRequest
 
 Prepare = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(images, sample numbers), both on the device -> the model's input."""
@@ -54,8 +55,10 @@ class TrainingInput:
         DataError: the splits cannot be read, or have different classes.
     """
 
-    def __init__(self, config: TrainConfig, channels: Path, devices: Devices) -> None:
-        self._config, self._devices = config, devices
+    def __init__(
+        self, config: TrainConfig, channels: Path, devices: Devices, stop: StopRequest
+    ) -> None:
+        self._config, self._devices, self._stop = config, devices, stop
         self._open = ExitStack()
         self.train = open_source(config.data, "train", channels)
         self.val = open_source(config.data, "val", channels)
@@ -95,15 +98,25 @@ class TrainingInput:
         return self.to_device(self.val_loader.epoch(0), None)
 
     def to_device(self, batches: Iterable[Batch], epoch: int | None) -> Iterator[DeviceBatch]:
-        """Put a loader's batches on the device; `epoch` is None in validation."""
+        """Put a loader's batches on the device; `epoch` is None in validation.
+
+        Raises Stopped if the job is asked to stop while it waits for long. In training, only
+        without other ranks: they wait for this one's gradients and could not stop with it.
+        """
         prepare = partial(self.transform, epoch=epoch)
+        may_stop = epoch is None or self._devices.world_size == 1
         return device_batches(
-            batches, self._devices.device, prepare, self._config.trainer.channels_last
+            batches,
+            self._devices.device,
+            prepare,
+            self._config.trainer.channels_last,
+            waiting=self._stop.interrupting if may_stop else nullcontext,
         )
 
     def close(self) -> None:
-        """End the loaders' threads and processes."""
-        self._open.close()
+        """End the loaders' threads and processes, unless they may hang in a read."""
+        if not self._stop.gave_up_waiting:
+            self._open.close()
 
 
 def _first_difference(train: list[str], val: list[str]) -> str | None:
@@ -114,15 +127,20 @@ def _first_difference(train: list[str], val: list[str]) -> str | None:
 
 
 def device_batches(
-    batches: Iterable[Batch], device: torch.device, prepare: Prepare, channels_last: bool
+    batches: Iterable[Batch],
+    device: torch.device,
+    prepare: Prepare,
+    channels_last: bool,
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Iterator[DeviceBatch]:
     """Copy a loader's batches to the device as uint8, and prepare them there.
 
-    On a GPU both run on a side stream, while the previous step's kernels still compute.
+    Each batch is awaited in the context `waiting`. On a GPU, both run on a side stream, while the
+    previous step's kernels still compute.
     """
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
     stream = _copy_stream(device) if device.type == "cuda" else None
-    for batch, wait in _timed(batches):
+    for batch, wait in _timed(batches, waiting):
         with torch.cuda.stream(stream), Stopwatch(device) as copying:
             with named_range("copy"):
                 pixels, labels, indices = (
@@ -154,12 +172,14 @@ def _hand_over(stream: torch.cuda.Stream, *tensors: torch.Tensor) -> None:
         tensor.record_stream(current)
 
 
-def _timed(batches: Iterable[Batch]) -> Iterator[tuple[Batch, float]]:
+def _timed(
+    batches: Iterable[Batch], waiting: Callable[[], AbstractContextManager[None]]
+) -> Iterator[tuple[Batch, float]]:
     """Each batch, and the seconds spent waiting for it."""
     iterator = iter(batches)
     while True:
         start = time.perf_counter()
-        with named_range("data_wait"):
+        with named_range("data_wait"), waiting():
             batch = next(iterator, None)
         if batch is None:
             return

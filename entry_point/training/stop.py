@@ -7,6 +7,8 @@ that `entry_point.container` creates when the signal reaches it instead.
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 import torch
@@ -15,9 +17,14 @@ import torch.distributed as dist
 from entry_point.contract.stop_signals import stop_signals
 from entry_point.supervisor.hand_over import report_begun, stop_requested
 
+_LONG_WAIT_S, _POLL_S = 5.0, 1.0
 
-class Stopped(Exception):
-    """The job was asked to stop; the work in progress is abandoned."""
+
+class Stopped(BaseException):
+    """The job was asked to stop; the work in progress is abandoned.
+
+    No Exception, since a signal handler raises it in code that handles those.
+    """
 
 
 class StopRequest:
@@ -29,13 +36,33 @@ class StopRequest:
         self._group = group
         self._vote: torch.Tensor | None = None
         self._pending: dist.Work | None = None
+        self.gave_up_waiting = False
+        """Whether `interrupting` raised: a thread may hang in a read and never end."""
         for number in stop_signals():
             signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGALRM, self._on_alarm)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._signalled and number == signal.SIGINT:
             raise KeyboardInterrupt  # a second Ctrl-C stops at once
         self._signalled = True
+
+    def _on_alarm(self, _number: int, _frame: FrameType | None) -> None:
+        if self.requested and not self.gave_up_waiting:
+            self.gave_up_waiting = True
+            raise Stopped
+
+    @contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Raise Stopped in a block that waits for long when the job is asked to stop.
+
+        Only for waits that abandon nothing but what they wait for.
+        """
+        signal.setitimer(signal.ITIMER_REAL, _LONG_WAIT_S, _POLL_S)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     @property
     def requested(self) -> bool:

@@ -13,6 +13,7 @@ from entry_point.config.train_config import TrainConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
+from entry_point.supervisor import hand_over
 from entry_point.training.checkpoints.checkpoint import Checkpoints
 from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.checkpoints.resume import job_settings, load_to_resume
@@ -51,7 +52,7 @@ class Trainer:
         self.startup.mark("compile")
         self.stop = StopRequest(devices.cpu_group)
         with ExitStack() as parts:
-            self.input = TrainingInput(config, run.channels, devices)
+            self.input = TrainingInput(config, run.channels, devices, self.stop)
             parts.callback(self.input.close)
             steps, classes = self.input.train_loader.steps_per_epoch, len(self.input.classes)
             self.settings = job_settings(config, self.input.train, steps, devices)
@@ -83,9 +84,13 @@ class Trainer:
         """
         evaluation: Evaluation | None = None
         while self.progress.epoch < self.config.trainer.epochs:
-            self._train_epoch()
-            if self._evaluation_is_due():
-                evaluation = self._evaluate_epoch()
+            try:
+                self._train_epoch()
+                if self._evaluation_is_due():
+                    evaluation = self._evaluate_epoch()
+            except Stopped:
+                self._save_checkpoint()
+                raise
             best = self.progress.end_epoch()
             self._save_checkpoint(best)
             if self.headspace.due:
@@ -110,11 +115,11 @@ class Trainer:
                     with self.log.meter.pause():
                         self.metrics.add(*self.log.records(progress, self.learner.lr))
                 stop, time_is_up = self.stop.agreed(self.checkpoints.time_is_up())
-                if stop or self.checkpoints.is_due(progress.global_step, time_is_up):
-                    with self.log.meter.pause():
-                        self._save_checkpoint()
                 if stop:
                     raise Stopped
+                if self.checkpoints.is_due(progress.global_step, time_is_up):
+                    with self.log.meter.pause():
+                        self._save_checkpoint()
 
     def _train_step(self, batch: DeviceBatch) -> None:
         progress = self.progress
@@ -130,12 +135,8 @@ class Trainer:
         return number % trainer.evaluate_every_epochs == 0 or number == trainer.epochs
 
     def _evaluate_epoch(self) -> Evaluation:
-        """Evaluate and log the result; a stop meanwhile saves a checkpoint."""
-        try:
-            result = self._evaluate()
-        except Stopped:
-            self._save_checkpoint()
-            raise
+        """Evaluate and log the result."""
+        result = self._evaluate()
         if not math.isfinite(result.loss):
             raise RuntimeError(
                 f"val_loss={result.loss} after epoch {self.progress.epoch}; the checkpoints in "
@@ -236,5 +237,7 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
     except Stopped:
         how = "" if config.trainer.resume else " with trainer.resume=true"
         logger.info("stopped on request; the same command%s resumes from here", how)
+        if trainer.stop.gave_up_waiting:
+            hand_over.exit_at_once(exit_codes.STOPPED)
         return exit_codes.STOPPED
     return exit_codes.FINISHED

@@ -24,7 +24,7 @@ CPU = Devices(torch.device("cpu"), None)
 
 @pytest.fixture
 def stop() -> Iterator[StopRequest]:
-    numbers = (signal.SIGTERM, signal.SIGINT)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
     before = [signal.getsignal(number) for number in numbers]
     yield StopRequest()
     for number, handler in zip(numbers, before, strict=True):

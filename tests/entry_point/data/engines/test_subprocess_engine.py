@@ -8,25 +8,32 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources.folder import FolderSource
+from entry_point.data.sources.source import Source
 from entry_point.optimize import main as optimize
 from tests.entry_point.data.engines.every_engine import has_ended
 
 
 def _loader(root: Path, engine: str, **data: Any) -> Loader:
     config = DataConfig(root=str(root), image_size=40, resize=48, **data)
-    source = open_source(config, "train", root)
+    return _loader_of(open_source(config, "train", root), engine, config)
+
+
+def _loader_of(source: Source, engine: str, config: DataConfig) -> Loader:
     pipeline = PipelineConfig(engine=engine, num_workers=2)
     return build_loader(source, LoaderSpec(config, pipeline, "train", 8, seed=3))
 
@@ -158,16 +165,25 @@ def test_a_child_ignores_signals_meant_for_the_trainer_and_ends_when_closed(
         loader.epoch(1)
 
 
+class HangingSource(FolderSource):
+    """Stands for a network file system that is gone: reading `hung` never ends."""
+
+    hung = -1
+
+    def read(self, index: int) -> Tensor:
+        if index == self.hung:
+            threading.Event().wait()
+        return super().read(index)
+
+
 @pytest.mark.timeout(120)
-def test_close_ends_a_child_that_is_blocked_on_a_read(photo_folder: Path, tmp_path: Path) -> None:
-    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
-    source = open_source(DataConfig(root=str(root)), "train", root)
-    threads, loader = _loader(root, "threads"), _loader(root, "subprocess")
-    order = torch.cat([batch.indices for batch in threads.epoch(0)]).tolist()
-    threads.close()
-    stuck = Path(source.key(order[40]))
-    stuck.unlink()
-    os.mkfifo(stuck)  # opening it blocks until a writer opens it
+def test_close_ends_a_child_that_is_blocked_on_a_read(photo_folder: Path) -> None:
+    loader = _loader(photo_folder, "threads")
+    order = torch.cat([batch.indices for batch in loader.epoch(0)]).tolist()
+    loader.close()
+    source = HangingSource(photo_folder, "train")
+    source.hung = order[40]
+    loader = _loader_of(source, "subprocess", DataConfig(image_size=40, resize=48))
     others = set(multiprocessing.active_children())
     batches = loader.epoch(0)
     for _ in range(4):

@@ -1,0 +1,108 @@
+"""A job whose data never arrives stops when asked to, with a checkpoint."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from entry_point.contract import exit_codes
+from tests.entry_point.data.engines.every_engine import has_ended
+from tests.entry_point.training.checkpoints import hung_reads
+from tests.entry_point.training.training_jobs import read_records, run_job, start_job
+
+ENDLESS = (
+    "model.name=tests.entry_point.training.checkpoints.hung_reads.net",
+    "trainer.log_every_steps=1",
+    "trainer.checkpoint_every_steps=null",
+)
+
+
+def _wait_until(
+    condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None
+) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process is None or process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline, "the job does not get there"
+        time.sleep(0.05)
+
+
+def _stop(process: "subprocess.Popen[str]") -> str:
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == exit_codes.STOPPED, output
+    assert "stopped on request" in output
+    return output
+
+
+def _steps(root: Path) -> int:
+    metrics = root / "output/data/metrics.jsonl"
+    return len(metrics.read_text().splitlines()) if metrics.exists() else 0
+
+
+@pytest.mark.parametrize(
+    ("engine", "workers", "split", "module"),
+    [
+        ("threads", 1, "train", "container"),
+        ("threads", 1, "val", "container"),
+        ("threads", 2, "train", "train"),
+        ("pillow", 0, "train", "container"),
+    ],
+)
+def test_job_whose_read_hangs_stops_with_a_checkpoint_and_resumes(
+    engine: str,
+    workers: int,
+    split: str,
+    module: str,
+    photo_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root, trigger = tmp_path / "run", tmp_path / "hang"
+    monkeypatch.setenv(hung_reads.VARIABLE, str(trigger))
+    overrides = [*ENDLESS, f"pipeline={engine}", f"pipeline.num_workers={workers}"]
+    process = start_job(root, photo_folder, [*overrides, "trainer.epochs=400"], module=module)
+    _wait_until(lambda: _steps(root) > 2, process)
+    trigger.with_suffix(".new").write_text(f"/{split}/")
+    trigger.with_suffix(".new").rename(trigger)
+    _wait_until(trigger.with_suffix(".reached").exists, process)
+    _stop(process)
+    stopped_at = read_records(root)[-1]["step"]
+    trigger.unlink()
+    epochs = stopped_at // 3 + 1
+    output = run_job(root, photo_folder, [*overrides, f"trainer.epochs={epochs}"], module=module)
+    assert f"checkpoints/step-{stopped_at:09d}.pt" in output
+    assert [r["step"] for r in read_records(root) if "loss" in r] == [*range(1, 3 * epochs + 1)]
+
+
+@pytest.mark.parametrize("engine", ["pillow", "subprocess"])
+def test_job_whose_workers_hang_stops_with_a_checkpoint_and_leaves_no_process(
+    engine: str, photo_folder: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "run"
+    overrides = [f"pipeline={engine}", "pipeline.num_workers=1", "trainer.epochs=4000"]
+    process = start_job(root, photo_folder, overrides, module="train")
+    _wait_until(lambda: _steps(root) > 2, process)
+    workers = _children(process.pid)
+    assert workers
+    for worker in workers:
+        os.kill(worker, signal.SIGSTOP)
+    _stop(process)
+    assert [*(root / "checkpoints").glob("*.pt")]
+    _wait_until(lambda: all(map(has_ended, workers)))
+
+
+def _children(pid: int) -> list[int]:
+    """The batch-making processes of a trainer."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += map(int, (task / "children").read_text().split())
+    return [child for child in found if b"resource_tracker" not in _command(child)]
+
+
+def _command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
