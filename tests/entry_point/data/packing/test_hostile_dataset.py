@@ -15,6 +15,7 @@ import pytest
 from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import DataConfig
 from entry_point.contract import exit_codes
+from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.optimize import main as optimize
@@ -127,7 +128,7 @@ def test_key_that_leads_out_of_the_dataset_is_not_read(
 ) -> None:
     for key in ("../../outside/000", f"{files.parent}/outside", "cat/\0"):
         _lie(files, "key", key)
-        assert f"{key}.jpg: leads out of the dataset" in _check(files, caplog)
+        assert f"{printable(key)}.jpg: leads out of the dataset" in _check(files, caplog)
 
 
 @pytest.mark.parametrize("content", [b"PAR1 no more", b"", b"PAR1" + bytes(40) + b"PAR1"])
