@@ -6,7 +6,10 @@ from entry_point.contract.printable import printable
 
 
 class UserError(Exception):
-    """One printable line: what is wrong, what is allowed, what to do. It needs no traceback."""
+    """What is wrong, what is allowed, what to do; it needs no traceback.
+
+    One argument for each problem; each becomes one printable line.
+    """
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        return "\n".join(map(printable, self.args))

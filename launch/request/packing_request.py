@@ -80,7 +80,7 @@ def check(
     found += registry_problems(config.target, region)
     if found:
         # Both the service model and registry_problems report a missing image.
-        raise LaunchError("\n".join(dict.fromkeys(found)))
+        raise LaunchError(*dict.fromkeys(found))
 
 
 def classes_uri(output: str) -> str:

@@ -20,7 +20,7 @@ def check(
     found = config_keys.refusals(request, "CreateTrainingJob", config)
     found += [*_problems(request, config, region), *others]
     if found:
-        raise LaunchError("\n".join(found))
+        raise LaunchError(*found)
 
 
 def _problems(request: dict[str, Any], config: LaunchConfig, region: str | None) -> Iterator[str]:
