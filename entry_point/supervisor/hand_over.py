@@ -6,6 +6,7 @@ not, and takes any exit code but 0 for a failure.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -106,8 +107,10 @@ def process_code(code: int) -> int:
 
 
 def exit_at_once(code: int) -> NoReturn:
-    """Report the code and end this process without waiting for its threads."""
+    """Report the code and end this process and its workers without waiting for any of them."""
     report_exit_code(code)
+    for worker in multiprocessing.active_children():
+        worker.kill()
     sys.stdout.flush()
     os._exit(process_code(code))
 
