@@ -28,11 +28,12 @@ CODE := custom_op entry_point launch benchmarks tests
 check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONLY=$(ONLY): must be one of $(1)))
 
 .PHONY: help setup local-train predict dataset check-dataset sweep bench knobs image push docker-train \
-	test-container setup-aws upload sagemaker-dataset sagemaker-train sagemaker test figures lint \
-	format clean
+	test-container setup-aws upload sagemaker-dataset sagemaker-train sagemaker \
+	sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures lint format \
+	clean
 
 ## Train, on this machine
-local-train: ## Install what is missing, then train; without ARGS on a demo
+local-train: ## Install what is missing, then train; without ARGS a demo
 	@$(READY) job
 	@$(PY) -m launch.local $(ARGS)
 
@@ -40,7 +41,7 @@ predict: ## Classify images: ARGS="model_dir=DIR input=PATH"
 	@$(READY) job
 	@$(PY) -m entry_point.predict $(ARGS)
 
-dataset: ## Pack images for fast training: ARGS="source=DIR output=DIR"
+dataset: ## Pack images for training: ARGS="source=DIR output=DIR"
 	@$(READY) job
 	@$(PY) -m entry_point.optimize $(ARGS)
 
@@ -64,7 +65,7 @@ setup: ## Install compiler, JPEG headers and .venv, and stop there
 	@$(READY) job
 
 ## Container
-image: ## Build it: DEVICE=gpu BASE_IMAGE=... PREBUILD=1 EXTRAS=dali
+image: ## Build: DEVICE=gpu BASE_IMAGE=... PREBUILD=1 EXTRAS=dali
 	@$(HERE) -m launch.image build
 
 push: ## Push it to ECR, or to REGISTRY=localhost:5000
@@ -98,11 +99,27 @@ sagemaker: ## List jobs, or ARGS="status|logs|stop|download NAME"
 	@$(READY) $(LAUNCH)
 	@$(LAUNCH_PY) -m launch.sagemaker $(or $(ARGS),status)
 
+sagemaker-deploy: ## Serve a job's model: ARGS="JOB"; DRY_RUN=1 prints it
+	@$(READY) $(LAUNCH)
+	@$(LAUNCH_PY) -m launch.deploy deploy $(ARGS)
+
+sagemaker-invoke: ## Ask an endpoint: ARGS="ENDPOINT IMAGE.jpg"
+	@$(READY) $(LAUNCH)
+	@$(LAUNCH_PY) -m launch.deploy invoke $(ARGS)
+
+sagemaker-undeploy: ## Delete an endpoint: ARGS="ENDPOINT"
+	@$(READY) $(LAUNCH)
+	@$(LAUNCH_PY) -m launch.deploy undeploy $(ARGS)
+
+sagemaker-transform: ## Classify in S3: ARGS="JOB input=s3://... output=s3://..."
+	@$(READY) $(LAUNCH)
+	@$(LAUNCH_PY) -m launch.deploy transform $(ARGS)
+
 ## Develop
 help: ## This list
 	@echo 'make TARGET [ARGS="key=value ..."]; configs/ holds the keys'
 	@awk -F ':.*## ' '/^## / { printf "\n%s\n", substr($$0, 4) } \
-		/^[a-z-]+:.*## / { printf "  %-17s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+		/^[a-z-]+:.*## / { printf "  %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What ONLY=NAME runs, and what it installs beside job. Without ONLY: no engine, no GPU.
 TESTS := launch dali gpu container fuzz

@@ -16,6 +16,7 @@ from entry_point.config.config_errors import shown
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.config.train_config import TrainConfig
+from launch.request.hosting.hosting_config import DeployConfig, TransformConfig
 from launch.request.launch_config import LaunchConfig
 from launch.request.setup_config import SetupConfig
 from launch.request.upload_config import UploadConfig
@@ -27,6 +28,8 @@ COMMANDS: dict[str, tuple[str, type]] = {
     "check_dataset": ("`make check-dataset`", CheckConfig),
     "predict": ("`make predict`", PredictConfig),
     "launch": ("`make sagemaker-train`, `sagemaker-dataset`", LaunchConfig),
+    "deploy": ("`make sagemaker-deploy`", DeployConfig),
+    "transform": ("`make sagemaker-transform`", TransformConfig),
     "upload": ("`make upload`", UploadConfig),
     "setup_aws": ("`make setup-aws`", SetupConfig),
 }

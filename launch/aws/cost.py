@@ -1,6 +1,7 @@
-"""The maximum cost of a job, from AWS's public price list."""
+"""What a job costs at most, and an endpoint per hour, from AWS's public price list."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -12,6 +13,10 @@ from launch.request.launch_config import Target
 _PRICES_REGION = "us-east-1"
 
 
+class PriceUnknownError(Exception):
+    """One line: why the price is unknown."""
+
+
 def estimate_cost(target: Target, session: Any, component: str = "Training") -> str:
     """One line: the on-demand cost of target.max_runtime_s, or why it is unknown.
 
@@ -21,18 +26,34 @@ def estimate_cost(target: Target, session: Any, component: str = "Training") -> 
     machines = machines or [(target.instance_type or "", target.instance_count)]
     hours = target.max_runtime_s / 3600
     try:
-        hourly = sum(_hourly_price(kind, session, component) * count for kind, count in machines)
-    except LookupError as error:
-        return f"cost: the price list has no entry for {error.args[0]} in {session.region_name}"
-    except (ClientError, BotoCoreError) as error:
-        code = error.response["Error"]["Code"] if isinstance(error, ClientError) else str(error)
-        return f"cost: unknown, no access to the price list ({code}); needs pricing:GetProducts"
+        hourly = hourly_cost(machines, session, component)
+    except PriceUnknownError as error:
+        return f"cost: {error}"
     line = f"cost: at most ${hourly * hours:,.2f} on demand, {hours:g} h at ${hourly:,.2f} per hour"
     if component != "Training":
         return line
     if target.spot:
         return f"{line}; spot costs up to 90 % less (AWS); the job's summary shows the savings"
     return f"{line}; target.spot=true costs up to 90 % less (AWS)"
+
+
+def hourly_cost(machines: Sequence[tuple[str, int]], session: Any, component: str) -> float:
+    """On-demand US dollars per hour of so many instances of each type.
+
+    `component` is Training, Processing, Hosting or Batch Transform, as in the price list. Raises
+    PriceUnknownError.
+    """
+    try:
+        return sum(_hourly_price(kind, session, component) * count for kind, count in machines)
+    except LookupError as error:
+        raise PriceUnknownError(
+            f"the price list has no entry for {error.args[0]} in {session.region_name}"
+        ) from error
+    except (ClientError, BotoCoreError) as error:
+        code = error.response["Error"]["Code"] if isinstance(error, ClientError) else str(error)
+        raise PriceUnknownError(
+            f"unknown, no access to the price list ({code}); needs pricing:GetProducts"
+        ) from error
 
 
 def _hourly_price(instance_type: str, session: Any, component: str) -> float:

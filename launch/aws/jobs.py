@@ -8,11 +8,12 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from launch.aws.hosting.endpoint import summaries
 from launch.aws.s3_bucket import object_sizes, split_prefix, split_s3
 from launch.aws.sagemaker_job import FINAL, KINDS, find_job
 from launch.aws.session import aws_client, open_session
 from launch.request.launch_errors import LaunchError
-from launch.request.launch_overrides import load_launch_config
+from launch.request.launch_overrides import load_names
 from launch.request.local_run import RUNS
 
 
@@ -28,27 +29,26 @@ def open_job(arguments: Sequence[str]) -> tuple[Any, str]:
 
 def _parse(arguments: Sequence[str]) -> tuple[str | None, str | None]:
     """`job.region` and the job's name from the command line."""
-    names = [argument for argument in arguments if "=" not in argument]
-    config, others = load_launch_config([argument for argument in arguments if "=" in argument])
+    names, config = load_names(arguments)
     if len(names) > 1:
         raise LaunchError(f"{' '.join(names)}: only one job per command")
-    if others:
-        raise LaunchError(f"{others[0]}: must be an override of configs/launch.yaml")
     return config.job.region, names[0] if names else None
 
 
 def status(arguments: Sequence[str]) -> list[str]:
-    """The summary of the job on the command line; without one, the latest jobs."""
+    """The summary of a job or endpoint; without a name, the latest of both."""
     region, name = _parse(arguments)
     session = open_session(region)
     if name is None:
         return _latest(session)
+    if running := summaries(session, name):
+        return running
     job, description = find_job(session, name)
     return job.summary(description)
 
 
 def _latest(session: Any, count: int = 10) -> list[str]:
-    """One line for each of the latest jobs, newest first."""
+    """One line for each of the latest jobs, newest first, and for each endpoint."""
     sagemaker = aws_client(session, "sagemaker")
     found = []
     for kind in KINDS:
@@ -60,12 +60,11 @@ def _latest(session: Any, count: int = 10) -> list[str]:
             for job in answer[f"{kind}JobSummaries"]
         ]
     found.sort(reverse=True)
-    if not found:
-        return [f"no jobs in {session.region_name}"]
-    return [
+    lines = [
         f"{created:%Y-%m-%d %H:%M}  {kind:<10}  {state:<10}  {name}"
         for created, kind, state, name in found[:count]
     ]
+    return [*lines, *summaries(session)] or [f"no jobs in {session.region_name}"]
 
 
 def stop(session: Any, name: str) -> str:

@@ -1,4 +1,4 @@
-"""A training or Processing job on SageMaker: its state, its summary, its log lines."""
+"""A training, Processing or transform job on SageMaker: its state, its summary, its log lines."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from launch.aws.session import aws_client
 from launch.request.launch_errors import LaunchError
 
 FINAL = ("Completed", "Failed", "Stopped")
-KINDS = ("Training", "Processing")
+KINDS = ("Training", "Processing", "Transform")
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ class Job:
         """Lines for the user: state, results, billed seconds, failure reason."""
         state, detail = self.state(description), description.get("SecondaryStatus")
         lines = [f"{self.name}: {state}" + (f" ({detail})" if detail else "")]
-        details = _training_details if self.kind == "Training" else _processing_details
-        lines += details(description)
+        lines += _DETAILS[self.kind](description)
         for member in ("FailureReason", "ExitMessage"):
             if description.get(member):
                 lines.append(f"reason: {description[member]}")
@@ -98,6 +97,22 @@ def _processing_details(description: dict[str, Any]) -> list[str]:
     for output in description.get("ProcessingOutputConfig", {}).get("Outputs", []):
         lines.append(f"output: {output['S3Output']['S3Uri']}")
     return lines
+
+
+def _transform_details(description: dict[str, Any]) -> list[str]:
+    lines = _machines(description.get("TransformResources", {}))
+    if "TransformEndTime" in description and "TransformStartTime" in description:
+        ran = description["TransformEndTime"] - description["TransformStartTime"]
+        lines.append(f"ran {ran.total_seconds():.0f} s, billed per machine")
+    lines.append(f"output: {description['TransformOutput']['S3OutputPath']}")
+    return lines
+
+
+_DETAILS = {
+    "Training": _training_details,
+    "Processing": _processing_details,
+    "Transform": _transform_details,
+}
 
 
 def _machines(resources: dict[str, Any]) -> list[str]:

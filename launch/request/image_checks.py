@@ -36,10 +36,6 @@ def machine_problems(target: Target, region: str | None) -> Iterator[str]:
                 f"target.device={target.device}"
             )
     yield from registry_problems(target, region)
-    match = ECR_IMAGE.fullmatch(target.image or "")
-    other = "gpu" if target.device == "cpu" else "cpu"
-    if match and match["tag"] and _DEVICE_IN_TAG[other].search(match["tag"]):
-        yield f"target.image={target.image}: tag is for {other}, but target.device={target.device}"
 
 
 def _instance_types(target: Target) -> list[tuple[str, str]]:
@@ -53,7 +49,7 @@ def _instance_types(target: Target) -> list[tuple[str, str]]:
 
 
 def registry_problems(target: Target, region: str | None) -> Iterator[str]:
-    """What is wrong with the image's location; `region` is None if unknown."""
+    """What is wrong with the image's location and tag; `region` is None if unknown."""
     image, hint = f"target.image={target.image}", HINTS["target.image"]
     match = ECR_IMAGE.fullmatch(target.image or "")
     if not target.image:
@@ -65,3 +61,6 @@ def registry_problems(target: Target, region: str | None) -> Iterator[str]:
         yield f"{image}: the repository name must have at least 2 characters; {hint}"
     elif region and match["region"] != region:
         yield f"{image}: must be in the job's region, {region}; push it there or set job.region"
+    other = "gpu" if target.device == "cpu" else "cpu"
+    if match and match["tag"] and _DEVICE_IN_TAG[other].search(match["tag"]):
+        yield f"{image}: tag is for {other}, but target.device={target.device}"

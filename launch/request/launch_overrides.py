@@ -12,7 +12,7 @@ from launch.request.launch_config import LaunchConfig
 
 _LAUNCH_KEYS = {item.name for item in fields(LaunchConfig)}
 # Their values reach the job as typed: `true` and `1.10` stay text.
-_TEXT_KEYS = ("job.environment.", "job.tags.")
+_TEXT_KEYS = ("job.environment.", "job.tags.", "environment.")
 
 
 def load_launch_config(arguments: Sequence[str]) -> tuple[LaunchConfig, list[str]]:
@@ -21,6 +21,24 @@ def load_launch_config(arguments: Sequence[str]) -> tuple[LaunchConfig, list[str
     plain = compose_plain("launch", launch)
     _expand_channels(plain)
     return check_config(plain, LaunchConfig, arguments), job
+
+
+def load_names(arguments: Sequence[str]) -> tuple[list[str], LaunchConfig]:
+    """Return the names on a command line, and the launch config of its overrides.
+
+    Raises ConfigError, also for an override of anything else.
+    """
+    names, overrides = split_names(arguments)
+    config, others = load_launch_config(overrides)
+    if others:
+        raise ConfigError(others[0], must="must be an override of configs/launch.yaml")
+    return names, config
+
+
+def split_names(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments without `=`, and those with it, the overrides."""
+    names = [argument for argument in arguments if "=" not in argument]
+    return names, [argument for argument in arguments if "=" in argument]
 
 
 def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -32,14 +50,14 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             raise ConfigError(text, must="is a sweep; launch one job per value")
         first = override.key_or_group.replace("/", ".").split(".")[0]
         if first in _LAUNCH_KEYS:
-            launch.append(_open(override))
+            launch.append(opened(override))
         else:
             job.append(text)
     return launch, job
 
 
-def _open(override: Override) -> str:
-    """Let Hydra accept any key: `check_config` knows which exist."""
+def opened(override: Override) -> str:
+    """The override, with which Hydra accepts any key: `check_config` knows which exist."""
     text, name = override.input_line or "", override.key_or_group
     if text.startswith("~") or name == "target":
         return text

@@ -170,7 +170,7 @@ def test_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("launch.aws.jobs.load_launch_config", broken)
+    monkeypatch.setattr("launch.aws.jobs.load_names", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         sagemaker.main(["status"])
 
@@ -179,7 +179,7 @@ def test_interrupted_command_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("launch.aws.jobs.load_launch_config", interrupted)
+    monkeypatch.setattr("launch.aws.jobs.load_names", interrupted)
     assert sagemaker.main(["status"]) == 130
 
 
