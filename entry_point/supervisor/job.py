@@ -36,6 +36,7 @@ from entry_point.supervisor import hand_over
 from entry_point.supervisor.rank_processes import STOP_PATIENCE_S, RankProcesses
 
 MASTER_PORT = 29400
+LOOPBACK = "lo"
 
 
 def ranks_on_this_host(config: TrainConfig) -> int:
@@ -58,7 +59,8 @@ def training_command(config: TrainConfig, hosts: Hosts) -> list[str]:
     if world_size == 1:
         return [sys.executable, "-m", "entry_point.train"]
     rendezvous = (
-        ["--standalone"]
+        # Without the address torchrun resolves the host's own name, which an isolated host cannot.
+        ["--standalone", "--local-addr=127.0.0.1"]
         if len(hosts.names) == 1
         else [
             f"--nnodes={len(hosts.names)}",
@@ -84,10 +86,10 @@ def rank_environment(hosts: Hosts, run: RunFolder, folder: Path) -> dict[str, st
     # OpenMP's idle threads spin by default and take the cores from the decoding threads: on two
     # busy cores a training step then needs four times the processor time.
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    interfaces = {name for _, name in socket.if_nameindex()}
-    if len(hosts.names) > 1 and hosts.interface in interfaces:
-        environment.setdefault("NCCL_SOCKET_IFNAME", hosts.interface or "")
-        environment.setdefault("GLOO_SOCKET_IFNAME", hosts.interface or "")
+    interface = hosts.interface if len(hosts.names) > 1 else LOOPBACK
+    if interface in {name for _, name in socket.if_nameindex()}:
+        environment.setdefault("NCCL_SOCKET_IFNAME", interface)
+        environment.setdefault("GLOO_SOCKET_IFNAME", interface)
     return environment
 
 
