@@ -9,7 +9,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from launch.aws.aws_errors import explain
 from launch.aws.session import aws_client
-from launch.request.image_checks import ECR_IMAGE
+from launch.request.image_checks import ECR_IMAGE, is_for_other_device
+from launch.request.launch_config import Target
 from launch.request.launch_errors import LaunchError
 
 # A newer build takes the tag of an older one; the older image is then useless.
@@ -73,26 +74,33 @@ def open_repository(name: str) -> tuple[str, str, str]:
     return user, password, grant["proxyEndpoint"].removeprefix("https://")
 
 
-def require_image(image: str, session: Any) -> None:
-    """Raise LaunchError if the registry does not have the image.
+def require_image(target: Target, session: Any) -> None:
+    """Raise LaunchError if the registry does not have the image, or has it for another device.
 
     Passes if the caller may not query the registry: the job's role may still read the image.
     """
-    match = ECR_IMAGE.fullmatch(image)
+    match = ECR_IMAGE.fullmatch(target.image or "")
     assert match, "checked before"
     wanted = {"imageTag": match["tag"] or "latest"}
     if match["digest"]:
         wanted = {"imageDigest": match["digest"]}
     try:
-        aws_client(session, "ecr", region_name=match["region"]).describe_images(
+        answer = aws_client(session, "ecr", region_name=match["region"]).describe_images(
             registryId=match["account"], repositoryName=match["repository"], imageIds=[wanted]
         )
     except ClientError as error:
         code = error.response["Error"]["Code"]
         if code in ("RepositoryNotFoundException", "ImageNotFoundException"):
             raise LaunchError(
-                f"target.image={image}: no such image in the registry; `make push` pushes it and "
-                "prints its URI"
+                f"target.image={target.image}: no such image in the registry; `make push` pushes "
+                "it and prints its URI"
             ) from error
         if not code.startswith("AccessDenied"):
             raise
+        return
+    tags = [tag for image in answer.get("imageDetails", []) for tag in image.get("imageTags", [])]
+    if tags and all(is_for_other_device(tag, target.device) for tag in tags):
+        raise LaunchError(
+            f"target.image={target.image}: its tag in the registry is {tags[0]}, but "
+            f"target.device={target.device}"
+        )

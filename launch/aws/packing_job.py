@@ -61,7 +61,7 @@ def launch(arguments: Sequence[str]) -> Job | None:
 
     session = open_session(packing.config.job.region)
     request = _checked_request(packing, session.region_name)
-    require_image(request["AppSpecification"]["ImageUri"], session)
+    require_image(packing.config.target, session)
     s3 = aws_client(session, "s3")
     _require_empty(s3, packing.output)
     classes = _classes(s3, packing.source, packing.config.target.instance_count)

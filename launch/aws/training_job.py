@@ -21,6 +21,7 @@ def launch(arguments: Sequence[str]) -> Job | None:
         return None
     from launch.aws.cost import estimate_cost
     from launch.aws.ecr import require_image
+    from launch.aws.preflight import require_buckets, require_role
     from launch.aws.sdk.send import installed_version, send_request
 
     installed_version()
@@ -28,7 +29,9 @@ def launch(arguments: Sequence[str]) -> Job | None:
     if config.resume_from:
         config.job.checkpoints = _checkpoints_of(config.resume_from, session)
     request = _checked_request(config, overrides, session.region_name)
-    require_image(request["AlgorithmSpecification"]["TrainingImage"], session)
+    require_image(config.target, session)
+    require_role(request["RoleArn"], session)
+    require_buckets(training_checks.s3_prefixes(config.job), session)
     sys.stdout.write(estimate_cost(config.target, session) + "\n")
     send_request(request, session)
     name: str = request["TrainingJobName"]
@@ -53,7 +56,7 @@ def _checked_request(
 ) -> dict[str, Any]:
     name = training_request.job_name(config.job, datetime.now(UTC))
     request = training_request.build(config, overrides, name)
-    problems = job_config.training_problems(overrides, config.job.channels)
+    problems = job_config.training_problems(overrides, config.job.channels, config.target)
     training_checks.check(request, config, region, problems)
     return request
 

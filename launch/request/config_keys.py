@@ -70,6 +70,21 @@ HINTS = {
     "job.security_groups": "set it together with job.subnets",
     "job.subnets": "set it together with job.security_groups",
 }
+# In place of the service's regular expressions.
+_NAME = "must be 1 to 63 letters, digits and hyphens"
+_S3_PREFIX = "must be an S3 prefix, s3://bucket/prefix"
+_WORDS = {
+    "job.role": "must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME",
+    "job.name": _NAME,
+    "job.base_name": f"{_NAME}, with the time that is added",
+    "name": _NAME,
+    "job.output": _S3_PREFIX,
+    "job.checkpoints": f"{_S3_PREFIX}, auto or none",
+    "async": _S3_PREFIX,
+    "input": _S3_PREFIX,
+    "output": _S3_PREFIX,
+    "source": _S3_PREFIX,
+}
 _CHANNEL_FIELDS = {
     "ChannelName": "",
     "DataSource.S3DataSource.S3DataType": ".type",
@@ -81,16 +96,22 @@ _CHANNEL_FIELDS = {
 
 
 def refusals(request: dict[str, Any], operation: str, config: LaunchConfig) -> list[str]:
-    """Return a line, with its config key, for everything that the service's description forbids."""
-    lines = (_line(problem, config) for problem in service_model.problems(request, operation))
-    # One key can set several members.
-    return list(dict.fromkeys(lines))
+    """Return a line for each config key with a value that the service's description forbids."""
+    first: dict[str, service_model.Problem] = {}
+    for problem in service_model.problems(request, operation):
+        key = config_key(problem.path, config)
+        # One key can set several members; the problem that has the value says more.
+        if key not in first or (first[key].value is None and problem.value is not None):
+            first[key] = problem
+    return [_line(key, problem, config) for key, problem in first.items()]
 
 
 def config_key(path: str, config: LaunchConfig) -> str:
     """Return the config key that sets the request member at `path`."""
     if path in ("TrainingJobName", "ProcessingJobName") and not config.job.name:
         return "job.base_name"
+    if path == "CheckpointConfig.S3Uri" and config.job.checkpoints == "auto":
+        return "job.output"
     channel = re.fullmatch(r"InputDataConfig\[(\d+)\]\.?(.*)", path)
     if channel:
         name = list(config.job.channels)[int(channel[1])]
@@ -102,11 +123,14 @@ def config_key(path: str, config: LaunchConfig) -> str:
     return path
 
 
-def _line(problem: service_model.Problem, config: LaunchConfig) -> str:
-    key = config_key(problem.path, config)
+def _line(key: str, problem: service_model.Problem, config: LaunchConfig) -> str:
     value = config.job.base_name if key == "job.base_name" else problem.value
     hint = f"; {HINTS[key]}" if key in HINTS and problem.value is None else ""
-    return f"{key}{_shown(value)} {problem.reason}{hint}"
+    reason = problem.reason
+    if reason.startswith("must match"):
+        words = _S3_PREFIX if re.fullmatch(r"job\.channels\..*\.s3", key) else _WORDS.get(key)
+        reason = words or reason
+    return f"{key}{_shown(value)} {reason}{hint}"
 
 
 def _shown(value: Any) -> str:

@@ -61,6 +61,12 @@ def registry_problems(target: Target, region: str | None) -> Iterator[str]:
         yield f"{image}: the repository name must have at least 2 characters; {hint}"
     elif region and match["region"] != region:
         yield f"{image}: must be in the job's region, {region}; push it there or set job.region"
-    other = "gpu" if target.device == "cpu" else "cpu"
-    if match and match["tag"] and _DEVICE_IN_TAG[other].search(match["tag"]):
+    if match and match["tag"] and is_for_other_device(match["tag"], target.device):
+        other = "gpu" if target.device == "cpu" else "cpu"
         yield f"{image}: tag is for {other}, but target.device={target.device}"
+
+
+def is_for_other_device(tag: str, device: str) -> bool:
+    """Whether the tag names the device that the image was not built for."""
+    other = "gpu" if device == "cpu" else "cpu"
+    return _DEVICE_IN_TAG[other].search(tag) is not None

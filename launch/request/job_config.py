@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import TrainConfig, load_train_config
+from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.train_config import TrainConfig, TrainerConfig, load_train_config
+from launch.request.image_checks import is_gpu
+from launch.request.known.gpu_counts import gpu_count
+from launch.request.known.torchvision_models import NAMES
+from launch.request.launch_config import Target
 
 CHANNELS = PurePosixPath("/opt/ml/input/data")
 # The channel that the job reads when data.root is null.
 DATA_CHANNEL = "training"
 
 
-def training_problems(overrides: Sequence[str], channels: Collection[str]) -> list[str]:
+def training_problems(
+    overrides: Sequence[str], channels: Collection[str], target: Target
+) -> list[str]:
     """Return a line for everything that would end the training job before its first step.
 
     `channels` are the names of the job's channels.
@@ -22,7 +28,45 @@ def training_problems(overrides: Sequence[str], channels: Collection[str]) -> li
         config, _ = load_train_config(overrides)
     except ConfigError as error:
         return [str(error)]
-    return list(_missing_inputs(config, channels))
+    return [
+        *_missing_inputs(config, channels),
+        *_model_problems(config.model.name),
+        *_rank_problems(config.trainer, target),
+    ]
+
+
+def _model_problems(name: str) -> Iterator[str]:
+    if "." not in name and name not in NAMES:
+        yield (
+            f"model.name={name}: must be a classification model of torchvision, or "
+            f"package.function{near(name, NAMES)}"
+        )
+
+
+def _rank_problems(trainer: TrainerConfig, target: Target) -> Iterator[str]:
+    """The ranks of all hosts share a batch equally, and each has a GPU of its own."""
+    machines = {group.instance_type: group.instance_count for group in target.instance_groups}
+    machines = machines or {target.instance_type or "": target.instance_count}
+    ranks = 0
+    for instance_type, count in machines.items():
+        on_gpus = is_gpu(instance_type) and trainer.device != "cpu"
+        gpus = gpu_count(instance_type) if on_gpus else None
+        if on_gpus and gpus is None:
+            return
+        asked = trainer.nproc_per_host
+        if gpus and asked and asked > gpus:
+            yield (
+                f"trainer.nproc_per_host={asked}: must be at most {gpus}, the GPUs of "
+                f"{instance_type}"
+            )
+            return
+        ranks += count * (asked or gpus or 1)
+    if trainer.batch_size % max(ranks, 1):
+        shown = ", ".join(f"{count} x {kind}" for kind, count in machines.items())
+        yield (
+            f"trainer.batch_size={trainer.batch_size}: must be a multiple of the {ranks} ranks "
+            f"that share it on {shown}"
+        )
 
 
 def _missing_inputs(config: TrainConfig, channels: Collection[str]) -> Iterator[str]:
@@ -53,10 +97,21 @@ def _missing_path(
             f"{key}={value}: a path on this machine, but the job sees only its channels; after "
             f"`make upload` add {_channel('NAME')} {key}={CHANNELS}/NAME"
         )
+    elif _is_of_this_machine(path):
+        yield (
+            f"{key}={value}: a folder on this machine, which the job does not have; after "
+            f"`make upload` add {_channel('NAME')} {key}={CHANNELS}/NAME"
+        )
     elif CHANNELS in path.parents:
         name = path.relative_to(CHANNELS).parts[0]
         if name not in channels:
             yield f"{key}={value}: there is no channel {name}; add {_channel(name)}"
+
+
+def _is_of_this_machine(path: PurePosixPath) -> bool:
+    """Whether an absolute path means a folder of the host: an image has such below /opt only."""
+    homes = ("/home", "/Users", "/root", str(PurePosixPath(Path.home())))
+    return path.parts[1] != "opt" and (Path(path).exists() or str(path).startswith(homes))
 
 
 def _channel(name: str) -> str:

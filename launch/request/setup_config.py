@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from entry_point.config.config_errors import ConfigError
 
-_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ROLE_NAME = re.compile(r"[\w+=,.@-]{1,64}", re.ASCII)
 
 
@@ -31,7 +31,7 @@ class SetupConfig:
     def __post_init__(self) -> None:
         for key, names in {"bucket": [self.bucket], "read_buckets": self.read_buckets}.items():
             for name in names:
-                if not _BUCKET_NAME.fullmatch(name):
+                if not BUCKET_NAME.fullmatch(name):
                     must = "must be 3 to 63 lowercase letters, digits, dots and hyphens, no s3://"
                     raise ConfigError(key, name, must)
         if not _ROLE_NAME.fullmatch(self.role):

@@ -1,12 +1,16 @@
 """Every check of a training request that needs no AWS call; messages name the config key."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from launch.request import config_keys
 from launch.request.image_checks import machine_problems
-from launch.request.launch_config import LaunchConfig
+from launch.request.launch_config import Job, LaunchConfig
 from launch.request.launch_errors import LaunchError
+from launch.request.setup_config import BUCKET_NAME
+
+MAX_RUNTIME_S = 28 * 86400
 
 
 def check(
@@ -27,12 +31,18 @@ def _problems(request: dict[str, Any], config: LaunchConfig, region: str | None)
     yield from _spot_problems(request, config)
     yield from _resume_problems(config)
     yield from _channel_problems(config)
+    yield from _bucket_problems(config)
     yield from machine_problems(config.target, region)
     target, pool = config.target, f"target.keep_alive_s={config.target.keep_alive_s}"
     if target.keep_alive_s and target.instance_groups:
         yield f"{pool}: not available with instance groups; drop it or target.instance_groups"
     if target.keep_alive_s and target.spot:
         yield f"{pool}: not available for spot jobs; drop it or target.spot"
+    if target.max_runtime_s > MAX_RUNTIME_S:
+        yield (
+            f"target.max_runtime_s={target.max_runtime_s}: must be at most {MAX_RUNTIME_S} "
+            "(28 days), the largest quota of SageMaker"
+        )
     if target.instance_count == 0 and not target.instance_groups:
         yield "target.instance_count=0: must be at least 1"
 
@@ -62,6 +72,22 @@ def _resume_problems(config: LaunchConfig) -> Iterator[str]:
             f"job.name={config.job.name}: must differ from resume_from, as job names are unique; "
             "leave job.name null"
         )
+
+
+def s3_prefixes(job: Job) -> dict[str, str]:
+    """Config key -> where it points; checkpoints may also be `auto` or `none`."""
+    prefixes = {f"job.channels.{name}.s3": channel.s3 for name, channel in job.channels.items()}
+    return {**prefixes, "job.output": job.output or "", "job.checkpoints": job.checkpoints}
+
+
+def _bucket_problems(config: LaunchConfig) -> Iterator[str]:
+    for key, uri in s3_prefixes(config.job).items():
+        bucket = re.match("s3://([^/]+)", uri)
+        if bucket and not BUCKET_NAME.fullmatch(bucket[1]):
+            yield (
+                f"{key}={uri}: the bucket's name must be 3 to 63 lowercase letters, digits, dots "
+                "and hyphens"
+            )
 
 
 def _channel_problems(config: LaunchConfig) -> Iterator[str]:

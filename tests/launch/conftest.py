@@ -157,7 +157,7 @@ def server() -> Iterator[Aws]:
 
 @pytest.fixture
 def aws(server: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Aws:
-    """An empty account in one region, with made-up credentials that boto3 finds."""
+    """An account with ROLE and BUCKET in one region, and made-up credentials that boto3 finds."""
     server.environment = {
         "AWS_ENDPOINT_URL": server.url,
         "AWS_ACCESS_KEY_ID": "made-up",
@@ -176,6 +176,13 @@ def aws(server: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Aws:
     # Retry without waiting.
     monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0)
     urllib.request.urlopen(f"{server.url}/moto-api/reset", data=b"").close()
+    server.answers.clear()
+    trust = '{"Principal": {"Service": "sagemaker.amazonaws.com"}}'
+    server.client("iam").create_role(RoleName="training", AssumeRolePolicyDocument=trust)
+    server.client("s3").create_bucket(
+        Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
+    )
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     server.calls.clear()
     server.answers.clear()
     # moto has no price list.
@@ -185,11 +192,8 @@ def aws(server: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Aws:
 
 @pytest.fixture
 def bucket(aws: Aws) -> Any:
-    """boto3's S3 client, after it has created BUCKET."""
-    s3 = aws.client("s3")
-    s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-    aws.calls.clear()
-    return s3
+    """boto3's S3 client, in an account with BUCKET."""
+    return aws.client("s3")
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def test_each_host_gets_a_share_of_the_source_and_the_whole_class_list(
         (["target.instance_type=ml.c7i.3xlarge"], "target.instance_type", "must be one of"),
         (["target.max_runtime_s=777601"], "target.max_runtime_s", "at most 777600"),
         (["target.image=pytorch"], "target.image=pytorch", "make push"),
-        (["job.name=a_b"], "job.name=a_b", "must match"),
+        (["job.name=a_b"], "job.name=a_b", "letters, digits and hyphens"),
         (["job.subnets=[subnet-1]"], "job.security_groups", "together with job.subnets"),
         (["classes=mine.txt"], "classes=mine.txt", "set by the launcher"),
         (["part=3"], "part=3", "set by the launcher"),

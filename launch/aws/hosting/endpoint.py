@@ -50,7 +50,7 @@ def deploy(deployment: Deployment[DeployConfig]) -> str:
             f"make sagemaker-undeploy ARGS={name}"
         )
     requests = checked_requests(deployment, exists=earlier is not None)
-    require_image(requests["CreateModel"]["PrimaryContainer"]["Image"], session)
+    require_image(deployment.model.target, session)
     (variant,) = requests["CreateEndpointConfig"]["ProductionVariants"]
     _say(f"cost: {_cost(variant, session)}, until make sagemaker-undeploy ARGS={name}")
     _send(sagemaker, requests)

@@ -28,7 +28,7 @@ def transform(deployment: Deployment[TransformConfig]) -> Job:
     from launch.aws.ecr import require_image
 
     requests, session = checked_requests(deployment), deployment.session
-    require_image(requests["CreateModel"]["PrimaryContainer"]["Image"], session)
+    require_image(deployment.model.target, session)
     request = requests["CreateTransformJob"]
     machines = request["TransformResources"]
     kind, count = machines["InstanceType"], machines["InstanceCount"]

@@ -68,6 +68,11 @@ class TrainedModel:
             is_isolated=settings.network_isolation,
         )
 
+    @property
+    def target(self) -> Target:
+        """The image, and the device that it was built for."""
+        return Target(image=self.image, device="gpu" if self.on_gpu else "cpu")
+
     def machines(self, instance_type: str | None) -> str:
         """The instance type, or the default for the image."""
         return instance_type or _DEFAULT_INSTANCES[self.on_gpu]
@@ -93,8 +98,7 @@ class TrainedModel:
 
     def problems(self, instance_type: str | None, region: str | None) -> Iterator[str]:
         """What is missing or wrong, and how the image fits the instance type."""
-        device = "gpu" if self.on_gpu else "cpu"
-        yield from registry_problems(Target(image=self.image, device=device), region)
+        yield from registry_problems(self.target, region)
         for key, value in {"job.role": self.role, "job.output": self.artifacts}.items():
             if not value:
                 yield f"{key} is missing; {config_keys.HINTS[key]}"

@@ -42,15 +42,20 @@ def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
     ("overrides", "key", "reason"),
     [
         # Limits of the service: types, patterns, enums, minimums and maximums.
-        (["job.name=-x"], "job.name=-x", "must match"),
-        ([f"job.name={'x' * 64}"], "job.name ", "at most 63"),
-        ([f"job.base_name={'x' * 50}"], "job.base_name=xxx", "at most 63"),
-        (["job.base_name=under_score"], "job.base_name=under_score", "must match"),
-        (["job.role=training"], "job.role", "20"),
-        (["job.output=/tmp/x"], "job.output=/tmp/x", "must match"),
+        (["job.name=-x"], "job.name=-x", "letters, digits and hyphens"),
+        ([f"job.name={'x' * 64}"], "job.name=xxx", "1 to 63 letters"),
+        ([f"job.base_name={'x' * 50}"], "job.base_name=xxx", "63 letters"),
+        (["job.base_name=under_score"], "job.base_name=under_score", "letters, digits and hyphens"),
+        (["job.role=training"], "job.role=training", "must be the ARN of a role, arn:aws:iam::"),
+        (["job.output=/tmp/x"], "job.output=/tmp/x", "must be an S3 prefix, s3://bucket/prefix"),
         (["target.instance_type=ml.c7i.3xlarge"], "target.instance_type", "ml.c7i.xlarge"),
         (["target.volume_gb=-1"], "target.volume_gb=-1", "at least 0"),
         (["target.max_runtime_s=0"], "target.max_runtime_s=0", "at least 1"),
+        (["target.max_runtime_s=2419201"], "target.max_runtime_s=2419201", "28 days"),
+        (["job.output=s3://My_Bucket/x"], "job.output=s3://My_Bucket/x", "lowercase"),
+        (["job.channels.x=s3://ab/x/"], "job.channels.x.s3=s3://ab/x/", "3 to 63"),
+        (["job.checkpoints=s3://-a-/x"], "job.checkpoints=s3://-a-/x", "bucket's name"),
+        (["job.checkpoints=disk"], "job.checkpoints=disk", "auto or none"),
         (["target.keep_alive_s=21601"], "target.keep_alive_s=21601", "at most 21600"),
         (["job.retries=31"], "job.retries=31", "at most 30"),
         (["job.volume_kms_key='a b!'"], "job.volume_kms_key", "must match"),
@@ -58,7 +63,7 @@ def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
         ([f"job.environment.A={'x' * 513}"], "job.environment.A", "at most 512"),
         (["job.tags.a='?'"], "job.tags", "must match"),
         ([f"job.channels.{'x' * 65}=s3://b/x/"], "job.channels.xxx", "at most 64"),
-        (["job.channels.x=b/x/"], "job.channels.x.s3", "must match"),
+        (["job.channels.x=b/x/"], "job.channels.x.s3=b/x/", "must be an S3 prefix"),
         (["job.channels.x={s3:s3://b/,mode:Slow}"], "job.channels.x.mode=Slow", "FastFile"),
         (["job.channels.x={s3:s3://b/,type:Y}"], "job.channels.x.type=Y", "S3Prefix"),
         (["job.channels.x={s3:s3://b/,distribution:Y}"], "job.channels.x.distribution", "Sharded"),
@@ -125,6 +130,12 @@ def test_missing_settings_are_reported_with_a_hint() -> None:
     assert set(found) == {"target.image", "job.role", "job.output"}
     assert "make push" in found["target.image"]
     assert "make setup-aws" in found["job.role"]
+
+
+@pytest.mark.parametrize("setting", ["job.role=training", "job.output=/tmp/x", "job.name=_"])
+def test_a_wrong_setting_is_told_once_and_without_a_regular_expression(setting: str) -> None:
+    (line,) = refusal(setting)
+    assert line.startswith(f"{setting}: must be ") and not set(line) & set("[\\*")
 
 
 def test_all_problems_are_reported_at_once() -> None:

@@ -4,11 +4,17 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+import torchvision
 
 from launch import sagemaker, setup_aws
-from launch.request import job_config
+from launch.request import job_config, service_model
+from launch.request.image_checks import is_gpu
+from launch.request.known.gpu_counts import gpu_count
+from launch.request.known.torchvision_models import NAMES
+from launch.request.launch_config import InstanceGroup, Target
 from tests.launch.conftest import BUCKET, ROOT
 from tests.launch.minimal_job import MINIMAL
 
@@ -63,7 +69,7 @@ def test_wrong_training_override_ends_the_launch_in_one_line(
     ],
 )
 def test_input_that_no_channel_provides_is_named(override: str, problem: str) -> None:
-    (line,) = job_config.training_problems(override.split(), ["other"])
+    (line,) = job_config.training_problems(override.split(), ["other"], Target())
     assert line.startswith(problem)
 
 
@@ -80,6 +86,76 @@ def test_missing_channel_is_listed_with_everything_else_that_is_wrong(
     ]
 
 
+GPUS_8 = Target(instance_type="ml.p5.48xlarge", instance_count=3)
+MIXED = Target(
+    instance_groups=[
+        InstanceGroup("a", "ml.g6.12xlarge", 1),
+        InstanceGroup("b", "ml.g6.xlarge", 2),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("override", "target", "problem"),
+    [
+        ("model.name=resnet34x", Target(), "model.name=resnet34x: must be a classification model"),
+        ("model.name=resnet34x", Target(), "did you mean resnet34?"),
+        (
+            "trainer.batch_size=100",
+            GPUS_8,
+            "trainer.batch_size=100: must be a multiple of the 24 ranks that share it on "
+            "3 x ml.p5.48xlarge",
+        ),
+        ("trainer.batch_size=32", MIXED, "must be a multiple of the 6 ranks"),
+        (
+            "trainer.nproc_per_host=8 trainer.batch_size=64",
+            MIXED,
+            "trainer.nproc_per_host=8: must be at most 4, the GPUs of ml.g6.12xlarge",
+        ),
+        (
+            "trainer.batch_size=9",
+            Target(instance_count=2),
+            "trainer.batch_size=9: must be a multiple of the 2 ranks",
+        ),
+        (
+            "data=folder data.root=/home/me/photos",
+            Target(),
+            "data.root=/home/me/photos: a folder on this machine",
+        ),
+        (f"data=folder data.root={ROOT}", Target(), f"data.root={ROOT}: a folder on this machine"),
+    ],
+)
+def test_what_ends_the_job_on_its_machines_is_told_on_the_host(
+    override: str, target: Target, problem: str
+) -> None:
+    (line,) = job_config.training_problems(override.split(), ["training"], target)
+    assert problem in line
+
+
+@pytest.mark.parametrize(
+    ("override", "target"),
+    [
+        ("trainer.batch_size=96", GPUS_8),
+        ("trainer.batch_size=100 trainer.device=cpu", replace(GPUS_8, instance_count=1)),
+        ("trainer.batch_size=7", Target(instance_type="ml.g99.xlarge")),
+        ("model.name=my_models.net", Target()),
+    ],
+)
+def test_a_job_that_fits_its_machines_passes(override: str, target: Target) -> None:
+    assert job_config.training_problems(override.split(), ["training"], target) == []
+
+
+def test_the_names_of_models_are_those_of_torchvision() -> None:
+    assert set(NAMES) == set(torchvision.models.list_models(module=torchvision.models))
+
+
+def test_the_gpus_of_every_type_that_trains_are_known_but_the_newest() -> None:
+    shape = service_model.input_shape("CreateTrainingJob").members["ResourceConfig"]
+    types = shape.members["InstanceType"].metadata["enum"]
+    unknown = {kind for kind in filter(is_gpu, types) if gpu_count(kind) is None}
+    assert {kind.split(".")[1] for kind in unknown} <= {"g7"}
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -92,7 +168,7 @@ def test_missing_channel_is_listed_with_everything_else_that_is_wrong(
     ],
 )
 def test_right_training_overrides_pass(overrides: str) -> None:
-    assert job_config.training_problems(overrides.split(), ["training", "weights"]) == []
+    assert job_config.training_problems(overrides.split(), ["training", "weights"], Target()) == []
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/launch.md"])

@@ -1,0 +1,1 @@
+"""Facts about the job's machine and image, for hosts that can ask neither."""
