@@ -18,6 +18,11 @@ from launch.request.launch_config import LaunchConfig
 from launch.request.training_request import drop_empty
 
 VARIANT = "AllTraffic"
+# A queued request may have 1 GB, see docs/serving.md.
+LARGE_BODIES = {
+    "SERVE_OVERRIDES": "serve.max_payload_mb=1024 serve.body_memory_mb=2048 "
+    "serve.read_timeout_s=300"
+}
 _GPU_AMI = re.compile(r".*-inference-gpu-(\d+)(?:-(\d+))?")
 
 
@@ -35,8 +40,9 @@ def build(
     """
     name = config.name or model.job
     unique = stamped(name, now)
+    environment = (LARGE_BODIES if config.async_output else {}) | config.environment
     requests = {
-        "CreateModel": model.request(unique, config.environment, tags),
+        "CreateModel": model.request(unique, environment, tags),
         "CreateEndpointConfig": drop_empty(
             {
                 "EndpointConfigName": unique,

@@ -83,6 +83,18 @@ def test_an_asynchronous_endpoint_names_where_answers_go(
     assert output == {"S3OutputPath": "s3://bucket/answers"}
 
 
+def test_an_asynchronous_endpoint_takes_large_bodies_unless_told_otherwise(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def overrides(*arguments: str) -> str:
+        requests = planned(capsys, "deploy", "async=s3://bucket/answers", *arguments)
+        container = requests["CreateModel"]["PrimaryContainer"]
+        return str(container["Environment"]["SERVE_OVERRIDES"])
+
+    assert "serve.max_payload_mb=1024" in overrides()
+    assert overrides("environment.SERVE_OVERRIDES=serve.workers") == "serve.workers"
+
+
 def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
