@@ -79,7 +79,7 @@ def read_config() -> str | None:
 
 
 def keep_sockets() -> None:
-    """Have this rank's workers open their sockets in the folder, which a kill does not leave behind.
+    """Have this rank's workers open their sockets in the folder, which outlives no job.
 
     By default, `multiprocessing` makes a temporary folder for each process.
     """

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 from pathlib import Path
+
+from entry_point.contract.run_folder import RunFolder
 
 _CHECKPOINT = re.compile(r"(aside-)?(step-\d{9}|best)\.pt")
 _EVENTS = re.compile(r"events\.out\.tfevents\..*")
 
 
 def require_free(lock: Path) -> None:
-    """No process holds the lock."""
+    """No process holds the lock; the kernel may take a moment to release a dead one's."""
     if lock.exists():
-        with lock.open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        RunFolder(lock.parent).hold(lock).close()
 
 
 def require_empty(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The processes of a job, found by a variable that all of them inherit, and what each of them is."""
+"""The processes of a job, found by a variable that all of them inherit, and their roles."""
 
 from __future__ import annotations
 
