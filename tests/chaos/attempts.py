@@ -61,6 +61,11 @@ class Attempt:
     log: str
     strike: Strike | None
 
+    @property
+    def struck(self) -> str | None:
+        """The role of the process that was struck, if any."""
+        return self.strike.hit.role if self.strike and self.strike.hit else None
+
     def check_code(self) -> None:
         """A process that a signal ended was struck by it; everything else has a documented code."""
         hit = self.strike and self.strike.hit
