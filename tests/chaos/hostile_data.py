@@ -1,4 +1,4 @@
-"""Makes datasets lie: random damage to a packed one, hostile names and pipes in a folder of images."""
+"""Makes datasets lie: random damage to a packed one, hostile names and pipes among images."""
 
 from __future__ import annotations
 

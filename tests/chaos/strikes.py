@@ -52,9 +52,10 @@ class Strike:
             role = roles[int(self.pick * len(roles))]
             pids = sorted(pid for pid in found if found[pid] == role)
             pid = pids[int(self.pick * 997) % len(pids)]
-            # Python installs handlers a moment after its start. Before that, nothing is ours.
-            early = pid == job and self.number != signal.SIGKILL
-            if early and not victims.handles(pid, signal.SIGTERM):
+            # A program installs its handlers a moment after its start. Before that, nothing is ours.
+            ours = pid == job or self.number == signal.SIGINT
+            asks = self.number != signal.SIGKILL and role != "compiler"
+            if ours and asks and not victims.handles(pid, signal.SIGTERM):
                 time.sleep(0.005)
             elif victims.kill(pid, self.number):
                 self.hit = Hit(role, self.number, pid)

@@ -51,6 +51,10 @@ def rank_processes(root: Path) -> dict[int, int]:
     return found
 
 
+def parent_process(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def test_a_wrong_configuration_ends_with_one_line_and_its_exit_code(
     tmp_path: Path, photo_folder: Path
 ) -> None:
@@ -230,3 +234,16 @@ def test_a_killed_single_rank_is_reported(tmp_path: Path, photo_folder: Path) ->
     process.communicate(timeout=60)
     assert process.returncode == exit_codes.FAILED
     assert "killed by SIGKILL" in (tmp_path / "output" / "failure").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_torchrun_stops_the_ranks_without_a_traceback(
+    number: signal.Signals, tmp_path: Path, photo_folder: Path
+) -> None:
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS])
+    wait_for_steps(tmp_path, process, 1)
+    os.kill(parent_process(rank_processes(tmp_path)[0]), number)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == exit_codes.STOPPED, output
+    assert "Traceback" not in output and "stopped on request" in output
+    assert not (tmp_path / "output" / "failure").exists()
