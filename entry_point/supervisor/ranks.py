@@ -26,8 +26,8 @@ def main() -> int:
         _report_death(error.failures)
         return exit_codes.FAILED
     except SignalException as error:
-        # It has passed the signal on. Ranks that it stops report their exit code; else this process's
-        # end by the signal is the reason.
+        # torchrun has passed the signal on. If no rank reports an exit code, how this process ends
+        # is the reason.
         signal.signal(error.sigval, signal.SIG_DFL)
         os.kill(os.getpid(), error.sigval)
     return exit_codes.FINISHED

@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from entry_point.contract import exit_codes
@@ -16,8 +16,8 @@ from tests.chaos.strikes import Moments, Strike
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_S = 240.0
-PATIENCE_S = 20.0
-"""How long a job's processes may take to notice that it has ended."""
+PATIENCE_S = 60.0
+"""How long a job's processes may live on: a compiler finishes its file."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,13 @@ class Command:
     temporary: Path
     limit: Callable[[], object] | None = None
     """Called in the new process before the program."""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def start(self, mark: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
         self.temporary.mkdir(exist_ok=True)
         environment = {
             **os.environ,
+            **self.environment,
             **mark,
             "TMPDIR": str(self.temporary),
             "PYTHONPATH": str(ROOT),

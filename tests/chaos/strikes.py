@@ -52,7 +52,7 @@ class Strike:
             role = roles[int(self.pick * len(roles))]
             pids = sorted(pid for pid in found if found[pid] == role)
             pid = pids[int(self.pick * 997) % len(pids)]
-            # A program installs its handlers a moment after its start. Before that, nothing is ours.
+            # A program installs its handlers a moment after its start; before, nothing is ours.
             ours = pid == job or self.number == signal.SIGINT
             asks = self.number != signal.SIGKILL and role != "compiler"
             if ours and asks and not victims.handles(pid, signal.SIGTERM):

@@ -4,6 +4,7 @@ import functools
 import itertools
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ def moments_of_training(run: Path, log: Path) -> Moments:
     return {
         "start": lambda: True,
         "input": (run / "input/config/inputdataconfig.json").exists,
+        "build": lambda: logged("custom_op: building") or logged("code  "),
         "operator": lambda: logged("code  "),
         "first step": lambda: logged("epoch=") and logged("step="),
         "third epoch": lambda: logged("epoch=2 "),
@@ -85,13 +87,21 @@ def local_command(folder: Path, way: tuple[str, str], ranks: int, data: Path) ->
     return Command(program, folder, folder / "tmp")
 
 
+def engine_builds(draw: random.Random, way: tuple[str, str]) -> bool:
+    """Sometimes, where the engine needs the operator."""
+    return draw.random() < 0.2 and way[0] != "pillow"
+
+
 def train_until_the_end(
     draw: random.Random, way: tuple[str, str], ranks: int, data: Path, folder: Path
 ) -> Path:
     """Start the same command again and again; returns its run folder."""
     run, log = folder / "runs/chaos", folder / "log"
     folder.mkdir()
-    command = local_command(folder, way, ranks, data)
+    command, cache = local_command(folder, way, ranks, data), folder / "cache"
+    if builds := engine_builds(draw, way):
+        command = replace(command, environment={"CUSTOM_OP_CACHE": str(cache)})
+        print("  without a built operator")  # noqa: T201
     moments = moments_of_training(run, log)
     for _ in range(draw.randint(1, MOST_STRIKES)):
         done = attempt(command, log, Strike.drawn(draw, moments, 2.0), moments)
@@ -102,6 +112,8 @@ def train_until_the_end(
     assert done.code == exit_codes.FINISHED, done.log
     check_training(run, done)
     traces.require_empty(command.temporary)
+    if builds:
+        assert not list(cache.glob("*.tmp*")), list(cache.iterdir())
     return run
 
 

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import pytest
 from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import METRIC_REGEXES
 from tests.chaos import programs, victims
-from tests.chaos.attempts import Command, attempt
+from tests.chaos.attempts import PATIENCE_S, Command, attempt
 from tests.chaos.conftest import Chaos
 from tests.chaos.endings import Ending
 from tests.chaos.hostile_data import disturb_dataset, disturb_names
@@ -78,7 +79,7 @@ def test_training_on_full_disks_names_them_and_ends_with_the_same_bits(
 
 def limited(command: Command, size: int) -> Command:
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size))
-    return Command(command.arguments, command.folder, command.temporary, limit)
+    return replace(command, limit=limit)
 
 
 def check_reason(place: Path, command: Command) -> None:
@@ -135,7 +136,7 @@ def freeze_and_stop(draw: random.Random, command: Command, place: Path) -> None:
         text = log.read_text()
         assert code in (exit_codes.STOPPED, exit_codes.FINISHED), text
         assert not list((place / "runs/chaos/output").glob("failure")), text
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while (left := victims.find(mark)) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not left, text
