@@ -88,10 +88,11 @@ def _lie_in_index(draw: random.Random, root: Path) -> str:
 def _lie_in_description(draw: random.Random, root: Path) -> str:
     file = root / "dataset.json"
     content = json.loads(file.read_text())
-    holder, key, path = content, "", ""
+    holder: Any = content
+    path = ""
     while isinstance(holder, dict | list) and holder:
         keys = list(holder) if isinstance(holder, dict) else range(len(holder))
-        parent, key = holder, draw.choice(keys)
+        parent, key = holder, draw.choice(list(keys))
         path, holder = f"{path}/{key}", holder[key]
         if draw.random() < 0.3:
             break
