@@ -133,7 +133,7 @@ test-runs-container := TEST_CONTAINER=1 $(PYTEST) tests/launch/real_engine
 test-runs-fuzz := command -v clang++ >/dev/null \
 	|| { echo "fuzz: no clang++; on Debian: apt-get install clang libclang-rt-dev" >&2; exit 1; }; \
 	PYTHON=$(PY) custom_op/fuzz/run.sh $(or $(SECONDS),60)
-test-runs-chaos := CHAOS_S=$(or $(SECONDS),240) CHAOS_SEED=$(or $(CHAOS_SEED),1) \
+test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(CHAOS_SEED),1) \
 	$(PARALLEL) -rP tests/chaos
 test-installs-launch := launch launch-v3
 test-installs-dali := dali
