@@ -122,7 +122,7 @@ help: ## This list
 		/^[a-z-]+:.*## / { printf "  %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What ONLY=NAME runs, and what it installs beside job. Without ONLY: no engine, no GPU.
-TESTS := launch dali gpu container fuzz
+TESTS := launch dali gpu container fuzz chaos
 PYTEST := $(PY) -m pytest
 PARALLEL := $(PYTEST) -n 2 --dist worksteal
 test-runs- := $(PARALLEL)
@@ -133,10 +133,12 @@ test-runs-container := TEST_CONTAINER=1 $(PYTEST) tests/launch/real_engine
 test-runs-fuzz := command -v clang++ >/dev/null \
 	|| { echo "fuzz: no clang++; on Debian: apt-get install clang libclang-rt-dev" >&2; exit 1; }; \
 	PYTHON=$(PY) custom_op/fuzz/run.sh $(or $(SECONDS),60)
+test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(CHAOS_SEED),1) \
+	$(PARALLEL) -rP tests/chaos
 test-installs-launch := launch launch-v3
 test-installs-dali := dali
 test-installs-gpu := dali
-test: ## All tests, or ONLY=launch|dali|gpu|container|fuzz
+test: ## All tests, or ONLY=launch|gpu|container|fuzz|chaos|...
 	$(call check_only,$(TESTS))@$(READY) job dev $(test-installs-$(ONLY))
 	@$(test-runs-$(ONLY)) $(ARGS)
 

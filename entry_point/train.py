@@ -31,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     if hand_over.FOLDER not in os.environ:
         return run_program("train", partial(train_by_hand, arguments))
     die_with_parent(int(os.environ[hand_over.PARENT]))
+    hand_over.keep_sockets()
     code = exit_codes.FAILED
     try:
         code = run_program("train", partial(train, arguments), hand_over.report_reason)

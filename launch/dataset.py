@@ -25,15 +25,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     # Importing these takes most of the start-up time, which a usage error need not wait for.
-    from launch.aws import jobs, packing_job
+    from launch.aws import jobs, packing_job, packing_merge
     from launch.aws.follow import follow
-    from launch.aws.packing_merge import merge
     from launch.aws.sagemaker_job import Job
 
     job: Job | None
     state: str | None = "Completed"
     if options.merge:
-        job = Job(*jobs.open_job(options.arguments), "Processing")
+        job = packing_merge.find_packing_job(*jobs.open_job(options.arguments))
     elif job := packing_job.launch(options.arguments):
         state = None if options.no_wait else follow(job)
     else:
@@ -44,7 +43,7 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     if state != "Completed":
         return 1
-    uri = merge(job)
+    uri = packing_merge.merge(job)
     sys.stdout.write(
         f"the dataset is in {uri}; to train on it, add\n"
         f"  data=shards data.access=stream job.channels.training={uri}/\n"

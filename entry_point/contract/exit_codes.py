@@ -11,5 +11,7 @@ STOPPED = 75
 sysexits.h calls it EX_TEMPFAIL: try again later."""
 INTERRUPTED = 130
 """Ended by Ctrl-C, as a shell reports it: 128 + SIGINT."""
+NO_READER = 141
+"""Nobody reads the output any more, as a shell reports it: 128 + SIGPIPE."""
 TERMINATED = 143
 """Ended by SIGTERM with nothing to save, as a shell reports it: 128 + SIGTERM."""

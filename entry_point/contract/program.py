@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Callable
 
@@ -40,6 +41,18 @@ def run_program(
         if first:
             sys.stderr.write(f"{name}: {reason}\n")
         return code
+
+
+def run_for_reader(program: Callable[[], int]) -> int:
+    """Run a program whose reader may have enough, as with `| head`, which is no error."""
+    try:
+        code = program()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # What is left in the buffer would raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exit_codes.NO_READER
 
 
 def _explain(error: Exception) -> tuple[int, str | None]:

@@ -10,11 +10,12 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from entry_point.contract import exit_codes
-from entry_point.contract.program import run_program
+from entry_point.contract.program import run_for_reader, run_program
 from entry_point.contract.run_folder import RunFolder, RunFolderError
 
 PACKAGES = ("torch", "torchvision", "numpy", "pillow", "hydra-core", "omegaconf", "tensorboard")
@@ -49,8 +50,8 @@ def operator_lines() -> Iterator[str]:
 
     try:
         yield from (f"{key}: {value}" for key, value in custom_op.build_info().items())
-    except custom_op.BuildError as error:
-        yield from str(error).splitlines()
+    except Exception as error:
+        yield from f"{type(error).__name__}: {error}".splitlines()
 
 
 def run_folder_lines() -> Iterator[str]:
@@ -79,7 +80,7 @@ def _content(path: Path) -> str:
 
 def main(_arguments: Sequence[str] = ()) -> int:
     """Print the report. Anything missing is a line of it, not an error."""
-    return run_program("env", report)
+    return run_for_reader(partial(run_program, "env", report))
 
 
 def report() -> int:

@@ -22,6 +22,10 @@ FOLDER = "TRAIN_HAND_OVER"
 PARENT = "TRAIN_PARENT"
 """Environment variable: the process id that a rank's parent must have."""
 
+_SOCKET = "/listener-abcdefgh"
+_LONGEST_ADDRESS = 107
+"""Linux allows no longer path for a socket."""
+
 
 # -- in the supervisor
 
@@ -72,6 +76,17 @@ def read_config() -> str | None:
     """The resolved configuration, in a rank; None if no supervisor started this process."""
     folder = os.environ.get(FOLDER)
     return Path(folder, "config.yaml").read_text(encoding="utf-8") if folder else None
+
+
+def keep_sockets() -> None:
+    """Have this rank's workers open their sockets in the folder, which outlives no job.
+
+    By default, `multiprocessing` makes a temporary folder for each process.
+    """
+    folder = os.environ.get(FOLDER)
+    if folder is not None and len(os.fsencode(folder + _SOCKET)) <= _LONGEST_ADDRESS:
+        # Its workers inherit it. There is no public way to set it.
+        multiprocessing.current_process()._config["tempdir"] = folder  # type: ignore[attr-defined]
 
 
 def stop_requested() -> bool:

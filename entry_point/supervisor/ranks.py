@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from torch.distributed import run
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from entry_point.contract import exit_codes
@@ -24,6 +25,11 @@ def main() -> int:
     except ChildFailedError as error:
         _report_death(error.failures)
         return exit_codes.FAILED
+    except SignalException as error:
+        # torchrun has passed the signal on. If no rank reports an exit code, how this process ends
+        # is the reason.
+        signal.signal(error.sigval, signal.SIG_DFL)
+        os.kill(os.getpid(), error.sigval)
     return exit_codes.FINISHED
 
 

@@ -104,8 +104,12 @@ def join_devices(config: TrainerConfig) -> Iterator[Devices]:
         world_size,
         _cpu_group() if world_size > 1 else None,
     )
-    if world_size > 1:
-        # A rank that leaves early would close the others' connections.
+    leave_ranks()
+
+
+def leave_ranks() -> None:
+    """Leave the other ranks once all are ready: one that leaves early closes their connections."""
+    if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
 

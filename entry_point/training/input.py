@@ -87,21 +87,25 @@ class TrainingInput:
         return loader
 
     def train_batches(self, epoch: int, step: int) -> Iterator[Batch]:
-        """The batches of `epoch` from `step` on."""
+        """The batches of `epoch` from `step` on.
+
+        Raises Stopped if the job is asked to stop while it waits for long.
+        """
         loader = self.train_loader
         if self._config.trainer.overfit_one_batch:
             return repeat(next(iter(loader.epoch(0, 0))), loader.steps_per_epoch - step)
-        return loader.epoch(epoch, step)
+        batches = _begun_late(loader, epoch, step)
+        return batches if self._devices.world_size == 1 else self._stop.held_ahead(batches)
 
     def val_batches(self) -> Iterator[DeviceBatch]:
         """This rank's share of the validation split, on the device."""
-        return self.to_device(self.val_loader.epoch(0), None)
+        return self.to_device(_begun_late(self.val_loader, 0, 0), None)
 
     def to_device(self, batches: Iterable[Batch], epoch: int | None) -> Iterator[DeviceBatch]:
         """Put a loader's batches on the device; `epoch` is None in validation.
 
-        Raises Stopped if the job is asked to stop while it waits for long. In training, only
-        without other ranks: they wait for this one's gradients and could not stop with it.
+        Raises Stopped if the job is asked to stop while it waits for long; `train_batches` does
+        that for several ranks.
         """
         prepare = partial(self.transform, epoch=epoch)
         may_stop = epoch is None or self._devices.world_size == 1
@@ -117,6 +121,11 @@ class TrainingInput:
         """End the loaders' threads and processes, unless they may hang in a read."""
         if not self._stop.gave_up_waiting:
             self._open.close()
+
+
+def _begun_late(loader: Loader, epoch: int, step: int) -> Iterator[Batch]:
+    """Begin the loader's epoch with the first batch: to begin can take long, too."""
+    yield from loader.epoch(epoch, step)
 
 
 def _first_difference(train: list[str], val: list[str]) -> str | None:

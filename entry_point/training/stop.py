@@ -7,9 +7,12 @@ that `entry_point.container` creates when the signal reaches it instead.
 from __future__ import annotations
 
 import signal
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import islice
 from types import FrameType
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,6 +21,9 @@ from entry_point.contract.stop_signals import stop_signals
 from entry_point.supervisor.hand_over import report_begun, stop_requested
 
 _LONG_WAIT_S, _POLL_S = 5.0, 1.0
+_STEPS_TO_AGREE = 2
+"""The votes of one step take effect after the next."""
+Item = TypeVar("Item")
 
 
 class Stopped(BaseException):
@@ -63,6 +69,29 @@ class StopRequest:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def held_ahead(self, batches: Iterator[Item]) -> Iterator[Item]:
+        """One epoch's batches for one of several ranks; the epoch begins once all have two of them.
+
+        If the job is asked to stop while this rank waits for long, the two that it holds are enough
+        for the steps until all ranks know: without them, the others would wait for its gradients.
+
+        Raises:
+            Stopped: on every rank, if any rank was asked to stop before the epoch began.
+        """
+        held: deque[Item] = deque()
+        with suppress(Stopped):  # raised again once all ranks know
+            with self.interrupting():
+                held.extend(islice(batches, _STEPS_TO_AGREE))
+        if self.agree_now():
+            raise Stopped
+        try:
+            while held:
+                with self.interrupting():
+                    held.extend(islice(batches, 1))
+                yield held.popleft()
+        except Stopped:
+            yield from held
 
     @property
     def requested(self) -> bool:

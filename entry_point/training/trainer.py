@@ -17,7 +17,7 @@ from entry_point.supervisor import hand_over
 from entry_point.training.checkpoints.checkpoint import Checkpoints
 from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.checkpoints.resume import job_settings, load_to_resume
-from entry_point.training.devices import Devices
+from entry_point.training.devices import Devices, leave_ranks
 from entry_point.training.evaluation import Evaluation, evaluate
 from entry_point.training.input import DeviceBatch, TrainingInput
 from entry_point.training.learner import Learner
@@ -238,6 +238,7 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
         how = "" if config.trainer.resume else " with trainer.resume=true"
         logger.info("stopped on request; the same command%s resumes from here", how)
         if trainer.stop.gave_up_waiting:
+            leave_ranks()
             hand_over.exit_at_once(exit_codes.STOPPED)
         return exit_codes.STOPPED
     return exit_codes.FINISHED

@@ -6,6 +6,7 @@ from typing import Any
 
 from botocore import exceptions
 
+from entry_point.contract.program import run_for_reader
 from entry_point.contract.user_error import UserError
 
 NO_REGION = "no AWS region: set AWS_DEFAULT_REGION, the profile's region or, for a job, job.region"
@@ -65,7 +66,7 @@ def run_and_explain(command: Callable[[], int]) -> int:
     Ctrl-C gives 130. Any other error is a bug and keeps its traceback.
     """
     try:
-        return command()
+        return run_for_reader(command)
     except KeyboardInterrupt:
         return 130
     except Exception as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.aws.s3_bucket import object_sizes, split_prefix
-from launch.aws.sagemaker_job import Job
+from launch.aws.sagemaker_job import Job, find_job
 from launch.aws.session import aws_client
 from launch.request.launch_errors import LaunchError
 
@@ -22,6 +22,16 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PYTHON = REPOSITORY / ".venv" / "bin" / "python"
 DESCRIPTION = "dataset.json"
 _PART = re.compile(r"(part-\d+)/(.+)")
+
+
+def find_packing_job(session: Any, name: str) -> Job:
+    """The packing job of that name; raises LaunchError if there is none."""
+    job, _ = find_job(session, name)
+    if job.kind != "Processing":
+        raise LaunchError(
+            f"{name}: is a {job.kind} job; --merge needs the packing job that wrote the parts"
+        )
+    return job
 
 
 def merge(job: Job) -> str:

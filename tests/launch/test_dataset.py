@@ -292,7 +292,16 @@ def test_merge_without_a_job_or_of_an_unknown_job_is_one_line(
 ) -> None:
     assert "no job given" in error_lines(capsys, "--merge")[0]
     aws.answers["DescribeProcessingJob"] = [refusal("ValidationException", "Could not find job")]
-    assert "Could not find job" in error_lines(capsys, "--merge", "nothing")[0]
+    (line,) = error_lines(capsys, "--merge", "nothing")
+    assert line.startswith(f"nothing: no such job in {REGION}; ")
+
+
+def test_merge_of_a_training_job_names_its_kind(
+    aws: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws.answers["DescribeTrainingJob"] = [(200, {"TrainingJobStatus": "Completed"})]
+    (line,) = error_lines(capsys, "--merge", "trained")
+    assert line == "trained: is a Training job; --merge needs the packing job that wrote the parts"
 
 
 def test_cost_of_a_packing_job_uses_processing_prices(aws: Aws, bucket: Any) -> None:

@@ -82,7 +82,8 @@ class _TensorBoard:
         first = int(earlier[-1]["step"]) + 1 if earlier else 0
         lost = not any(run.tensorboard.glob("events.out.tfevents.*"))
         self._folder = run.tensorboard
-        self._events = SummaryWriter(str(self._folder), purge_step=first)
+        with naming(self._folder):
+            self._events = SummaryWriter(str(self._folder), purge_step=first)
         for record in earlier if lost else ():
             self.add(record)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import warnings
 from pathlib import Path
@@ -48,9 +49,12 @@ def save_program(run: RunFolder, model: nn.Module, data: DataConfig) -> None:
         "resize": data.resize,
         "torch": torch.__version__,
     }
-    with warnings.catch_warnings(), replacing(run.model / inference.PROGRAM) as temporary:
+    program = io.BytesIO()  # torch's file writer ends the process if the disk is full
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about torch internals
-        torch.export.save(export(model, data), temporary)
+        torch.export.save(export(model, data), program)
+    with replacing(run.model / inference.PROGRAM, needed=program.tell()) as temporary:
+        temporary.write_bytes(program.getbuffer())
     write_text(run.model / inference.SETTINGS, json.dumps(settings) + "\n")
     source = Path(inference.__file__).read_text(encoding="utf-8")
     write_text(run.model / "code" / "inference.py", source)

@@ -44,6 +44,21 @@ def test_the_report_shows_what_is_missing_without_an_error(
     assert "no C++ compiler" in printed
 
 
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Permission denied", "/opt/c++"), RuntimeError("no schema")]
+)
+def test_the_report_shows_why_the_operator_cannot_be_loaded(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(custom_op, "build_info", fail)
+    assert main() == 0
+    printed = capsys.readouterr().out
+    assert f"  {type(error).__name__}: {error}\n" in printed and "run folder" in printed
+
+
 def test_the_report_shows_a_damaged_platform_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

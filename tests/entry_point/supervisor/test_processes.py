@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,14 @@ from tests.entry_point.training.training_jobs import read_records, run_job, star
 
 ENDLESS = ("trainer.epochs=100000", "trainer.log_every_steps=1")
 TWO_RANKS = ("trainer.nproc_per_host=2",)
+BATCHES_FROM_CHILD = ("pipeline=subprocess", "pipeline.num_workers=1")
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose name leaves room for those of sockets below it."""
+    with tempfile.TemporaryDirectory(prefix="job-") as name:
+        yield Path(name)
 
 
 def wait_for_steps(root: Path, process: "subprocess.Popen[str]", steps: int) -> None:
@@ -39,6 +49,10 @@ def rank_processes(root: Path) -> dict[int, int]:
                 rank = next((e for e in environment if e.startswith(b"RANK=")), b"RANK=0")
                 found[int(rank[5:])] = int(folder.name)
     return found
+
+
+def parent_process(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_a_wrong_configuration_ends_with_one_line_and_its_exit_code(
@@ -190,23 +204,27 @@ def test_no_rank_outlives_a_killed_job(
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("ranks", [(), TWO_RANKS])
+@pytest.mark.parametrize("overrides", [(), TWO_RANKS, BATCHES_FROM_CHILD])
 def test_a_start_removes_what_a_killed_job_left_in_the_temporary_folder(
-    ranks: tuple[str, ...], tmp_path: Path, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+    overrides: tuple[str, ...],
+    tmp_path: Path,
+    photo_folder: Path,
+    short_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    process = start_job(tmp_path, photo_folder, [*ENDLESS, *ranks])
+    monkeypatch.setenv("TMPDIR", str(short_folder))
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, *overrides])
     wait_for_steps(tmp_path, process, 1)
     process.kill()
     process.communicate(timeout=60)
     while rank_processes(tmp_path):  # the test's time limit ends this loop
         time.sleep(0.05)
-    assert list(temporary.iterdir())
-    run_job(tmp_path, photo_folder, ["trainer.epochs=1", "trainer.resume=false", *ranks])
+    assert list(short_folder.iterdir())
+    run_job(tmp_path, photo_folder, ["trainer.epochs=1", "trainer.resume=false", *overrides])
     # torch's cache is for later processes.
-    assert not [path for path in temporary.iterdir() if not path.name.startswith("torchinductor")]
+    assert not [
+        path for path in short_folder.iterdir() if not path.name.startswith("torchinductor")
+    ]
 
 
 def test_a_killed_single_rank_is_reported(tmp_path: Path, photo_folder: Path) -> None:
@@ -216,3 +234,16 @@ def test_a_killed_single_rank_is_reported(tmp_path: Path, photo_folder: Path) ->
     process.communicate(timeout=60)
     assert process.returncode == exit_codes.FAILED
     assert "killed by SIGKILL" in (tmp_path / "output" / "failure").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_torchrun_stops_the_ranks_without_a_traceback(
+    number: signal.Signals, tmp_path: Path, photo_folder: Path
+) -> None:
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS])
+    wait_for_steps(tmp_path, process, 1)
+    os.kill(parent_process(rank_processes(tmp_path)[0]), number)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == exit_codes.STOPPED, output
+    assert "Traceback" not in output and "stopped on request" in output
+    assert not (tmp_path / "output" / "failure").exists()

@@ -95,6 +95,18 @@ def test_metrics_for_which_there_is_no_room_are_named(small_disk: Path) -> None:
     log.close()
 
 
+# The events are written by a thread of TensorBoard's, which fails first.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_disk_without_room_for_a_first_event_is_named(small_disk: Path) -> None:
+    run = RunFolder(small_disk)
+    run.create()
+    (run.output_data / "metrics.jsonl").touch()
+    fill(small_disk)
+    with pytest.raises(OSError) as caught:
+        MetricsLog(run, [], writes=True).close()
+    assert caught.value.filename == str(run.tensorboard)
+
+
 def test_a_build_that_fails_is_not_repeated_by_every_rank(
     tmp_path: Path, photo_folder: Path
 ) -> None:

@@ -1,16 +1,43 @@
 """AWS errors end in one line that says what to do and exit code 1, without a traceback."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from botocore import exceptions
 
+from entry_point.contract import exit_codes
 from launch import sagemaker
 from launch.aws.aws_errors import explain
 from launch.aws.sdk.send import installed_version
 from tests.launch.conftest import BUCKET, ROLE, Aws
 
 pytestmark = pytest.mark.usefixtures("plain_sdk")
+
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "program", [("launch.setup_aws", "bucket=some-bucket"), ("entry_point.container", "env")]
+)
+def test_a_program_whose_reader_has_enough_ends_without_a_word(
+    program: tuple[str, str], unbuffered: str
+) -> None:
+    command = [sys.executable, "-m", *program]
+    environment = {**os.environ, "DRY_RUN": "1", "PYTHONUNBUFFERED": unbuffered}
+    reader, writer = os.pipe()
+    os.close(reader)  # as `| head` does once it has its lines
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True
+        )
+    finally:
+        os.close(writer)
+    assert (done.stderr, done.returncode) == ("", exit_codes.NO_READER)
 
 
 def arguments(image: str, *more: str) -> list[str]:

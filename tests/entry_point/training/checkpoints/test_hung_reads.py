@@ -11,6 +11,7 @@ import pytest
 
 from entry_point.contract import exit_codes
 from tests.entry_point.data.engines.every_engine import has_ended
+from tests.entry_point.supervisor.test_processes import TWO_RANKS
 from tests.entry_point.training.checkpoints import hung_reads
 from tests.entry_point.training.training_jobs import read_records, run_job, start_job
 
@@ -79,6 +80,53 @@ def test_job_whose_read_hangs_stops_with_a_checkpoint_and_resumes(
     assert [r["step"] for r in read_records(root) if "loss" in r] == [*range(1, 3 * epochs + 1)]
 
 
+@pytest.mark.parametrize("split", ["train", "val"])
+@pytest.mark.parametrize("hung", ["0", "1", None])
+def test_job_of_two_ranks_whose_read_hangs_stops_with_a_checkpoint_and_resumes(
+    hung: str | None,
+    split: str,
+    photo_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root, trigger = tmp_path / "run", tmp_path / "hang"
+    monkeypatch.setenv(hung_reads.VARIABLE, str(trigger))
+    if hung is not None:
+        monkeypatch.setenv(hung_reads.RANK, hung)
+    overrides = [*ENDLESS, *TWO_RANKS, "pipeline=threads", "pipeline.num_workers=1"]
+    process = start_job(root, photo_folder, [*overrides, "trainer.epochs=4000"])
+    _wait_until(lambda: _steps(root) > 2, process)
+    trigger.with_suffix(".new").write_text(f"/{split}/")
+    trigger.with_suffix(".new").rename(trigger)
+    _wait_until(trigger.with_suffix(".reached").exists, process)
+    output = _stop(process)
+    assert "Traceback" not in output and not (root / "output/failure").exists()
+    stopped_at = max(record["step"] for record in read_records(root))
+    trigger.unlink()
+    epochs = stopped_at // 3 + 1
+    output = run_job(root, photo_folder, [*overrides, f"trainer.epochs={epochs}"])
+    assert f"checkpoints/step-{stopped_at:09d}.pt" in output
+    assert [r["step"] for r in read_records(root) if "loss" in r] == [*range(1, 3 * epochs + 1)]
+
+
+def test_job_whose_workers_hang_as_an_epoch_begins_stops_with_a_checkpoint(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "run"
+    overrides = ["pipeline=workers", "pipeline.num_workers=1", "trainer.epochs=4000"]
+    # 14 records an epoch: 12 of steps, one of times, one of validation.
+    process = start_job(root, photo_folder, [*overrides, "trainer.batch_size=2"], module="train")
+    _wait_until(lambda: _steps(root) > 14 and _steps(root) % 14 in (1, 2, 3), process)
+    workers = _children(process.pid)
+    assert len(workers) == 2
+    os.kill(max(workers), signal.SIGSTOP)  # validation's, which waits for the end of the epoch
+    _wait_until(lambda: _stands_still(root), process)
+    assert _steps(root) % 14 == 13
+    _stop(process)
+    assert [*(root / "checkpoints").glob("*.pt")]
+    _wait_until(lambda: all(map(has_ended, workers)))
+
+
 @pytest.mark.parametrize("engine", ["pillow", "subprocess"])
 def test_job_whose_workers_hang_stops_with_a_checkpoint_and_leaves_no_process(
     engine: str, photo_folder: Path, tmp_path: Path
@@ -94,6 +142,12 @@ def test_job_whose_workers_hang_stops_with_a_checkpoint_and_leaves_no_process(
     _stop(process)
     assert [*(root / "checkpoints").glob("*.pt")]
     _wait_until(lambda: all(map(has_ended, workers)))
+
+
+def _stands_still(root: Path) -> bool:
+    before = _steps(root)
+    time.sleep(2)
+    return _steps(root) == before
 
 
 def _children(pid: int) -> list[int]:

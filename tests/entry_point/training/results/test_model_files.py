@@ -98,6 +98,30 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
+FULL_DISK = """
+import errno, pathlib, resource, sys
+from entry_point.config.data_config import DataConfig
+from entry_point.contract.run_folder import RunFolder
+from entry_point.training.results.model_files import save_program
+from tests.own_models import tiny_net
+run = RunFolder(pathlib.Path(sys.argv[1]))
+run.create()
+resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
+try:
+    save_program(run, tiny_net(8), DataConfig(image_size=32, resize=32))
+except OSError as error:
+    print(errno.errorcode[error.errno], error.filename, list(run.model.iterdir()))
+"""
+
+
+def test_a_program_for_which_there_is_no_room_is_named(tmp_path: Path) -> None:
+    """torch's own writer ends the process if it cannot finish its file."""
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    expected = f"EFBIG {tmp_path}/model/{inference.PROGRAM} []\n"
+    assert (done.returncode, done.stdout) == (0, expected), done.stderr
+
+
 def test_a_continued_run_leaves_no_result_of_earlier_weights(
     run: Path, photo_folder: Path, tmp_path: Path
 ) -> None:

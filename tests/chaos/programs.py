@@ -1,0 +1,33 @@
+"""Runs programs in processes that are forked from a server which has imported torch."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(["entry_point.train", "entry_point.optimize"])
+LONGEST_S = 120.0
+
+
+def _run(module: str, arguments: Sequence[str], log: str) -> None:
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    raise SystemExit(import_module(module).main(list(arguments)))
+
+
+def run(module: str, arguments: Sequence[str], log: Path) -> tuple[int, str]:
+    """The exit code and the output of a program that must end soon, and not by a signal."""
+    process = _server.Process(target=_run, args=(module, list(arguments), str(log)))
+    process.start()
+    process.join(LONGEST_S)
+    if process.exitcode is None:
+        os.kill(process.pid or 0, signal.SIGKILL)
+        process.join()
+    text = log.read_text(errors="backslashreplace")
+    code = process.exitcode
+    assert code is not None and code >= 0, f"{module} {arguments} ended with {code}\n{text}"
+    return code, text

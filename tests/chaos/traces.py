@@ -1,0 +1,34 @@
+"""What a job must not leave behind."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from entry_point.contract.run_folder import RunFolder
+
+_CHECKPOINT = re.compile(r"(aside-)?(step-\d{9}|best)\.pt")
+_EVENTS = re.compile(r"events\.out\.tfevents\..*")
+
+
+def require_free(lock: Path) -> None:
+    """No process holds the lock; the kernel may take a moment to release a dead one's."""
+    if lock.exists():
+        RunFolder(lock.parent).hold(lock).close()
+
+
+def require_empty(folder: Path) -> None:
+    """Apart from torch's cache, which is for later processes."""
+    left = [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor")]
+    assert not left, f"left in {folder}: {left}"
+
+
+def names(run: Path) -> set[str]:
+    """The files that a job makes; checkpoints and event files have names that differ."""
+    found = [path for part in ("model", "output") for path in (run / part).rglob("*")]
+    return {_EVENTS.sub("events", str(path.relative_to(run))) for path in found}
+
+
+def require_only_checkpoints(folder: Path) -> None:
+    wrong = [path.name for path in folder.iterdir() if not _CHECKPOINT.fullmatch(path.name)]
+    assert not wrong, f"in {folder}: {wrong}"
