@@ -93,6 +93,60 @@ def test_work_between_steps_counts_for_no_step() -> None:
     assert meter.epoch[:, STEP_PARTS.index("step")].max() < 1
 
 
+class SimulatedGpu:
+    """The clocks of a host that launches kernels and of the GPU that runs them, in seconds."""
+
+    def __init__(self) -> None:
+        self.host = self.stream = 0.0
+
+    def launch(self, seconds: float) -> None:
+        self.host += 0.001
+        self.stream = max(self.host, self.stream) + seconds
+
+    def event(self, *, enable_timing: bool, blocking: bool) -> "SimulatedEvent":
+        assert enable_timing and blocking  # else synchronize() keeps a core busy
+        return SimulatedEvent(self)
+
+
+class SimulatedEvent:
+    def __init__(self, gpu: SimulatedGpu) -> None:
+        self.gpu, self.time = gpu, 0.0
+
+    def record(self) -> None:
+        self.time = max(self.gpu.host, self.gpu.stream)
+
+    def synchronize(self) -> None:
+        self.gpu.host = max(self.gpu.host, self.time)
+
+    def elapsed_time(self, later: "SimulatedEvent") -> float:
+        return 1000 * (later.time - self.time)
+
+
+def test_the_drain_at_a_log_line_counts_for_no_step_of_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = SimulatedGpu()
+    monkeypatch.setattr(torch.cuda, "Event", gpu.event)
+    monkeypatch.setattr(time, "perf_counter", lambda: gpu.host)
+    device = torch.device("cuda")
+    meter = StallMeter(Devices(device, None))
+    meter.begin_epoch()
+    for step in range(1, 101):
+        with Stopwatch(device) as copying:
+            gpu.launch(0.01)
+        with Stopwatch(device) as computing:
+            gpu.launch(0.09)
+        meter.add(0.0, copying, computing)
+        if step > 2:  # as the loss guard: the host is at most two steps ahead
+            gpu.host = max(gpu.host, 0.1 * (step - 2))
+        if step % 10 == 0:
+            with meter.pause():
+                meter.settle()
+                gpu.host += 0.05
+    steps = percentiles(meter.epoch)["step"]
+    assert steps == pytest.approx([100, 100, 101], abs=1.5)
+
+
 def test_percentiles_of_step_times() -> None:
     steps = times(*((0.0, 0.0, 0.0, n / 1000) for n in range(101)))
     assert percentiles(steps)["step"] == [50, 90, 99]
