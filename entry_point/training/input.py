@@ -21,6 +21,7 @@ from entry_point.data.sources.source import Source
 from entry_point.data.spans import Span
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
+from entry_point.training.host_copy import RunAhead
 from entry_point.training.measure.stopwatch import Stopwatch, named_range
 from entry_point.training.stop import StopRequest
 
@@ -136,10 +137,11 @@ def device_batches(
     """Copy a loader's batches to the device as uint8, and prepare them there.
 
     Each batch is awaited in the context `waiting`. On a GPU, both run on a side stream, while the
-    previous step's kernels still compute.
+    previous step's kernels still compute, and the host stays at most two batches ahead.
     """
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
     stream = _copy_stream(device) if device.type == "cuda" else None
+    ahead = RunAhead(device)
     for batch, wait in _timed(batches, waiting):
         with torch.cuda.stream(stream), Stopwatch(device) as copying:
             with named_range("copy"):
@@ -156,6 +158,7 @@ def device_batches(
             _hand_over(stream, images, labels)
         damaged = len(batch.damage)
         yield DeviceBatch(images, labels, batch.indices, damaged, wait, copying, batch.spans)
+        ahead.wait()
 
 
 @cache
