@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -99,10 +100,10 @@ class ThreadEngine:
     def __init__(self, make_batch: BatchMaker, plan: Plan, spec: LoaderSpec) -> None:
         self._close_maker = make_batch.close
         make: MakeBatch = partial(make_batch, allocate=reused_memory)
-        if spec.device.type == "cuda":
-            make = _for_gpu(make_batch, spec.device)
         # DALI has its own threads: one of ours reads files while DALI works for the other.
         dali = spec.pipeline.engine == "dali"
+        if spec.device.type == "cuda":
+            make = (_on_gpu if dali else _for_gpu)(make_batch, spec.device)
         threads = _DALI_CALLERS if dali else spec.pipeline.worker_count()
         self._threads = BatchThreads(make, plan, threads, spec.pipeline.prefetch)
 
@@ -122,19 +123,30 @@ class ThreadEngine:
 
 
 def _for_gpu(make_batch: BatchMaker, device: torch.device) -> MakeBatch:
-    """Batches in pinned memory or on the GPU, finished and readable from any stream.
+    """Batches in pinned memory.
 
-    A new thread uses GPU 0 and its default stream, which training computes on, so `make` selects
-    the device and a separate stream.
+    A new thread uses GPU 0: whatever it asks of CUDA would start a context of 0.5 GB there.
+    """
+
+    def make(epoch: int, indices: Ints) -> Batch:
+        with torch.cuda.device(device):
+            return make_batch(epoch, indices, pinned_memory).pin_memory()
+
+    return make
+
+
+def _on_gpu(make_batch: BatchMaker, device: torch.device) -> MakeBatch:
+    """Batches on the GPU, finished and readable from any stream; labels in pinned memory.
+
+    They are made on a stream of their own: training computes on the default stream.
     """
     stream = torch.cuda.Stream(device)
 
     def make(epoch: int, indices: Ints) -> Batch:
-        with torch.cuda.stream(stream):
+        with torch.cuda.device(device), torch.cuda.stream(stream):
             batch = make_batch(epoch, indices, pinned_memory)
-            if not batch.images.is_cuda:
-                return batch.pin_memory()
             stream.synchronize()
-            return batch
+            labels, numbers = batch.labels.pin_memory(), batch.indices.pin_memory()
+            return replace(batch, labels=labels, indices=numbers)
 
     return make

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
+from entry_point.data.engines import threads
 from entry_point.data.engines.threads import ThreadEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
@@ -102,3 +103,45 @@ def test_an_error_of_the_plan_is_raised_unchanged_or_dropped_with_its_epoch() ->
     next(engine.epoch(6, 0))
     time.sleep(0.5)  # until the plan is ahead and has raised
     engine.close()
+
+
+@pytest.mark.parametrize(("engine", "streams"), [("threads", 0), ("dali", 1)])
+def test_threads_work_on_the_gpu_of_their_rank_from_first_to_last(
+    engine: str, streams: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that ends outside its device's context makes GPU 0 the current one."""
+    opened: list[object] = []
+    history: list[tuple[str, object]] = []
+
+    class Context:
+        def __init__(self, what: object) -> None:
+            self.what = what
+
+        def __enter__(self) -> None:
+            opened.append(self.what)
+            history.append(("enter", self.what))
+
+        def __exit__(self, *_: object) -> None:
+            assert opened.pop() is self.what
+            history.append(("exit", self.what))
+
+    class Stream:
+        def __init__(self, device: torch.device) -> None:
+            assert device == second
+
+        def synchronize(self) -> None:
+            pass
+
+    second = torch.device("cuda", 1)
+    monkeypatch.setattr(torch.cuda, "device", Context)
+    monkeypatch.setattr(torch.cuda, "stream", Context)
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+
+    def make(_epoch: int, indices: NDArray[np.int64], _allocate: object) -> Batch:
+        assert opened[0] is second and len(opened) == 1 + streams
+        return _batch(indices)
+
+    wrap = threads._on_gpu if engine == "dali" else threads._for_gpu
+    wrap(make, second)(0, np.array([1]))  # type: ignore[arg-type]
+    assert history[0] == ("enter", second) and history[-1] == ("exit", second)
