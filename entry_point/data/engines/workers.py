@@ -21,6 +21,7 @@ from multiprocessing.sharedctypes import RawValue
 
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from entry_point.config.config_errors import ConfigError
 from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import reused_memory, shared_memory
 from entry_point.data.decode.batch_maker import BatchMaker, MakeBatch, Request
@@ -72,6 +73,8 @@ class WorkerEngine:
     def __init__(self, make_batch: BatchMaker, plan: Plan, spec: LoaderSpec) -> None:
         self._plan, self._requests = plan, _Requests(plan)
         workers = min(spec.pipeline.worker_count(), plan.steps_per_epoch)
+        if workers:
+            _check_fork(spec)
         make = partial(make_batch, allocate=shared_memory if workers else reused_memory)
         self._batches: DataLoader[Batch | Exception] | None = DataLoader(
             _Batches(make),
@@ -138,6 +141,19 @@ class WorkerEngine:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler treats a death as a failure
         for worker in self._workers:
             worker.kill()
+
+
+def _check_fork(spec: LoaderSpec) -> None:
+    """Raise ConfigError where a fork of the trainer is unsafe.
+
+    Between hosts, NCCL registers memory with the network device (EFA, InfiniBand). After a fork,
+    the first to write to a page gets a copy, while the device keeps the original.
+    """
+    several_hosts = spec.world_size > int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if several_hosts and spec.device.type == "cuda":
+        engine = spec.pipeline.engine
+        must = "forks the trainer, which is unsafe with NCCL on several hosts; use pipeline=threads"
+        raise ConfigError("pipeline.engine", engine, must)
 
 
 def _one_epoch(

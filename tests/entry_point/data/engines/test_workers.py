@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.engines.workers import WorkerEngine
@@ -93,3 +94,21 @@ def test_workers_collect_their_own_garbage(tmp_path: Path) -> None:
     assert len(enders) == 4
     assert str(os.getpid()) not in enders
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("engine", ["pillow", "workers"])
+def test_forks_of_a_trainer_that_shares_memory_with_the_network_are_refused(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    cuda = torch.device("cuda")
+
+    def build(ranks: int, workers: int) -> None:
+        pipeline = PipelineConfig(engine, num_workers=workers)
+        spec = LoaderSpec(DataConfig(), pipeline, "train", 4, 0, world_size=ranks, device=cuda)
+        WorkerEngine(collect_and_make_batch, EpochPlan(16, 4, 0, True), spec).close()  # type: ignore[arg-type]
+
+    with pytest.raises(ConfigError, match=rf"^pipeline\.engine={engine}: forks the trainer"):
+        build(ranks=16, workers=2)
+    build(ranks=16, workers=0)
+    build(ranks=8, workers=2)
