@@ -52,7 +52,7 @@ class Learner:
         self.model = model.to(devices.device).train()
         decay = config.optim.ema_decay
         self.ema = None if decay is None else AveragedWeights(self.model, decay)
-        self.optimizer = build_optimizer(config.optim, self.model)
+        self.optimizer = build_optimizer(config.optim, self.model, devices.device)
         self.schedule = build_schedule(
             config.optim, self.optimizer, steps_per_epoch, config.trainer.epochs
         )
@@ -155,7 +155,23 @@ def _shared(model: nn.Module, devices: Devices, deterministic: bool) -> nn.Modul
     # By default DDP regroups gradients after a process's first step. That changes the order in
     # which three or more ranks' gradients are summed, so a resumed run would differ.
     fixed = deterministic and devices.world_size > 2
-    return DistributedDataParallel(model, device_ids=ids, find_unused_parameters=fixed)
+    return DistributedDataParallel(
+        model,
+        device_ids=ids,
+        broadcast_buffers=_reads_buffers(model),
+        gradient_as_bucket_view=True,
+        find_unused_parameters=fixed,
+    )
+
+
+def _reads_buffers(model: nn.Module) -> bool:
+    """Whether training may depend on a buffer; on BatchNorm's statistics it does not."""
+    return any(
+        True
+        for module in model.modules()
+        if not isinstance(module, nn.modules.batchnorm._BatchNorm)
+        for _ in module.buffers(recurse=False)
+    )
 
 
 def _seed_step(devices: Devices, seed: int) -> None:
