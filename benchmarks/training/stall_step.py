@@ -65,7 +65,8 @@ class Training:
 
     def __init__(self, config: TrainConfig, loader: Loader, devices: Devices) -> None:
         self._devices, self._config, self.loader = devices, config, loader
-        self._prepare = DeviceTransform(config.data, config.trainer.seed).to(devices.device)
+        transform = DeviceTransform(config.data, config.trainer.seed, devices.input_dtype)
+        self._prepare = transform.to(devices.device)
         self._learner = Learner(
             config,
             devices,

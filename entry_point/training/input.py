@@ -34,7 +34,7 @@ class DeviceBatch:
     """One batch, ready for the model."""
 
     images: torch.Tensor
-    """float `(N, 3, S, S)`, prepared, on the device."""
+    """fp32 or bf16 `(N, 3, S, S)`, prepared, on the device."""
     labels: torch.Tensor
     """int64 `(N,)`, on the device."""
     indices: torch.Tensor
@@ -66,7 +66,8 @@ class TrainingInput:
         self.classes = list(self.train.classes)
         if (difference := _first_difference(self.classes, list(self.val.classes))) is not None:
             raise DataError(f"the splits have different classes: {difference}")
-        self.transform = DeviceTransform(config.data, config.trainer.seed).to(devices.device)
+        transform = DeviceTransform(config.data, config.trainer.seed, devices.input_dtype)
+        self.transform = transform.to(devices.device)
         self.train_loader = self._loader(self.train, "train")
         self.val_loader = self._loader(self.val, "val")
 

@@ -8,7 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
+import torch
+
 import custom_op
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.run_folder import RunFolder
@@ -240,4 +243,12 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
         if trainer.stop.gave_up_waiting:
             hand_over.exit_at_once(exit_codes.STOPPED)
         return exit_codes.STOPPED
+    except torch.OutOfMemoryError as error:
+        reason = str(error).partition(". ")[0]
+        raise ConfigError(
+            "trainer.batch_size",
+            config.trainer.batch_size,
+            f"does not fit into the GPU's memory ({reason}); lower it, or raise "
+            f"optim.accumulate={config.optim.accumulate} to compute each batch in more pieces",
+        ) from error
     return exit_codes.FINISHED

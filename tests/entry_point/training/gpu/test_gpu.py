@@ -20,7 +20,12 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 CUDA = torch.device("cuda", 0)
-ON_GPU = ("trainer.device=cuda", "trainer.deterministic=false", "pipeline=threads")
+ON_GPU = (
+    "trainer.device=cuda",
+    "trainer.nproc_per_host=1",  # the small batches cannot be shared by any number of GPUs
+    "trainer.deterministic=false",
+    "pipeline=threads",
+)
 STALL = {"transform": "stall", "mean": [0.0] * 3, "std": [1.0] * 3}
 
 

@@ -23,7 +23,7 @@ from entry_point.training.measure.stall_meter import StallMeter, percentiles, wa
 from entry_point.training.measure.stopwatch import Stopwatch
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, weights
-from tests.entry_point.training.simulated_gpu import SimulatedGpu
+from tests.entry_point.training.gpu.simulated_gpu import SimulatedGpu
 from tests.entry_point.training.training_jobs import read_records, timeless
 
 CPU = Devices(torch.device("cpu"), None)
