@@ -15,9 +15,9 @@ import torch
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
-from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.loader import build_loaders, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.sources.source import Source
+from entry_point.data.plan.schedule import Schedule
 from entry_point.data.spans import Span
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
@@ -68,25 +68,14 @@ class TrainingInput:
             raise DataError(f"the splits have different classes: {difference}")
         transform = DeviceTransform(config.data, config.trainer.seed, devices.input_dtype)
         self.transform = transform.to(devices.device)
-        self.train_loader = self._loader(self.train, "train")
-        self.val_loader = self._loader(self.val, "val")
-
-    def _loader(self, source: Source, split: str) -> Loader:
-        trainer = self._config.trainer
-        spec = LoaderSpec(
-            self._config.data,
-            self._config.pipeline,
-            split,
-            trainer.batch_size // self._devices.world_size,
-            trainer.seed,
-            self._devices.rank,
-            self._devices.world_size,
-            self._devices.device,
-            profile=trainer.profile and split == "train",
+        self.schedule = Schedule(config.trainer.epochs, config.trainer.evaluate_every_epochs)
+        splits = {"train": self.train, "val": self.val}
+        self.train_loader, self.val_loader = build_loaders(
+            [(source, loader_spec(config, devices, split)) for split, source in splits.items()],
+            self.schedule.after,
         )
-        loader = build_loader(source, spec)
-        self._open.callback(loader.close)
-        return loader
+        for loader in (self.train_loader, self.val_loader):
+            self._open.callback(loader.close)
 
     def train_batches(self, epoch: int, step: int) -> Iterator[Batch]:
         """The batches of `epoch` from `step` on."""
@@ -95,9 +84,9 @@ class TrainingInput:
             return repeat(next(iter(loader.epoch(0, 0))), loader.steps_per_epoch - step)
         return loader.epoch(epoch, step)
 
-    def val_batches(self) -> Iterator[DeviceBatch]:
-        """This rank's share of the validation split, on the device."""
-        return self.to_device(self.val_loader.epoch(0), None)
+    def val_batches(self, epoch: int) -> Iterator[DeviceBatch]:
+        """This rank's share of the validation split after `epoch`, on the device."""
+        return self.to_device(self.val_loader.epoch(epoch), None)
 
     def to_device(self, batches: Iterable[Batch], epoch: int | None) -> Iterator[DeviceBatch]:
         """Put a loader's batches on the device; `epoch` is None in validation.
@@ -119,6 +108,21 @@ class TrainingInput:
         """End the loaders' threads and processes, unless they may hang in a read."""
         if not self._stop.gave_up_waiting:
             self._open.close()
+
+
+def loader_spec(config: TrainConfig, devices: Devices, split: str) -> LoaderSpec:
+    """This rank's loader of a split."""
+    return LoaderSpec(
+        config.data,
+        config.pipeline,
+        split,
+        config.trainer.batch_size // devices.world_size,
+        config.trainer.seed,
+        devices.rank,
+        devices.world_size,
+        devices.device,
+        profile=config.trainer.profile and split == "train",
+    )
 
 
 def _first_difference(train: list[str], val: list[str]) -> str | None:

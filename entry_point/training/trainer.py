@@ -89,7 +89,7 @@ class Trainer:
         while self.progress.epoch < self.config.trainer.epochs:
             try:
                 self._train_epoch()
-                if self._evaluation_is_due():
+                if self.input.schedule.evaluates_after(self.progress.epoch):
                     evaluation = self._evaluate_epoch()
             except Stopped:
                 self._save_checkpoint()
@@ -133,10 +133,6 @@ class Trainer:
         self.log.add(loss, batch, computing)
         progress.step += 1
 
-    def _evaluation_is_due(self) -> bool:
-        number, trainer = self.progress.epoch + 1, self.config.trainer
-        return number % trainer.evaluate_every_epochs == 0 or number == trainer.epochs
-
     def _evaluate_epoch(self) -> Evaluation:
         """Evaluate and log the result."""
         result = self._evaluate()
@@ -154,7 +150,7 @@ class Trainer:
 
     def _evaluate(self) -> Evaluation:
         self.learner.synchronize_buffers()
-        batches, samples = self.input.val_batches(), len(self.input.val)
+        batches, samples = self.input.val_batches(self.progress.epoch), len(self.input.val)
         return evaluate(
             self.learner.evaluated, batches, self.devices, samples=samples, stop=self.stop
         )
