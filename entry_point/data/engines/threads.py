@@ -13,11 +13,9 @@ from spdl.pipeline import Pipeline, PipelineBuilder
 from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import pinned_memory, reused_memory
 from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, PartReader, Request
-from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.loader_spec import DALI_CALLERS, LoaderSpec
 from entry_point.data.plan.crops import Ints
 from entry_point.data.plan.schedule import Part
-
-_DALI_CALLERS = 2
 
 
 class BatchThreads:
@@ -88,11 +86,10 @@ class ThreadEngine:
     def __init__(self, feed: Feed, spec: LoaderSpec) -> None:
         self._feed = feed
         make: MakeBatch = partial(feed.make, allocate=reused_memory)
-        # DALI has its own threads: one of ours reads files while DALI works for the other.
         dali = spec.pipeline.engine == "dali"
         if spec.device.type == "cuda":
             make = (_on_gpu if dali else _for_gpu)(feed, spec.device)
-        threads = _DALI_CALLERS if dali else spec.pipeline.worker_count()
+        threads = DALI_CALLERS if dali else spec.pipeline.worker_count()
         self._threads = BatchThreads(feed, make, threads, spec.pipeline.prefetch)
         self._parts = PartReader(feed, self._threads.start, self._threads.stop)
 

@@ -194,3 +194,20 @@ def test_the_ranks_of_a_host_share_its_cores(
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
     assert PipelineConfig().worker_count() == max(1, share)
     assert PipelineConfig(num_workers=5).worker_count() == 5
+
+
+@pytest.mark.parametrize(
+    ("engine", "device", "announced"),
+    [
+        ("threads", "cuda", "4 workers and up to 6 batches ahead, 231 MB of pinned memory"),
+        ("workers", "cuda", "4 workers and up to 8 batches ahead, 308 MB of pinned memory"),
+        ("dali", "cuda", "4 workers and up to 4 batches ahead, 154 MB of GPU memory"),
+        ("subprocess", "cpu", "4 workers and up to 6 batches ahead, 231 MB of memory"),
+    ],
+)
+def test_the_pipeline_announces_its_workers_and_their_memory(
+    engine: str, device: str, announced: str
+) -> None:
+    pipeline = PipelineConfig(engine, num_workers=4)
+    spec = LoaderSpec(DataConfig(), pipeline, "train", 256, 0, device=torch.device(device))
+    assert spec.describe() == f"{engine}; per rank {announced}"
