@@ -18,7 +18,7 @@ from benchmarks.gpu.gpu_plan import Check
 from entry_point.config.data_config import usable_cores
 from entry_point.supervisor.cuda_driver import describe_driver, has_gpus, usable_gpus
 
-PACKAGES = ("torchvision", "spdl-core", "nvidia-dali-cuda130", "nvidia-dali-cuda120")
+PACKAGES = ("torchvision", "spdl-core", "nvidia-dali-cuda130")
 
 
 def machine_part(check: Check) -> Part:
