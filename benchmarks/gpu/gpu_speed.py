@@ -93,7 +93,7 @@ def row(case: Case, compiled: bool, job: Job) -> dict[str, float | str]:
     return {
         "model": "compiled" if compiled else "eager",
         "case": str(case),
-        "images/s": job.last("images_per_s"),
+        "images/s": f"{job.last('images_per_s'):.0f}",
         "data wait, %": job.last("data_wait_pct"),
         "p50, ms": job.last("step_ms_p50"),
         "p99, ms": job.last("step_ms_p99"),

@@ -129,7 +129,11 @@ class PipelineConfig:
 
 def cores_per_rank() -> int:
     """This rank's share of the usable cores of its host."""
-    return max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    of_host = cores = usable_cores()
+    if hasattr(os, "sched_getaffinity"):
+        # A rank may be bound to the cores near its GPU; whoever started it is not.
+        of_host = max(cores, len(os.sched_getaffinity(os.getppid())))
+    return max(1, min(cores, of_host // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 def usable_cores() -> int:

@@ -16,6 +16,7 @@ from torch.distributed.distributed_c10d import _abort_process_group
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig, check_ranks
 from entry_point.supervisor.cuda_driver import describe_driver, has_gpus
+from entry_point.training.numa import stay_near
 
 # How long until a peer that vanished without closing its connections is noticed.
 PEER_TIMEOUT = timedelta(minutes=10)
@@ -105,6 +106,7 @@ def join_devices(config: TrainerConfig) -> Iterator[Devices]:
     device = _choose_device(config.device, local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
+        stay_near(device)
     _set_determinism(config.deterministic)
     _set_tf32(config.precision, device)
     with _all_ranks(device, world_size) as cpu_group:
