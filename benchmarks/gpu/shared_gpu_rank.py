@@ -22,11 +22,14 @@ def _join_by_gloo(_backend: str, **options: Any) -> None:
     _join("gloo", **options)
 
 
+def _share_device(wanted: str, local_rank: int) -> torch.device:
+    del local_rank  # all ranks use the first device
+    return torch.device("cuda:0" if wanted == "cuda" else "cpu")
+
+
 def main(arguments: list[str]) -> int:
-    devices._choose_device = lambda wanted, _local_rank: torch.device(
-        "cuda:0" if wanted == "cuda" else "cpu"
-    )
-    dist.init_process_group = _join_by_gloo
+    devices._choose_device = _share_device
+    dist.init_process_group = _join_by_gloo  # type: ignore[assignment]
     return train.main(arguments)
 
 

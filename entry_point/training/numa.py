@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -24,7 +25,7 @@ def stay_near(device: torch.device) -> None:
 
 def _cores_near(device: torch.device) -> set[int]:
     """The cores of the GPU's node; none if they are not known."""
-    gpu = torch.cuda.get_device_properties(device)
+    gpu: Any = torch.cuda.get_device_properties(device)  # torch's stub lacks the address
     address = f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}.0"
     try:
         text = (_PCI / address / "local_cpulist").read_text().strip()

@@ -42,7 +42,7 @@ class Moment:
 
     def seconds_since(self, earlier: Moment) -> float:
         """The seconds from a moment of the same stream to this one."""
-        if self._event is None:
+        if self._event is None or earlier._event is None:
             return self._time - earlier._time
         self._event.synchronize()
         return float(earlier._event.elapsed_time(self._event)) / 1000
