@@ -26,6 +26,7 @@ ENV PYTHONPATH=/opt/program \
     HOME=/tmp \
     USER=job \
     DEMO_DATA=/tmp/data/demo \
+    NCCL_DEBUG=WARN \
     OPT_OUT_TRACKING=true
 
 # Explicit modes: those of the checkout depend on its owner's umask.

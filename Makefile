@@ -29,8 +29,8 @@ check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONL
 
 .PHONY: help setup local-train predict dataset check-dataset sweep bench knobs image push docker-train \
 	test-container setup-aws upload sagemaker-dataset sagemaker-train sagemaker \
-	sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures lint format \
-	clean
+	sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures \
+	gpu-check gpu-wheels lint format clean
 
 ## Train, on this machine
 local-train: ## Install what is missing, then train; without ARGS a demo
@@ -144,24 +144,33 @@ test: ## All tests, or ONLY=launch|gpu|container|fuzz|chaos|...
 
 # The benchmarks behind ONLY=NAME, and what they install beside job and dev. Without ONLY: those
 # that need neither a container nor a GPU.
-FIGURES := op stall data train launch job-start gpu deaths
+FIGURES := op stall data train launch job-start deaths
 figures-op := operator.op_crop operator.op_resized operator.build_time
 figures-stall := training.stall_step
 figures-data := data.data_startup data.data_packing data.data_reading
 figures-train := training.train_overhead
 figures-launch := launching.launch_time
 figures-job-start := launching.job_start
-figures-gpu := training.gpu_training
 figures-deaths := training.train_interruptions
 figures- := $(foreach name,op stall data train launch deaths,$(figures-$(name)))
 figure-installs-op := bench
 figure-installs-stall := bench
 figure-installs-launch := launch launch-v3
-figure-installs-gpu := dali
 figure-installs- := bench launch launch-v3
-figures: ## Measure again: ONLY=op|stall|data|train|launch|gpu|...
+figures: ## Measure again: ONLY=op|stall|data|train|launch|...
 	$(call check_only,$(FIGURES))@$(READY) job dev $(figure-installs-$(ONLY))
 	@for module in $(figures-$(ONLY)); do $(PY) -m benchmarks.$$module $(ARGS); done
+
+# With WHEELS, on a machine without internet: its own Python and torch, and that folder's content.
+GPU_CHECK = $(if $(PART),part=$(PART)) $(if $(DEVICE),device=$(DEVICE)) $(ARGS)
+gpu-check: ## Prove the GPU paths: PART=1..5 DEVICE=cpu WHEELS=DIR
+	@$(if $(WHEELS),$(HERE) benchmarks/gpu/offline_kit.py run $(WHEELS) $(GPU_CHECK),\
+		$(READY) job dev $(if $(filter cpu,$(DEVICE)),,dali) \
+		&& $(PY) -m benchmarks.gpu.gpu_check $(GPU_CHECK))
+
+gpu-wheels: ## Fill WHEELS=DIR for gpu-check: PYTHON_VERSION=3.12
+	@$(READY) job dev
+	@$(PY) benchmarks/gpu/offline_kit.py pack $(or $(WHEELS),.wheels) $(PYTHON_VERSION)
 
 lint: ## ruff, mypy, clang-format, shellcheck, hadolint
 	@$(READY) job dev

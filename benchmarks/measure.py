@@ -128,8 +128,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def bars(name: str, title: str, label: str, values: Mapping[str, float]) -> None:
-    """Write plots/NAME.png with one horizontal bar per contender."""
+def bars(
+    name: str, title: str, label: str, values: Mapping[str, float], folder: Path = PLOTS
+) -> None:
+    """Write FOLDER/NAME.png with one horizontal bar per contender."""
     plt.rcParams["font.size"] = 11
     figure, axes = plt.subplots(figsize=(8, 0.4 * len(values) + 1.2))
     drawn = axes.barh(list(values), list(values.values()), color=[color(key) for key in values])
@@ -138,8 +140,8 @@ def bars(name: str, title: str, label: str, values: Mapping[str, float]) -> None
     axes.bar_label(drawn, fmt="%.3g", padding=3)
     axes.margins(x=0.12)
     axes.spines[["top", "right"]].set_visible(False)
-    PLOTS.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PLOTS / f"{name}.png", dpi=90, bbox_inches="tight")
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.savefig(folder / f"{name}.png", dpi=90, bbox_inches="tight")
     plt.close(figure)
 
 

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import skimage.data
-import sklearn.datasets
 from PIL import Image
 
-_SKIMAGE = Path(skimage.data.__file__).parent
-_SKLEARN = Path(sklearn.datasets.__file__).parent / "images"
-PHOTOGRAPHS = {
-    "astronaut": _SKIMAGE / "astronaut.png",
-    "cat": _SKIMAGE / "chelsea.png",
-    "china": _SKLEARN / "china.jpg",
-    "coffee": _SKIMAGE / "coffee.png",
-    "flower": _SKLEARN / "flower.jpg",
-    "galaxies": _SKIMAGE / "hubble_deep_field.jpg",
-    "motorcycle": _SKIMAGE / "motorcycle_left.png",
-    "rocket": _SKIMAGE / "rocket.jpg",
+NAMES = {
+    "astronaut": "skimage/astronaut.png",
+    "cat": "skimage/chelsea.png",
+    "china": "sklearn/china.jpg",
+    "coffee": "skimage/coffee.png",
+    "flower": "sklearn/flower.jpg",
+    "galaxies": "skimage/hubble_deep_field.jpg",
+    "motorcycle": "skimage/motorcycle_left.png",
+    "rocket": "skimage/rocket.jpg",
 }
+
+
+def _find(file: str) -> Path:
+    """The file in the folder PHOTOGRAPHS, where a machine without the packages has them."""
+    package, name = file.split("/")
+    if folder := os.environ.get("PHOTOGRAPHS"):
+        return Path(folder, name)
+    if package == "skimage":
+        import skimage.data
+
+        return Path(skimage.data.__file__).parent / name
+    import sklearn.datasets
+
+    return Path(sklearn.datasets.__file__).parent / "images" / name
+
+
+PHOTOGRAPHS = {name: _find(file) for name, file in NAMES.items()}
 _ORIENTATION_TAG = 0x0112
 
 

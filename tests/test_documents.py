@@ -41,7 +41,8 @@ def test_the_readme_links_every_document_for_users_and_maintainers() -> None:
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "results").glob("*.md")), ids=name)
 def test_every_page_of_results_names_the_command_that_writes_it(page: Path) -> None:
-    assert re.search(r"`make (figures ONLY=[a-z-]+|bench ARGS=\"publish=true\")`", page.read_text())
+    command = r"`make (figures ONLY=[a-z-]+|bench ARGS=\"publish=true\"|gpu-check)`"
+    assert re.search(command, page.read_text())
 
 
 def test_every_plot_is_shown_on_a_page() -> None:

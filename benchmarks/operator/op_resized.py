@@ -204,7 +204,7 @@ def main() -> None:
             measure.table(("256x256 of 3000x4000", "CPU ms", "x torchvision"), large_crop()),
             threads,
         ],
-        ("Pillow", "torchvision", "opencv-python-headless", "spdl-io", "nvidia-dali-cuda120"),
+        ("Pillow", "torchvision", "opencv-python-headless", "spdl-io", "nvidia-dali-cuda130"),
     )
     sys.stdout.write(text)
 

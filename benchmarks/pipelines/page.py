@@ -31,7 +31,7 @@ _STYLE = (
     "text-align:right}td:first-child,th:first-child{text-align:left}img{max-width:100%}"
     "h1+p{padding:.7em 1em;background:#eef6ee;border-left:4px solid #393}"
 )
-_PACKAGES = ("torchvision", "Pillow", "spdl-core", "spdl-io", "nvidia-dali-cuda120")
+_PACKAGES = ("torchvision", "Pillow", "spdl-core", "spdl-io", "nvidia-dali-cuda130")
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,16 @@ def cpu_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def private_megabytes() -> float:
-    """Memory that the kernel cannot drop; shared memory counts once.
+def private_megabytes(root: int | None = None) -> float:
+    """Memory of `root`, or this process, and its descendants that the kernel cannot drop; shared
+    memory counts once.
 
     This is the proportional set size without mapped files, which the page cache holds anyway.
     """
     if not _AVAILABLE:
         return math.nan
     kilobytes = 0
-    for pid in _tree():
+    for pid in _tree(root):
         try:
             lines = (_PROC / pid / "smaps_rollup").read_text().splitlines()
         except OSError:  # the process has just ended
@@ -37,12 +38,12 @@ def private_megabytes() -> float:
     return kilobytes * 1024 / 1e6
 
 
-def _tree() -> list[str]:
+def _tree(root: int | None = None) -> list[str]:
     children = defaultdict(list)
     for entry in _PROC.iterdir():
         if entry.name.isdigit() and (stat := _stat(entry.name)):
             children[stat[1]].append(entry.name)
-    tree = [str(os.getpid())]
+    tree = [str(root or os.getpid())]
     for pid in tree:
         tree += children[pid]
     return tree

@@ -39,6 +39,7 @@ from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.input import device_batches
 from entry_point.training.learner import Learner
+from entry_point.training.measure.headspace import settled
 from entry_point.training.measure.stall_meter import StallMeter, Times
 from entry_point.training.measure.stopwatch import Stopwatch
 
@@ -65,7 +66,8 @@ class Training:
 
     def __init__(self, config: TrainConfig, loader: Loader, devices: Devices) -> None:
         self._devices, self._config, self.loader = devices, config, loader
-        self._prepare = DeviceTransform(config.data, config.trainer.seed).to(devices.device)
+        transform = DeviceTransform(config.data, config.trainer.seed, devices.input_dtype)
+        self._prepare = transform.to(devices.device)
         self._learner = Learner(
             config,
             devices,
@@ -76,7 +78,7 @@ class Training:
         self.rounds = Rounds()
 
     def epoch(self, number: int) -> None:
-        """Train an epoch and record all of its time, including prefetching."""
+        """Train an epoch and record its steps but the first, and all of its CPU time."""
         meter, device = StallMeter(self._devices), self._devices.device
         began = cpu_seconds()
         meter.begin_epoch()
@@ -90,11 +92,9 @@ class Training:
             with Stopwatch(device) as computing:
                 self._learner.loss(batch.images, batch.labels, step)
                 self._learner.update()
-            if device.type == "cuda":
-                torch.cuda.synchronize()
             meter.add(batch.wait, batch.copying, computing)
         if number:  # round 0 warms up
-            self.rounds.times.append(meter.epoch)
+            self.rounds.times.append(settled(meter.epoch))
             self.rounds.cpu.append(cpu_seconds() - began)
 
 
@@ -196,7 +196,8 @@ def main() -> None:
         "samples are masked and converted one by one on the CPU. In this template the decoder "
         "returns YCbCr, and the device masks whole batches. The first tables use an almost free "
         "model, so that input decides; the last uses a model that is slower than its input. "
-        f"Wall-clock time: median of {ROUNDS} rounds. CPU time: all processes.",
+        f"Wall-clock time: median of {ROUNDS} rounds without the first steps, whose batches are "
+        "made ahead. CPU time: all processes.",
         tables,
         ("Pillow", "torchvision", "spdl-core"),
     )

@@ -114,8 +114,9 @@ class PipelineConfig:
     threads in one child process. `workers`: the operator in DataLoader workers. `pillow`: Pillow in
     DataLoader workers. `dali`: NVIDIA DALI, on the training GPU if there is one."""
     num_workers: int | None = knob(None, least=0, most=512)
-    """Worker processes or threads. null: one per usable core. 0: `pillow` and `workers` decode in
-    the training process."""
+    """Worker processes or threads of each rank, for training and validation together. null: its
+    host's usable cores, divided by the ranks there. 0: `pillow` and `workers` decode in the
+    training process."""
     prefetch: int = knob(2, least=1, most=64)
     """Batches decoded ahead of use: per worker process, or by all threads together."""
 
@@ -123,7 +124,16 @@ class PipelineConfig:
         check_knobs(self, "pipeline")
 
     def worker_count(self) -> int:
-        return usable_cores() if self.num_workers is None else self.num_workers
+        return cores_per_rank() if self.num_workers is None else self.num_workers
+
+
+def cores_per_rank() -> int:
+    """This rank's share of the usable cores of its host."""
+    of_host = cores = usable_cores()
+    if hasattr(os, "sched_getaffinity"):
+        # A rank may be bound to the cores near its GPU; whoever started it is not.
+        of_host = max(cores, len(os.sched_getaffinity(os.getppid())))
+    return max(1, min(cores, of_host // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 def usable_cores() -> int:

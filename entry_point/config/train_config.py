@@ -93,9 +93,11 @@ class TrainerConfig:
     seed: int = knob(0, least=0, most=2**31 - 1)
     """Random seed of initial weights, sample order, crops, dropout and MixUp."""
     device: str = knob("auto", choices=("auto", "cpu", "cuda"))
-    """`auto`: CUDA if there is a CUDA device, otherwise the CPU."""
-    precision: str = knob("auto", choices=("auto", "fp32", "bf16"))
-    """`auto`: bf16 on CUDA devices that support it, otherwise fp32."""
+    """`auto`: CUDA if there is a CUDA device, otherwise the CPU. A GPU that does not work is an
+    error, unless this is `cpu`."""
+    precision: str = knob("auto", choices=("auto", "fp32", "tf32", "bf16"))
+    """`auto`: bf16 on CUDA devices that support it, otherwise fp32. `fp32`: without TF32. `tf32`:
+    fp32, but GPUs round the inputs of convolutions and matrix products to TF32."""
     channels_last: bool = True
     """Use the channels_last memory format."""
     compile: bool = False
@@ -103,7 +105,7 @@ class TrainerConfig:
     deterministic: bool = False
     """Use deterministic kernels only. On a CPU, a resumed run then ends bit-identical."""
     nproc_per_host: int | None = knob(None, least=1)
-    """Ranks on each host. null: one per visible GPU, or one."""
+    """Ranks on each host. null: one per GPU that CUDA may use, or one."""
     log_every_steps: int = knob(10, least=1)
     """Steps between log lines."""
     evaluate_every_epochs: int = knob(1, least=1)

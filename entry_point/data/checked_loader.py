@@ -11,15 +11,16 @@ from entry_point.data.batch import Batch
 from entry_point.data.decode.batch_maker import check_command
 from entry_point.data.errors import DataError
 from entry_point.data.plan.order import Plan
+from entry_point.data.plan.schedule import Part
 
 log = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
-    """Makes the batches of a plan in threads or processes."""
+    """Makes batches in threads or processes."""
 
-    def epoch(self, epoch: int, start_step: int) -> Iterator[Batch]:
-        """The batches from `start_step` on. Ends the epoch that is running."""
+    def batches(self, part: Part) -> Iterator[Batch]:
+        """The batches of `part`. Ends the part that is being read."""
         ...
 
     def close(self) -> None:
@@ -34,19 +35,20 @@ class CheckedLoader:
     rank's whole epoch. `Batch.damage` reports the same images.
     """
 
-    def __init__(self, engine: Engine, plan: Plan, data: DataConfig) -> None:
+    def __init__(self, engine: Engine, split: str, plan: Plan, data: DataConfig) -> None:
         self.steps_per_epoch = plan.steps_per_epoch
-        self._engine, self._data, self._samples = engine, data, plan.samples_per_epoch
+        self._engine, self._split = engine, split
+        self._data, self._samples = data, plan.samples_per_epoch
         self._closed = False
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
         """The epoch's batches from `start_step` on; skipped steps cost nothing.
 
-        Ends the epoch that is running.
+        Ends the epoch that is being read, of any loader that shares the engine.
         """
         if self._closed:
             raise RuntimeError("the loader is closed")
-        return self._checked(self._engine.epoch(epoch, start_step), epoch)
+        return self._checked(self._engine.batches(Part(self._split, epoch, start_step)), epoch)
 
     def close(self) -> None:
         """End the engine's threads and processes."""

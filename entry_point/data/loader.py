@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -14,11 +14,13 @@ from entry_point.data.checked_loader import CheckedLoader, Engine
 from entry_point.data.decode.batch_maker import BatchMaker, MakeImages
 from entry_point.data.decode.operator_batch import operator_batch_images
 from entry_point.data.decode.stall import SampleBySample
+from entry_point.data.engines.feed import Feed
 from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan, Plan
+from entry_point.data.plan.schedule import After, nothing_after
 from entry_point.data.plan.stream_order import Share, StreamPlan, share_of_host
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.demo import ensure_demo
@@ -28,6 +30,8 @@ from entry_point.data.sources.source import Source
 from entry_point.data.sources.stream import StreamSource
 
 CHANNEL = "training"
+# DALI's host threads only parse JPEGs when a GPU decodes; its own default is 4 to 8.
+_DALI_THREADS = 8
 
 
 class Loader(Protocol):
@@ -82,10 +86,33 @@ def build_loader(
 
     The same spec gives the same samples with any engine and any number of workers.
     """
-    plan = plan or _plan(source, spec)
-    planner = CropPlanner(spec.data, spec.train, spec.seed)
-    make_batch = BatchMaker(source, planner, make_images or image_maker(spec), spec.profile)
-    return CheckedLoader(_engine(make_batch, plan, spec), plan, spec.data)
+    (loader,) = _share_engine([(source, spec, plan or _plan(source, spec))], make_images)
+    return loader
+
+
+def build_loaders(splits: Sequence[tuple[Source, LoaderSpec]], after: After) -> list[Loader]:
+    """The loaders of several splits, which share one engine and are read one part at a time.
+
+    While the last batches of a part are used, those of the part `after` it are made.
+    """
+    planned = [(source, spec, _plan(source, spec)) for source, spec in splits]
+    return _share_engine(planned, after=after)
+
+
+def _share_engine(
+    splits: Sequence[tuple[Source, LoaderSpec, Plan]],
+    make_images: MakeImages | None = None,
+    after: After = nothing_after,
+) -> list[Loader]:
+    first = splits[0][1]
+    make_images = make_images or image_maker(first)
+    makers, plans = {}, {}
+    for source, spec, plan in splits:
+        planner = CropPlanner(spec.data, spec.train, spec.seed)
+        makers[spec.split] = BatchMaker(source, planner, make_images, spec.profile)
+        plans[spec.split] = plan
+    engine = _engine(Feed(makers, plans, after), first)
+    return [CheckedLoader(engine, spec.split, plan, spec.data) for _, spec, plan in splits]
 
 
 def _plan(source: Source, spec: LoaderSpec) -> Plan:
@@ -104,16 +131,16 @@ def _plan(source: Source, spec: LoaderSpec) -> Plan:
     )
 
 
-def _engine(make_batch: BatchMaker, plan: Plan, spec: LoaderSpec) -> Engine:
+def _engine(feed: Feed, spec: LoaderSpec) -> Engine:
     if spec.pipeline.engine in ("threads", "dali"):
         from entry_point.data.engines.threads import ThreadEngine
 
-        return ThreadEngine(make_batch, plan, spec)
+        return ThreadEngine(feed, spec)
     if spec.pipeline.engine == "subprocess":
         from entry_point.data.engines.subprocess_engine import SubprocessEngine
 
-        return SubprocessEngine(make_batch, plan, spec)
-    return WorkerEngine(make_batch, plan, spec)
+        return SubprocessEngine(feed, spec)
+    return WorkerEngine(feed, spec)
 
 
 def image_maker(spec: LoaderSpec) -> MakeImages:
@@ -139,7 +166,10 @@ def _dali(spec: LoaderSpec) -> MakeImages:
             f"cannot load NVIDIA DALI ({error}); install it with `python3 launch/environment.py "
             "job dali`, or in an image with `make image EXTRAS=dali`",
         ) from error
-    return DaliImages(max(1, spec.pipeline.worker_count()), spec.device)
+    threads = max(1, spec.pipeline.worker_count())
+    if spec.pipeline.num_workers is None and spec.device.type == "cuda":
+        threads = min(threads, _DALI_THREADS)
+    return DaliImages(threads, spec.device)
 
 
 def _pixel_maker(spec: LoaderSpec) -> MakeImages:

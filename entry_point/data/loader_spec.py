@@ -9,6 +9,8 @@ import torch
 from entry_point.config.data_config import DataConfig, PipelineConfig
 
 CPU = torch.device("cpu")
+DALI_CALLERS = 2
+"""DALI has its own threads: one of ours reads files while DALI works for the other."""
 
 
 @dataclass(frozen=True)
@@ -32,3 +34,25 @@ class LoaderSpec:
     @property
     def train(self) -> bool:
         return self.split == "train"
+
+    @property
+    def batches_ahead(self) -> int:
+        """Batches in progress or waiting at once."""
+        engine, prefetch = self.pipeline.engine, self.pipeline.prefetch
+        workers = self.pipeline.worker_count()
+        if engine in ("workers", "pillow"):
+            return workers * prefetch
+        return (DALI_CALLERS if engine == "dali" else max(1, workers)) + prefetch
+
+    def describe(self) -> str:
+        """The engine, and what each rank gives it."""
+        per_value = 4 if self.data.transform_on == "cpu" else 1
+        size = per_value * self.batch_size * 3 * self.data.image_size**2
+        kind = "memory"
+        if self.device.type == "cuda":
+            kind = "GPU memory" if self.pipeline.engine == "dali" else "pinned memory"
+        megabytes = self.batches_ahead * size / 1e6
+        return (
+            f"{self.pipeline.engine}; per rank {self.pipeline.worker_count()} workers and up to "
+            f"{self.batches_ahead} batches ahead, {megabytes:.0f} MB of {kind}"
+        )

@@ -9,7 +9,6 @@ which keeps this process small.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import sys
@@ -33,6 +32,7 @@ from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.temporary_folder import temporary_folder
 from entry_point.supervisor import hand_over
+from entry_point.supervisor.cuda_driver import usable_gpus
 from entry_point.supervisor.rank_processes import STOP_PATIENCE_S, RankProcesses
 
 MASTER_PORT = 29400
@@ -43,12 +43,7 @@ def ranks_on_this_host(config: TrainConfig) -> int:
     """`trainer.nproc_per_host`, else one rank per GPU this process may use, else one."""
     if config.trainer.nproc_per_host is not None:
         return config.trainer.nproc_per_host
-    if config.trainer.device == "cpu":
-        return 1
-    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return max(1, len([name for name in visible.split(",") if name.strip()]))
-    devices = [p for p in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", p.name)]
-    return max(1, len(devices))
+    return 1 if config.trainer.device == "cpu" else max(1, usable_gpus())
 
 
 def training_command(config: TrainConfig, hosts: Hosts) -> list[str]:

@@ -35,10 +35,15 @@ class Normalize(nn.Module):
 
 
 class DeviceTransform(nn.Module):
-    """A loader's images -> the model's input: the part of `data.transform` done on the device."""
+    """A loader's images -> the model's input: the part of `data.transform` done on the device.
 
-    def __init__(self, data: DataConfig, seed: int) -> None:
+    It computes in fp32. The model gets `dtype`: what autocast would turn its input into anyway, in
+    its own time.
+    """
+
+    def __init__(self, data: DataConfig, seed: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
+        self._dtype = dtype
         self.normalize = Normalize(data.mean, data.std)
         self._masks, self._seed = data.transform == "stall", seed
 
@@ -47,14 +52,14 @@ class DeviceTransform(nn.Module):
     ) -> torch.Tensor:
         """`indices` are the samples' numbers. In validation `epoch` is None: nothing is random.
 
-        Float images are returned unchanged: the loader has already transformed them.
+        The loader has already transformed float images.
         """
         if images.is_floating_point():
-            return images
+            return images.to(self._dtype)
         if self._masks and epoch is not None:
             images = mask_ycbcr(images, self._seed, epoch, indices)
         normalized: torch.Tensor = self.normalize(images)
-        return normalized
+        return normalized.to(self._dtype)
 
 
 class FromRgb(nn.Module):

@@ -11,9 +11,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _abort_process_group
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig, check_ranks
+from entry_point.supervisor.cuda_driver import describe_driver, has_gpus
+from entry_point.training.numa import stay_near
 
 # How long until a peer that vanished without closing its connections is noticed.
 PEER_TIMEOUT = timedelta(minutes=10)
@@ -37,7 +40,18 @@ class Devices:
 
     @property
     def precision(self) -> str:
-        return "bf16" if self.autocast_dtype is torch.bfloat16 else "fp32"
+        if self.autocast_dtype is torch.bfloat16:
+            return "bf16"
+        return "tf32" if torch.backends.cudnn.allow_tf32 and self.on_gpu else "fp32"
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """The type in which the model computes, and thus gets its input."""
+        return self.autocast_dtype or torch.float32
 
     def autocast(self) -> torch.autocast:
         """Autocast to bf16 if the job's precision is bf16, else a no-op."""
@@ -83,8 +97,8 @@ def join_devices(config: TrainerConfig) -> Iterator[Devices]:
     """Choose the device; under torchrun, also join the other ranks, and leave them at the end.
 
     Raises:
-        ConfigError: trainer.device=cuda without a CUDA device, or a batch size that is not a
-            multiple of the ranks.
+        ConfigError: there is no CUDA device, or one that torch cannot use, unless trainer.device
+            allows the CPU; or a batch size that is not a multiple of the ranks.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -92,19 +106,18 @@ def join_devices(config: TrainerConfig) -> Iterator[Devices]:
     device = _choose_device(config.device, local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
+        stay_near(device)
     _set_determinism(config.deterministic)
-    if world_size > 1:
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, timeout=PEER_TIMEOUT)
-    yield Devices(
-        device,
-        _autocast_dtype(config.precision, device),
-        int(os.environ.get("RANK", "0")),
-        local_rank,
-        world_size,
-        _cpu_group() if world_size > 1 else None,
-    )
-    leave_ranks()
+    _set_tf32(config.precision, device)
+    with _all_ranks(device, world_size) as cpu_group:
+        yield Devices(
+            device,
+            _autocast_dtype(config.precision, device),
+            int(os.environ.get("RANK", "0")),
+            local_rank,
+            world_size,
+            cpu_group,
+        )
 
 
 def leave_ranks() -> None:
@@ -114,15 +127,35 @@ def leave_ranks() -> None:
         dist.destroy_process_group()
 
 
-def _cpu_group() -> dist.ProcessGroup:
-    group = dist.new_group(backend="gloo", timeout=PEER_TIMEOUT)
-    assert isinstance(group, dist.ProcessGroup)
-    return group
+@contextmanager
+def _all_ranks(device: torch.device, world_size: int) -> Iterator[dist.ProcessGroup | None]:
+    """Join the other ranks. After an error, the others learn of it at once."""
+    if world_size == 1:
+        yield None
+        return
+    if device.type == "cuda":
+        # The device's id has the ranks connect now, and keeps barriers off GPU 0.
+        dist.init_process_group("nccl", timeout=PEER_TIMEOUT, device_id=device)
+    else:
+        dist.init_process_group("gloo", timeout=PEER_TIMEOUT)
+    try:
+        group = dist.new_group(backend="gloo", timeout=PEER_TIMEOUT)
+        assert isinstance(group, dist.ProcessGroup)
+        yield group
+    except BaseException:
+        # Without it, NCCL may keep this process, and thus the others, until PEER_TIMEOUT.
+        _abort_process_group()
+        raise
+    leave_ranks()
 
 
 def _choose_device(wanted: str, local_rank: int) -> torch.device:
-    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+    if wanted == "cpu":
         return torch.device("cpu")
+    if not torch.cuda.is_available():
+        if wanted == "auto" and not has_gpus():
+            return torch.device("cpu")
+        raise ConfigError("trainer.device", wanted, f"{_why_unusable()}, or set trainer.device=cpu")
     if local_rank >= torch.cuda.device_count():
         raise ConfigError(
             "trainer.device",
@@ -134,12 +167,36 @@ def _choose_device(wanted: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
+def _why_unusable() -> str:
+    if not has_gpus():
+        return "this host has no NVIDIA GPU; choose one that has"
+    try:
+        torch.cuda.init()
+        reason = "it finds no device"
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+    built = f"is built for CUDA {torch.version.cuda}" if torch.version.cuda else "has no CUDA"
+    return (
+        f"torch cannot use the GPUs of this host: {describe_driver()}, torch {torch.__version__} "
+        f"{built} ({reason}); fix the driver or the image"
+    )
+
+
 def _autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
     if precision == "auto":
         # GPUs older than Ampere only emulate bf16, slower than fp32.
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bf16" if has_bf16 else "fp32"
     return torch.bfloat16 if precision == "bf16" else None
+
+
+def _set_tf32(precision: str, device: torch.device) -> None:
+    """By default, torch uses TF32 in convolutions but not in matrix products."""
+    wanted = precision == "tf32"
+    if wanted and device.type != "cuda":
+        raise ConfigError("trainer.precision", precision, "needs a GPU; use fp32 on a CPU")
+    torch.backends.cudnn.allow_tf32 = wanted
+    torch.set_float32_matmul_precision("high" if wanted else "highest")
 
 
 def _set_determinism(deterministic: bool) -> None:

@@ -11,6 +11,7 @@ from torch import nn
 
 from entry_point.data.errors import DataError
 from entry_point.training.devices import Devices
+from entry_point.training.host_copy import HostCopy
 from entry_point.training.input import DeviceBatch
 from entry_point.training.stop import Stopped, StopRequest
 
@@ -80,7 +81,8 @@ def _predict(
     model: nn.Module, batches: Iterable[DeviceBatch], devices: Devices, stop: StopRequest
 ) -> tuple[torch.Tensor, int]:
     """This rank's rows `(index, label, predicted, loss)`, float64, and its damaged images."""
-    seen = [torch.empty(0, 4, dtype=torch.float64)]
+    indices = [torch.empty(0, dtype=torch.int64)]
+    results = [torch.empty(0, 3, dtype=torch.float64, device=devices.device)]
     damaged = 0
     for batch in batches:
         if stop.requested:
@@ -91,9 +93,12 @@ def _predict(
         with devices.autocast():
             logits = model(batch.images)
         losses = nn.functional.cross_entropy(logits.float(), batch.labels, reduction="none")
-        columns = [batch.indices, batch.labels, logits.argmax(1), losses]
-        seen.append(torch.stack([column.double().cpu() for column in columns], 1))
-    return torch.cat(seen), damaged
+        columns = [batch.labels, logits.argmax(1), losses]
+        indices.append(batch.indices)
+        results.append(torch.stack([column.double() for column in columns], 1))
+    # One copy for the whole evaluation: each would wait for the device.
+    rows = HostCopy(torch.cat(results)).wait()
+    return torch.cat([torch.cat(indices).double()[:, None], rows], 1), damaged
 
 
 def _totals(rows: torch.Tensor, damaged: int) -> Evaluation:

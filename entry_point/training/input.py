@@ -15,12 +15,13 @@ import torch
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
-from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.loader import Loader, build_loaders, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.sources.source import Source
+from entry_point.data.plan.schedule import Schedule
 from entry_point.data.spans import Span
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
+from entry_point.training.host_copy import RunAhead
 from entry_point.training.measure.stopwatch import Stopwatch, named_range
 from entry_point.training.stop import StopRequest
 
@@ -33,7 +34,7 @@ class DeviceBatch:
     """One batch, ready for the model."""
 
     images: torch.Tensor
-    """float `(N, 3, S, S)`, prepared, on the device."""
+    """fp32 or bf16 `(N, 3, S, S)`, prepared, on the device."""
     labels: torch.Tensor
     """int64 `(N,)`, on the device."""
     indices: torch.Tensor
@@ -65,26 +66,16 @@ class TrainingInput:
         self.classes = list(self.train.classes)
         if (difference := _first_difference(self.classes, list(self.val.classes))) is not None:
             raise DataError(f"the splits have different classes: {difference}")
-        self.transform = DeviceTransform(config.data, config.trainer.seed).to(devices.device)
-        self.train_loader = self._loader(self.train, "train")
-        self.val_loader = self._loader(self.val, "val")
-
-    def _loader(self, source: Source, split: str) -> Loader:
-        trainer = self._config.trainer
-        spec = LoaderSpec(
-            self._config.data,
-            self._config.pipeline,
-            split,
-            trainer.batch_size // self._devices.world_size,
-            trainer.seed,
-            self._devices.rank,
-            self._devices.world_size,
-            self._devices.device,
-            profile=trainer.profile and split == "train",
+        transform = DeviceTransform(config.data, config.trainer.seed, devices.input_dtype)
+        self.transform = transform.to(devices.device)
+        self.schedule = Schedule(config.trainer.epochs, config.trainer.evaluate_every_epochs)
+        splits = {"train": self.train, "val": self.val}
+        self.train_loader, self.val_loader = build_loaders(
+            [(source, loader_spec(config, devices, split)) for split, source in splits.items()],
+            self.schedule.after,
         )
-        loader = build_loader(source, spec)
-        self._open.callback(loader.close)
-        return loader
+        for loader in (self.train_loader, self.val_loader):
+            self._open.callback(loader.close)
 
     def train_batches(self, epoch: int, step: int) -> Iterator[Batch]:
         """The batches of `epoch` from `step` on.
@@ -97,9 +88,9 @@ class TrainingInput:
         batches = _begun_late(loader, epoch, step)
         return batches if self._devices.world_size == 1 else self._stop.held_ahead(batches)
 
-    def val_batches(self) -> Iterator[DeviceBatch]:
-        """This rank's share of the validation split, on the device."""
-        return self.to_device(_begun_late(self.val_loader, 0, 0), None)
+    def val_batches(self, epoch: int) -> Iterator[DeviceBatch]:
+        """This rank's share of the validation split after `epoch`, on the device."""
+        return self.to_device(_begun_late(self.val_loader, epoch, 0), None)
 
     def to_device(self, batches: Iterable[Batch], epoch: int | None) -> Iterator[DeviceBatch]:
         """Put a loader's batches on the device; `epoch` is None in validation.
@@ -128,6 +119,21 @@ def _begun_late(loader: Loader, epoch: int, step: int) -> Iterator[Batch]:
     yield from loader.epoch(epoch, step)
 
 
+def loader_spec(config: TrainConfig, devices: Devices, split: str) -> LoaderSpec:
+    """This rank's loader of a split."""
+    return LoaderSpec(
+        config.data,
+        config.pipeline,
+        split,
+        config.trainer.batch_size // devices.world_size,
+        config.trainer.seed,
+        devices.rank,
+        devices.world_size,
+        devices.device,
+        profile=config.trainer.profile and split == "train",
+    )
+
+
 def _first_difference(train: list[str], val: list[str]) -> str | None:
     for number, (one, other) in enumerate(zip_longest(train, val)):
         if one != other:
@@ -145,10 +151,11 @@ def device_batches(
     """Copy a loader's batches to the device as uint8, and prepare them there.
 
     Each batch is awaited in the context `waiting`. On a GPU, both run on a side stream, while the
-    previous step's kernels still compute.
+    previous step's kernels still compute, and the host stays at most two batches ahead.
     """
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
     stream = _copy_stream(device) if device.type == "cuda" else None
+    ahead = RunAhead(device)
     for batch, wait in _timed(batches, waiting):
         with torch.cuda.stream(stream), Stopwatch(device) as copying:
             with named_range("copy"):
@@ -165,6 +172,7 @@ def device_batches(
             _hand_over(stream, images, labels)
         damaged = len(batch.damage)
         yield DeviceBatch(images, labels, batch.indices, damaged, wait, copying, batch.spans)
+        ahead.wait()
 
 
 @cache

@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torchvision.transforms import v2
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import OptimConfig, TrainConfig
+from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.devices import Devices
 from entry_point.training.measure.stopwatch import named_range
 from entry_point.training.model import build_model
@@ -50,8 +50,9 @@ class Learner:
         if config.trainer.channels_last:
             model = model.to(memory_format=torch.channels_last)
         self.model = model.to(devices.device).train()
-        self.ema = _averaged(config.optim, self.model)
-        self.optimizer = build_optimizer(config.optim, self.model)
+        decay = config.optim.ema_decay
+        self.ema = None if decay is None else AveragedWeights(self.model, decay)
+        self.optimizer = build_optimizer(config.optim, self.model, devices.device)
         self.schedule = build_schedule(
             config.optim, self.optimizer, steps_per_epoch, config.trainer.epochs
         )
@@ -65,7 +66,7 @@ class Learner:
     @property
     def evaluated(self) -> nn.Module:
         """The model to evaluate and export: the averaged weights, if they are kept."""
-        return self.model if self.ema is None else self.ema.module
+        return self.model if self.ema is None else self.ema.model
 
     @property
     def lr(self) -> float:
@@ -105,7 +106,7 @@ class Learner:
             self.optimizer.step()
             self.schedule.step()
             if self.ema is not None:
-                self.ema.update_parameters(self.model)
+                self.ema.update()
 
     def synchronize_buffers(self) -> None:
         """Copy the first rank's batch statistics, which are saved, to every rank."""
@@ -117,7 +118,7 @@ class Learner:
         """What a checkpoint keeps."""
         return {
             "model": self.model.state_dict(),
-            "ema": None if self.ema is None else self.ema.state_dict(),
+            **({} if self.ema is None else self.ema.state()),
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
         }
@@ -126,7 +127,7 @@ class Learner:
         """Restore what `state` returned; other keys are ignored."""
         self.model.load_state_dict(state["model"])
         if self.ema is not None:
-            self.ema.load_state_dict(state["ema"])
+            self.ema.load_state(state)
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
 
@@ -135,12 +136,6 @@ class Learner:
         if isinstance(self._shared, DistributedDataParallel) and not last:
             return self._shared.no_sync()
         return nullcontext()
-
-
-def _averaged(optim: OptimConfig, model: nn.Module) -> AveragedModel | None:
-    if optim.ema_decay is None:
-        return None
-    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(optim.ema_decay))
 
 
 def _mixing(optim: OptimConfig, num_classes: int) -> v2.Transform | None:
@@ -160,7 +155,23 @@ def _shared(model: nn.Module, devices: Devices, deterministic: bool) -> nn.Modul
     # By default DDP regroups gradients after a process's first step. That changes the order in
     # which three or more ranks' gradients are summed, so a resumed run would differ.
     fixed = deterministic and devices.world_size > 2
-    return DistributedDataParallel(model, device_ids=ids, find_unused_parameters=fixed)
+    return DistributedDataParallel(
+        model,
+        device_ids=ids,
+        broadcast_buffers=_reads_buffers(model),
+        gradient_as_bucket_view=True,
+        find_unused_parameters=fixed,
+    )
+
+
+def _reads_buffers(model: nn.Module) -> bool:
+    """Whether training may depend on a buffer; on BatchNorm's statistics it does not."""
+    return any(
+        True
+        for module in model.modules()
+        if not isinstance(module, nn.modules.batchnorm._BatchNorm)
+        for _ in module.buffers(recurse=False)
+    )
 
 
 def _seed_step(devices: Devices, seed: int) -> None:

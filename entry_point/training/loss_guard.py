@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+
+from entry_point.training.host_copy import HostCopy
 
 
 class NonFiniteLossError(RuntimeError):
@@ -16,8 +19,7 @@ class NonFiniteLossError(RuntimeError):
 
 @dataclass
 class _Entry:
-    loss: torch.Tensor
-    ready: torch.cuda.Event | None
+    loss: HostCopy
     epoch: int
     step: int
     indices: torch.Tensor
@@ -36,16 +38,8 @@ class LossGuard:
 
     def watch(self, loss: torch.Tensor, epoch: int, step: int, indices: torch.Tensor) -> None:
         """Take one step's loss. Raises NonFiniteLossError for this or an earlier step."""
-        if loss.device.type == "cuda":
-            copy = torch.empty((), dtype=loss.dtype, pin_memory=True)
-            copy.copy_(loss.detach(), non_blocking=True)
-            ready = torch.cuda.Event()
-            ready.record()
-            self._waiting.append(_Entry(copy, ready, epoch, step, indices))
-            self._check(lag=2)
-        else:
-            self._waiting.append(_Entry(loss.detach(), None, epoch, step, indices))
-            self._check(lag=0)
+        self._waiting.append(_Entry(HostCopy(loss), epoch, step, indices))
+        self._check(lag=2 if loss.device.type == "cuda" else 0)
 
     def flush(self) -> None:
         """Check all losses taken so far."""
@@ -54,12 +48,11 @@ class LossGuard:
     def _check(self, lag: int) -> None:
         while len(self._waiting) > lag:
             entry = self._waiting.popleft()
-            if entry.ready is not None:
-                entry.ready.synchronize()
-            if not torch.isfinite(entry.loss):
+            loss = float(entry.loss.wait())
+            if not math.isfinite(loss):
                 samples = ", ".join(self._key(index) for index in entry.indices.tolist())
                 raise NonFiniteLossError(
-                    f"loss={float(entry.loss)} in step {entry.step} of epoch {entry.epoch}, on the "
+                    f"loss={loss} in step {entry.step} of epoch {entry.epoch}, on the "
                     f"samples {samples}; the checkpoints in {self._checkpoints} are from before; "
                     "lower optim.lr, or inspect these images"
                 )

@@ -12,15 +12,20 @@ from torch.optim.lr_scheduler import LambdaLR
 from entry_point.config.train_config import OptimConfig
 
 
-def build_optimizer(config: OptimConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """SGD or AdamW; no weight decay on biases and normalization weights."""
+def build_optimizer(
+    config: OptimConfig, model: nn.Module, device: torch.device
+) -> torch.optim.Optimizer:
+    """SGD or AdamW; no weight decay on biases and normalization weights.
+
+    On a GPU, one kernel updates many weights.
+    """
     # The rate is a float: as a tensor, each LambdaLR step would synchronize with the device.
     groups = list(_parameter_groups(model, config.weight_decay))
+    fused = True if device.type == "cuda" else None
     if config.name == "sgd":
-        return torch.optim.SGD(
-            groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov
-        )
-    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.betas[0], config.betas[1]))
+        momentum, nesterov = config.momentum, config.nesterov
+        return torch.optim.SGD(groups, config.lr, momentum, nesterov=nesterov, fused=fused)
+    return torch.optim.AdamW(groups, config.lr, (config.betas[0], config.betas[1]), fused=fused)
 
 
 def _parameter_groups(model: nn.Module, weight_decay: float) -> Iterable[dict[str, object]]:

@@ -8,7 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
+import torch
+
 import custom_op
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.run_folder import RunFolder
@@ -86,7 +89,7 @@ class Trainer:
         while self.progress.epoch < self.config.trainer.epochs:
             try:
                 self._train_epoch()
-                if self._evaluation_is_due():
+                if self.input.schedule.evaluates_after(self.progress.epoch):
                     evaluation = self._evaluate_epoch()
             except Stopped:
                 self._save_checkpoint()
@@ -130,10 +133,6 @@ class Trainer:
         self.log.add(loss, batch, computing)
         progress.step += 1
 
-    def _evaluation_is_due(self) -> bool:
-        number, trainer = self.progress.epoch + 1, self.config.trainer
-        return number % trainer.evaluate_every_epochs == 0 or number == trainer.epochs
-
     def _evaluate_epoch(self) -> Evaluation:
         """Evaluate and log the result."""
         result = self._evaluate()
@@ -151,7 +150,7 @@ class Trainer:
 
     def _evaluate(self) -> Evaluation:
         self.learner.synchronize_buffers()
-        batches, samples = self.input.val_batches(), len(self.input.val)
+        batches, samples = self.input.val_batches(self.progress.epoch), len(self.input.val)
         return evaluate(
             self.learner.evaluated, batches, self.devices, samples=samples, stop=self.stop
         )
@@ -241,4 +240,12 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
             leave_ranks()
             hand_over.exit_at_once(exit_codes.STOPPED)
         return exit_codes.STOPPED
+    except torch.OutOfMemoryError as error:
+        reason = str(error).partition(". ")[0]
+        raise ConfigError(
+            "trainer.batch_size",
+            config.trainer.batch_size,
+            f"does not fit into the GPU's memory ({reason}); lower it, or raise "
+            f"optim.accumulate={config.optim.accumulate} to compute each batch in more pieces",
+        ) from error
     return exit_codes.FINISHED

@@ -29,7 +29,7 @@ class Target:
     image: str | None = None
     """ECR URI of the image, with a digest if possible. `make push` prints it."""
     device: str = knob("cpu", choices=DEVICES)
-    """The device that the image was built for."""
+    """The device that the image was built for. `gpu` also sets `trainer.device=cuda`."""
     instance_type: str | None = "ml.c7i.2xlarge"
     """SageMaker instance type."""
     instance_count: int = 1

@@ -43,7 +43,7 @@ def build(config: LaunchConfig, overrides: Sequence[str], name: str) -> dict[str
         }
         if job.tensorboard
         else None,
-        "HyperParameters": encode(overrides),
+        "HyperParameters": encode([*_device(target), *overrides]),
         "Environment": job.environment,
         "VpcConfig": {"SecurityGroupIds": job.security_groups, "Subnets": job.subnets},
         "EnableNetworkIsolation": job.network_isolation or None,
@@ -69,6 +69,11 @@ def checkpoint_uri(job: Job, name: str) -> str | None:
 def _checkpoints(config: LaunchConfig, name: str) -> dict[str, str | None] | None:
     uri = checkpoint_uri(config.job, config.resume_from or name)
     return {"S3Uri": uri, "LocalPath": CHECKPOINTS} if uri else None
+
+
+def _device(target: Target) -> list[str]:
+    """A GPU that does not work is an error, rather than a job that trains on the CPU."""
+    return ["trainer.device=cuda"] if target.device == "gpu" else []
 
 
 def _root(job: Job) -> str | None:

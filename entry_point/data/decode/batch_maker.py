@@ -22,9 +22,6 @@ MakeImages = Callable[[Source, CropPlanner, int, Ints, Allocate], tuple[Tensor, 
 
 Images are uint8 (N, 3, image_size, image_size), channels_last, with any content where damaged.
 """
-MakeBatch = Callable[[int, Ints], Batch]
-Request = tuple[int, Ints]
-"""Epoch and sample indices of one batch."""
 
 _LONGEST_RUN = 100
 

@@ -14,7 +14,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import repeat
+from itertools import repeat, takewhile
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
@@ -26,12 +26,12 @@ from torch import Tensor
 
 from entry_point.data.batch import Batch, Damage
 from entry_point.data.decode.allocation import shared_memory
-from entry_point.data.decode.batch_maker import BatchMaker
 from entry_point.data.engines.ahead import map_ahead
+from entry_point.data.engines.feed import Feed, Outcome, PartReader
 from entry_point.data.engines.threads import BatchThreads
 from entry_point.data.errors import picklable
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.order import Plan
+from entry_point.data.plan.schedule import After, Part
 from entry_point.data.spans import Span
 from entry_point.supervisor.die_with_parent import die_with_parent
 
@@ -43,37 +43,45 @@ Message = Fields | Exception | None
 
 
 class SubprocessEngine:
-    """Makes batches in a child process that lives from the first epoch until `close`.
+    """Makes batches in a child process that lives from the first part until `close`.
 
-    If the child dies, `epoch` raises a RuntimeError that names its pid and the signal.
+    If the child dies, reading on raises a RuntimeError that names its pid and the signal.
     """
 
-    def __init__(self, make_batch: BatchMaker, plan: Plan, spec: LoaderSpec) -> None:
+    def __init__(self, feed: Feed, spec: LoaderSpec) -> None:
         self._device = spec.device
-        make, workers = partial(make_batch, allocate=shared_memory), spec.pipeline.worker_count()
-        self._threads = BatchThreads(make, plan, workers, spec.pipeline.prefetch)
+        make, workers = partial(feed.make, allocate=shared_memory), spec.pipeline.worker_count()
+        self._threads = BatchThreads(feed, make, workers, spec.pipeline.prefetch)
         self._child: _Child | None = None
         self._receiver = ThreadPoolExecutor(1, "batch-receiver")
-        self._running: Iterator[Batch | Exception | None] = iter(())
+        self._running: Iterator[Outcome | None] = iter(())
+        self._parts = PartReader(feed, self._start, self._stop)
 
-    def epoch(self, epoch: int, start_step: int) -> Iterator[Batch]:
-        if self._child is None:
-            self._child = _Child(self._threads)
-        self._leave_epoch()
-        outcomes = self._received(self._child, epoch, start_step)
-        # Only the receiving thread advances `outcomes`, one epoch after the other.
-        self._running = map_ahead(self._receiver, lambda _: next(outcomes, None), repeat(None), 2)
-        return _batches(self._running)
+    def batches(self, part: Part) -> Iterator[Batch]:
+        return _batches(self._parts.read(part))
 
     def close(self) -> None:
-        self._leave_epoch()
+        self._parts.stop()
         if self._child is not None:
             self._child.end()  # before the receiver, which may be waiting for it
         self._receiver.shutdown(cancel_futures=True)
 
-    def _received(self, child: _Child, epoch: int, start_step: int) -> Iterator[Batch | Exception]:
+    def _start(self, part: Part) -> Iterator[Outcome]:
+        if self._child is None:
+            self._child = _Child(self._threads)
+        outcomes = self._received(self._child, part)
+        # Only the receiving thread advances `outcomes`, one start after the other.
+        self._running = map_ahead(self._receiver, lambda _: next(outcomes, None), repeat(None), 2)
+        return takewhile(lambda outcome: outcome is not None, self._running)  # type: ignore[arg-type]
+
+    def _stop(self) -> None:
+        running, self._running = self._running, iter(())
+        if hasattr(running, "close"):
+            running.close()
+
+    def _received(self, child: _Child, part: Part) -> Iterator[Outcome]:
         try:
-            child.connection.send((epoch, start_step))
+            child.connection.send(part)
             while True:
                 child.connection.send(None)
                 message: Message = child.connection.recv()
@@ -97,16 +105,9 @@ class SubprocessEngine:
         with torch.cuda.device(self._device):  # a new thread uses GPU 0
             return batch.pin_memory()
 
-    def _leave_epoch(self) -> None:
-        running, self._running = self._running, iter(())
-        if hasattr(running, "close"):
-            running.close()
 
-
-def _batches(outcomes: Iterator[Batch | Exception | None]) -> Iterator[Batch]:
+def _batches(outcomes: Iterator[Outcome]) -> Iterator[Batch]:
     for outcome in outcomes:
-        if outcome is None:
-            break
         if isinstance(outcome, Exception):
             raise outcome
         yield outcome
@@ -154,22 +155,30 @@ def _start_without_signals(process: multiprocessing.process.BaseProcess) -> None
 
 
 def _serve(trainer: Connection, threads: BatchThreads, trainer_pid: int) -> None:
-    """In the child: (epoch, step) starts an epoch, None asks for the next message."""
+    """In the child: a part starts it and what comes after it; None asks for the next message."""
     die_with_parent(trainer_pid)
     torch.set_num_threads(1)  # each thread makes whole batches
-    outcomes: Iterator[Batch | Exception] = iter(())
+    parts = PartReader(threads.feed, threads.start, threads.stop)
+    outcomes: Iterator[Outcome] = iter(())
     try:
         while True:
-            start: tuple[int, int] | None = trainer.recv()
-            if start is None:
+            part: Part | None = trainer.recv()
+            if part is None:
                 trainer.send(_message(next(outcomes, None)))
             else:
-                outcomes = threads.outcomes(*start)
+                parts.stop()
+                outcomes = _one_after_another(parts, threads.feed.after, part)
     except (EOFError, OSError):  # the trainer closed the loader, or died
         threads.close()
 
 
-def _message(outcome: Batch | Exception | None) -> Message:
+def _one_after_another(parts: PartReader, after: After, part: Part | None) -> Iterator[Outcome]:
+    while part is not None:
+        yield from parts.read(part)
+        part = after(part)
+
+
+def _message(outcome: Outcome | None) -> Message:
     if isinstance(outcome, Exception):
         return picklable(outcome)
     if outcome is None:

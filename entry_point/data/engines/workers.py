@@ -21,19 +21,20 @@ from multiprocessing.sharedctypes import RawValue
 
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from entry_point.config.config_errors import ConfigError
 from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import reused_memory, shared_memory
-from entry_point.data.decode.batch_maker import BatchMaker, MakeBatch, Request
+from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, PartReader, Request
 from entry_point.data.errors import picklable
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.order import Plan
+from entry_point.data.plan.schedule import Part
 from entry_point.supervisor.die_with_parent import die_with_parent
 
 _SECONDS_TO_DIE = 5.0
 
 
 @dataclass(frozen=True)
-class _Batches(Dataset[Batch | Exception]):
+class _Batches(Dataset[Outcome]):
     """Makes a whole batch per request, or says why it cannot.
 
     An exception travels like a batch: the DataLoader would put its own traceback before the reason.
@@ -41,7 +42,7 @@ class _Batches(Dataset[Batch | Exception]):
 
     make_batch: MakeBatch
 
-    def __getitem__(self, request: Request) -> Batch | Exception:
+    def __getitem__(self, request: Request) -> Outcome:
         try:
             return self.make_batch(*request)
         except Exception as error:
@@ -49,31 +50,30 @@ class _Batches(Dataset[Batch | Exception]):
 
 
 class _Requests(Sampler[Request]):
-    """The requests that the DataLoader sends to its workers; `start` sets where they begin."""
+    """The requests that the DataLoader sends to its workers, from `part` on."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._start = (0, 0)
-
-    def start(self, epoch: int, step: int) -> None:
-        self._start = (epoch, step)
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self.part = Part("train", 0)
 
     def __iter__(self) -> Iterator[Request]:
-        epoch, step = self._start
-        return ((epoch, indices) for indices in self._plan.batches(epoch, step))
+        return self._feed.requests(self.part)
 
 
 class WorkerEngine:
-    """Makes batches in processes that live until `close`; if one dies, `epoch` raises RuntimeError.
+    """Makes batches in processes that live until `close`; if one dies, reading on raises
+    RuntimeError.
 
     With 0 workers, the training process makes them.
     """
 
-    def __init__(self, make_batch: BatchMaker, plan: Plan, spec: LoaderSpec) -> None:
-        self._plan, self._requests = plan, _Requests(plan)
-        workers = min(spec.pipeline.worker_count(), plan.steps_per_epoch)
-        make = partial(make_batch, allocate=shared_memory if workers else reused_memory)
-        self._batches: DataLoader[Batch | Exception] | None = DataLoader(
+    def __init__(self, feed: Feed, spec: LoaderSpec) -> None:
+        self._feed, self._requests = feed, _Requests(feed)
+        workers = min(spec.pipeline.worker_count(), feed.most_steps)
+        if workers:
+            _check_fork(spec)
+        make = partial(feed.make, allocate=shared_memory if workers else reused_memory)
+        self._batches: DataLoader[Outcome] | None = DataLoader(
             _Batches(make),
             sampler=self._requests,
             batch_size=None,
@@ -85,34 +85,33 @@ class WorkerEngine:
             multiprocessing_context=_context() if workers else None,
         )
         self._reader = ThreadPoolExecutor(1, "shard-reader")
-        plan.read_ahead(self._reader, here=workers == 0)
-        self._running = _one_epoch(iter(()))
+        feed.read_ahead(self._reader, here=workers == 0)
+        self._running = _until_closed(iter(()))
+        self._parts = PartReader(feed, self._start, self._stop)
         self._workers: list[BaseProcess] = []
         # Workers ignore SIGTERM, so the interpreter would wait for them forever at exit.
         atexit.register(self._kill_workers)
 
-    def epoch(self, epoch: int, start_step: int) -> Iterator[Batch]:
+    def batches(self, part: Part) -> Iterator[Batch]:
+        return _raised(self._parts.read(part))
+
+    def _start(self, part: Part) -> Iterator[Outcome]:
         assert self._batches is not None, "closed"
-        self._running.close()
-        self._requests.start(epoch, start_step)
+        self._requests.part = part
         others = multiprocessing.active_children()
         with _no_collection():
-            self._running = _one_epoch(iter(self._batches))
+            self._running = _until_closed(iter(self._batches))
         started = [child for child in multiprocessing.active_children() if child not in others]
         self._workers = started or self._workers
         return self._received(self._running)
 
-    def _received(self, batches: Generator[Batch | Exception, None, None]) -> Iterator[Batch]:
-        while (outcome := self._next(batches)) is not None:
-            if isinstance(outcome, Exception):
-                raise outcome
+    def _received(self, outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+        while (outcome := self._next(outcomes)) is not None:
             yield outcome
-        if batches is self._running:
-            self._plan.release()
 
-    def _next(self, batches: Iterator[Batch | Exception]) -> Batch | Exception | None:
+    def _next(self, outcomes: Iterator[Outcome]) -> Outcome | None:
         try:
-            return next(batches, None)
+            return next(outcomes, None)
         except (OSError, EOFError) as error:  # the worker died and its shared memory is gone
             sentinels = {worker.sentinel: worker.pid for worker in self._workers}
             ended = wait(list(sentinels), _SECONDS_TO_DIE)
@@ -126,11 +125,14 @@ class WorkerEngine:
             # The traceback's frames hold the DataLoader's iterator, which keeps workers alive.
             raise error.with_traceback(None)  # noqa: B904 - it is the same error
 
+    def _stop(self) -> None:
+        self._running.close()
+        self._feed.release()
+
     def close(self) -> None:
         self._batches = None  # with its last reference, the DataLoader ends its workers
-        self._running.close()
+        self._parts.stop()
         self._reader.shutdown(cancel_futures=True)
-        self._plan.release()
         if not any(worker.is_alive() for worker in self._workers):
             atexit.unregister(self._kill_workers)
 
@@ -140,11 +142,29 @@ class WorkerEngine:
             worker.kill()
 
 
-def _one_epoch(
-    batches: Iterator[Batch | Exception],
-) -> Generator[Batch | Exception, None, None]:
-    """Batches until closed; the DataLoader itself uses one iterator for all epochs."""
-    yield from batches
+def _raised(outcomes: Iterator[Outcome]) -> Iterator[Batch]:
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome
+        yield outcome
+
+
+def _check_fork(spec: LoaderSpec) -> None:
+    """Raise ConfigError where a fork of the trainer is unsafe.
+
+    Between hosts, NCCL registers memory with the network device (EFA, InfiniBand). After a fork,
+    the first to write to a page gets a copy, while the device keeps the original.
+    """
+    several_hosts = spec.world_size > int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if several_hosts and spec.device.type == "cuda":
+        engine = spec.pipeline.engine
+        must = "forks the trainer, which is unsafe with NCCL on several hosts; use pipeline=threads"
+        raise ConfigError("pipeline.engine", engine, must)
+
+
+def _until_closed(outcomes: Iterator[Outcome]) -> Generator[Outcome, None, None]:
+    """Outcomes until closed; the DataLoader itself uses one iterator for all."""
+    yield from outcomes
 
 
 class SharedFlag:

@@ -107,6 +107,7 @@ class StreamPlan:
         self._batch_size, self._seed, self._train = batch_size, seed, train
         self._window_shards = window_shards
         self._read: Callable[[Sequence[int]], None] | None = None
+        self._last_window: list[int] = []
         by_shard = np.argsort(source.shard_of, kind="stable")
         starts = np.searchsorted(source.shard_of[by_shard], np.arange(len(source.shard_files)))
         rows = np.split(by_shard, starts[1:])
@@ -137,14 +138,23 @@ class StreamPlan:
             batch = slice(step * self._batch_size, (step + 1) * self._batch_size)
             first, window = windows[batch][[0, -1]].tolist()
             if self._read is not None and window != current:
-                # The current window, the next, and the previous for batches still in progress.
+                # The current window, the next, and the previous, perhaps the last one of the epoch
+                # before, for batches still in progress.
                 since = first if current is None else min(first, current)
-                around = slice(*np.searchsorted(windows, [since, window + 2]))
-                self._read(list(dict.fromkeys(self._source.shard_of[order[around]].tolist())))
+                before = self._last_window if current is None else []
+                around = self._shards(order, windows, since, window + 2)
+                self._read(list(dict.fromkeys([*around, *before])))
+                self._last_window = self._shards(order, windows, window, window + 1)
                 current = window
             yield order[batch]
 
+    def _shards(self, order: Ints, windows: Ints, first: int, end: int) -> list[int]:
+        """The shards of the windows from `first` to before `end`, each once, in order."""
+        samples = order[slice(*np.searchsorted(windows, [first, end]))]
+        return list(dict.fromkeys(self._source.shard_of[samples].tolist()))
+
     def release(self) -> None:
+        self._last_window = []
         self._source.release()
 
     def _slice(self) -> tuple[int, int]:

@@ -79,9 +79,9 @@ class Headspace:
         free = (time.perf_counter() - began) / steps
         learner.load_state(saved)
         self._kept.clear()
-        settled = _settled(epoch)
-        seconds = float(settled[:, STEP_PARTS.index("step")].mean())
-        self.measured = Measured(wait_share(settled), seconds / free)
+        steady = settled(epoch)
+        seconds = float(steady[:, STEP_PARTS.index("step")].mean())
+        self.measured = Measured(wait_share(steady), seconds / free)
         return self.measured
 
     def _replay(self, steps: int) -> Iterator[Batch]:
@@ -102,6 +102,6 @@ def verdict(wait: float, speedup: float | None = None) -> str:
     return f"input-bound: {waits}; {faster}"
 
 
-def _settled(epoch: Times) -> Times:
-    """Without the first steps: their batches were made ahead, and kernels were still chosen."""
+def settled(epoch: Times) -> Times:
+    """An epoch without its first steps: their batches were made ahead, and kernels still chosen."""
     return epoch[min(STARTING_STEPS, len(epoch) // 3) :]

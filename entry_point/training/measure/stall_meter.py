@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,15 +11,15 @@ from numpy.typing import NDArray
 
 from entry_point.contract.metrics_line import PERCENTILES, STEP_PARTS
 from entry_point.training.devices import Devices
-from entry_point.training.measure.stopwatch import Stopwatch, finish
+from entry_point.training.measure.stopwatch import Moment, Stopwatch
 from entry_point.training.results.metrics_log import Record
 
 Times = NDArray[np.float32]
 """Seconds, `(steps, len(STEP_PARTS))`.
 
-`step` is the whole step by the clock: its parts and the time between them, without logging and
-checkpoints. On a GPU, copies overlap with the previous step's compute, so the parts may sum to
-more.
+`step` is the time from the end of one step to the end of the next, without logging and checkpoints.
+On a GPU, `step`, `copy` and `compute` are times of its streams. Copies overlap with the previous
+step's compute, so the parts may sum to more.
 """
 
 
@@ -29,34 +28,33 @@ class StallMeter:
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
-        self._waiting: list[tuple[float, Stopwatch, Stopwatch, float]] = []
+        self._waiting: list[tuple[float, Stopwatch, Stopwatch, Moment, Moment]] = []
         self._times = array("f")
         self._epoch_began = 0
-        self._last = time.perf_counter()
+        self._step_began = Moment(devices.device)
 
     def begin_epoch(self) -> None:
         """The next step starts now."""
         self.settle()
         self._epoch_began = len(self._times)
-        self._last = time.perf_counter()
+        self._step_began = Moment(self._devices.device)
 
     def add(self, wait: float, copying: Stopwatch, computing: Stopwatch) -> None:
         """Count one step, which ends now: the seconds of wait, and its other parts' stopwatches."""
-        now = time.perf_counter()
-        self._waiting.append((wait, copying, computing, now - self._last))
-        self._last = now
+        now = Moment(self._devices.device)
+        self._waiting.append((wait, copying, computing, self._step_began, now))
+        self._step_began = now
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Exclude a block between two steps, such as logging. Waits for the last step first."""
-        finish(self._devices.device)
-        began = time.perf_counter()
+        """Exclude a block between two steps, such as logging."""
         yield
-        self._last += time.perf_counter() - began
+        self._step_began = Moment(self._devices.device)
 
     def settle(self) -> None:
         """Read the stopwatches; on a GPU this waits for the last step."""
-        for wait, copying, computing, step in self._waiting:
+        for wait, copying, computing, began, ended in self._waiting:
+            step = ended.seconds_since(began)
             self._times.extend((wait, copying.seconds, computing.seconds, step))
         self._waiting.clear()
 

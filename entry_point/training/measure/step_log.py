@@ -11,6 +11,7 @@ import torch
 
 from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.devices import Devices
+from entry_point.training.host_copy import HostCopy
 from entry_point.training.input import DeviceBatch
 from entry_point.training.measure.stall_meter import StallMeter
 from entry_point.training.measure.stopwatch import Stopwatch
@@ -98,8 +99,8 @@ class _Interval:
 
     def _totals(self, devices: Devices) -> tuple[float, int]:
         """The loss sum, averaged over the ranks, and their damaged images. A collective call."""
-        own = torch.stack([self.loss_sum, self.loss_sum.new_tensor(self.damaged)])
-        loss_sum, damaged = devices.sum(own).tolist()
+        own = torch.stack([self.loss_sum, torch.full_like(self.loss_sum, self.damaged)])
+        loss_sum, damaged = HostCopy(devices.sum(own)).wait().tolist()
         return loss_sum / devices.world_size, int(damaged)
 
     def state(self, devices: Devices) -> dict[str, float]:

@@ -25,26 +25,37 @@ def finish(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-class Stopwatch:
-    """`with Stopwatch(device) as watch: ...` measures the seconds of a block.
+class Moment:
+    """Now, by the clock of `device`: on a GPU, when the current stream gets here.
 
-    On a CPU it reads the clock. On a GPU it records events on the current stream, which costs no
-    synchronization; only reading `seconds` waits for the stream.
+    On a CPU it reads the clock. On a GPU it records an event, which costs no synchronization; only
+    `seconds_since` waits, without keeping a core busy.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._events = (
-            [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-            if device.type == "cuda"
-            else None
-        )
-        self._began = self._ended = 0.0
+        self._time, self._event = 0.0, None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event(enable_timing=True, blocking=True)
+            self._event.record()
+        else:
+            self._time = time.perf_counter()
+
+    def seconds_since(self, earlier: Moment) -> float:
+        """The seconds from a moment of the same stream to this one."""
+        if self._event is None or earlier._event is None:
+            return self._time - earlier._time
+        self._event.synchronize()
+        return float(earlier._event.elapsed_time(self._event)) / 1000
+
+
+class Stopwatch:
+    """`with Stopwatch(device) as watch: ...` measures the seconds of a block on its device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
 
     def __enter__(self) -> Stopwatch:
-        if self._events is None:
-            self._began = time.perf_counter()
-        else:
-            self._events[0].record()
+        self._began = Moment(self._device)
         return self
 
     def __exit__(
@@ -53,14 +64,8 @@ class Stopwatch:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        if self._events is None:
-            self._ended = time.perf_counter()
-        else:
-            self._events[1].record()
+        self._ended = Moment(self._device)
 
     @property
     def seconds(self) -> float:
-        if self._events is None:
-            return self._ended - self._began
-        self._events[1].synchronize()
-        return self._events[0].elapsed_time(self._events[1]) / 1000
+        return self._ended.seconds_since(self._began)

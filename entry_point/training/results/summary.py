@@ -18,6 +18,7 @@ from entry_point.contract.run_folder import RunFolder
 from entry_point.data.sources.source import Source
 from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.devices import Devices
+from entry_point.training.input import loader_spec
 from entry_point.training.measure.totals import Totals
 from entry_point.training.model import count_parameters
 from entry_point.training.results.metrics_log import format_milliseconds
@@ -41,7 +42,7 @@ def opening_lines(
         f"model    {config.model.name}, {count_parameters(model):,} parameters",
         f"data     {len(train):,} training and {len(val):,} validation images, "
         f"{len(train.classes)} classes, {data.image_size} x {data.image_size} pixels",
-        f"pipeline {config.pipeline.engine}",
+        f"pipeline {loader_spec(config, devices, 'train').describe()}",
         f"devices  {devices.describe()}",
         f"plan     {epochs} epochs of {progress.steps_per_epoch} steps of "
         f"{trainer.batch_size} images, {config.optim.name}",

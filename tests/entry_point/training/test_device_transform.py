@@ -54,6 +54,13 @@ def test_float_images_are_returned_unchanged() -> None:
     assert DeviceTransform(data, 0)(floats, torch.arange(4), epoch=0) is floats
 
 
+def test_a_bf16_model_gets_what_autocast_would_round_its_fp32_input_to() -> None:
+    full = DeviceTransform(DataConfig(), 0)(images(), torch.arange(4), epoch=0)
+    half = DeviceTransform(DataConfig(), 0, torch.bfloat16)
+    assert torch.equal(half(images(), torch.arange(4), epoch=0), full.bfloat16())
+    assert half(full, torch.arange(4), epoch=0).dtype is torch.bfloat16  # made by the loader
+
+
 def test_the_deployed_program_takes_rgb_even_if_the_model_was_trained_on_ycbcr() -> None:
     model = nn.Sequential(tiny_net(3)).eval()
     program = export(model, DataConfig(**STALL))  # type: ignore[arg-type]

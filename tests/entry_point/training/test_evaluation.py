@@ -12,9 +12,11 @@ from torch import nn
 from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch, Damage
 from entry_point.data.errors import DataError
+from entry_point.training import evaluation
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.evaluation import evaluate
+from entry_point.training.host_copy import HostCopy
 from entry_point.training.input import device_batches
 from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
 from entry_point.training.stop import StopRequest
@@ -83,3 +85,25 @@ def test_evaluation_in_which_every_image_is_damaged_is_an_error(stop: StopReques
     batches = device_batches([damaged, damaged], CPU.device, identity, False)
     with pytest.raises(DataError, match="none of the 2 validation images can be decoded"):
         evaluate(_FirstPixel(), batches, CPU, samples=2, stop=stop)
+
+
+def test_evaluation_moves_its_results_from_the_device_once(
+    stop: StopRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[torch.Tensor] = []
+
+    class Counted(HostCopy):
+        def __init__(self, tensor: torch.Tensor) -> None:
+            super().__init__(tensor)
+            moved.append(tensor)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a copy that waits for the device")
+
+    monkeypatch.setattr(evaluation, "HostCopy", Counted)
+    for name in ("cpu", "item", "tolist", "numpy"):
+        monkeypatch.setattr(torch.Tensor, name, refuse)
+    identity = DeviceTransform(DataConfig(mean=[0, 0, 0], std=[1 / 255] * 3), 0)
+    batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity, False)
+    rows, damaged = evaluation._predict(_FirstPixel(), batches, CPU, stop)
+    assert len(moved) == 1 and rows.shape == (4, 4) and damaged == 1

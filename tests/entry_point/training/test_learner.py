@@ -11,6 +11,7 @@ from torch import nn
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import OptimConfig, load_train_config
+from entry_point.training import learner as learner_module
 from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
 from entry_point.training.optim import build_optimizer, rate_factor
@@ -137,11 +138,38 @@ def test_sync_batchnorm_is_refused_on_a_cpu() -> None:
 def test_biases_and_normalization_weights_do_not_decay(name: str) -> None:
     model = torchvision.models.resnet18(num_classes=3)
     config = OptimConfig(name=name, weight_decay=0.1)
-    decay, keep = build_optimizer(config, model).param_groups
+    decay, keep = build_optimizer(config, model, CPU.device).param_groups
     assert {p.dim() for p in decay["params"]} == {2, 4}
     assert {p.dim() for p in keep["params"]} == {1}
     assert (decay["weight_decay"], keep["weight_decay"]) == (0.1, 0.0)
     assert len(decay["params"]) + len(keep["params"]) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+@pytest.mark.parametrize(("device", "fused"), [("cuda", True), ("cpu", None)])
+def test_the_optimizer_is_one_kernel_on_a_gpu(name: str, device: str, fused: bool | None) -> None:
+    optimizer = build_optimizer(OptimConfig(name=name), tiny_net(4), torch.device(device))
+    assert optimizer.defaults["fused"] is fused
+
+
+@pytest.mark.parametrize(
+    ("model", "broadcast"), [("tiny_net_with_state", False), ("poisoned_net", True)]
+)
+def test_ranks_exchange_gradients_in_place_and_only_buffers_that_training_reads(
+    model: str, broadcast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training writes the statistics of batch normalization, but does not read them."""
+    given: dict[str, object] = {}
+
+    def shared(module: nn.Module, **options: object) -> nn.Module:
+        given.update(options)
+        return module
+
+    monkeypatch.setattr(learner_module, "DistributedDataParallel", shared)
+    config, _ = load_train_config([f"model.name=tests.own_models.{model}"])
+    two = Devices(CPU.device, None, world_size=2)
+    Learner(config, two, num_classes=4, steps_per_epoch=10, channels=Path())
+    assert given["broadcast_buffers"] is broadcast and given["gradient_as_bucket_view"] is True
 
 
 def test_the_learning_rate_warms_up_then_follows_a_cosine_to_zero() -> None:

@@ -70,7 +70,7 @@ def test_a_step_changes_the_weights_of_a_model_of_each_family(name: str) -> None
     size = LEAST_SIZES.get(name, 64)
     torch.manual_seed(0)
     model = build_model(ModelConfig(name), 7, image_size=size).train()
-    optimizer = build_optimizer(OptimConfig(), model)
+    optimizer = build_optimizer(OptimConfig(), model, torch.device("cpu"))
     head = list(model.parameters())[-1]
     before = head.detach().clone()
     logits = model(torch.randn(2, 3, size, size))

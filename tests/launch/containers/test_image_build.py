@@ -66,7 +66,7 @@ def test_bases_with_a_newer_torch_are_accepted(new: str) -> None:
 def test_extras_are_installed_at_pins_compatible_with_the_job() -> None:
     # NVIDIA builds this DALI for Python 3.11 and newer.
     names, dali = ["job"], set()
-    names, dali = ["job", "dali"], {"nvidia-dali-cuda120"}
+    names, dali = ["job", "dali"], {"nvidia-dali-cuda130"}
     wanted = python_packages.requirements(REQUIREMENTS, names, ".in")
     locked = python_packages.requirements(REQUIREMENTS, names, ".txt")
     assert {"hydra-core"} | dali <= {r.name for r in wanted}

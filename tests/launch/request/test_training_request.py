@@ -98,7 +98,8 @@ def test_every_setting_arrives_in_its_member() -> None:
     assert sent["EnableInterContainerTrafficEncryption"] is True
     assert sent["EnableNetworkIsolation"] is True
     assert sent["RetryStrategy"] == {"MaximumRetryAttempts": 3}
-    assert decode(sent["HyperParameters"]) == ["trainer.epochs=2"]
+    # A job that may train on the CPU would hide a GPU that does not work.
+    assert decode(sent["HyperParameters"]) == ["trainer.device=cuda", "trainer.epochs=2"]
 
 
 def test_spot_job_waits_one_day_longer_than_its_max_runtime() -> None:

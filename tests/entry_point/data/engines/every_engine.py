@@ -2,9 +2,17 @@
 
 import importlib.util
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from entry_point.data.batch import Batch
+from entry_point.data.engines.feed import Feed
+from entry_point.data.plan.crops import Ints
+from entry_point.data.plan.order import Plan
+from entry_point.data.plan.schedule import After, nothing_after
 
 
 def _dali_is_installed() -> bool:
@@ -20,6 +28,19 @@ _NEEDS_DALI = pytest.mark.skipif(
 )
 DALI = pytest.param("dali", marks=_NEEDS_DALI)
 ENGINES = ("pillow", "workers", "threads", "subprocess", DALI)
+
+
+def feed_of(make: Callable[..., Batch], plan: Plan, after: After = nothing_after) -> Feed:
+    """One split whose batches `make` makes from an epoch and sample indices."""
+
+    @dataclass(frozen=True)
+    class Maker:
+        def __call__(self, epoch: int, indices: Ints, **_: object) -> Batch:
+            return make(epoch, indices)
+
+        def close(self) -> None: ...
+
+    return Feed({"train": Maker()}, {"train": plan}, after)  # type: ignore[dict-item]
 
 
 def has_ended(pid: int) -> bool:

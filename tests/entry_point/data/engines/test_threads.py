@@ -13,23 +13,27 @@ from numpy.typing import NDArray
 
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
+from entry_point.data.engines import threads
 from entry_point.data.engines.threads import ThreadEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.plan.schedule import Part
+from tests.entry_point.data.engines.every_engine import feed_of
 
 SLOW_SECONDS = 8.0  # SPDL waits 6 s for its threads
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """A plan of one sample per step; after the last step it may raise."""
+    """A plan of one sample per step; in place of the last step it may raise."""
 
     steps_per_epoch: int = 100
     samples_per_epoch: int = 100
     breaks: bool = False
 
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[NDArray[np.int64]]:
-        yield from (np.array([step]) for step in range(start_step, self.steps_per_epoch))
+        for step in range(start_step, self.steps_per_epoch - self.breaks):
+            yield np.array([step])
         if self.breaks:
             raise DataError(f"no plan for epoch {epoch}")
 
@@ -44,21 +48,10 @@ def _batch(indices: NDArray[np.int64]) -> Batch:
     return Batch(torch.zeros(1), torch.zeros(1), torch.from_numpy(indices))
 
 
-@dataclass(frozen=True)
-class Maker:
-    make: Callable[[int, NDArray[np.int64]], Batch]
-
-    def __call__(self, epoch: int, indices: NDArray[np.int64], **_: object) -> Batch:
-        return self.make(epoch, indices)
-
-    def close(self) -> None:
-        pass
-
-
 def _engine(make: Callable[[int, NDArray[np.int64]], Batch], plan: Numbers) -> ThreadEngine:
     pipeline = PipelineConfig("threads", num_workers=2)
     spec = LoaderSpec(DataConfig(), pipeline, "train", batch_size=1, seed=0)
-    return ThreadEngine(Maker(make), plan, spec)  # type: ignore[arg-type]
+    return ThreadEngine(feed_of(make, plan), spec)
 
 
 def test_close_waits_for_a_batch_however_long_it_takes() -> None:
@@ -71,7 +64,7 @@ def test_close_waits_for_a_batch_however_long_it_takes() -> None:
         return _batch(indices)
 
     engine = _engine(make, Numbers())
-    next(engine.epoch(0, 0))
+    next(engine.batches(Part("train", 0)))
     time.sleep(0.2)
     before = threading.active_count()
     engine.close()
@@ -91,14 +84,56 @@ def test_an_error_is_raised_unchanged_while_another_batch_is_in_progress() -> No
 
     engine = _engine(make, Numbers())
     with pytest.raises(DataError, match=r"a\.jpg: damaged"):
-        list(engine.epoch(0, 0))
+        list(engine.batches(Part("train", 0)))
     engine.close()
 
 
 def test_an_error_of_the_plan_is_raised_unchanged_or_dropped_with_its_epoch() -> None:
     engine = _engine(lambda _, indices: _batch(indices), Numbers(3, breaks=True))
     with pytest.raises(DataError, match="no plan for epoch 5"):
-        list(engine.epoch(5, 0))
-    next(engine.epoch(6, 0))
+        list(engine.batches(Part("train", 5)))
+    next(engine.batches(Part("train", 6)))
     time.sleep(0.5)  # until the plan is ahead and has raised
     engine.close()
+
+
+@pytest.mark.parametrize(("engine", "streams"), [("threads", 0), ("dali", 1)])
+def test_threads_work_on_the_gpu_of_their_rank_from_first_to_last(
+    engine: str, streams: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that ends outside its device's context makes GPU 0 the current one."""
+    opened: list[object] = []
+    history: list[tuple[str, object]] = []
+
+    class Context:
+        def __init__(self, what: object) -> None:
+            self.what = what
+
+        def __enter__(self) -> None:
+            opened.append(self.what)
+            history.append(("enter", self.what))
+
+        def __exit__(self, *_: object) -> None:
+            assert opened.pop() is self.what
+            history.append(("exit", self.what))
+
+    class Stream:
+        def __init__(self, device: torch.device) -> None:
+            assert device == second
+
+        def synchronize(self) -> None:
+            pass
+
+    second = torch.device("cuda", 1)
+    monkeypatch.setattr(torch.cuda, "device", Context)
+    monkeypatch.setattr(torch.cuda, "stream", Context)
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+
+    def make(_epoch: int, indices: NDArray[np.int64]) -> Batch:
+        assert opened[0] is second and len(opened) == 1 + streams
+        return _batch(indices)
+
+    wrap = threads._on_gpu if engine == "dali" else threads._for_gpu
+    wrap(feed_of(make, Numbers()), second)("train", 0, np.array([1]))
+    assert history[0] == ("enter", second) and history[-1] == ("exit", second)

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan
+from entry_point.data.plan.schedule import Part
+from tests.entry_point.data.engines.every_engine import feed_of
 
 
 class OwnerOfThreads:
@@ -34,7 +37,7 @@ def engine_of(make_batch: Callable[..., Batch]) -> WorkerEngine:
     """Four batches, made by two workers."""
     pipeline = PipelineConfig(engine="pillow", num_workers=2)
     spec = LoaderSpec(DataConfig(), pipeline, "train", batch_size=4, seed=0)
-    return WorkerEngine(make_batch, EpochPlan(16, 4, 0, True), spec)  # type: ignore[arg-type]
+    return WorkerEngine(feed_of(make_batch, EpochPlan(16, 4, 0, True)), spec)
 
 
 def collect_and_make_batch(_epoch: int, indices: np.ndarray, **_: object) -> Batch:
@@ -50,7 +53,7 @@ def test_workers_do_not_collect_garbage_inherited_from_the_trainer(tmp_path: Pat
     try:
         OwnerOfThreads(ended_by)
         engine = engine_of(collect_and_make_batch)
-        assert len(list(engine.epoch(0, 0))) == 4
+        assert len(list(engine.batches(Part("train", 0)))) == 4
         engine.close()
         assert not ended_by.exists()
     finally:
@@ -69,7 +72,7 @@ def test_close_ends_the_workers_while_their_error_is_being_handled() -> None:
     try:
         with pytest.raises(DataError, match=r"a\.jpg: damaged"):
             try:
-                list(engine.epoch(0, 0))
+                list(engine.batches(Part("train", 0)))
             finally:
                 assert len(multiprocessing.active_children()) >= len(others) + 2
                 engine.close()
@@ -87,9 +90,27 @@ def test_workers_collect_their_own_garbage(tmp_path: Path) -> None:
         return collect_and_make_batch(epoch, indices)
 
     engine = engine_of(make_batch)
-    assert len(list(engine.epoch(0, 0))) == 4
+    assert len(list(engine.batches(Part("train", 0)))) == 4
     engine.close()
     enders = made_and_ended.read_text().split()
     assert len(enders) == 4
     assert str(os.getpid()) not in enders
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("engine", ["pillow", "workers"])
+def test_forks_of_a_trainer_that_shares_memory_with_the_network_are_refused(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    cuda = torch.device("cuda")
+
+    def build(ranks: int, workers: int) -> None:
+        pipeline = PipelineConfig(engine, num_workers=workers)
+        spec = LoaderSpec(DataConfig(), pipeline, "train", 4, 0, world_size=ranks, device=cuda)
+        WorkerEngine(feed_of(collect_and_make_batch, EpochPlan(16, 4, 0, True)), spec).close()
+
+    with pytest.raises(ConfigError, match=rf"^pipeline\.engine={engine}: forks the trainer"):
+        build(ranks=16, workers=2)
+    build(ranks=16, workers=0)
+    build(ranks=8, workers=2)

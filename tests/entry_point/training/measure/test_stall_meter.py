@@ -15,6 +15,7 @@ from entry_point.contract.metrics_line import METRICS, STEP_PARTS, STEP_TIMES
 from entry_point.data.batch import Batch
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
+from entry_point.training.host_copy import RunAhead
 from entry_point.training.input import device_batches
 from entry_point.training.learner import Learner
 from entry_point.training.measure.headspace import KEPT_BATCHES, Headspace, verdict
@@ -22,6 +23,7 @@ from entry_point.training.measure.stall_meter import StallMeter, percentiles, wa
 from entry_point.training.measure.stopwatch import Stopwatch
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, weights
+from tests.entry_point.training.gpu.simulated_gpu import SimulatedGpu
 from tests.entry_point.training.training_jobs import read_records, timeless
 
 CPU = Devices(torch.device("cpu"), None)
@@ -91,6 +93,41 @@ def test_work_between_steps_counts_for_no_step() -> None:
         time.sleep(1)
     meter.add(0.0, Watch(), Watch())
     assert meter.epoch[:, STEP_PARTS.index("step")].max() < 1
+
+
+def test_the_drain_at_a_log_line_counts_for_no_step_of_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = SimulatedGpu()
+    gpu.install(monkeypatch)
+    device = torch.device("cuda")
+    meter = StallMeter(Devices(device, None))
+    meter.begin_epoch()
+    ahead = RunAhead(device)
+    for step in range(1, 101):
+        with Stopwatch(device) as copying:
+            gpu.launch(0.01)
+        with Stopwatch(device) as computing:
+            gpu.launch(0.09)
+        meter.add(0.0, copying, computing)
+        ahead.wait()
+        if step % 10 == 0:
+            with meter.pause():
+                meter.settle()
+                gpu.host += 0.05
+    steps = percentiles(meter.epoch)["step"]
+    assert steps == pytest.approx([100, 100, 101], abs=1.5)
+    assert gpu.stream == pytest.approx(10.5, abs=0.1)  # 100 steps, ten pauses
+
+
+def test_the_host_is_at_most_two_steps_ahead_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = SimulatedGpu()
+    gpu.install(monkeypatch)
+    ahead = RunAhead(torch.device("cuda"))
+    for step in range(1, 10):
+        gpu.launch(0.1)
+        ahead.wait()
+        assert gpu.host == pytest.approx(0.1 * max(0, step - 2), abs=0.01)
 
 
 def test_percentiles_of_step_times() -> None:

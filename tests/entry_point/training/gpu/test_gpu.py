@@ -1,26 +1,37 @@
 """On a GPU: copying batches to it, and jobs that train on it."""
 
 import re
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from benchmarks.gpu.steady_steps import SETTLING_STEPS, first_waits
 from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.train_config import load_train_config
+from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.training.device_transform import DeviceTransform
+from entry_point.training.devices import join_devices
 from entry_point.training.input import device_batches
-from tests.entry_point.training.training_jobs import run_job
+from tests.entry_point.training.training_jobs import TINY, read_records, run_job
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 CUDA = torch.device("cuda", 0)
-ON_GPU = ("trainer.device=cuda", "trainer.deterministic=false", "pipeline=threads")
+ON_GPU = (
+    "trainer.device=cuda",
+    "trainer.nproc_per_host=1",  # the small batches cannot be shared by any number of GPUs
+    "trainer.deterministic=false",
+    "pipeline=threads",
+)
 STALL = {"transform": "stall", "mean": [0.0] * 3, "std": [1.0] * 3}
 
 
@@ -84,3 +95,59 @@ def test_a_profile_on_a_gpu_shows_gpu_time(tmp_path: Path, photo_folder: Path) -
     run_job(tmp_path, photo_folder, [*ON_GPU, "trainer.batch_size=2", "trainer.profile=true"])
     text = (tmp_path / "output" / "data" / "profile" / "rank0.txt").read_text()
     assert "GPU ms/step" in text and re.search(r"forward +\d+\.\d +\d+\.\d+ +\d+\.\d+", text)
+
+
+def test_no_step_of_a_steady_epoch_waits_for_the_gpu(tmp_path: Path, photo_folder: Path) -> None:
+    """torch raises an error where one of its operators waits."""
+    overrides = [
+        f"data.root={photo_folder}",
+        *ON_GPU,
+        "trainer.batch_size=4",
+        "trainer.log_every_steps=100",
+        "model.name=tests.own_models.tiny_net_with_state",
+        "optim.ema_decay=0.9",
+        "optim.clip_norm=1",
+        "optim.mixup_alpha=0.2",
+        "optim.cutmix_alpha=0.2",
+        "optim.accumulate=2",
+    ]
+    config, _ = load_train_config([*TINY, *overrides])
+    with join_devices(config.trainer) as devices:
+        steps, _, _ = first_waits(config, RunFolder(tmp_path), devices)
+    assert steps == 2 * (12 - SETTLING_STEPS)
+
+
+ON_SECOND_GPU = """
+import sys
+from pathlib import Path
+import torch
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+
+device = torch.device("cuda", 1)
+torch.cuda.set_device(device)
+data = DataConfig(root=sys.argv[1], image_size=32, resize=32)
+source, pipeline = open_source(data, "train", Path()), PipelineConfig("threads", num_workers=2)
+loader = build_loader(source, LoaderSpec(data, pipeline, "train", 8, seed=0, device=device))
+assert all(batch.images.is_pinned() for batch in loader.epoch(0))
+loader.close()
+assert torch._C._cuda_hasPrimaryContext(1) and not torch._C._cuda_hasPrimaryContext(0)
+"""
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_the_loader_of_a_second_gpu_starts_no_context_on_the_first(photo_folder: Path) -> None:
+    subprocess.run([sys.executable, "-c", ON_SECOND_GPU, str(photo_folder)], check=True)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_two_gpus_train_as_one_does(tmp_path: Path, photo_folder: Path) -> None:
+    plain = "model.name=tests.own_models.tiny_net"
+    for name, ranks in (("one", 1), ("two", 2)):
+        run_job(tmp_path / name, photo_folder, [*ON_GPU, plain, f"trainer.nproc_per_host={ranks}"])
+    one, two = (
+        [record["loss"] for record in read_records(tmp_path / name) if "loss" in record]
+        for name in ("one", "two")
+    )
+    assert one and two == pytest.approx(one, rel=0.05)

@@ -1,0 +1,76 @@
+"""One command that says whether the GPU paths keep their promises: docs/results/gpu.md.
+
+`python -m benchmarks.gpu.gpu_check [part=N] [device=cuda|cpu] [out=FOLDER]`. Each part takes at
+most ten minutes and leaves FOLDER/partN.json; without `part`, all run, one after the other.
+`device=cpu` is a dry run of little size, which writes its page into the folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from omegaconf import OmegaConf
+
+from benchmarks import measure
+from benchmarks.gpu.gpu_behaviour import behaviour_part
+from benchmarks.gpu.gpu_machine import machine_part
+from benchmarks.gpu.gpu_page import write_page
+from benchmarks.gpu.gpu_part import Part, read_parts, write_part
+from benchmarks.gpu.gpu_plan import Check
+from benchmarks.gpu.gpu_speed import speed_part
+
+PAGE = 5
+PARTS: dict[int, Callable[[Check], Part]] = {
+    1: machine_part,
+    2: behaviour_part,
+    3: partial(speed_part, compiled=False),
+    4: partial(speed_part, compiled=True),
+}
+
+
+@dataclass
+class Asked:
+    """The command line."""
+
+    part: int | None = None
+    device: str = "cuda"
+    out: str = "runs/gpu-check"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code 0 if no promise is broken, 1 if one is, 2 if nothing could run."""
+    given = OmegaConf.from_dotlist(list(arguments))
+    asked = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Asked), given))
+    assert isinstance(asked, Asked)
+    if asked.device not in ("cuda", "cpu") or asked.part not in (None, *PARTS, PAGE):
+        sys.stderr.write(f"gpu-check: part must be 1 to {PAGE}, device cuda or cpu\n")
+        return 2
+    if asked.device == "cuda" and not torch.cuda.is_available():
+        sys.stderr.write("gpu-check: torch finds no CUDA device; DEVICE=cpu makes a dry run\n")
+        return 2
+    folder = Path(asked.out).resolve()
+    for number, run in PARTS.items():
+        if asked.part in (None, number):
+            write_part(run(Check(asked.device, folder)), folder, number)
+    if asked.part not in (None, PAGE):
+        return _report(read_parts(folder)[asked.part])
+    place = measure.RESULTS if asked.device == "cuda" else folder
+    path, kept = write_page(read_parts(folder), asked.device, place)
+    sys.stdout.write(path.read_text(encoding="utf-8"))
+    return 0 if kept else 1
+
+
+def _report(part: Part) -> int:
+    for check in part.checks:
+        word = {True: "holds", False: "BROKEN", None: "not measured"}[check.holds]
+        sys.stdout.write(f"{word:12}  {check.promise}: {check.found}\n")
+    return 1 if any(check.holds is False for check in part.checks) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

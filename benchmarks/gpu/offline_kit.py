@@ -1,0 +1,133 @@
+"""Carries what the check needs to a machine that has Python and torch, but no internet.
+
+With a network, `make gpu-wheels`: `offline_kit.py pack FOLDER [PYTHON_VERSION]`. There, `make
+gpu-check WHEELS=FOLDER`: `offline_kit.py run FOLDER ARGUMENTS`, with the standard library only.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+UNPACKED = Path("runs/gpu-kit")
+# Those that a machine with torch rarely has. Others, such as matplotlib, can be put beside them.
+WHEELS = (
+    *("hydra-core", "omegaconf", "rich", "spdl-core", "arro3-core", "arro3-io"),
+    *("markdown-it-py", "mdurl", "pygments", "markdown", "filelock", "packaging", "pyyaml"),
+    *("pytest", "pytest-timeout", "pluggy", "iniconfig"),
+)
+SOURCES = ("antlr4-python3-runtime",)
+HEADERS = (
+    ("libjpeg62-turbo", "libjpeg62-turbo-dev"),  # Debian
+    ("libjpeg-turbo8", "libjpeg-turbo8-dev"),  # Ubuntu
+)
+MODULES = ("torch", "torchvision", "numpy", "PIL", "matplotlib", "tensorboard", "hydra", "pytest")
+PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64")
+
+
+def pack(folder: Path, python_version: str) -> None:
+    """Download wheels, headers and photographs into FOLDER, about 20 MB."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pins = _pins()
+    wanted = [pins.get(name, name) for name in WHEELS]
+    pip = [sys.executable, "-m", "pip"]
+    target = ["--only-binary=:all:", f"--python-version={python_version}", "--implementation=cp"]
+    platforms = [f"--platform={name}" for name in PLATFORMS]
+    _run([*pip, "download", "-q", "--no-deps", *target, *platforms, "-d", str(folder), *wanted])
+    for name in SOURCES:
+        _run([*pip, "wheel", "-q", "--no-deps", "-w", str(folder), pins.get(name, name)])
+    if not any(_downloaded(folder, packages) for packages in HEADERS):
+        sys.exit("offline_kit: apt-get downloads neither Debian's nor Ubuntu's libjpeg-turbo")
+    _copy_photographs(folder / "photographs")
+
+
+def _pins() -> dict[str, str]:
+    """Package -> `package==version`, as the job and its tests use them."""
+    pins = {}
+    for name in ("job", "dev"):
+        for line in (ROOT / "requirements" / f"{name}.txt").read_text().splitlines():
+            if found := re.match(r"([\w.-]+)==[^ ;]+", line):
+                pins[found[1]] = found[0]
+    return pins
+
+
+def _downloaded(folder: Path, packages: tuple[str, ...]) -> bool:
+    if not shutil.which("apt-get"):
+        return False
+    command = ["apt-get", "download", *packages]
+    return subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode == 0
+
+
+def _copy_photographs(folder: Path) -> None:
+    """They come with scikit-image and scikit-learn, which are too large to carry."""
+    program = "import tests.photographs as p; print(*p.PHOTOGRAPHS.values(), sep='\\n')"
+    python = ROOT / ".venv" / "bin" / "python"
+    found = subprocess.run(
+        [str(python), "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    folder.mkdir(exist_ok=True)
+    for line in found.stdout.splitlines():
+        shutil.copy(line, folder)
+
+
+def unpack(folder: Path, target: Path) -> dict[str, str]:
+    """Install FOLDER's content below `target`; returns the environment that uses it."""
+    wheels, packages = sorted(folder.glob("*.whl")), sorted(folder.glob("*.deb"))
+    if not wheels:
+        sys.exit(f"offline_kit: WHEELS={folder}: holds no wheel; `offline_kit.py pack` fills it")
+    site, jpeg = target / "site", target / "jpeg"
+    shutil.rmtree(target, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+    _run([*pip, "--target", str(site), *map(str, wheels)])
+    for package in packages:
+        _run(["dpkg", "-x", str(package), str(jpeg)])
+    include, libraries = jpeg / "usr/include", jpeg / "usr/lib/x86_64-linux-gnu"
+    added = {
+        "PYTHONPATH": [site, ROOT],
+        "CPATH": [include, include / "x86_64-linux-gnu"],
+        "LIBRARY_PATH": [libraries],
+        "LD_LIBRARY_PATH": [libraries],
+    }
+    environment = {**os.environ, "PHOTOGRAPHS": str(folder.resolve() / "photographs")}
+    for name, paths in added.items():
+        before = [os.environ[name]] if os.environ.get(name) else []
+        environment[name] = ":".join([*map(str, paths), *before])
+    return environment
+
+
+def run(folder: Path, arguments: list[str]) -> int:
+    """Unpack, then run the check; returns its exit code."""
+    environment = unpack(folder, ROOT / UNPACKED)
+    sys.path[:0] = environment["PYTHONPATH"].split(":")
+    missing = [name for name in MODULES if importlib.util.find_spec(name) is None]
+    if missing:
+        sys.exit(f"offline_kit: no {', '.join(missing)} here; add their wheels to {folder}")
+    command = [sys.executable, "-m", "benchmarks.gpu.gpu_check", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+
+def _run(command: list[str]) -> None:
+    if subprocess.run(command, check=False).returncode:
+        sys.exit(f"offline_kit: failed: {' '.join(command)}")
+
+
+def main(arguments: list[str]) -> int:
+    match arguments:
+        case ["pack", folder, *version]:
+            here = f"{sys.version_info.major}.{sys.version_info.minor}"
+            pack(Path(folder), version[0] if version else here)
+            return 0
+        case ["run", folder, *rest]:
+            return run(Path(folder), rest)
+    sys.stderr.write("offline_kit: pack FOLDER [PYTHON_VERSION], or run FOLDER ARGUMENTS\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,125 @@
+"""What an engine makes: the batches of several splits, one part after the other, without a break.
+
+While the last batches of an epoch are used, the same workers already make the first ones of what
+comes next. So neither an epoch nor an evaluation begins with an empty pipeline, and training and
+validation share their workers and their memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from entry_point.data.batch import Batch
+from entry_point.data.decode.allocation import Allocate
+from entry_point.data.decode.batch_maker import BatchMaker
+from entry_point.data.plan.crops import Ints
+from entry_point.data.plan.order import Plan
+from entry_point.data.plan.schedule import After, Part, nothing_after
+
+Request = tuple[str, int, Ints]
+"""Split, epoch and sample indices of one batch."""
+MakeBatch = Callable[[str, int, Ints], Batch]
+"""Makes the batch of a Request."""
+Outcome = Batch | Exception
+"""A batch, or the exception that prevented it."""
+
+
+@dataclass
+class Feed:
+    """The makers and plans of each split, and which part comes after which."""
+
+    makers: Mapping[str, BatchMaker]
+    plans: Mapping[str, Plan]
+    after: After = nothing_after
+    _taken: list[str] = field(default_factory=list, init=False)
+
+    def steps(self, part: Part) -> int:
+        return self.plans[part.split].steps_per_epoch - part.step
+
+    @property
+    def most_steps(self) -> int:
+        """Steps of the longest part."""
+        return max(plan.steps_per_epoch for plan in self.plans.values())
+
+    def requests(self, part: Part) -> Iterator[Request]:
+        """The requests of `part` and of all that comes after it."""
+        following: Part | None = part
+        while following is not None:
+            for indices in self.plans[following.split].batches(following.epoch, following.step):
+                self._release_taken(following.split)
+                yield following.split, following.epoch, indices
+            following = self.after(following)
+
+    def make(self, split: str, epoch: int, indices: Ints, allocate: Allocate) -> Batch:
+        return self.makers[split](epoch, indices, allocate=allocate)
+
+    def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
+        """See Plan."""
+        for plan in self.plans.values():
+            plan.read_ahead(reader, here=here)
+
+    def taken(self, part: Part) -> None:
+        """All batches of `part` have been taken; `requests` may drop the bytes behind them."""
+        self._taken.append(part.split)
+
+    def _release_taken(self, current: str) -> None:
+        # Here, and not in `taken`: one thread alone reads ahead and releases.
+        while self._taken:
+            if (split := self._taken.pop()) != current:
+                self.plans[split].release()
+
+    def release(self) -> None:
+        """Drop all bytes that were read ahead."""
+        self._taken.clear()
+        for plan in self.plans.values():
+            plan.release()
+
+    def close(self) -> None:
+        """End the threads of image makers that have their own."""
+        for maker in self.makers.values():
+            maker.close()
+
+
+class PartReader:
+    """Cuts the outcomes of a Feed's requests into parts.
+
+    `start` begins with a part and goes on with what comes after it, as `Feed.requests`; `stop` ends
+    that. A part that is not the one that comes next is started anew.
+    """
+
+    def __init__(
+        self, feed: Feed, start: Callable[[Part], Iterator[Outcome]], stop: Callable[[], None]
+    ) -> None:
+        self._feed, self._start, self._stop = feed, start, stop
+        self._running: Iterator[Outcome] | None = None
+        self._next: Part | None = None
+
+    def read(self, part: Part) -> Iterator[Outcome]:
+        """For each step of `part`, its outcome. Ends the part that is being read."""
+        if self._running is None or part != self._next:
+            self.stop()
+            self._running = self._start(part)
+        self._next = None
+        return self._cut(part, self._running)
+
+    def _cut(self, part: Part, running: Iterator[Outcome]) -> Iterator[Outcome]:
+        if not (steps := self._feed.steps(part)):
+            self._next = self._feed.after(part)
+        for left in range(steps, 0, -1):
+            if running is not self._running:  # another part has been started
+                return
+            if (outcome := next(running, None)) is None:
+                break
+            if left == 1:
+                self._next = self._feed.after(part)
+                self._feed.taken(part)
+            yield outcome
+        if running is self._running and self._next is None:
+            self.stop()
+
+    def stop(self) -> None:
+        """End what runs."""
+        self._running = self._next = None
+        self._stop()
