@@ -27,10 +27,10 @@ CODE := custom_op entry_point launch benchmarks tests
 # $(call check_only,WORDS) stops unless ONLY is empty or one of the words.
 check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONLY=$(ONLY): must be one of $(1)))
 
-.PHONY: help setup local-train predict dataset check-dataset sweep bench knobs image push docker-train \
-	test-container setup-aws upload sagemaker-dataset sagemaker-train sagemaker \
-	sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures lint format \
-	clean
+.PHONY: help setup local-train predict serve dataset check-dataset sweep bench knobs image push \
+	docker-train docker-serve test-container setup-aws upload sagemaker-dataset sagemaker-train \
+	sagemaker sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures \
+	lint format clean
 
 ## Train, on this machine
 local-train: ## Install what is missing, then train; without ARGS a demo
@@ -40,6 +40,10 @@ local-train: ## Install what is missing, then train; without ARGS a demo
 predict: ## Classify images: ARGS="model_dir=DIR input=PATH"
 	@$(READY) job
 	@$(PY) -m entry_point.predict $(ARGS)
+
+serve: ## Answer requests on port 8080: ARGS="model_dir=DIR"
+	@$(READY) job
+	@$(PY) -m entry_point.serve $(ARGS)
 
 dataset: ## Pack images for training: ARGS="source=DIR output=DIR"
 	@$(READY) job
@@ -74,6 +78,9 @@ push: ## Push it to ECR, or to REGISTRY=localhost:5000
 
 docker-train: ## Train in it as SageMaker does: HOSTS=2 NETWORK=none
 	@$(HERE) -m launch.docker $(ARGS)
+
+docker-serve: ## Serve a model in it: PORT=8080 ARGS="model_dir=DIR"
+	@$(HERE) -m launch.docker_serve $(ARGS)
 
 test-container: ## Test it on a real engine; needs Linux and root
 	@$(MAKE) test ONLY=container
@@ -133,6 +140,7 @@ test-runs-container := TEST_CONTAINER=1 $(PYTEST) tests/launch/real_engine
 test-runs-fuzz := command -v clang++ >/dev/null \
 	|| { echo "fuzz: no clang++; on Debian: apt-get install clang libclang-rt-dev" >&2; exit 1; }; \
 	PYTHON=$(PY) custom_op/fuzz/run.sh $(or $(SECONDS),60)
+test-installs- := onnx
 test-installs-launch := launch launch-v3
 test-installs-dali := dali
 test-installs-gpu := dali

@@ -12,7 +12,7 @@ import torch
 
 from entry_point import inference
 from entry_point.config.train_config import load_train_config
-from entry_point.training.results.model_files import export
+from entry_point.training.results.model_files import export, on_cpu
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES
 from tests.own_models import tiny_net
@@ -52,7 +52,7 @@ def test_a_program_moved_to_another_device_keeps_nothing_on_the_cpu(
     """A checked or constant CPU tensor in it would fail the first prediction on a GPU."""
     config, _ = load_train_config(["data=folder", "data.image_size=32", *transform])
     path = tmp_path / "model.pt2"
-    torch.export.save(export(tiny_net(3), config.data), path)
+    torch.export.save(export(on_cpu(tiny_net(3), config.data), config.data), path)
     meta = inference.load_program(path, torch.device("meta"), torch.__version__)
     assert isinstance(meta, torch.fx.GraphModule)
     assert not [node for node in meta.graph.nodes if "cpu" in f"{node.args} {node.kwargs}"]
@@ -106,8 +106,8 @@ def test_a_continued_run_leaves_no_result_of_earlier_weights(
     (root / "log").unlink()
     other_settings = [*OVERRIDES, "trainer.epochs=9", "trainer.report=false"]
     assert forked.run(root, photo_folder, other_settings) == 0
-    assert "epochs: 9" in (root / "model" / "config.yaml").read_text()
-    assert files(root / "model") == {"model.pt", "classes.json", "config.yaml"}
+    assert "epochs: 9" in (root / "model" / "training.yaml").read_text()
+    assert files(root / "model") == {"model.pt", "classes.json", "training.yaml"}
     assert files(root / "output" / "data") >= {"metrics.jsonl", "summary.png"}
     assert not (root / "output" / "data" / "report.html").exists()
     assert "report.html" not in (root / "log").read_text()
