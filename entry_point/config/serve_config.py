@@ -63,8 +63,8 @@ class ServerConfig:
     """Run the model's own code/inference.py if it is not the one that training wrote. It is code:
     set false for models that you did not train or review."""
     default_accept: str = "application/json"
-    """Format of the answers to requests that accept any: application/json, application/jsonlines or
-    text/csv."""
+    """Format of the answers to requests that accept any: application/json, application/jsonlines,
+    text/csv, or what the model's own `output_fn` writes."""
     max_concurrent_transforms: int | None = knob(None, least=1)
     """Requests that a batch transform sends at once. null: as many as SageMaker's limit of 100 MB
     allows, at most 16."""

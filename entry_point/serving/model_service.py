@@ -15,6 +15,7 @@ from PIL import Image
 
 import custom_op
 from entry_point import inference
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
 from entry_point.config.serve_config import ServerConfig
 from entry_point.contract.user_error import UserError
@@ -40,6 +41,8 @@ class ModelService:
         self.is_ready = False
         self._module = own_code(folder) if config.user_code else None
         self._calls_hooks = self._module is not None and replaces_prediction(self._module)
+        if self._module is None:
+            _check_accept(config.default_accept)
         self.metrics = ServingMetrics(lambda: self._batcher.waiting)
         self._batcher = Batcher(
             max_batch=1 if self._calls_hooks else config.max_batch,
@@ -142,6 +145,16 @@ class _Predictor:
             for answer in self(contents):
                 if isinstance(answer, Exception):
                     raise answer
+
+
+def _check_accept(default: str) -> None:
+    try:
+        inference.choose_format(default)
+    except RequestError as error:
+        kinds = (inference.JSON, inference.JSON_LINES, inference.CSV)
+        raise ConfigError(
+            "serve.default_accept", default, f"must be one of {', '.join(kinds)}"
+        ) from error
 
 
 def _encoded(image: Image.Image, kind: str) -> bytes:
