@@ -150,18 +150,20 @@ test: ## All tests, or ONLY=launch|dali|gpu|container|fuzz
 
 # The benchmarks behind ONLY=NAME, and what they install beside job and dev. Without ONLY: those
 # that need neither a container nor a GPU.
-FIGURES := op stall data train launch job-start gpu deaths
+FIGURES := op stall data train serve launch job-start gpu deaths
 figures-op := operator.op_crop operator.op_resized operator.build_time
 figures-stall := training.stall_step
 figures-data := data.data_startup data.data_packing data.data_reading
 figures-train := training.train_overhead
+figures-serve := serving
 figures-launch := launching.launch_time
 figures-job-start := launching.job_start
 figures-gpu := training.gpu_training
 figures-deaths := training.train_interruptions
-figures- := $(foreach name,op stall data train launch deaths,$(figures-$(name)))
+figures- := $(foreach name,op stall data train serve launch deaths,$(figures-$(name)))
 figure-installs-op := bench
 figure-installs-stall := bench
+figure-installs-serve := bench
 figure-installs-launch := launch launch-v3
 figure-installs-gpu := dali
 figure-installs- := bench launch launch-v3
