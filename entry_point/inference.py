@@ -241,7 +241,8 @@ def _split(body: bytes | bytearray | str, kind: str, content_type: str) -> list[
             raise RequestError(400, 'the body: must be {"instances": [BASE64, ...]}')
         return [_decode_base64(each, f"instances[{i}]") for i, each in enumerate(instances)]
     if kind == JSON_LINES:
-        lines = [(i, line) for i, line in enumerate(body.splitlines(), 1) if line.strip()]
+        all_lines: list[Any] = [*body.splitlines()]
+        lines = [(i, line) for i, line in enumerate(all_lines, 1) if line.strip()]
         return [_decode_base64(_parse_json(line, f"line {i}"), f"line {i}") for i, line in lines]
     allowed = f"image/*, application/x-image, {JSON} or {JSON_LINES}"
     raise RequestError(415, f"content type {content_type!r}: must be {allowed}")
@@ -261,7 +262,7 @@ def _parse_json(text: bytes | bytearray | str, place: str) -> Any:
 
 
 def _decode_base64(instance: Any, place: str) -> bytes:
-    content = instance.get("image") if isinstance(instance, dict) else instance
+    content: Any = instance.get("image") if isinstance(instance, dict) else instance
     try:
         return base64.b64decode(content, validate=True)
     except (TypeError, ValueError) as error:
@@ -313,13 +314,13 @@ def choose_format(accept: str) -> str:
     """
     wanted = []
     for position, choice in enumerate(accept.split(",") if accept.strip() else ["*/*"]):
-        quality = re.search(r";\s*q\s*=\s*(\d*\.?\d+)", choice)
-        wanted.append((-float(quality[1]) if quality else -1.0, position, media_type(choice)))
-    refused = {kind for quality, _, kind in wanted if not quality}
-    for quality, _, kind in sorted(wanted):
+        stated = re.search(r";\s*q\s*=\s*(\d*\.?\d+)", choice)
+        wanted.append((-float(stated[1]) if stated else -1.0, position, media_type(choice)))
+    refused = {kind for weight, _, kind in wanted if not weight}
+    for weight, _, kind in sorted(wanted):
         for known in (JSON, JSON_LINES, CSV):
             matches = kind in (known, "*/*", f"{known.partition('/')[0]}/*")
-            if quality and matches and known not in refused:
+            if weight and matches and known not in refused:
                 return known
     raise RequestError(406, f"accept {accept!r}: must include {JSON}, {JSON_LINES} or {CSV}")
 
