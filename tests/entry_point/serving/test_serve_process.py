@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 import socket
 import threading
@@ -179,3 +180,13 @@ def test_it_needs_no_writable_folder_and_no_home(serve: Serve, served_model: Pat
     server = serve(f"model_dir={served_model}", HOME=os.environ.get("HOME", "/"), TMPDIR="/proc")
     server.wait_until_ready()
     assert server.invoke(encoded()).status == 200
+
+
+def test_the_log_has_the_numbers_of_each_interval(serve: Serve, served_model: Path) -> None:
+    server = serve(f"model_dir={served_model}", "serve.log_every_s=0.2")
+    server.wait_until_ready()
+    server.invoke(encoded())
+    server.invoke(b"damaged")
+    line = re.compile(r"serve: requests=2 errors=1 p50_ms=[\d.]+ p90_ms=.* batch_mean=1\.0\n")
+    first = re.compile(r"serve: requests=1 errors=0 ")  # if the interval ended between the two
+    wait_for(lambda: bool(line.search(server.log()) or first.search(server.log())))
