@@ -144,6 +144,7 @@ test-installs- := onnx
 test-installs-launch := launch launch-v3
 test-installs-dali := dali
 test-installs-gpu := dali
+test-installs-container := launch launch-v3
 test: ## All tests, or ONLY=launch|dali|gpu|container|fuzz
 	$(call check_only,$(TESTS))@$(READY) job dev $(test-installs-$(ONLY))
 	@$(test-runs-$(ONLY)) $(ARGS)
