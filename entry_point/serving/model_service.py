@@ -60,7 +60,7 @@ class ModelService:
         try:
             runs = self._workers(workers, gpus, threads)
         except (ModelError, custom_op.BuildError) as error:
-            raise UserError(str(error)) from error
+            raise UserError(*str(error).splitlines()) from error
         self._batcher.start(runs)
         where = f"{gpus} GPUs" if gpus else f"the CPU, {threads} threads each"
         logger.info("%d workers on %s", workers, where)

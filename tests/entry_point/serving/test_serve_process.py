@@ -190,3 +190,17 @@ def test_the_log_has_the_numbers_of_each_interval(serve: Serve, served_model: Pa
     line = re.compile(r"serve: requests=2 errors=1 p50_ms=[\d.]+ p90_ms=.* batch_mean=1\.0\n")
     first = re.compile(r"serve: requests=1 errors=0 ")  # if the interval ended between the two
     wait_for(lambda: bool(line.search(server.log()) or first.search(server.log())))
+
+
+def test_without_a_compiler_pillow_decodes_and_the_operator_says_what_is_missing(
+    serve: Serve, served_model: Path, tmp_path: Path
+) -> None:
+    none = {"CXX": "/no/compiler", "CUSTOM_OP_CACHE": str(tmp_path / "cache")}
+    with_operator = serve(f"model_dir={served_model}", **none)
+    with_pillow = serve(f"model_dir={served_model}", "serve.decoder=pillow", **none)
+    with_pillow.wait_until_ready()
+    assert with_pillow.invoke(encoded()).status == 200
+    assert with_operator.process.wait(PATIENCE_S) == exit_codes.USAGE
+    assert "CXX=/no/compiler: no such program" in with_operator.log()
+    assert "\n  Debian:        apt-get install g++" in with_operator.log()
+    assert "Traceback" not in with_operator.log()
