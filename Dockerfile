@@ -13,7 +13,7 @@ FROM ${BASE_IMAGE}
 RUN --mount=type=bind,source=launch/containers/image_build,target=/build \
     sh /build/system_packages.sh
 
-# Names of requirements/*.in to install besides job.in: dali, for pipeline=dali on a GPU.
+# Names of requirements/*.in to install besides job.in: dali, onnx.
 ARG EXTRAS=
 RUN --mount=type=bind,source=launch/containers/image_build,target=/build \
     --mount=type=bind,source=requirements,target=/requirements \
@@ -54,11 +54,15 @@ ARG VERSION=unknown
 ARG REVISION=unknown
 ENV IMAGE_VERSION=${VERSION} \
     IMAGE_REVISION=${REVISION}
-LABEL org.opencontainers.image.title="managed-training-template" \
+# accept-bind-to-port: SageMaker may set SAGEMAKER_BIND_TO_PORT.
+LABEL com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true \
+      org.opencontainers.image.title="managed-training-template" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 
 # Exec form: the job is the container's first process and receives SIGTERM itself.
 ENTRYPOINT ["python", "-m", "entry_point.container"]
-CMD ["env"]
+# Without a command, the entry point trains inside a job and prints a report elsewhere.
+CMD []
+EXPOSE 8080

@@ -27,9 +27,9 @@ CODE := custom_op entry_point launch benchmarks tests
 # $(call check_only,WORDS) stops unless ONLY is empty or one of the words.
 check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONLY=$(ONLY): must be one of $(1)))
 
-.PHONY: help setup local-train predict dataset check-dataset sweep bench knobs image push docker-train \
-	test-container setup-aws upload sagemaker-dataset sagemaker-train sagemaker \
-	sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures \
+.PHONY: help setup local-train predict serve dataset check-dataset sweep bench knobs image push \
+	docker-train docker-serve test-container setup-aws upload sagemaker-dataset sagemaker-train \
+	sagemaker sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures \
 	gpu-check gpu-wheels lint format clean
 
 ## Train, on this machine
@@ -40,6 +40,10 @@ local-train: ## Install what is missing, then train; without ARGS a demo
 predict: ## Classify images: ARGS="model_dir=DIR input=PATH"
 	@$(READY) job
 	@$(PY) -m entry_point.predict $(ARGS)
+
+serve: ## Answer requests on port 8080: ARGS="model_dir=DIR"
+	@$(READY) job
+	@$(PY) -m entry_point.serve $(ARGS)
 
 dataset: ## Pack images for training: ARGS="source=DIR output=DIR"
 	@$(READY) job
@@ -74,6 +78,9 @@ push: ## Push it to ECR, or to REGISTRY=localhost:5000
 
 docker-train: ## Train in it as SageMaker does: HOSTS=2 NETWORK=none
 	@$(HERE) -m launch.docker $(ARGS)
+
+docker-serve: ## Serve a model in it: PORT=8080 ARGS="model_dir=DIR"
+	@$(HERE) -m launch.docker_serve $(ARGS)
 
 test-container: ## Test it on a real engine; needs Linux and root
 	@$(MAKE) test ONLY=container
@@ -135,26 +142,30 @@ test-runs-fuzz := command -v clang++ >/dev/null \
 	PYTHON=$(PY) custom_op/fuzz/run.sh $(or $(SECONDS),60)
 test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(CHAOS_SEED),1) \
 	$(PARALLEL) -rP tests/chaos
+test-installs- := onnx
 test-installs-launch := launch launch-v3
 test-installs-dali := dali
 test-installs-gpu := dali
+test-installs-container := launch launch-v3
 test: ## All tests, or ONLY=launch|gpu|container|fuzz|chaos|...
 	$(call check_only,$(TESTS))@$(READY) job dev $(test-installs-$(ONLY))
 	@$(test-runs-$(ONLY)) $(ARGS)
 
 # The benchmarks behind ONLY=NAME, and what they install beside job and dev. Without ONLY: those
 # that need neither a container nor a GPU.
-FIGURES := op stall data train launch job-start deaths
+FIGURES := op stall data train serve launch job-start deaths
 figures-op := operator.op_crop operator.op_resized operator.build_time
 figures-stall := training.stall_step
 figures-data := data.data_startup data.data_packing data.data_reading
 figures-train := training.train_overhead
+figures-serve := serving
 figures-launch := launching.launch_time
 figures-job-start := launching.job_start
 figures-deaths := training.train_interruptions
-figures- := $(foreach name,op stall data train launch deaths,$(figures-$(name)))
+figures- := $(foreach name,op stall data train serve launch deaths,$(figures-$(name)))
 figure-installs-op := bench
 figure-installs-stall := bench
+figure-installs-serve := bench
 figure-installs-launch := launch launch-v3
 figure-installs- := bench launch launch-v3
 figures: ## Measure again: ONLY=op|stall|data|train|launch|...

@@ -1,7 +1,7 @@
 """The image's entry point: `python -m entry_point.container COMMAND [Hydra overrides]`.
 
-SageMaker runs the command `train`. Every command also runs outside a container: `ML_ROOT` names
-another run folder than /opt/ml.
+SageMaker runs the commands `train` and `serve`. Every command also runs outside a container:
+`ML_ROOT` names another run folder than /opt/ml.
 
 This module handles SIGTERM before it imports the command's program: the kernel drops a signal that
 a container's first process does not handle.
@@ -26,6 +26,7 @@ PROGRAMS = {
     "train": "entry_point.supervisor.job",
     "optimize": "entry_point.optimize",
     "predict": "entry_point.predict",
+    "serve": "entry_point.serve",
     "check-dataset": "entry_point.check_dataset",
     "env": "entry_point.supervisor.environment_report",
 }
@@ -34,14 +35,16 @@ PROGRAMS = {
 def main(arguments: Sequence[str]) -> int:
     """Command line: a command, then Hydra overrides.
 
+    Without a command, a job trains: local mode of SageMaker's SDK v3 passes none. Elsewhere the
+    default is `env`.
+
     SageMaker's toolkit runs this file as a script without a command. It repeats hyperparameters as
     options, which are ignored: the job reads them from the platform's file.
     """
     as_script = arguments[0].startswith("--") if arguments else _in_a_job()
-    command, *overrides = ["train"] if as_script else [*arguments] or [""]
+    command, *overrides = ["train"] if as_script else [*arguments] or ["env"]
     if command not in PROGRAMS:
-        problem = f"{command}: no such command" if command else "no command"
-        sys.stderr.write(f"container: {problem}; use {', '.join(PROGRAMS)}\n")
+        sys.stderr.write(f"container: {command}: no such command; use {', '.join(PROGRAMS)}\n")
         return exit_codes.USAGE
     if command == "train":
         exit_on_stop(exit_codes.STOPPED)  # until its ranks run

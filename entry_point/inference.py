@@ -2,12 +2,14 @@
 
 Training copies this file to `model/code/inference.py`, so it imports only torch and Pillow. There
 SageMaker's PyTorch inference toolkit calls `model_fn`, `input_fn`, `predict_fn` and `output_fn`,
-and model.tar.gz deploys unchanged. `entry_point.predict` uses the same functions.
+if its torch can load the program. `entry_point.predict` and `entry_point.serve` use the same
+functions.
 """
 
 from __future__ import annotations
 
 import base64
+import csv
 import io
 import json
 import os
@@ -16,6 +18,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +57,29 @@ _TEXTS = {
 _INERT = ("metadata", "torch_version", "as_string", "as_strings")
 
 
+JSON, CSV = "application/json", "text/csv"
+JSON_LINES = "application/jsonlines"
+_ALIASES = dict.fromkeys(("application/x-jsonlines", "application/x-ndjson"), JSON_LINES)
+
+
 class ModelError(RuntimeError):
     """The model folder cannot be loaded; the message says what to do."""
+
+
+def _toolkit_error() -> Any:
+    """The base class of errors that the toolkit answers with their own status, not with 500."""
+    try:
+        return import_module("sagemaker_inference.errors").BaseInferenceToolkitError
+    except ImportError:
+        return Exception
+
+
+class RequestError(ValueError, _toolkit_error()):  # type: ignore[misc]
+    """A request that cannot be answered: its HTTP status, and what is wrong in one line."""
+
+    def __init__(self, status_code: int, message: str) -> None:
+        ValueError.__init__(self, message)
+        self.status_code, self.message, self.phrase = status_code, message, message
 
 
 @dataclass(frozen=True)
@@ -169,7 +193,7 @@ def _foreign_texts(value: Any, key: str = "") -> Iterator[str]:
         yield value
 
 
-def read_image(content: bytes) -> Image.Image:
+def read_image(content: bytes | bytearray) -> Image.Image:
     """Decode any format that Pillow reads, upright and RGB. Raises ValueError if damaged."""
     try:
         with Image.open(io.BytesIO(content)) as image:
@@ -192,16 +216,68 @@ def prepare(image: Image.Image, image_size: int, resize: int) -> torch.Tensor:
     return pixels.view(image_size, image_size, 3).permute(2, 0, 1)
 
 
+def read_instances(body: bytes | bytearray | str, content_type: str) -> list[bytes | bytearray]:
+    """The encoded images of a request, in one of three forms.
+
+    - One image: image/*, application/x-image.
+    - JSON: {"instances": [BASE64, ...]}; an instance may also be {"image": BASE64}.
+    - JSON lines: an instance per line.
+
+    Raises RequestError.
+    """
+    instances = _split(body, media_type(content_type), content_type)
+    if not instances:
+        raise RequestError(400, "the body: holds no images; send at least one")
+    return instances
+
+
+def _split(body: bytes | bytearray | str, kind: str, content_type: str) -> list[bytes | bytearray]:
+    if kind.startswith("image/") or kind in ("application/x-image", "application/octet-stream", ""):
+        return [body.encode() if isinstance(body, str) else body]
+    if kind == JSON:
+        document = _parse_json(body, "the body")
+        instances = document.get("instances") if isinstance(document, dict) else None
+        if not isinstance(instances, list):
+            raise RequestError(400, 'the body: must be {"instances": [BASE64, ...]}')
+        return [_decode_base64(each, f"instances[{i}]") for i, each in enumerate(instances)]
+    if kind == JSON_LINES:
+        all_lines: list[Any] = [*body.splitlines()]
+        lines = [(i, line) for i, line in enumerate(all_lines, 1) if line.strip()]
+        return [_decode_base64(_parse_json(line, f"line {i}"), f"line {i}") for i, line in lines]
+    allowed = f"image/*, application/x-image, {JSON} or {JSON_LINES}"
+    raise RequestError(415, f"content type {content_type!r}: must be {allowed}")
+
+
+def media_type(text: str) -> str:
+    """The media type without parameters, in lower case, under one name."""
+    kind = text.split(";")[0].strip().lower()
+    return _ALIASES.get(kind, kind)
+
+
+def _parse_json(text: bytes | bytearray | str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(400, f"{place}: is not JSON ({error})") from error
+
+
+def _decode_base64(instance: Any, place: str) -> bytes:
+    content: Any = instance.get("image") if isinstance(instance, dict) else instance
+    try:
+        return base64.b64decode(content, validate=True)
+    except (TypeError, ValueError) as error:
+        raise RequestError(400, f"{place}: must be an image in base64 ({error})") from error
+
+
 def input_fn(body: bytes | str, content_type: str) -> list[Image.Image]:
-    """Decode one image (image/*, application/x-image) or JSON {"instances": [base64, ...]}."""
-    content = body.encode() if isinstance(body, str) else bytes(body)
-    kind = content_type.split(";")[0].strip().lower()
-    if kind.startswith("image/") or kind in ("application/x-image", "application/octet-stream"):
-        return [read_image(content)]
-    if kind == "application/json":
-        instances = json.loads(content)["instances"]
-        return [read_image(base64.b64decode(instance)) for instance in instances]
-    raise ValueError(f"content type {content_type!r}: must be image/*, or application/json")
+    """Decode the images of a request, see `read_instances`. Raises RequestError."""
+    images = []
+    for number, content in enumerate(read_instances(body, content_type)):
+        try:
+            images.append(read_image(content))
+        except ValueError as error:
+            raise RequestError(400, f"image {number}: {error}") from error
+    return images
 
 
 def predict_fn(images: list[Image.Image], model: Classifier) -> list[dict[str, Any]]:
@@ -231,11 +307,35 @@ def describe(probabilities: torch.Tensor, classes: list[str]) -> list[dict[str, 
     ]
 
 
+def choose_format(accept: str) -> str:
+    """The format that an Accept header prefers, of those that `output_fn` writes.
+
+    Raises RequestError (406) if it accepts none.
+    """
+    wanted = []
+    for position, choice in enumerate(accept.split(",") if accept.strip() else ["*/*"]):
+        stated = re.search(r";\s*q\s*=\s*(\d*\.?\d+)", choice)
+        wanted.append((-float(stated[1]) if stated else -1.0, position, media_type(choice)))
+    refused = {kind for weight, _, kind in wanted if not weight}
+    for weight, _, kind in sorted(wanted):
+        for known in (JSON, JSON_LINES, CSV):
+            matches = kind in (known, "*/*", f"{known.partition('/')[0]}/*")
+            if weight and matches and known not in refused:
+                return known
+    raise RequestError(406, f"accept {accept!r}: must include {JSON}, {JSON_LINES} or {CSV}")
+
+
 def output_fn(predictions: list[dict[str, Any]], accept: str) -> str:
-    """Format as JSON {"predictions": [...]} or as text/csv lines `class,probability`."""
-    kind = accept.split(";")[0].strip().lower()
-    if kind in ("application/json", "*/*", ""):
+    """Format as JSON {"predictions": [...]}, as a JSON line per image, or as CSV lines.
+
+    A CSV line is `class,probability`. Raises RequestError.
+    """
+    kind = choose_format(accept)
+    if kind == JSON:
         return json.dumps({"predictions": predictions}, ensure_ascii=False)
-    if kind == "text/csv":
-        return "".join(f"{p['class']},{p['probability']}\n" for p in predictions)
-    raise ValueError(f"accept {accept!r}: must be application/json or text/csv")
+    if kind == JSON_LINES:
+        return "".join(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions)
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerows((p["class"], p["probability"]) for p in predictions)
+    return lines.getvalue()

@@ -14,8 +14,6 @@ IMAGE, DEVICE and ENGINE select image and engine as in ``launch.image``.
 
 import os
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,6 +23,7 @@ from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.user_error import UserError
 from launch.containers.container_run import Containers, say
 from launch.containers.engine import Engine, find_engine
+from launch.containers.gpus import select_gpus
 from launch.containers.image_name import local_reference
 from launch.containers.run_options import (
     environment_options,
@@ -75,30 +74,6 @@ class Settings:
         share = len(self.gpus) // self.hosts
         first = self.names.index(host) * share
         return self.gpus[first : first + share]
-
-
-def select_gpus(hosts: int) -> list[str]:
-    """Indices of the GPUs to use; raises LaunchError if there are fewer GPUs than hosts."""
-    present, wanted = find_gpus(), os.environ.get("GPUS") or "all"
-    if wanted != "all" and not (wanted.isdecimal() and int(wanted) <= len(present)):
-        raise LaunchError(f"GPUS={wanted}: must be a number from 0 to {len(present)}, or unset")
-    gpus = present if wanted == "all" else present[: int(wanted)]
-    if 0 < len(gpus) < hosts:
-        # Hosts with and without a GPU cannot train together.
-        raise LaunchError(
-            f"HOSTS={hosts}: needs at least {hosts} GPUs, but only {len(gpus)} available; "
-            "set GPUS=0 to train on the CPU"
-        )
-    return gpus
-
-
-def find_gpus() -> list[str]:
-    """Indices of this machine's NVIDIA GPUs; empty without a driver."""
-    if not shutil.which("nvidia-smi"):
-        return []
-    query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-    done = subprocess.run(query, capture_output=True, text=True)
-    return done.stdout.split() if done.returncode == 0 else []
 
 
 def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]]:

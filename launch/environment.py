@@ -25,6 +25,7 @@ REQUIREMENTS = {
     "dev": ("dev.txt",),
     "bench": ("bench.txt",),
     "dali": ("dali.txt",),
+    "onnx": ("onnx.txt",),
     "launch": ("launch.txt",),
     "launch-v3": ("launch-v3.txt",),
 }

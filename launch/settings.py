@@ -15,6 +15,7 @@ from entry_point.config.compose import CONFIGS
 from entry_point.config.config_errors import shown
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
+from entry_point.config.serve_config import ServeConfig
 from entry_point.config.train_config import TrainConfig
 from launch.request.hosting.hosting_config import DeployConfig, TransformConfig
 from launch.request.launch_config import LaunchConfig
@@ -27,6 +28,7 @@ COMMANDS: dict[str, tuple[str, type]] = {
     "optimize": ("`make dataset`, `sagemaker-dataset`", OptimizeConfig),
     "check_dataset": ("`make check-dataset`", CheckConfig),
     "predict": ("`make predict`", PredictConfig),
+    "serve": ("`make serve`, `docker-serve`", ServeConfig),
     "launch": ("`make sagemaker-train`, `sagemaker-dataset`", LaunchConfig),
     "deploy": ("`make sagemaker-deploy`", DeployConfig),
     "transform": ("`make sagemaker-transform`", TransformConfig),

@@ -34,6 +34,7 @@ MAY_IMPORT = {
         "entry_point/data/plan",
         "entry_point/data/sources",
     },
+    "entry_point/serving": {"entry_point/config", "entry_point/contract", "entry_point/data"},
     "launch/request": {"entry_point/contract", "entry_point/config"},
     "launch/containers": {"launch/request"},
     "launch/aws": {"launch/request"},

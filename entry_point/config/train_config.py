@@ -121,6 +121,9 @@ class TrainerConfig:
     """Resume from the newest intact checkpoint in the run folder."""
     report: bool = True
     """Write output/data/report.html and the exported program at the end."""
+    onnx: bool = False
+    """Also write model/model.onnx, checked against torch. Needs the extra `onnx` and
+    `trainer.report`."""
     headspace: bool = False
     """After the first epoch, repeat its steps on batches kept in memory and report how much faster
     training would be if input were free. Does not change the training."""

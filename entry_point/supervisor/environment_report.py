@@ -18,7 +18,10 @@ from entry_point.contract import exit_codes
 from entry_point.contract.program import run_for_reader, run_program
 from entry_point.contract.run_folder import RunFolder, RunFolderError
 
-PACKAGES = ("torch", "torchvision", "numpy", "pillow", "hydra-core", "omegaconf", "tensorboard")
+PACKAGES = (
+    *("torch", "torchvision", "numpy", "pillow", "hydra-core", "omegaconf", "tensorboard"),
+    *("starlette", "uvicorn"),
+)
 PLATFORM_FILES = ("resourceconfig.json", "inputdataconfig.json", "hyperparameters.json")
 VARIABLES = ("TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "CUSTOM_OP_CACHE", "CUDA_VISIBLE_DEVICES")
 

@@ -33,6 +33,7 @@ from entry_point.training.measure.stopwatch import Stopwatch
 from entry_point.training.measure.totals import Totals
 from entry_point.training.results.console import epoch_bar, log_to_stdout
 from entry_point.training.results.metrics_log import MetricsLog
+from entry_point.training.results.onnx_file import require_onnx
 from entry_point.training.results.summary import closing_lines, opening_lines
 from entry_point.training.results.write_results import write_results
 from entry_point.training.stop import Stopped, StopRequest
@@ -227,6 +228,8 @@ def load_operator(devices: Devices) -> None:
 
 def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Devices) -> int:
     """Train in `run`; returns the exit code."""
+    if config.trainer.onnx:
+        require_onnx()
     try:
         with closing(Trainer(config, run, devices)) as trainer:
             data, progress, model = trainer.input, trainer.progress, trainer.learner.model

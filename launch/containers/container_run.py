@@ -30,9 +30,9 @@ def show(line: str) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGPIPE)
 
 
-def say(text: str) -> None:
+def say(text: str, program: str = "docker-train") -> None:
     """Print one line of the launcher."""
-    show(f"docker-train: {text}")
+    show(f"{program}: {text}")
 
 
 class Containers:
@@ -43,8 +43,11 @@ class Containers:
     cleanup begins after they end.
     """
 
-    def __init__(self, engine: Engine, job: str, stop_seconds: int) -> None:
+    def __init__(
+        self, engine: Engine, job: str, stop_seconds: int, program: str = "docker-train"
+    ) -> None:
         self._engine, self._job, self._stop_seconds = engine, job, stop_seconds
+        self._program = program
         self._names: dict[str, str] = {}
         # Host and exit code of each container that has ended.
         self._ended: SimpleQueue[tuple[str, int]] = SimpleQueue()
@@ -135,7 +138,7 @@ class Containers:
             self._stop("a host has failed; stopping the others")
             return []
         if code and len(self._names) > 1:
-            say(f"{host} ended with exit code {code}")
+            say(f"{host} ended with exit code {code}", self._program)
         return [code]
 
     def _follow(self, host: str) -> None:
@@ -163,17 +166,17 @@ class Containers:
             code = int(self._engine.call("wait", name))
             if self._engine.call("inspect", "-f", "{{.State.OOMKilled}}", name) == "true":
                 more = "give the engine more memory, or reduce trainer.batch_size"
-                say(f"{host} ran out of memory: {more}")
+                say(f"{host} ran out of memory: {more}", self._program)
             return code
         except (LaunchError, ValueError) as error:
-            say(f"lost contact with {host}: {error}")
+            say(f"lost contact with {host}: {error}", self._program)
             return 1
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         """Stop the job; on a second Ctrl-C or SIGTERM, kill it."""
         self._interrupts += number != signal.SIGPIPE
         if self._interrupts > 1 and self._is_started:
-            say("killing the containers")
+            say("killing the containers", self._program)
             self._signal_all("kill")
         else:
             self._stop(
@@ -183,7 +186,7 @@ class Containers:
     def _stop(self, reason: str) -> None:
         """Stop all containers; before the start, `run` stops them later."""
         self._is_stopping = True
-        say(reason)
+        say(reason, self._program)
         if self._is_started:
             self._signal_all("stop", "-t", str(self._stop_seconds))
 

@@ -15,7 +15,8 @@ from entry_point.data.sources.source import Source
 from entry_point.training.devices import Devices
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.measure.totals import Totals
-from entry_point.training.results.model_files import save_model, save_program
+from entry_point.training.results import onnx_file
+from entry_point.training.results.model_files import TRAINING_CONFIG, save_model, save_program
 from entry_point.training.results.plot import save_plot
 from entry_point.training.results.report import write_report
 from entry_point.training.results.summary import run_facts, run_name
@@ -49,6 +50,9 @@ def write_results(
         return
     with _optional("model.pt2"):
         save_program(run, model, config.data)
+    if config.trainer.onnx:
+        with _optional(onnx_file.NAME):
+            onnx_file.save_onnx(run, model, config.data)
     with _optional("report.html"):
         write_report(
             run.output_data / "report.html",
@@ -65,9 +69,9 @@ def write_results(
 def _remove_results(run: RunFolder) -> None:
     """Remove what an earlier start left beside its weights: not all of it may be written again."""
     code = run.model / "code"
-    described = ("classes.json", "config.yaml", inference.PROGRAM, inference.SETTINGS)
+    described = ("classes.json", TRAINING_CONFIG, inference.SETTINGS)
     for path in (
-        *(run.model / name for name in described),
+        *(run.model / name for name in (*described, inference.PROGRAM, onnx_file.NAME)),
         *(code / name for name in ("inference.py", "requirements.txt")),
         *(run.output_data / name for name in ("report.html", "summary.png")),
     ):

@@ -36,7 +36,7 @@ def test_the_model_loads_safely_and_fits_torchvision(finished: tuple[Path, str])
     model = torchvision.models.resnet18(num_classes=len(classes))
     model.load_state_dict(state)
     assert len(classes) == 8
-    assert "resnet18" in (root / "model" / "config.yaml").read_text()
+    assert "resnet18" in (root / "model" / "training.yaml").read_text()
 
 
 def test_the_job_writes_metrics_plot_and_tensorboard_events(finished: tuple[Path, str]) -> None:

@@ -9,6 +9,7 @@ from filelock import FileLock
 
 from entry_point.contract.run_folder import RunBusyError, RunFolder
 from launch import docker
+from launch.containers import gpus as gpus_module
 from launch.containers.engine import Engine
 from launch.containers.run_options import bind, owner_options
 from launch.docker import Settings
@@ -142,7 +143,7 @@ def test_an_invalid_setting_is_named(
 
 
 def gpus(monkeypatch: pytest.MonkeyPatch, count: int, wanted: str, hosts: int) -> Settings:
-    monkeypatch.setattr(docker, "find_gpus", lambda: [str(index) for index in range(count)])
+    monkeypatch.setattr(gpus_module, "find_gpus", lambda: [str(index) for index in range(count)])
     monkeypatch.setenv("GPUS", wanted)
     monkeypatch.setenv("HOSTS", str(hosts))
     return Settings.from_environment()

@@ -46,6 +46,7 @@ class Job:
         *options: str,
         overrides: Sequence[str] = (),
         hosts: Sequence[str] = ("algo-1",),
+        command: Sequence[str] = ("train",),
     ) -> str:
         """Start ``image train`` in the background, as the first host; returns the container."""
         write_input_config(
@@ -66,7 +67,7 @@ class Job:
             *(f"--volume={self.folder}/{part}:/opt/ml/{part}" for part in WRITTEN),
             *options,
             image,
-            "train",
+            *command,
         )
         self.containers.append(container)
         return container

@@ -11,8 +11,12 @@ import pytest
 import torch
 
 from entry_point import inference
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
-from entry_point.training.results.model_files import export
+from entry_point.contract.run_folder import RunFolder
+from entry_point.training.results import onnx_file
+from entry_point.training.results.model_files import check_same, export, on_cpu
+from entry_point.training.results.onnx_file import require_onnx, save_onnx
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES
 from tests.own_models import tiny_net
@@ -52,11 +56,45 @@ def test_a_program_moved_to_another_device_keeps_nothing_on_the_cpu(
     """A checked or constant CPU tensor in it would fail the first prediction on a GPU."""
     config, _ = load_train_config(["data=folder", "data.image_size=32", *transform])
     path = tmp_path / "model.pt2"
-    torch.export.save(export(tiny_net(3), config.data), path)
+    torch.export.save(export(on_cpu(tiny_net(3), config.data), config.data), path)
     meta = inference.load_program(path, torch.device("meta"), torch.__version__)
     assert isinstance(meta, torch.fx.GraphModule)
     assert not [node for node in meta.graph.nodes if "cpu" in f"{node.args} {node.kwargs}"]
     assert meta(torch.zeros(5, 3, 32, 32, dtype=torch.uint8, device="meta")).shape == (5, 3)
+
+
+@pytest.mark.parametrize("wrong_size", [1, 3])
+def test_a_program_that_computes_something_else_is_refused(wrong_size: int) -> None:
+    """Also if it does so for some batch sizes only."""
+    config, _ = load_train_config(["data=folder", "data.image_size=32"])
+    right = on_cpu(tiny_net(3), config.data)
+
+    def wrong(images: torch.Tensor) -> torch.Tensor:
+        return right(images) + 0.01 * (len(images) == wrong_size)
+
+    check_same(right, right, config.data)
+    with pytest.raises(ValueError, match=rf"0\.01 off in a batch of {wrong_size}"):
+        check_same(right, wrong, config.data)
+
+
+def test_the_onnx_file_computes_what_torch_does_for_every_batch_size(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+    config, _ = load_train_config(["data=folder", "data.image_size=32"])
+    model, run = tiny_net(3), RunFolder(tmp_path)
+    run.model.mkdir()
+    save_onnx(run, model, config.data)
+    session = onnxruntime.InferenceSession(run.model / "model.onnx")
+    for size in (1, 2, 7):
+        images = torch.randint(0, 256, (size, 3, 32, 32), dtype=torch.uint8)
+        (found,) = session.run(None, {"images": images.numpy()})
+        expected = on_cpu(model, config.data)(images).detach()
+        torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-4, rtol=0)
+
+
+def test_a_missing_onnx_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_file, "_PACKAGES", ("torch", "no_such_package"))
+    with pytest.raises(ConfigError, match=r"trainer\.onnx=true: needs no_such_package: run "):
+        require_onnx()
 
 
 @pytest.mark.gpu
@@ -130,8 +168,8 @@ def test_a_continued_run_leaves_no_result_of_earlier_weights(
     (root / "log").unlink()
     other_settings = [*OVERRIDES, "trainer.epochs=9", "trainer.report=false"]
     assert forked.run(root, photo_folder, other_settings) == 0
-    assert "epochs: 9" in (root / "model" / "config.yaml").read_text()
-    assert files(root / "model") == {"model.pt", "classes.json", "config.yaml"}
+    assert "epochs: 9" in (root / "model" / "training.yaml").read_text()
+    assert files(root / "model") == {"model.pt", "classes.json", "training.yaml"}
     assert files(root / "output" / "data") >= {"metrics.jsonl", "summary.png"}
     assert not (root / "output" / "data" / "report.html").exists()
     assert "report.html" not in (root / "log").read_text()

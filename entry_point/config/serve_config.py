@@ -1,0 +1,127 @@
+"""Typed settings of `make serve`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from entry_point.config.compose import load_config
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.knob import check_knobs, knob
+
+OVERRIDES = "SERVE_OVERRIDES"
+"""Environment variable: Hydra overrides. SageMaker passes `serve` without any."""
+
+# SageMaker's environment variables, and the keys that they set.
+_PLATFORM = {
+    "SAGEMAKER_BIND_TO_PORT": "serve.port",
+    "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "serve.default_accept",
+    "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "serve.max_concurrent_transforms",
+    "SAGEMAKER_MAX_PAYLOAD_IN_MB": "serve.max_payload_mb",
+    "SAGEMAKER_MODEL_SERVER_WORKERS": "serve.workers",
+}
+_TRANSFORM_MB = 100
+"""SageMaker's limit for the payloads of a batch transform that one container gets at once."""
+
+
+@dataclass
+class ServerConfig:
+    """The HTTP server: batches, limits and workers."""
+
+    host: str = "0.0.0.0"
+    """Address to listen on."""
+    port: int = knob(8080, least=0, most=65535)
+    """Port to listen on. 0: any free one."""
+    max_batch: int = knob(32, least=1)
+    """Largest number of images that the model gets at once."""
+    max_wait_ms: float = knob(2.0, least=0)
+    """Milliseconds that a request may wait for others to share its batch. Only requests that find
+    the server busy wait."""
+    max_queue: int = knob(256, least=1)
+    """Requests that may wait. More get the status 503."""
+    max_payload_mb: int = knob(25, least=1, most=1024)
+    """Megabytes (2^20 bytes) of a request's body. Asynchronous endpoints take up to 1024."""
+    max_instances: int = knob(1000, least=1)
+    """Images in one request."""
+    max_megapixels: int = knob(100, least=1, most=178)
+    """Megapixels of one image. Larger ones are refused before they are decoded."""
+    body_memory_mb: int = knob(512, least=1)
+    """Megabytes (2^20 bytes) for the bodies of all requests together. At least `max_payload_mb`."""
+    read_timeout_s: float = knob(30.0, above=0)
+    """Seconds in which a request must arrive completely."""
+    drain_s: int = knob(20, least=1)
+    """Seconds after SIGTERM in which the requests that were accepted are answered."""
+    workers: int | None = knob(None, least=1, most=64)
+    """Threads that run the model. null: one per GPU; on a CPU, one per four cores. On a CPU they
+    share the cores."""
+    decoder: str = knob("operator", choices=("operator", "pillow"))
+    """What decodes JPEGs. `pillow` needs no compiler."""
+    user_code: bool = True
+    """Run the model's own code/inference.py if it is not the one that training wrote. It is code:
+    set false for models that you did not train or review."""
+    default_accept: str = "application/json"
+    """Format of the answers to requests that accept any: application/json, application/jsonlines,
+    text/csv, or what the model's own `output_fn` writes."""
+    max_concurrent_transforms: int | None = knob(None, least=1)
+    """Requests that a batch transform sends at once. null: as many as SageMaker's limit of 100 MB
+    allows, at most 16."""
+    log_every_s: float = knob(60.0, above=0)
+    """Seconds between log lines with the number of requests and their latency."""
+
+    def __post_init__(self) -> None:
+        check_knobs(self, "serve")
+        if self.body_memory_mb < self.max_payload_mb:
+            must = f"must be at least serve.max_payload_mb={self.max_payload_mb}"
+            raise ConfigError("serve.body_memory_mb", self.body_memory_mb, must)
+
+    def concurrent_transforms(self) -> int:
+        """Requests that a batch transform may send at once."""
+        most = min(16, max(1, _TRANSFORM_MB // self.max_payload_mb))
+        return self.max_concurrent_transforms or most
+
+    def transform_payload_mb(self) -> int:
+        """Megabytes of a request of a batch transform."""
+        return min(self.max_payload_mb, _TRANSFORM_MB)
+
+
+@dataclass
+class ServeConfig:
+    """Answering requests with the model of a finished run."""
+
+    model_dir: str | None = None
+    """The `model` folder of a finished run. null: /opt/ml/model in the container, else
+    runs/latest/model."""
+    serve: ServerConfig = field(default_factory=ServerConfig)
+
+
+def load_serve_config(
+    overrides: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> ServeConfig:
+    """The configuration from SageMaker's variables, `SERVE_OVERRIDES` and the command line.
+
+    Later ones win. Raises ConfigError.
+    """
+    if environment.get("SAGEMAKER_MULTI_MODEL", "").lower() == "true":
+        must = "this server has one model; create the endpoint with single-model mode"
+        raise ConfigError("SAGEMAKER_MULTI_MODEL", environment["SAGEMAKER_MULTI_MODEL"], must)
+    platform = [
+        f"{k}={_quoted(environment[n])}" for n, k in _PLATFORM.items() if environment.get(n)
+    ]
+    own = _split(environment.get(OVERRIDES, ""))
+    return load_config("serve", ServeConfig, [*platform, *own, *overrides])
+
+
+def _quoted(value: str) -> str:
+    """A value in Hydra's syntax, in quotes if it has more than letters, digits and slashes."""
+    return value if re.fullmatch(r"[\w./-]+", value) else "'" + value.replace("'", r"\'") + "'"
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        must = f"must be overrides separated by spaces, quoted as in a shell ({error})"
+        raise ConfigError(OVERRIDES, text, must) from error

@@ -1,0 +1,57 @@
+"""Answer requests with a finished model: `python -m entry_point.serve [model_dir=DIR ...]`.
+
+SageMaker runs it as `IMAGE serve`, with the model in /opt/ml/model. See docs/serving.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.serve_config import ServeConfig, load_serve_config
+from entry_point.contract.program import run_program
+from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
+
+_LATEST = Path("runs/latest/model")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Command line: Hydra overrides of configs/serve.yaml."""
+    return run_program("serve", partial(serve, arguments))
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """Serve until SIGTERM or Ctrl-C; returns the exit code."""
+    config = load_serve_config(arguments)
+    folder = model_folder(config)
+    # OpenMP's idle threads spin by default and take the cores from the decoding threads.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    logging.basicConfig(level=logging.WARNING, format="serve: %(message)s", stream=sys.stdout)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    for name in ("entry_point", "custom_op"):
+        logging.getLogger(name).setLevel(logging.INFO)
+
+    from entry_point.serving.server_process import run_server  # which imports torch
+
+    return run_server(folder, config.serve)
+
+
+def model_folder(config: ServeConfig) -> Path:
+    """The folder of the model; raises ConfigError if there is none."""
+    named = config.model_dir
+    in_container = CONTAINER_ROOT.is_dir() or "ML_ROOT" in os.environ
+    default = RunFolder.from_environment().model if in_container else _LATEST
+    folder = Path(named) if named is not None else default
+    if not folder.is_dir():
+        must = "there is no such folder; name the model folder of a finished run"
+        raise ConfigError("model_dir", folder, must)
+    return folder.absolute()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

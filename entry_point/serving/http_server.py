@@ -1,0 +1,109 @@
+"""uvicorn with deadlines for idle and stalled connections, and a stop that answers what it has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import socket
+
+import h11
+import uvicorn
+from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.serve_config import ServerConfig
+
+# Longer than the idle time of SageMaker's and most other proxies, so that they close first.
+_KEEP_ALIVE_S = 75
+_MOST_FILES = 65536
+
+
+def listen(config: ServerConfig) -> socket.socket:
+    """The listening socket; raises ConfigError if the address is not free."""
+    try:
+        return socket.create_server((config.host, config.port), backlog=2048)
+    except OSError as error:
+        must = f"cannot listen on {config.host} ({error.strerror or error}); choose another port"
+        raise ConfigError("serve.port", config.port, must) from error
+
+
+def http_server(app: Starlette, config: ServerConfig) -> uvicorn.Server:
+    """A server that is not running yet; `should_exit` stops it."""
+    _allow_many_connections()
+
+    class Protocol(BoundedProtocol):
+        header_timeout_s = config.read_timeout_s
+
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=Protocol,
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=config.drain_s,
+        )
+    )
+
+
+def _allow_many_connections() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+class BoundedProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1. It waits without limit for headers and for clients that read slowly."""
+
+    header_timeout_s: float
+    _header_deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self._await_headers()
+        else:
+            self._end_wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_wait()
+        super().connection_lost(exc)
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def send_400_response(self, msg: str) -> None:
+        """One JSON line, unless an answer has begun."""
+        if self.cycle is None or self.cycle.response_complete:
+            line = json.dumps({"error": msg}).encode() + b"\n"
+            headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+            response = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+            for event in (response, h11.Data(data=line), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _await_headers(self) -> None:
+        if self._header_deadline is None:
+            self._header_deadline = self.loop.call_later(
+                self.header_timeout_s, self.transport.abort
+            )
+
+    def _end_wait(self) -> None:
+        if self._header_deadline is not None:
+            self._header_deadline.cancel()
+            self._header_deadline = None

@@ -1,0 +1,185 @@
+"""The model behind the HTTP server: its workers, its warm-up, and the answer to one request."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from PIL import Image
+
+import custom_op
+from entry_point import inference
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import usable_cores
+from entry_point.config.serve_config import ServerConfig
+from entry_point.contract.user_error import UserError
+from entry_point.inference import Classifier, ModelError, RequestError
+from entry_point.serving.batching import Batcher, Run
+from entry_point.serving.request_images import RequestImages
+from entry_point.serving.serving_metrics import ServingMetrics
+from entry_point.serving.user_code import Call, Hooks, own_code, replaces_prediction
+
+logger = logging.getLogger(__name__)
+
+_CORES_PER_WORKER = 4
+# Requests up to this size are parsed where they arrive, larger ones in a thread: /ping must not
+# wait for them.
+_PARSED_AT_ONCE = 2**16
+
+
+class ModelService:
+    """Loads a model folder and answers requests with it. Nothing is ready before `load` returns."""
+
+    def __init__(self, folder: Path, config: ServerConfig) -> None:
+        self.config, self._folder = config, folder
+        self.is_ready = False
+        self._module = own_code(folder) if config.user_code else None
+        self._calls_hooks = self._module is not None and replaces_prediction(self._module)
+        if self._module is None:
+            _check_accept(config.default_accept)
+        self.metrics = ServingMetrics(lambda: self._batcher.waiting)
+        self._batcher = Batcher(
+            max_batch=1 if self._calls_hooks else config.max_batch,
+            max_wait_s=config.max_wait_ms / 1000,
+            max_queue=config.max_queue,
+            on_batch=self.metrics.batch,
+        )
+
+    def load(self) -> None:
+        """Load, start the workers and warm them up. Raises UserError."""
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        workers = self.config.workers or gpus or max(1, usable_cores() // _CORES_PER_WORKER)
+        threads = max(1, usable_cores() // workers)
+        torch.set_num_threads(threads)
+        try:
+            runs = self._workers(workers, gpus, threads)
+        except (ModelError, custom_op.BuildError) as error:
+            raise UserError(*str(error).splitlines()) from error
+        self._batcher.start(runs)
+        where = f"{gpus} GPUs" if gpus else f"the CPU, {threads} threads each"
+        logger.info("%d workers on %s", workers, where)
+        self.is_ready = True
+
+    def stop(self, patience_s: float) -> bool:
+        """End the workers; returns whether all ended in time."""
+        return self._batcher.stop(patience_s)
+
+    def _workers(self, count: int, gpus: int, threads: int) -> list[Run]:
+        places = [number % gpus if gpus else None for number in range(count)]
+        if self._module is not None and self._calls_hooks:
+            return [Hooks(self._module, self._folder, gpu).worker() for gpu in places]
+        if self.config.decoder == "operator":
+            custom_op.load()
+        # On a CPU, all workers share one copy.
+        models = {gpu: _load_on(self._folder, gpu) for gpu in set(places)}
+        runs = [_Predictor(models[gpu], self.config, threads) for gpu in places]
+        for run in runs:
+            run.warm_up(self.config.max_batch)
+        return list(runs)
+
+    async def answer(self, body: bytearray, content_type: str, accept: str) -> tuple[Any, str]:
+        """The content of the answer, and its type. Raises RequestError, or what the hooks raise."""
+        accept = accept if accept.strip() not in ("", "*/*") else self.config.default_accept
+        if self._calls_hooks:
+            (content,) = await self._submit([Call(body, content_type, accept)])
+            return _typed(content, accept)
+        kind = None if self._module else inference.choose_format(accept)
+        instances = await _parse(body, content_type)
+        if len(instances) > self.config.max_instances:
+            must = f"the body: must have at most {self.config.max_instances} images"
+            raise RequestError(413, f"{must}, has {len(instances)}")
+        predictions = await self._submit(instances)
+        if self._module is not None:
+            return _typed(
+                Hooks(self._module, self._folder, None).format(predictions, accept), accept
+            )
+        return inference.output_fn(predictions, accept), kind or accept
+
+    async def _submit(self, items: Sequence[Any]) -> list[Any]:
+        """The answers; raises the first item's exception."""
+        answers = await asyncio.wrap_future(self._batcher.submit(items))
+        for number, answer in enumerate(answers):
+            if isinstance(answer, RequestError) and not self._calls_hooks:
+                raise RequestError(answer.status_code, f"image {number}: {answer}")
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
+
+
+class _Predictor:
+    """Encoded images -> predictions, on one device."""
+
+    def __init__(self, model: Classifier, config: ServerConfig, threads: int) -> None:
+        self._model = model
+        self._images = RequestImages(
+            model.image_size,
+            model.resize,
+            use_operator=config.decoder == "operator",
+            threads=threads,
+            max_megapixels=config.max_megapixels,
+        )
+
+    def __call__(self, contents: Sequence[bytes | bytearray]) -> list[Any]:
+        """The prediction of each image, or its RequestError."""
+        images, errors = self._images.decode(contents)
+        good = [i for i in range(len(contents)) if i not in errors]
+        answers: list[Any] = [errors.get(i) for i in range(len(contents))]
+        if good:
+            probabilities = inference.predict_batch(images[good] if errors else images, self._model)
+            predictions = inference.describe(probabilities, self._model.classes)
+            for i, prediction in zip(good, predictions, strict=True):
+                answers[i] = prediction
+        return answers
+
+    def warm_up(self, max_batch: int) -> None:
+        """Answer what real requests may be like: both decoders, one image, and a full batch."""
+        photo = Image.new("RGB", (640, 480), "gray")
+        encoded = [_encoded(photo, kind) for kind in ("JPEG", "PNG")]
+        for contents in (encoded[:1], encoded[1:], encoded[:1] * max_batch, encoded[:1]):
+            for answer in self(contents):
+                if isinstance(answer, Exception):
+                    raise answer
+
+
+def _check_accept(default: str) -> None:
+    try:
+        inference.choose_format(default)
+    except RequestError as error:
+        kinds = (inference.JSON, inference.JSON_LINES, inference.CSV)
+        raise ConfigError(
+            "serve.default_accept", default, f"must be one of {', '.join(kinds)}"
+        ) from error
+
+
+def _encoded(image: Image.Image, kind: str) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind)
+    return out.getvalue()
+
+
+def _load_on(folder: Path, gpu: int | None) -> Classifier:
+    context = SimpleNamespace(system_properties={"gpu_id": gpu})
+    return inference.model_fn(str(folder), context)
+
+
+async def _parse(body: bytearray, content_type: str) -> list[bytes | bytearray]:
+    parse: Callable[..., list[bytes | bytearray]] = inference.read_instances
+    if len(body) <= _PARSED_AT_ONCE or inference.media_type(content_type) not in (
+        inference.JSON,
+        inference.JSON_LINES,
+    ):
+        return parse(body, content_type)
+    return await asyncio.to_thread(parse, body, content_type)
+
+
+def _typed(content: Any, accept: str) -> tuple[Any, str]:
+    """What an own `output_fn` returned: the content, or a tuple of content and type."""
+    if isinstance(content, tuple):
+        return content
+    return content, inference.media_type(accept.split(",")[0])

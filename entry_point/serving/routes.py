@@ -1,0 +1,153 @@
+"""The URLs: what SageMaker calls, /metrics, and a page to try the model on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from entry_point.config.serve_config import ServerConfig
+from entry_point.inference import RequestError
+from entry_point.serving.model_service import ModelService
+from entry_point.serving.request_body import MB, Body, BodyMemory, read_body
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+CUSTOM_ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
+_PAGE = Path(__file__).with_name("page.html")
+# The page has its script and style inside, and talks to this server only.
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src blob:; connect-src 'self'"
+)
+
+
+class Routes:
+    """The endpoints as methods; they share the model and the memory for bodies."""
+
+    def __init__(self, service: ModelService, config: ServerConfig) -> None:
+        self._service, self._config = service, config
+        self._memory = BodyMemory(config.body_memory_mb * MB)
+
+    def app(self) -> Starlette:
+        handlers = {HTTPException: _http_error, Exception: _unexpected}
+        routes = [
+            Route("/ping", self.ping),
+            Route("/invocations", self.invocations, methods=["POST"]),
+            Route("/execution-parameters", self.execution_parameters),
+            Route("/metrics", self.metrics),
+            Route("/", self.page),
+        ]
+        return Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
+
+    async def ping(self, _request: Request) -> Response:
+        if self._service.is_ready:
+            return JSONResponse({"status": "ready"})
+        return _error(503, "the model is loading")
+
+    async def execution_parameters(self, _request: Request) -> Response:
+        return JSONResponse(
+            {
+                "MaxConcurrentTransforms": self._config.concurrent_transforms(),
+                "BatchStrategy": "MULTI_RECORD",
+                "MaxPayloadInMB": self._config.transform_payload_mb(),
+            }
+        )
+
+    async def metrics(self, _request: Request) -> Response:
+        return PlainTextResponse(
+            self._service.metrics.page(), media_type="text/plain; version=0.0.4"
+        )
+
+    async def page(self, _request: Request) -> Response:
+        text = _PAGE.read_text(encoding="utf-8")
+        return HTMLResponse(text, headers={"Content-Security-Policy": _POLICY})
+
+    async def invocations(self, request: Request) -> Response:
+        started = time.monotonic()
+        with self._memory.body() as body:
+            response = await self._answer(request, body)
+        self._service.metrics.request(response.status_code, time.monotonic() - started)
+        if attributes := request.headers.get(CUSTOM_ATTRIBUTES):
+            response.headers[CUSTOM_ATTRIBUTES] = attributes
+        return response
+
+    async def _answer(self, request: Request, body: Body) -> Response:
+        is_complete = False
+        try:
+            if not self._service.is_ready:
+                raise RequestError(503, "the model is loading")
+            most, timeout_s = self._config.max_payload_mb * MB, self._config.read_timeout_s
+            await read_body(request, body, self._memory, most, timeout_s)
+            is_complete = True
+            content_type = _content_type(request)
+            accept = ",".join(request.headers.getlist("accept"))
+            answer = self._service.answer(body.content, content_type, accept)
+            content, kind = await _unless_disconnected(request, answer)
+            return Response(content, media_type=kind)
+        except ClientDisconnect:
+            return Response(status_code=499)  # nginx's status for it; nobody receives it
+        except asyncio.CancelledError:
+            return _error(503, "the server is stopping")
+        except Exception as error:
+            response = _failure(error)
+        if not is_complete:
+            # The rest of the body may still be on its way.
+            response.headers["connection"] = "close"
+        return response
+
+
+def _content_type(request: Request) -> str:
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if encoding != "identity":
+        raise RequestError(415, f"content encoding {encoding!r}: must be absent or identity")
+    return request.headers.get("content-type", "")
+
+
+async def _unless_disconnected(request: Request, answer: Awaitable[T]) -> T:
+    """Await the answer; stop if the client goes away. Raises ClientDisconnect."""
+    answering = asyncio.ensure_future(answer)
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            raise ClientDisconnect
+        return answering.result()
+    finally:
+        answering.cancel()
+        gone.cancel()
+
+
+def _failure(error: Exception) -> Response:
+    """The answer for an exception. What is not the request's fault stays in the log."""
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int) and 400 <= status < 600:
+        return _error(status, str(getattr(error, "message", error)))
+    logger.error("a request failed", exc_info=error)
+    return _error(500, "the model failed; the server's log has the reason")
+
+
+def _error(status: int, message: str, headers: Any = None) -> Response:
+    """One JSON line."""
+    line = json.dumps({"error": " ".join(message.split())}, ensure_ascii=False) + "\n"
+    extra = {"Retry-After": "1"} if status == 503 else {}
+    return Response(line, status, {**extra, **(headers or {})}, media_type="application/json")
+
+
+async def _http_error(_request: Request, error: HTTPException) -> Response:
+    return _error(error.status_code, str(error.detail), error.headers)
+
+
+async def _unexpected(_request: Request, _unhandled: Exception) -> Response:
+    return _error(500, "the server failed; its log has the reason")

@@ -1,0 +1,45 @@
+"""A server process with a small model, for tests that talk HTTP to it."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.entry_point.serving.served_model import Served, serving, write_model
+
+
+class Serve(Protocol):
+    """Starts a server and ends it after the test."""
+
+    def __call__(self, *overrides: str, **environment: str) -> Served: ...
+
+
+@pytest.fixture(scope="session")
+def served_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder that training wrote. Tests must not change it."""
+    return write_model(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture(scope="module")
+def server(served_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with default limits, shared by the tests of a file."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    with serving(log, [f"model_dir={served_model}"], {}) as served:
+        served.wait_until_ready()
+        yield served
+        assert served.process.poll() is None, served.log()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    started: list[AbstractContextManager[Served]] = []
+
+    def start(*overrides: str, **environment: str) -> Served:
+        started.append(serving(tmp_path / f"log-{len(started)}", overrides, environment))
+        return started[-1].__enter__()
+
+    yield start
+    for each in started:
+        each.__exit__(None, None, None)

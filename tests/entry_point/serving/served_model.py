@@ -1,0 +1,134 @@
+"""Real server processes, and requests to them."""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from entry_point.config.train_config import load_train_config
+from entry_point.contract.run_folder import RunFolder
+from entry_point.training.results.model_files import save_model, save_program
+from tests.own_models import tiny_net
+
+PATIENCE_S = 120.0
+CLASSES = ["cat, big", "dog", "fish"]
+
+
+def write_model(root: Path) -> Path:
+    """The model folder of a run with a small network on 32 pixels."""
+    run = RunFolder(root)
+    run.model.mkdir()
+    config, yaml = load_train_config(["data=folder", "data.image_size=32", "data.resize=36"])
+    torch.manual_seed(0)
+    model = tiny_net(len(CLASSES))
+    save_model(run, model, CLASSES, yaml)
+    save_program(run, model, config.data)
+    return run.model
+
+
+def with_code(model: Path, folder: Path, code: str) -> Path:
+    """A copy of a model folder with its own code/inference.py."""
+    shutil.copytree(model, folder)
+    (folder / "code" / "inference.py").write_text(code)
+    return folder
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Served:
+    """A server process on a port of 127.0.0.1."""
+
+    process: subprocess.Popen[bytes]
+    log_file: Path
+    port: int
+
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while self.ping() != 200:
+            assert self.process.poll() is None and time.monotonic() < deadline, self.log()
+            time.sleep(0.05)
+
+    def ping(self) -> int | None:
+        """The status of /ping; None if nothing listens."""
+        try:
+            return self.request("GET", "/ping").status
+        except ConnectionRefusedError:
+            return None
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = PATIENCE_S,
+    ) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request(method, path, body, dict(headers or {}))
+            response = connection.getresponse()
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, headers, response.read())
+        finally:
+            connection.close()
+
+    def invoke(self, body: Any, kind: str = "image/jpeg", **headers: str) -> Answer:
+        """POST to /invocations; an underscore in a header's name becomes a hyphen."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.request("POST", "/invocations", body, {"Content-Type": kind, **named})
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
+
+    def memory_mb(self) -> float:
+        """Resident memory of the process."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) / 1024
+
+
+@contextmanager
+def serving(
+    log: Path, overrides: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[Served]:
+    """Start `container serve`; kills it at the end if it still runs."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "entry_point.container", "serve", "serve.host=127.0.0.1"]
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [*command, f"serve.port={port}", *overrides],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield Served(process, log, port)
+    finally:
+        process.kill()
+        process.wait()

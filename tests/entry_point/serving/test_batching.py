@@ -1,0 +1,134 @@
+"""Which requests share a batch, and which wait."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from entry_point.inference import RequestError
+from entry_point.serving.batching import Batcher
+
+PATIENCE_S = 60
+NEVER_S = 1e6
+
+
+class Model:
+    """Doubles numbers; a batch waits until it is let through."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Any]] = []
+        self.has_started = threading.Semaphore(0)
+        self.may_finish = threading.Semaphore(0)
+
+    def __call__(self, items: Sequence[Any]) -> list[Any]:
+        self.batches.append(list(items))
+        self.has_started.release()
+        assert self.may_finish.acquire(timeout=PATIENCE_S)
+        return [2 * item for item in items]
+
+
+def batcher(
+    model: Any, *, max_batch: int = 4, max_wait_s: float = 0, max_queue: int = 8
+) -> Batcher:
+    made = Batcher(
+        max_batch=max_batch, max_wait_s=max_wait_s, max_queue=max_queue, on_batch=lambda _: None
+    )
+    made.start([model])
+    return made
+
+
+def test_an_idle_server_answers_a_single_request_without_waiting_for_others() -> None:
+    model = Model()
+    future = batcher(model, max_wait_s=NEVER_S).submit([1])
+    model.may_finish.release()
+    assert future.result(PATIENCE_S) == [2]
+
+
+def test_requests_that_wait_share_a_batch() -> None:
+    model = Model()
+    queue = batcher(model)
+    futures = [queue.submit([0])]
+    model.has_started.acquire(timeout=PATIENCE_S)
+    futures += [queue.submit([number]) for number in range(1, 6)]
+    model.may_finish.release(3)
+    assert [future.result(PATIENCE_S) for future in futures] == [[2 * n] for n in range(6)]
+    assert model.batches == [[0], [1, 2, 3, 4], [5]]
+
+
+def test_a_request_that_found_the_server_busy_waits_for_a_full_batch() -> None:
+    model = Model()
+    queue = batcher(model, max_batch=2, max_wait_s=NEVER_S)
+    first = queue.submit([0])
+    model.has_started.acquire(timeout=PATIENCE_S)
+    second = queue.submit([1])
+    model.may_finish.release(2)
+    assert first.result(PATIENCE_S) == [0]
+    assert not second.done() and len(model.batches) == 1
+    assert queue.submit([2]).result(PATIENCE_S) == [4]
+    assert second.result(PATIENCE_S) == [2]
+    assert model.batches == [[0], [1, 2]]
+
+
+def test_a_large_request_does_not_hold_up_a_small_one() -> None:
+    model = Model()
+    queue = batcher(model)
+    large = queue.submit(range(10))
+    model.has_started.acquire(timeout=PATIENCE_S)
+    small = queue.submit([100])
+    model.may_finish.release(9)
+    assert small.result(PATIENCE_S) == [200]
+    assert large.result(PATIENCE_S) == [2 * n for n in range(10)]
+    assert 100 in model.batches[1] or 100 in model.batches[2]
+
+
+def test_a_full_queue_refuses_with_503() -> None:
+    model = Model()
+    queue = batcher(model, max_queue=2)
+    queue.submit([0])
+    model.has_started.acquire(timeout=PATIENCE_S)
+    queue.submit([1])
+    queue.submit([2])
+    with pytest.raises(RequestError, match="the queue is full: 2 requests wait") as refused:
+        queue.submit([3])
+    assert refused.value.status_code == 503
+    model.may_finish.release(2)
+
+
+def test_a_request_that_nobody_waits_for_is_not_computed() -> None:
+    model = Model()
+    queue = batcher(model)
+    first = queue.submit([0])
+    model.has_started.acquire(timeout=PATIENCE_S)
+    queue.submit([1]).cancel()
+    last = queue.submit([2])
+    model.may_finish.release(2)
+    assert (first.result(PATIENCE_S), last.result(PATIENCE_S)) == ([0], [4])
+    assert model.batches == [[0], [2]]
+
+
+def test_a_model_that_raises_fails_its_batch_and_goes_on() -> None:
+    calls = []
+
+    def model(items: Sequence[Any]) -> Sequence[Any]:
+        calls.append(items)
+        if len(calls) == 1:
+            raise ArithmeticError("first")
+        return items
+
+    queue = batcher(model)
+    (answer,) = queue.submit([1]).result(PATIENCE_S)
+    assert isinstance(answer, ArithmeticError)
+    assert queue.submit([1]).result(PATIENCE_S) == [1]
+
+
+def test_stopping_answers_what_waits() -> None:
+    model = Model()
+    queue = batcher(model)
+    futures = [queue.submit([0])]
+    model.has_started.acquire(timeout=PATIENCE_S)
+    futures.append(queue.submit([1]))
+    assert not queue.stop(patience_s=0)
+    model.may_finish.release(2)
+    assert queue.stop(PATIENCE_S)
+    assert [future.result(0) for future in futures] == [[0], [2]]

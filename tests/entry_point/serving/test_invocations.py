@@ -1,0 +1,192 @@
+"""What the server answers to requests of every form."""
+
+import base64
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from entry_point import predict
+from tests.entry_point.serving.served_model import CLASSES, Served
+
+
+def encoded(kind: str = "JPEG", size: tuple[int, int] = (50, 40), mode: str = "RGB") -> bytes:
+    out = io.BytesIO()
+    Image.effect_noise(size, 60).convert(mode).save(out, kind)
+    return out.getvalue()
+
+
+def in_base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def test_ping_and_the_parameters_for_batch_transform(server: Served) -> None:
+    assert server.request("GET", "/ping").json() == {"status": "ready"}
+    answer = server.request("GET", "/execution-parameters")
+    assert answer.json() == {
+        "MaxConcurrentTransforms": 4,
+        "BatchStrategy": "MULTI_RECORD",
+        "MaxPayloadInMB": 25,
+    }
+
+
+@pytest.mark.parametrize("kind", ["image/jpeg", "application/x-image", "application/octet-stream"])
+def test_one_image_is_classified(server: Served, kind: str) -> None:
+    answer = server.invoke(encoded(), kind)
+    assert answer.status == 200 and answer.headers["content-type"] == "application/json"
+    (prediction,) = answer.json()["predictions"]
+    assert prediction["class"] in CLASSES
+    assert sum(prediction["probabilities"].values()) == pytest.approx(1, abs=1e-4)
+
+
+def as_json(images: list[bytes]) -> str:
+    return json.dumps({"instances": [in_base64(image) for image in images]})
+
+
+def as_objects(images: list[bytes]) -> str:
+    return json.dumps({"instances": [{"image": in_base64(image)} for image in images]})
+
+
+def as_lines(images: list[bytes]) -> str:
+    return "\n".join(json.dumps(in_base64(image)) for image in images) + "\n\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        (as_json, "application/json; charset=utf-8"),
+        (as_objects, "application/json"),
+        (as_lines, "application/jsonlines"),
+        (as_lines, "application/x-ndjson"),
+    ],
+)
+def test_several_images_are_answered_in_their_order(
+    server: Served, form: Callable[[list[bytes]], str], kind: str
+) -> None:
+    images = [encoded("PNG"), encoded("JPEG"), encoded("GIF", mode="L"), encoded("WEBP")]
+    alone = [server.invoke(image).json()["predictions"][0] for image in images]
+    together = server.invoke(form(images), kind).json()["predictions"]
+    assert [each["class"] for each in together] == [each["class"] for each in alone]
+    assert [each["probability"] for each in together] == pytest.approx(
+        [each["probability"] for each in alone], abs=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("application/json", "application/json"),
+        ("*/*", "application/json"),
+        ("", "application/json"),
+        ("text/html, text/csv;q=0.5, application/jsonlines;q=0.9", "application/jsonlines"),
+        ("text/*", "text/csv"),
+        ("application/json;q=0, */*;q=0.1", "application/jsonlines"),
+    ],
+)
+def test_the_answer_has_the_form_that_the_request_prefers(
+    server: Served, accept: str, kind: str
+) -> None:
+    answer = server.invoke(encoded(), Accept=accept)
+    assert answer.status == 200
+    assert answer.headers["content-type"].split(";")[0] == kind
+
+
+def test_classes_with_commas_survive_csv(server: Served) -> None:
+    images = [encoded() for _ in range(40)]
+    answer = server.invoke(as_json(images), "application/json", Accept="text/csv")
+    rows = list(csv.reader(answer.body.decode().splitlines()))
+    assert len(rows) == 40 and all(len(row) == 2 for row in rows)
+    assert {name for name, _ in rows} <= set(CLASSES)
+
+
+def test_custom_attributes_come_back(server: Served) -> None:
+    sent = {"X_Amzn_SageMaker_Custom_Attributes": "trace=1"}
+    for body in (encoded(), b"damaged"):
+        answer = server.invoke(body, **sent)
+        assert answer.headers["x-amzn-sagemaker-custom-attributes"] == "trace=1"
+
+
+def test_the_answers_are_those_of_predict(
+    server: Served, served_model: Path, photo_folder: Path, tmp_path: Path
+) -> None:
+    """Equal to six decimals: the pixels are the same, upright ones and progressive ones too."""
+    output = tmp_path / "predictions.jsonl"
+    source = photo_folder / "val"
+    (source_png := tmp_path / "all").symlink_to(source)
+    arguments = [f"model_dir={served_model}", f"input={source_png}", "format=jsonl"]
+    assert predict.main([*arguments, f"output={output}", "batch_size=1"]) == 0
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert len(lines) == 24
+    for line in lines:
+        path = Path(line.pop("path"))
+        (answer,) = server.invoke(path.read_bytes()).json()["predictions"]
+        assert answer == line, path
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "headers", "status", "words"),
+    [
+        (b"no image", "image/png", {}, 400, "image 0: is not an image"),
+        (b"", "image/png", {}, 400, "image 0: is not an image"),
+        (b"\xff\xd8\xff", "image/jpeg", {}, 400, "image 0: is not an image"),
+        (encoded()[:1000], "image/jpeg", {}, 400, "cannot be read as an image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "image/eps", {}, 400, "is a EPS"),
+        (b"{", "application/json", {}, 400, "the body: is not JSON"),
+        (b"[" * 100_000, "application/json", {}, 400, "the body: is not JSON"),
+        (b"[]", "application/json", {}, 400, 'must be {"instances"'),
+        (b'{"instances": []}', "application/json", {}, 400, "holds no images"),
+        (b'{"instances": [7]}', "application/json", {}, 400, "instances[0]: must be an image in"),
+        (b'{"instances": ["AAAA"]}', "application/json", {}, 400, "image 0: is not an image"),
+        (b'"AAAA"\nnull', "application/jsonlines", {}, 400, "line 2: must be an image in"),
+        (b"a,b", "text/csv", {}, 415, "content type 'text/csv': must be image/*"),
+        (encoded(), "image/jpeg", {"Content_Encoding": "gzip"}, 415, "encoding 'gzip'"),
+        (encoded(), "image/jpeg", {"Accept": "text/html"}, 406, "must include application/json"),
+    ],
+)
+def test_a_wrong_request_is_answered_with_one_json_line(
+    server: Served, body: bytes, kind: str, headers: dict[str, str], status: int, words: str
+) -> None:
+    answer = server.invoke(body, kind, **headers)
+    assert answer.status == status
+    assert answer.body.count(b"\n") == 1
+    assert words in answer.json()["error"]
+
+
+@pytest.mark.parametrize(("path", "status"), [("/none", 404), ("/invocations", 405)])
+def test_an_unknown_url_is_answered_with_one_json_line(
+    server: Served, path: str, status: int
+) -> None:
+    answer = server.request("GET", path)
+    assert answer.status == status and list(answer.json()) == ["error"]
+
+
+def test_a_damaged_image_does_not_fail_the_requests_that_share_its_batch(server: Served) -> None:
+    good = [encoded() for _ in range(3)]
+    mixed = server.invoke(as_json([good[0], b"damaged", good[1]]), "application/json")
+    assert (mixed.status, mixed.json()["error"]) == (
+        400,
+        "image 1: is not an image that Pillow can read",
+    )
+    assert server.invoke(as_json(good), "application/json").status == 200
+
+
+def test_metrics_count_requests_and_images(server: Served) -> None:
+    def counts() -> dict[str, float]:
+        lines = server.request("GET", "/metrics").body.decode().splitlines()
+        pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
+        return {name: float(value) for name, value in pairs}
+
+    server.invoke(b"damaged")
+    before = counts()
+    server.invoke(as_json([encoded()] * 3), "application/json")
+    server.invoke(b"damaged")
+    after = counts()
+    for name in ('serve_requests_total{status="200"}', 'serve_requests_total{status="400"}'):
+        assert after[name] == before.get(name, 0) + 1
+    assert after["serve_request_seconds_count"] == before["serve_request_seconds_count"] + 2
+    assert after["serve_batch_images_sum"] == before["serve_batch_images_sum"] + 4
+    assert after["serve_queue_requests"] == 0

@@ -1,0 +1,206 @@
+"""How a server starts, stops and refuses to start."""
+
+import io
+import os
+import re
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+import torchvision
+from PIL import Image
+
+from entry_point import serve as program
+from entry_point.config.train_config import load_train_config
+from entry_point.contract import exit_codes
+from entry_point.contract.run_folder import RunFolder
+from entry_point.training.results.model_files import save_model, save_program
+from tests.entry_point.serving.conftest import Serve
+from tests.entry_point.serving.served_model import PATIENCE_S, with_code
+from tests.entry_point.serving.test_invocations import encoded
+from tests.entry_point.serving.test_serve_limits import SLOW_CODE, head, wait_for, waiting
+
+LONGEST_STOP_S = 25
+LONGEST_PING_S = 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_answers_the_requests_that_were_accepted(
+    number: signal.Signals, serve: Serve, served_model: Path, tmp_path: Path
+) -> None:
+    model = with_code(served_model, tmp_path / "model", SLOW_CODE)
+    server = serve(f"model_dir={model}")
+    server.wait_until_ready()
+    statuses: list[int] = []
+    image = encoded()
+    threads = [
+        threading.Thread(target=lambda: statuses.append(server.invoke(image).status))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: waiting(server) == 3)
+    server.process.send_signal(number)
+    wait_for(lambda: server.ping() is None)  # it no longer accepts
+    (model / "go").touch()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert statuses == [200] * 4
+    assert server.process.wait(LONGEST_STOP_S) == exit_codes.FINISHED, server.log()
+
+
+def test_a_stop_does_not_wait_for_idle_and_stalled_clients(
+    serve: Serve, served_model: Path
+) -> None:
+    server = serve(f"model_dir={served_model}", "serve.drain_s=1")
+    server.wait_until_ready()
+    idle, stalled = server.connect(), server.connect()
+    idle.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert idle.recv(1)
+    stalled.sendall(head(1000))
+    assert server.invoke(encoded()).status == 200
+    server.process.terminate()
+    assert server.process.wait(LONGEST_STOP_S) == exit_codes.FINISHED
+    assert stalled.recv(65536).startswith(b"HTTP/1.1 503 ")
+    assert "Traceback" not in server.log()
+    for connection in (idle, stalled):
+        connection.close()
+
+
+def test_a_hanging_model_does_not_keep_the_server_from_ending(
+    serve: Serve, served_model: Path, tmp_path: Path
+) -> None:
+    model = with_code(served_model, tmp_path / "model", SLOW_CODE)
+    server = serve(f"model_dir={model}", "serve.drain_s=1")
+    server.wait_until_ready()
+    with server.connect() as connection:
+        connection.sendall(head(len(image := encoded())) + image)
+        wait_for(lambda: (model / "started").exists())
+        server.process.terminate()
+        assert server.process.wait(LONGEST_STOP_S) == exit_codes.FINISHED
+    assert "a batch is still running" in server.log()
+
+
+SLOW_LOAD = """
+import pathlib, time
+def model_fn(folder):
+    while not (pathlib.Path(folder) / "go").exists():
+        time.sleep(0.01)
+"""
+
+
+def test_a_server_that_loads_answers_503_and_can_be_stopped(
+    serve: Serve, served_model: Path, tmp_path: Path
+) -> None:
+    model = with_code(served_model, tmp_path / "model", SLOW_LOAD)
+    server = serve(f"model_dir={model}")
+    wait_for(lambda: server.ping() == 503)
+    answer = server.invoke(encoded())
+    assert (answer.status, answer.json()["error"]) == (503, "the model is loading")
+    server.process.terminate()
+    assert server.process.wait(LONGEST_STOP_S) == exit_codes.FINISHED, server.log()
+
+
+def test_ping_answers_while_every_core_computes(serve: Serve, tmp_path: Path) -> None:
+    """SageMaker gives /ping 2 s, then replaces the container."""
+    run = RunFolder(tmp_path)
+    run.model.mkdir()
+    config, yaml = load_train_config(["data=folder"])
+    model = torchvision.models.resnet18(num_classes=2)
+    save_model(run, model, ["a", "b"], yaml)
+    save_program(run, model, config.data)
+    server = serve(f"model_dir={run.model}")
+    server.wait_until_ready()
+    photo = io.BytesIO()
+    Image.effect_noise((4000, 3000), 60).convert("RGB").save(photo, "JPEG")
+    is_over = threading.Event()
+
+    def load() -> None:
+        while not is_over.is_set():
+            assert server.invoke(photo.getvalue()).status == 200
+
+    threads = [threading.Thread(target=load) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: waiting(server) > 8)
+    for _ in range(50):
+        answer = server.request("GET", "/ping", timeout=LONGEST_PING_S)
+        assert answer.status == 200
+        is_over.wait(0.02)
+    is_over.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "words"),
+    [
+        (["model_dir=/no/such"], {}, "model_dir=/no/such: there is no such folder"),
+        (["model_dir=."], {}, "inference.json cannot be read"),
+        (["serve.max_batch=0"], {}, "serve.max_batch=0: must be at least 1"),
+        (["serve.prot=1"], {}, "did you mean port?"),
+        ([], {"SAGEMAKER_BIND_TO_PORT": "http"}, "serve.port=http: must be a whole number"),
+        ([], {"SAGEMAKER_MULTI_MODEL": "true"}, "SAGEMAKER_MULTI_MODEL=true: this server has one"),
+        ([], {"SERVE_OVERRIDES": "serve.workers=0"}, "serve.workers=0: must be at least 1"),
+        ([], {"SERVE_OVERRIDES": "'"}, "SERVE_OVERRIDES=': must be overrides"),
+        (["serve.default_accept=text/html"], {}, "serve.default_accept=text/html: must be one of"),
+        (
+            ["serve.max_payload_mb=600"],
+            {},
+            "serve.body_memory_mb=512: must be at least serve.max_payload_mb=600",
+        ),
+    ],
+)
+def test_the_reason_not_to_start_is_one_line(
+    arguments: list[str],
+    environment: dict[str, str],
+    words: str,
+    serve: Serve,
+    served_model: Path,
+) -> None:
+    server = serve(f"model_dir={served_model}", *arguments, **environment)
+    assert server.process.wait(PATIENCE_S) == exit_codes.USAGE
+    line = server.log().splitlines()[-1]
+    assert line.startswith("serve: ") and words in line
+    assert "Traceback" not in server.log()
+
+
+def test_a_port_in_use_is_one_line(served_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        arguments = [f"model_dir={served_model}", "serve.host=127.0.0.1", f"serve.port={port}"]
+        assert program.main(arguments) == exit_codes.USAGE
+    assert f"serve.port={port}: cannot listen on 127.0.0.1" in capsys.readouterr().err
+
+
+def test_it_needs_no_writable_folder_and_no_home(serve: Serve, served_model: Path) -> None:
+    """The operator is compiled already; everything else works on a read-only root."""
+    server = serve(f"model_dir={served_model}", HOME=os.environ.get("HOME", "/"), TMPDIR="/proc")
+    server.wait_until_ready()
+    assert server.invoke(encoded()).status == 200
+
+
+def test_the_log_has_the_numbers_of_each_interval(serve: Serve, served_model: Path) -> None:
+    server = serve(f"model_dir={served_model}", "serve.log_every_s=0.2")
+    server.wait_until_ready()
+    server.invoke(encoded())
+    server.invoke(b"damaged")
+    line = re.compile(r"serve: requests=2 errors=1 p50_ms=[\d.]+ p90_ms=.* batch_mean=1\.0\n")
+    first = re.compile(r"serve: requests=1 errors=0 ")  # if the interval ended between the two
+    wait_for(lambda: bool(line.search(server.log()) or first.search(server.log())))
+
+
+def test_without_a_compiler_pillow_decodes_and_the_operator_says_what_is_missing(
+    serve: Serve, served_model: Path, tmp_path: Path
+) -> None:
+    none = {"CXX": "/no/compiler", "CUSTOM_OP_CACHE": str(tmp_path / "cache")}
+    with_operator = serve(f"model_dir={served_model}", **none)
+    with_pillow = serve(f"model_dir={served_model}", "serve.decoder=pillow", **none)
+    with_pillow.wait_until_ready()
+    assert with_pillow.invoke(encoded()).status == 200
+    assert with_operator.process.wait(PATIENCE_S) == exit_codes.USAGE
+    assert "CXX=/no/compiler: no such program" in with_operator.log()
+    assert "\n  Debian:        apt-get install g++" in with_operator.log()
+    assert "Traceback" not in with_operator.log()

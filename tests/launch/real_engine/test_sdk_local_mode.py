@@ -1,0 +1,112 @@
+"""Local mode of both SageMaker SDKs, unchanged, trains and serves with the image."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.launch.real_engine.engine_jobs import OVERRIDES, PATIENCE_SECONDS, ROOT
+from tests.launch.real_engine.photos import CLASSES
+
+HYPERPARAMETERS = {
+    name: value
+    for name, _, value in (each.partition("=") for each in (*OVERRIDES, "trainer.report=true"))
+}
+# What both SDKs need to start without an account.
+ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "none",
+    "AWS_SECRET_ACCESS_KEY": "none",
+    "AWS_DEFAULT_REGION": "eu-west-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "SAGEMAKER_VALIDATE_ROLE": "false",
+}
+V2 = """
+import json, sys
+from sagemaker.deserializers import JSONDeserializer
+from sagemaker.estimator import Estimator
+from sagemaker.local import LocalSession
+from sagemaker.serializers import IdentitySerializer
+
+image, photos, photo, folder, hosts, port, hyperparameters = sys.argv[1:]
+session = LocalSession()
+session.config = {"local": {"container_root": folder, "serving_port": int(port)}}
+estimator = Estimator(
+    image_uri=image, role="arn:aws:iam::123456789012:role/any", instance_count=int(hosts),
+    instance_type="local", sagemaker_session=session, output_path=f"file://{folder}/output",
+    hyperparameters=json.loads(hyperparameters),
+)
+estimator.fit({"training": f"file://{photos}"})
+serializer, deserializer = IdentitySerializer("image/jpeg"), JSONDeserializer()
+predictor = estimator.deploy(1, "local", serializer=serializer, deserializer=deserializer)
+try:
+    print("ANSWER", json.dumps(predictor.predict(open(photo, "rb").read())))
+finally:
+    predictor.delete_endpoint()
+"""
+V3 = """
+import json, sys
+from sagemaker.train import ModelTrainer
+from sagemaker.train.configs import Compute, InputData
+from sagemaker.train.model_trainer import Mode
+
+image, photos, folder, hyperparameters = sys.argv[1:]
+trainer = ModelTrainer(
+    training_image=image, training_mode=Mode.LOCAL_CONTAINER, local_container_root=folder,
+    role="arn:aws:iam::123456789012:role/any", base_job_name="local",
+    compute=Compute(instance_type="local_cpu", instance_count=1),
+    hyperparameters=json.loads(hyperparameters),
+)
+trainer.train(input_data_config=[InputData(channel_name="training", data_source=photos)])
+"""
+
+
+def run_sdk(environment: str, program: str, *arguments: str) -> str:
+    """Run a program in the environment of one SDK; returns its output."""
+    python = ROOT / environment / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"needs {environment}: python3 launch/environment.py {environment[6:]}")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    if not shutil.which("docker-compose", path=path):
+        pytest.skip("needs docker-compose, which requirements/dev.txt brings")
+    done = subprocess.run(
+        [str(python), "-c", program, *arguments],
+        env={**os.environ, **ENVIRONMENT, "PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_local_mode_of_sdk_v2_trains_deploys_and_predicts(
+    hosts: int, prebuilt_image: str, photos: Path, tmp_path: Path
+) -> None:
+    photo = next(photos.rglob("*.jpg"))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    arguments = (str(photos), str(photo), str(tmp_path), str(hosts), port)
+    hyperparameters = json.dumps(HYPERPARAMETERS)
+    output = run_sdk(".venv-launch", V2, prebuilt_image, *arguments, hyperparameters)
+    answer = next(line for line in output.splitlines() if line.startswith("ANSWER "))
+    (prediction,) = json.loads(answer.removeprefix("ANSWER "))["predictions"]
+    assert set(prediction["probabilities"]) == set(CLASSES)
+
+
+def test_local_mode_of_sdk_v3_trains(prebuilt_image: str, photos: Path, tmp_path: Path) -> None:
+    run_sdk(
+        ".venv-launch-v3", V3, prebuilt_image, str(photos), str(tmp_path),
+        json.dumps(HYPERPARAMETERS),
+    )  # fmt: skip
+    (archive,) = tmp_path.rglob("model.tar.gz")
+    with tarfile.open(archive) as model:
+        names = {Path(name).name for name in model.getnames()}
+    assert names >= {"model.pt", "model.pt2", "classes.json", "training.yaml"}
