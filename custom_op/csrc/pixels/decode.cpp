@@ -199,12 +199,24 @@ bool RegionDecoder::last_row_phase() noexcept {
   return jpeg_read_scanlines(&cinfo, row_pointers_.data(), 1) == 1;
 }
 
+// Note [Scratch rows in cache]
+// libjpeg-turbo's AVX2 color conversion writes rows that are 32-byte aligned with streaming stores,
+// which bypass the cache: reading the row afterwards waits for memory. So no scratch row is
+// aligned.
+void RegionDecoder::place_scratch_rows(size_t row_bytes) {
+  constexpr size_t kAlignment = 32;
+  const size_t stride = (row_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  scratch_.resize(stride * kRowsAtOnce + 2 * kAlignment);
+  const auto misaligned = reinterpret_cast<uintptr_t>(scratch_.data()) % kAlignment;
+  uint8_t* first = scratch_.data() + (kAlignment - misaligned) + kAlignment / 2;
+  row_pointers_.resize(kRowsAtOnce);
+  for (int i = 0; i < kRowsAtOnce; ++i) row_pointers_[i] = first + stride * i;
+}
+
 bool RegionDecoder::read(const Rows& rows, RowSink& sink) {
   const auto& cinfo = libjpeg_.cinfo();
   const size_t stride = static_cast<size_t>(cinfo.output_width) * cinfo.output_components;
-  scratch_.resize(stride * kRowsAtOnce);
-  row_pointers_.resize(kRowsAtOnce);
-  for (int i = 0; i < kRowsAtOnce; ++i) row_pointers_[i] = scratch_.data() + stride * i;
+  place_scratch_rows(stride);
   for (int64_t left = rows.skip; left > 0;) {
     const int got = read_phase(row_pointers_.data(), at_once(left));
     if (got == 0) return false;

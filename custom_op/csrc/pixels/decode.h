@@ -72,6 +72,7 @@ class RegionDecoder {
   bool crop_phase(const Box& box, Rows& rows) noexcept;
   int read_phase(JSAMPROW* rows, int wanted) noexcept;
   bool last_row_phase() noexcept;
+  void place_scratch_rows(size_t row_bytes);
   bool read(const Rows& rows, RowSink& sink);
   bool read_into(uint8_t* out, const Rows& rows, size_t first, size_t stride);
   bool converts();
