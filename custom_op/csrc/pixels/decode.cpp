@@ -102,9 +102,18 @@ void RegionDecoder::decode(const Box& box, const DecodeOptions& options, RowSink
 
 boolean RegionDecoder::decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks) {
   auto& feed = *static_cast<Feed*>(cinfo->client_data);
-  if (feed.col == 0 && !feed.reader.seek(feed.first + feed.row * feed.per_row)) return FALSE;
-  if (!feed.reader.decode(blocks)) return FALSE;
-  if (++feed.col == feed.cols) {
+  if (feed.ready == 0) {
+    const int64_t row = feed.cover.first_row + feed.row;
+    if (feed.col == 0 && !feed.reader.seek(row * feed.per_row + feed.cover.first_col)) return FALSE;
+    feed.ready = feed.reader.take(feed.cover.cols - feed.col);
+    if (feed.ready == 0) return FALSE;
+    feed.next = feed.reader.blocks();
+  }
+  for (int i = 0; i < cinfo->blocks_in_MCU; ++i, ++feed.next) {
+    std::copy_n(feed.next->coefficients.begin(), DCTSIZE2, *blocks[i]);
+  }
+  --feed.ready;
+  if (++feed.col == feed.cover.cols) {
     feed.col = 0;
     ++feed.row;
   }
@@ -114,16 +123,18 @@ boolean RegionDecoder::decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks) 
 bool RegionDecoder::decode_cover(const Box& box, const DecodeOptions& options, RowSink& sink) {
   // At 1/s, a decoded pixel covers s pixels of the image in each direction.
   const McuCover cover = cover_of(header_, box, 2 * options.scale - 1);
+  if (!parse_tables(jpeg_, header_, tables_) || !feed_.reader.start(jpeg_, header_, tables_)) {
+    return false;
+  }
   write_cropped_header(jpeg_, header_, cover, 0, cropped_header_);
   auto& cinfo = libjpeg_.cinfo();
   if (!libjpeg_.restart({cropped_header_.data(), cropped_header_.size()}) ||
-      !start_phase(options) || !feed_.reader.start(cinfo, jpeg_, header_)) {
+      !start_phase(options)) {
     return false;
   }
-  feed_.first = cover.first_row * header_.mcus_per_row + cover.first_col;
+  feed_.cover = cover;
   feed_.per_row = header_.mcus_per_row;
-  feed_.cols = cover.cols;
-  feed_.row = feed_.col = 0;
+  feed_.row = feed_.col = feed_.ready = 0;
   cinfo.client_data = &feed_;
   reinterpret_cast<EntropyDecoder*>(cinfo.entropy)->decode_mcu = decode_mcu_cb;
   const Box scaled = scaled_down(box, options.scale);

@@ -3,9 +3,9 @@
 
 #include <vector>
 
+#include "entropy/mcu_reader.h"
 #include "jpeg/cropped_header.h"
 #include "jpeg/decompressor.h"
-#include "jpeg/mcu_reader.h"
 #include "jpeg/trim.h"
 
 namespace custom_op {
@@ -57,7 +57,10 @@ class RegionDecoder {
   // Replaces libjpeg's entropy decoder, see Note [Reading MCUs for libjpeg].
   struct Feed {
     McuReader reader;
-    int64_t first = 0, per_row = 0, cols = 0, row = 0, col = 0;
+    McuCover cover;
+    int64_t per_row = 0, row = 0, col = 0;
+    int64_t ready = 0;  // decoded MCUs that libjpeg has not asked for, from `next` on
+    const Block* next = nullptr;
   };
   struct Rows {
     int64_t skip, count;   // decoded rows to drop, then to keep
@@ -84,6 +87,7 @@ class RegionDecoder {
   bool parsed_ = false;
   int64_t height_ = 0, width_ = 0, max_pixels_ = 0;
   Color color_ = Color::kRgb;
+  ScanTables tables_;
   Feed feed_;
   std::vector<uint8_t> cropped_header_, scratch_, above_, converted_;
   std::vector<JSAMPROW> row_pointers_;
