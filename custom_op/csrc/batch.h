@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "pixels/decode.h"
 #include "pixels/resize.h"
 
 namespace custom_op {
@@ -12,7 +13,8 @@ namespace custom_op {
 // ImageWorker         maps the upright box to stored pixels; connects decoder, resizer and slot
 // jpeg/               bytes: headers, tables, restart markers, trimming; libjpeg's decompressor
 // entropy/            bytes to coefficients: bits, Huffman codes, MCUs
-// pixels/             coefficients to pixels: decoder of regions, color, orientation, resizer
+// samples/            coefficients to rows: inverse DCT, upsampling, color
+// pixels/             the decoder of regions, which chooses between samples/ and libjpeg; resizer
 // SlotWriter          receives resized rows; converts values and writes them into the batch
 //
 // Rows flow one at a time while they are in cache: RegionDecoder calls RowSink (the Resizer), which

@@ -35,12 +35,12 @@ class BitReader {
   uint32_t peek(int count) const { return static_cast<uint32_t>(buffer_ >> (64 - count)); }
   void drop(int count) {
     buffer_ <<= count;
-    bits_ -= count;
+    bits_ = static_cast<uint8_t>(bits_ - count);
   }
   // Drops as many bits as the lowest byte of a table's entry says, at most 63.
   void drop_by(uint64_t entry) {
     buffer_ <<= entry & 63;
-    bits_ -= static_cast<uint8_t>(entry);
+    bits_ = static_cast<uint8_t>(bits_ - entry);
   }
   // `count` in 1 ... 16.
   uint32_t take(int count) {
@@ -66,7 +66,7 @@ class BitReader {
   void add(uint64_t word, int bytes) {
     buffer_ |= word >> bits_;
     at_ += bytes;
-    bits_ += 8 * bytes;
+    bits_ = static_cast<uint8_t>(bits_ + 8 * bytes);
   }
 
   void find_ff() {
@@ -90,7 +90,7 @@ class BitReader {
         ++reader.at_;
         reader.find_ff();
       } else {
-        reader.bits_ += 8 * room;
+        reader.bits_ = static_cast<uint8_t>(reader.bits_ + 8 * room);
         reader.padding_ += 8 * room;
       }
     }
@@ -100,7 +100,7 @@ class BitReader {
   const uint8_t* at_ = nullptr;
   const uint8_t* safe_ = nullptr;  // a load from before here meets no FF
   uint64_t buffer_ = 0;            // the highest bit comes next
-  int bits_ = 0;                   // number of bits in buffer_, including padding
+  uint8_t bits_ = 0;               // number of bits in buffer_, including padding
   int padding_ = 0;                // number of those that lie past the end of the segment
   const uint8_t* ff_ = nullptr;    // the next FF; `end_` for none
   const uint8_t* end_ = nullptr;

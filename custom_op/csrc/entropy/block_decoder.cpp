@@ -48,8 +48,7 @@ inline bool take_symbol(State& state, const HuffmanTables& tables, HuffmanEntry 
     const int value = size == 0 ? 0 : extended(static_cast<int>(state.bits.take(size)), size);
     state.block->coefficients[positions[state.passed]] = static_cast<int16_t>(value);
   }
-  const HuffmanEntry* const ac = tables.entries.data() + state.block->ac;
-  state.table = ac;
+  state.table = state.block->ac;
   if (state.passed >= 64) {
     state.table += state.block->to_next_dc;
     state.passed = 0;
@@ -64,11 +63,10 @@ inline bool take_symbol(State& state, const HuffmanTables& tables, HuffmanEntry 
 // its DC table and position 0 by arithmetic. It branches only for what is rare: values and codes
 // too long for the table, blocks with all 64 coefficients, and the end of the run.
 template <bool kKeepAc>
-bool run(BitReader& reader, const HuffmanTables& tables, int32_t dc, Block* block,
+bool run(BitReader& reader, const HuffmanTables& tables, const HuffmanEntry* dc, Block* block,
          const Block* end) {
-  const HuffmanEntry* const entries = tables.entries.data();
   const Positions& positions = kPositions<kKeepAc>;
-  State state{reader, block, entries + dc, 0};
+  State state{reader, block, dc, 0};
   while (state.block != end) {
     state.bits.refill();
     for (int i = 0; i < BitReader::kRefilled / kLookupBits; ++i) {
@@ -85,7 +83,7 @@ bool run(BitReader& reader, const HuffmanTables& tables, int32_t dc, Block* bloc
       coefficients[positions[first]] = static_cast<int16_t>(entry >> 16);
       // All ones at the end of the block.
       const int64_t done = static_cast<int64_t>(entry) >> 63;
-      state.table = entries + state.block->ac + (state.block->to_next_dc & done);
+      state.table = state.block->ac + (state.block->to_next_dc & done);
       state.passed = last & ~static_cast<uint64_t>(done);
       state.block += done & 1;
       if (state.block == end) break;
@@ -97,13 +95,13 @@ bool run(BitReader& reader, const HuffmanTables& tables, int32_t dc, Block* bloc
 
 }  // namespace
 
-bool decode_blocks(BitReader& reader, const HuffmanTables& tables, int32_t dc, Block* block,
-                   const Block* end) {
+bool decode_blocks(BitReader& reader, const HuffmanTables& tables, const HuffmanEntry* dc,
+                   Block* block, const Block* end) {
   return run<true>(reader, tables, dc, block, end);
 }
 
-bool skip_blocks(BitReader& reader, const HuffmanTables& tables, int32_t dc, Block* block,
-                 const Block* end) {
+bool skip_blocks(BitReader& reader, const HuffmanTables& tables, const HuffmanEntry* dc,
+                 Block* block, const Block* end) {
   return run<false>(reader, tables, dc, block, end);
 }
 

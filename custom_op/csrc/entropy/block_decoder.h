@@ -17,25 +17,28 @@ struct HuffmanTables {
   bool build(int index, const HuffmanCode& code) {
     return codes[index].build(code, index < 4, entries.data() + index * HuffmanTable::kSize);
   }
+  const HuffmanEntry* table(int index) const {
+    return entries.data() + index * HuffmanTable::kSize;
+  }
 };
 
-// One block and where its tables start in HuffmanTables::entries.
+// One block and its tables.
 struct alignas(32) Block {
   static constexpr int kUnused = 64;  // position of writes that have no effect
 
-  std::array<int16_t, 64 + 2> coefficients;  // in natural order, not dequantized
-  int32_t ac;
-  int32_t to_next_dc;  // distance from `ac` to the DC table of the next block
+  std::array<int16_t, 64 + 4> coefficients;  // in natural order, not dequantized
+  const HuffmanEntry* ac;
+  int64_t to_next_dc;  // distance from `ac` to the DC table of the next block
 };
 
-// Decodes the blocks from `block` to `end`, whose coefficients must be zeros; `dc` is where the DC
-// table of the first one starts. The DC coefficients are differences. Returns false if a table has
+// Decodes the blocks from `block` to `end`, whose coefficients must be zeros; `dc` is the DC table
+// of the first one. The DC coefficients are differences. Returns false if a table has
 // no such code or a block has too many coefficients.
-bool decode_blocks(BitReader& reader, const HuffmanTables& tables, int32_t dc, Block* block,
-                   const Block* end);
+bool decode_blocks(BitReader& reader, const HuffmanTables& tables, const HuffmanEntry* dc,
+                   Block* block, const Block* end);
 
 // The same, but discards the AC coefficients.
-bool skip_blocks(BitReader& reader, const HuffmanTables& tables, int32_t dc, Block* block,
-                 const Block* end);
+bool skip_blocks(BitReader& reader, const HuffmanTables& tables, const HuffmanEntry* dc,
+                 Block* block, const Block* end);
 
 }  // namespace custom_op

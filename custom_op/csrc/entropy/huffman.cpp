@@ -49,7 +49,7 @@ bool HuffmanTable::number_codes() {
     index += code_.lengths[length];
     code += code_.lengths[length];
     max_code_[length] = code_.lengths[length] != 0 ? code - 1 : -1;
-    if (code > 1 << length) return false;
+    if (code >= 1 << length) return false;  // no code may be all ones
   }
   // No size of a DC difference has more than 4 bits.
   const auto end = code_.symbols.begin() + index;

@@ -38,11 +38,10 @@ bool McuReader::lay_out(const Header& header, const ScanTables& tables) {
   const auto selection = [&](size_t block) {
     return tables.components[layout_[block % layout_.size()]];
   };
-  first_dc_ = selection(0).dc * HuffmanTable::kSize;
+  first_dc_ = huffman_.table(selection(0).dc);
   for (size_t i = 0; i < kBlocks; ++i) {
-    const int ac = 4 + selection(i).ac, next_dc = selection(i + 1).dc;
-    blocks_[i].ac = ac * HuffmanTable::kSize;
-    blocks_[i].to_next_dc = (next_dc - ac) * HuffmanTable::kSize;
+    blocks_[i].ac = huffman_.table(4 + selection(i).ac);
+    blocks_[i].to_next_dc = huffman_.table(selection(i + 1).dc) - blocks_[i].ac;
   }
   return true;
 }
@@ -78,6 +77,7 @@ bool McuReader::skip(int64_t mcus) {
 }
 
 bool McuReader::seek(int64_t mcu) {
+  if (mcu == next_) return true;  // take() checks that a segment ends where the next one starts
   if (mcu < next_ || mcu >= segment_end_) enter(mcu / interval_);
   const auto most = static_cast<int64_t>(kBlocks / layout_.size());
   while (next_ < mcu) {

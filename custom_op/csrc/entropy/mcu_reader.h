@@ -37,7 +37,7 @@ class McuReader {
   std::vector<Range> segments_;
   HuffmanTables huffman_;
   std::vector<uint8_t> layout_;  // the component of each block of an MCU
-  int32_t first_dc_ = 0;
+  const HuffmanEntry* first_dc_ = nullptr;
   std::array<Block, kBlocks> blocks_;
 
   BitReader bits_;

@@ -18,7 +18,7 @@ struct ScanTables {
     int quantization, dc, ac;
   };
 
-  std::array<std::array<uint16_t, 64>, 4> quantization{};  // in natural order
+  alignas(32) std::array<std::array<uint16_t, 64>, 4> quantization{};  // in natural order
   std::array<bool, 4> quantization_defined{};
   std::array<HuffmanCode, 4> dc, ac;
   std::array<Selection, 4> components{};  // of the frame

@@ -82,9 +82,9 @@ void Resizer::arrange_horizontal_weights(bool mirror) {
 
 void Resizer::begin() { received_ = emitted_ = 0; }
 
-void Resizer::row(const uint8_t* pixels) {
-  std::memcpy(ring_.data() + received_ % capacity_ * stride_, pixels,
-              static_cast<size_t>(row_values_));
+uint8_t* Resizer::next() { return ring_.data() + received_ % capacity_ * stride_; }
+
+void Resizer::written() {
   ++received_;
   while (emitted_ < size_ && vertical_.first(emitted_) + vertical_.count(emitted_) <= received_) {
     emit(emitted_++);

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "pixels/decode.h"
+#include "rows.h"
 
 namespace custom_op {
 
@@ -48,7 +48,8 @@ class Resizer final : public RowSink {
   void configure(const Axis& vertical, const Axis& horizontal, int64_t size, bool mirror,
                  ResizedRows& out);
   void begin() override;
-  void row(const uint8_t* pixels) override;
+  uint8_t* next() override;
+  void written() override;
 
  private:
   void arrange_horizontal_weights(bool mirror);
