@@ -20,7 +20,7 @@ constexpr int64_t kMcuRows = 2;
 
 // Samples before and after each row of a plane: repeated edges, and what vector code reads and
 // writes in vain.
-constexpr int64_t kMargin = 2 * kSamplePadding;
+constexpr int64_t kMargin = kSamplePadding + 8;
 
 constexpr int64_t kBlock = 8;
 
@@ -96,7 +96,6 @@ void BaselineDecoder::prepare(const Header& header, const ScanTables& tables) {
   const auto width = static_cast<size_t>(cover_.cols * header.mcu_width + 2 * kMargin);
   blue_.resize(width);
   red_.resize(width);
-  sums_.resize(width);
   gray_.assign(width, 128);
 }
 
@@ -160,11 +159,12 @@ void BaselineDecoder::write_row(int64_t y, const Box& box, Color color, uint8_t*
 
 // The samples for row y of the box, as many as pixels. They may be written to `out`.
 const uint8_t* BaselineDecoder::chroma_row(Plane& plane, int64_t y, const Box& box,
-                                           std::vector<uint8_t>& out) {
+                                           std::vector<uint16_t>& out) {
   const auto [horizontal, vertical] = header_->components[0];
   const int64_t near = y / vertical, left = cover_.left / horizontal;
   const int64_t count = (cover_.left + box.width - 1) / horizontal + 1 - left;
   const uint8_t* const nearest = plane.row(near) + left;
+  auto* const bytes = reinterpret_cast<uint8_t*>(out.data());
   if (vertical == 1) {
     if (horizontal == 1) return nearest;
     double_width(nearest, count, out.data());
@@ -173,12 +173,12 @@ const uint8_t* BaselineDecoder::chroma_row(Plane& plane, int64_t y, const Box& b
     const int64_t far = std::clamp<int64_t>(odd ? near + 1 : near - 1, 0, plane.rows - 1);
     const uint8_t* const next = plane.row(far) + left;
     if (horizontal == 1) {
-      double_height(nearest, next, odd, count, out.data());
+      double_height(nearest, next, odd, count, bytes);
     } else {
-      double_both(nearest, next, count, sums_.data(), out.data());
+      double_both(nearest, next, count, out.data());
     }
   }
-  return out.data() + cover_.left % horizontal;
+  return bytes + cover_.left % horizontal;
 }
 
 }  // namespace custom_op

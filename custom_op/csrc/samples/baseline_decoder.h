@@ -40,15 +40,15 @@ class BaselineDecoder {
   bool transform(const Block* blocks, int64_t mcus, int64_t column, int64_t mcu_row, Plane& plane);
   void repeat_edges(int64_t mcu_row, Plane& plane);
   void write_row(int64_t y, const Box& box, Color color, uint8_t* out);
-  const uint8_t* chroma_row(Plane& plane, int64_t y, const Box& box, std::vector<uint8_t>& out);
+  const uint8_t* chroma_row(Plane& plane, int64_t y, const Box& box, std::vector<uint16_t>& out);
 
   const Header* header_ = nullptr;
   McuCover cover_{};
   int blocks_per_mcu_ = 0;
   std::vector<Plane> planes_;
   std::vector<const int16_t*> blocks_;
-  std::vector<uint8_t> blue_, red_, gray_;
-  std::vector<uint16_t> sums_;
+  std::vector<uint16_t> blue_, red_;
+  std::vector<uint8_t> gray_;
 };
 
 }  // namespace custom_op

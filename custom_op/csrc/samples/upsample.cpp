@@ -15,32 +15,33 @@ void for_each(int64_t count, Each each) {
   }
 }
 
+uint16_t pair(int left, int right) { return static_cast<uint16_t>(left | right << 8); }
+
 }  // namespace
 
-void double_width(const uint8_t* __restrict samples, int64_t count, uint8_t* __restrict out) {
+void double_width(const uint8_t* __restrict samples, int64_t count, uint16_t* __restrict out) {
   for_each(count, [=](int64_t i) {
     const int nearest = 3 * samples[i];
-    out[2 * i] = static_cast<uint8_t>((nearest + samples[i - 1] + 1) >> 2);
-    out[2 * i + 1] = static_cast<uint8_t>((nearest + samples[i + 1] + 2) >> 2);
+    out[i] = pair((nearest + samples[i - 1] + 1) >> 2, (nearest + samples[i + 1] + 2) >> 2);
   });
 }
 
-void double_height(const uint8_t* __restrict near, const uint8_t* __restrict far, bool odd,
+void double_height(const uint8_t* __restrict near, const uint8_t* __restrict far, bool below,
                    int64_t count, uint8_t* __restrict out) {
-  const uint16_t rounding = odd ? 2 : 1;
+  const uint16_t rounding = below ? 2 : 1;
   for_each(count, [=](int64_t i) {
     out[i] = static_cast<uint8_t>((3 * near[i] + far[i] + rounding) >> 2);
   });
 }
 
 void double_both(const uint8_t* __restrict near, const uint8_t* __restrict far, int64_t count,
-                 uint16_t* __restrict sums, uint8_t* __restrict out) {
-  for_each(count + 2,
-           [=](int64_t i) { sums[i] = static_cast<uint16_t>(3 * near[i - 1] + far[i - 1]); });
+                 uint16_t* __restrict out) {
+  const auto sum = [=](int64_t i) { return static_cast<uint16_t>(3 * near[i] + far[i]); };
   for_each(count, [=](int64_t i) {
-    const auto nearest = static_cast<uint16_t>(3 * sums[i + 1]);
-    out[2 * i] = static_cast<uint8_t>(static_cast<uint16_t>(nearest + sums[i] + 8) >> 4);
-    out[2 * i + 1] = static_cast<uint8_t>(static_cast<uint16_t>(nearest + sums[i + 2] + 7) >> 4);
+    const auto nearest = static_cast<uint16_t>(3 * sum(i));
+    const auto left = static_cast<uint16_t>(nearest + sum(i - 1) + 8);
+    const auto right = static_cast<uint16_t>(nearest + sum(i + 1) + 7);
+    out[i] = pair(left >> 4, right >> 4);
   });
 }
 
