@@ -26,9 +26,9 @@ class BitReader {
   // Afterwards, at least kRefilled bits can be taken.
   void refill() {
     if (__builtin_expect(at_ < safe_, 1)) {
-      add(load(8), (63 - bits_) >> 3);
+      add(load(), (63 - bits_) >> 3);
     } else {
-      *this = refilled_with_care(*this);
+      refill_with_care();
     }
   }
 
@@ -56,9 +56,17 @@ class BitReader {
   bool exhausted() const { return at_ == ff_ && !stuffed_ && bits_ - padding_ < 8; }
 
  private:
-  uint64_t load(size_t bytes) const {
+  uint64_t load() const {
+    uint64_t word;
+    std::memcpy(&word, at_, 8);
+    return __builtin_bswap64(word);
+  }
+
+  // Only the next `bytes` bytes, from 1 to 7, then zeros.
+  uint64_t load(int bytes) const {
+    if (end_ - at_ >= 8) return load() & ~uint64_t{0} << (64 - 8 * bytes);
     uint64_t word = 0;
-    std::memcpy(&word, at_, bytes);
+    std::memcpy(&word, at_, static_cast<size_t>(bytes));
     return __builtin_bswap64(word);
   }
 
@@ -78,23 +86,22 @@ class BitReader {
     safe_ = ff_ - std::min<int64_t>(ff_ - at_, 7);
   }
 
-  __attribute__((noinline)) static BitReader refilled_with_care(BitReader reader) {
-    while (reader.bits_ < kRefilled) {
-      const int room = (63 - reader.bits_) >> 3;
-      const int64_t plain = reader.ff_ - reader.at_;
+  void refill_with_care() {
+    while (bits_ < kRefilled) {
+      const int room = (63 - bits_) >> 3;
+      const int64_t plain = ff_ - at_;
       if (plain > 0) {
         const int bytes = static_cast<int>(std::min<int64_t>(plain, room));
-        reader.add(reader.load(static_cast<size_t>(bytes)), bytes);
-      } else if (reader.stuffed_) {
-        reader.add(uint64_t{0xFF} << 56, 1);
-        ++reader.at_;
-        reader.find_ff();
+        add(load(bytes), bytes);
+      } else if (stuffed_) {
+        add(uint64_t{0xFF} << 56, 1);
+        ++at_;
+        find_ff();
       } else {
-        reader.bits_ = static_cast<uint8_t>(reader.bits_ + 8 * room);
-        reader.padding_ += 8 * room;
+        bits_ = static_cast<uint8_t>(bits_ + 8 * room);
+        padding_ += 8 * room;
       }
     }
-    return reader;
   }
 
   const uint8_t* at_ = nullptr;
