@@ -52,6 +52,11 @@ uint8_t* BaselineDecoder::Plane::row(int64_t y) {
   return samples.data() + (y & (height - 1)) * stride + kMargin;
 }
 
+uint8_t* BaselineDecoder::Plane::row_beside(int64_t y) {
+  const int64_t beside = y % 2 == 1 ? y / 2 + 1 : y / 2 - 1;
+  return row(std::clamp<int64_t>(beside, 0, rows - 1));
+}
+
 bool BaselineDecoder::decode(McuReader& reader, const Header& header, const ScanTables& tables,
                              const Box& box, Color color, RowSink& sink) {
   header_ = &header;
@@ -97,6 +102,8 @@ void BaselineDecoder::prepare(const Header& header, const ScanTables& tables) {
   blue_.resize(width);
   red_.resize(width);
   gray_.assign(width, 128);
+  blue_sums_.resize(width);
+  red_sums_.resize(width);
 }
 
 bool BaselineDecoder::decode_mcu_row(McuReader& reader, int64_t mcu_row) {
@@ -144,41 +151,51 @@ void BaselineDecoder::repeat_edges(int64_t mcu_row, Plane& plane) {
 }
 
 void BaselineDecoder::write_row(int64_t y, const Box& box, Color color, uint8_t* out) {
-  const int64_t left = cover_.left;
-  const uint8_t* luma = planes_[0].row(y) + left;
-  if (planes_.size() == 1 && color == Color::kRgb) {
-    interleave(luma, luma, luma, box.width, out);
-  } else if (planes_.size() == 1) {
-    interleave(luma, gray_.data(), gray_.data(), box.width, out);
+  const uint8_t* luma = planes_[0].row(y) + cover_.left;
+  if (planes_.size() == 1) {
+    // Grayscale is converted by neutral chroma.
+    write_pixels(luma, gray_.data(), gray_.data(), box.width, color, out);
+  } else if (header_->components[0].horizontal == 2) {
+    write_half_row(y, box, color, out);
   } else {
-    const uint8_t* blue = chroma_row(planes_[1], y, box, blue_);
-    const uint8_t* red = chroma_row(planes_[2], y, box, red_);
-    (color == Color::kRgb ? ycbcr_to_rgb : interleave)(luma, blue, red, box.width, out);
+    const uint8_t* blue = full_row(planes_[1], y, box.width, blue_);
+    const uint8_t* red = full_row(planes_[2], y, box.width, red_);
+    write_pixels(luma, blue, red, box.width, color, out);
   }
 }
 
-// The samples for row y of the box, as many as pixels. They may be written to `out`.
-const uint8_t* BaselineDecoder::chroma_row(Plane& plane, int64_t y, const Box& box,
-                                           std::vector<uint16_t>& out) {
-  const auto [horizontal, vertical] = header_->components[0];
-  const int64_t near = y / vertical, left = cover_.left / horizontal;
-  const int64_t count = (cover_.left + box.width - 1) / horizontal + 1 - left;
-  const uint8_t* const nearest = plane.row(near) + left;
-  auto* const bytes = reinterpret_cast<uint8_t*>(out.data());
-  if (vertical == 1) {
-    if (horizontal == 1) return nearest;
-    double_width(nearest, count, out.data());
-  } else {
-    const bool odd = y % 2 == 1;
-    const int64_t far = std::clamp<int64_t>(odd ? near + 1 : near - 1, 0, plane.rows - 1);
-    const uint8_t* const next = plane.row(far) + left;
-    if (horizontal == 1) {
-      double_height(nearest, next, odd, count, bytes);
-    } else {
-      double_both(nearest, next, count, out.data());
-    }
-  }
-  return bytes + cover_.left % horizontal;
+void BaselineDecoder::write_half_row(int64_t y, const Box& box, Color color, uint8_t* out) {
+  const bool starts_right = cover_.left % 2 == 1, both = header_->components[0].vertical == 2;
+  const int64_t count = (box.width + (starts_right ? 1 : 0) + 1) / 2;
+  HalfRow chroma{};
+  chroma.cb = half_row(planes_[1], y, count, blue_sums_);
+  chroma.cr = half_row(planes_[2], y, count, red_sums_);
+  // Without the vertical step, the results are sums of 4 samples, times 4.
+  chroma.rounding_left = both ? 8 : 4;
+  chroma.rounding_right = both ? 7 : 8;
+  write_pixels(planes_[0].row(y) + cover_.left, chroma, starts_right, box.width, color, out);
+}
+
+// `width` samples for row y of the image from the left edge of the box on. They may be written to
+// `out`.
+const uint8_t* BaselineDecoder::full_row(Plane& plane, int64_t y, int64_t width,
+                                         std::vector<uint8_t>& out) {
+  const bool full = header_->components[0].vertical == 1;
+  const uint8_t* const nearest = plane.row(full ? y : y / 2) + cover_.left;
+  if (full) return nearest;
+  double_height(nearest, plane.row_beside(y) + cover_.left, y % 2 == 1, width, out.data());
+  return out.data();
+}
+
+// The same for chroma of half the width, as sums of 4 samples.
+const uint16_t* BaselineDecoder::half_row(Plane& plane, int64_t y, int64_t width,
+                                          std::vector<uint16_t>& out) {
+  const int64_t left = cover_.left / 2;
+  const bool full = header_->components[0].vertical == 1;
+  const uint8_t* const nearest = plane.row(full ? y : y / 2) + left;
+  const uint8_t* const next = full ? nearest : plane.row_beside(y) + left;
+  sum_rows(nearest, next, width, out.data() + 1);
+  return out.data() + 1;
 }
 
 }  // namespace custom_op

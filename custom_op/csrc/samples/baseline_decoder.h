@@ -33,6 +33,8 @@ class BaselineDecoder {
 
     // The first sample of the cover in row y of the image's samples.
     uint8_t* row(int64_t y);
+    // The row of the image nearest to row y of twice as many rows, except y / 2 itself.
+    uint8_t* row_beside(int64_t y);
   };
 
   void prepare(const Header& header, const ScanTables& tables);
@@ -40,15 +42,17 @@ class BaselineDecoder {
   bool transform(const Block* blocks, int64_t mcus, int64_t column, int64_t mcu_row, Plane& plane);
   void repeat_edges(int64_t mcu_row, Plane& plane);
   void write_row(int64_t y, const Box& box, Color color, uint8_t* out);
-  const uint8_t* chroma_row(Plane& plane, int64_t y, const Box& box, std::vector<uint16_t>& out);
+  void write_half_row(int64_t y, const Box& box, Color color, uint8_t* out);
+  const uint8_t* full_row(Plane& plane, int64_t y, int64_t width, std::vector<uint8_t>& out);
+  const uint16_t* half_row(Plane& plane, int64_t y, int64_t width, std::vector<uint16_t>& out);
 
   const Header* header_ = nullptr;
   McuCover cover_{};
   int blocks_per_mcu_ = 0;
   std::vector<Plane> planes_;
   std::vector<const int16_t*> blocks_;
-  std::vector<uint16_t> blue_, red_;
-  std::vector<uint8_t> gray_;
+  std::vector<uint8_t> blue_, red_, gray_;
+  std::vector<uint16_t> blue_sums_, red_sums_;
 };
 
 }  // namespace custom_op

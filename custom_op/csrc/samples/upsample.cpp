@@ -15,16 +15,7 @@ void for_each(int64_t count, Each each) {
   }
 }
 
-uint16_t pair(int left, int right) { return static_cast<uint16_t>(left | right << 8); }
-
 }  // namespace
-
-void double_width(const uint8_t* __restrict samples, int64_t count, uint16_t* __restrict out) {
-  for_each(count, [=](int64_t i) {
-    const int nearest = 3 * samples[i];
-    out[i] = pair((nearest + samples[i - 1] + 1) >> 2, (nearest + samples[i + 1] + 2) >> 2);
-  });
-}
 
 void double_height(const uint8_t* __restrict near, const uint8_t* __restrict far, bool below,
                    int64_t count, uint8_t* __restrict out) {
@@ -34,15 +25,10 @@ void double_height(const uint8_t* __restrict near, const uint8_t* __restrict far
   });
 }
 
-void double_both(const uint8_t* __restrict near, const uint8_t* __restrict far, int64_t count,
-                 uint16_t* __restrict out) {
-  const auto sum = [=](int64_t i) { return static_cast<uint16_t>(3 * near[i] + far[i]); };
-  for_each(count, [=](int64_t i) {
-    const auto nearest = static_cast<uint16_t>(3 * sum(i));
-    const auto left = static_cast<uint16_t>(nearest + sum(i - 1) + 8);
-    const auto right = static_cast<uint16_t>(nearest + sum(i + 1) + 7);
-    out[i] = pair(left >> 4, right >> 4);
-  });
+void sum_rows(const uint8_t* __restrict near, const uint8_t* __restrict far, int64_t count,
+              uint16_t* __restrict out) {
+  for_each(count + 2,
+           [=](int64_t i) { out[i - 1] = static_cast<uint16_t>(3 * near[i - 1] + far[i - 1]); });
 }
 
 }  // namespace custom_op

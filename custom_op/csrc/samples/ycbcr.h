@@ -3,16 +3,24 @@
 
 #include <cstdint>
 
+#include "rows.h"
+
 namespace custom_op {
 
-// These read up to kSamplePadding samples past the end of a row, but write only its pixels.
+// Writes `width` pixels, 3 * width bytes: JFIF YCbCr converted to RGB, bit-identical to libjpeg, or
+// only interleaved. Reads up to kSamplePadding samples past the end.
+void write_pixels(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int64_t width,
+                  Color color, uint8_t* out);
 
-// Converts JFIF YCbCr to RGB, bit-identical to libjpeg: 3 * width bytes.
-void ycbcr_to_rgb(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int64_t width,
-                  uint8_t* rgb);
+// A row of chroma at half of the width: sums of 4 samples, see Note [Triangle filter].
+struct HalfRow {
+  const uint16_t *cb, *cr;            // from the first pixel on; the value before it is read, too
+  int rounding_left, rounding_right;  // of the sums of 16, for the two pixels of a sample
+};
 
-// Only interleaves the three rows: 3 * width bytes.
-void interleave(const uint8_t* first, const uint8_t* second, const uint8_t* third, int64_t width,
-                uint8_t* out);
+// The same; `starts_right`: the first pixel is the right one of its chroma sample. Then y[-1] is
+// read, too.
+void write_pixels(const uint8_t* y, const HalfRow& chroma, bool starts_right, int64_t width,
+                  Color color, uint8_t* out);
 
 }  // namespace custom_op
