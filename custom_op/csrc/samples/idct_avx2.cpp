@@ -1,36 +1,14 @@
-#include "samples/idct.h"
+// The inverse DCT for AVX2.
+#ifdef __AVX2__
+
+#include <immintrin.h>
 
 #include <algorithm>
-#include <array>
 
-#ifdef __AVX2__
-#include <immintrin.h>
-#endif
+#include "samples/idct.h"
+#include "samples/idct_factors.h"
 
 namespace custom_op {
-namespace {
-
-// Note [The islow transform]
-// The two-dimensional transform is a one-dimensional one over the columns, then one over the rows,
-// with the algorithm of Loeffler, Ligtenberg and Moschytz (ICASSP 1989): 11 multiplications for 8
-// values. Factors have 13 fractional bits; the column pass keeps 2 fractional bits of its results.
-// Where the results are rounded is that of the Independent JPEG Group's jidctint.c; pixels are
-// identical only if every rounding is.
-constexpr int kFactorBits = 13, kColumnBits = 2;
-constexpr int kColumnShift = kFactorBits - kColumnBits;
-constexpr int kRowShift = kFactorBits + kColumnBits + 3;
-
-// Factors as the paper names them, times 1 << kFactorBits.
-constexpr int k0_298 = 2446, k0_390 = 3196, k0_541 = 4433, k0_765 = 6270, k0_899 = 7373,
-              k1_175 = 9633, k1_501 = 12299, k1_847 = 15137, k1_961 = 16069, k2_053 = 16819,
-              k2_562 = 20995, k3_072 = 25172;
-
-// Real images have dequantized coefficients of at most 2048 or so.
-constexpr int kLargest = 8191;
-
-}  // namespace
-
-#ifdef __AVX2__
 
 // Note [Two blocks in a register]
 // A register holds a row of 8 values of the left block in its lower half, and of the right block in
@@ -173,87 +151,6 @@ bool inverse_dct(const int16_t* const* blocks, int64_t count, const uint16_t* qu
   return _mm256_testz_si256(too_large, _mm256_set1_epi16(static_cast<int16_t>(0xC000))) != 0;
 }
 
-#else
-
-namespace {
-
-// Compilers vectorize the loops over columns.
-using Values = std::array<std::array<int32_t, 8>, 8>;
-
-template <int kShift>
-void transform(Values& x) {
-  constexpr int kHalf = 1 << (kShift - 1);
-  for (size_t c = 0; c < 8; ++c) {
-    const int32_t z1 = (x[2][c] + x[6][c]) * k0_541;
-    const int32_t even2 = z1 - x[6][c] * k1_847, even3 = z1 + x[2][c] * k0_765;
-    const int32_t even0 = (x[0][c] + x[4][c]) * (1 << kFactorBits) + kHalf;
-    const int32_t even1 = (x[0][c] - x[4][c]) * (1 << kFactorBits) + kHalf;
-    const int32_t e0 = even0 + even3, e3 = even0 - even3, e1 = even1 + even2, e2 = even1 - even2;
-
-    const int32_t sum3 = x[7][c] + x[3][c], sum4 = x[5][c] + x[1][c];
-    const int32_t z5 = (sum3 + sum4) * k1_175;
-    const int32_t z3 = z5 - sum3 * k1_961, z4 = z5 - sum4 * k0_390;
-    const int32_t seven_one = (x[7][c] + x[1][c]) * k0_899;
-    const int32_t five_three = (x[5][c] + x[3][c]) * k2_562;
-    const int32_t o3 = x[7][c] * k0_298 - seven_one + z3;
-    const int32_t o0 = x[1][c] * k1_501 - seven_one + z4;
-    const int32_t o2 = x[5][c] * k2_053 - five_three + z4;
-    const int32_t o1 = x[3][c] * k3_072 - five_three + z3;
-
-    x[0][c] = (e0 + o0) >> kShift;
-    x[7][c] = (e0 - o0) >> kShift;
-    x[1][c] = (e1 + o1) >> kShift;
-    x[6][c] = (e1 - o1) >> kShift;
-    x[2][c] = (e2 + o2) >> kShift;
-    x[5][c] = (e2 - o2) >> kShift;
-    x[3][c] = (e3 + o3) >> kShift;
-    x[4][c] = (e3 - o3) >> kShift;
-  }
-}
-
-void transpose(Values& x) {
-  for (size_t i = 0; i < 8; ++i) {
-    for (size_t j = 0; j < i; ++j) std::swap(x[i][j], x[j][i]);
-  }
-}
-
-// True if all values are from -limit to limit - 1; `limit` is a power of 2.
-bool within(const Values& x, int32_t limit) {
-  int32_t bits = 0;
-  for (const auto& row : x) {
-    for (const int32_t value : row) bits |= value + limit;
-  }
-  return (bits & ~(2 * limit - 1)) == 0;
-}
-
-}  // namespace
-
-// Within these limits no implementation of libjpeg-turbo overflows: 16-bit sums of two values, and
-// a table of 1024 samples.
-bool inverse_dct(const int16_t* const* blocks, int64_t count, const uint16_t* quantization,
-                 uint8_t* out, int64_t stride) {
-  bool good = true;
-  for (int64_t i = 0; i < count; ++i, out += 8) {
-    Values x;
-    for (size_t k = 0; k < 64; ++k) x[k / 8][k % 8] = blocks[i][k] * quantization[k];
-    good = good && within(x, kLargest + 1);
-    if (!good) return false;
-    transform<kColumnShift>(x);
-    good = within(x, 16384);
-    if (!good) return false;
-    transpose(x);
-    transform<kRowShift>(x);
-    good = within(x, 512);
-    for (size_t c = 0; c < 8; ++c) {
-      for (size_t r = 0; r < 8; ++r) {
-        out[static_cast<int64_t>(r) * stride + static_cast<int64_t>(c)] =
-            static_cast<uint8_t>(std::clamp(x[c][r] + 128, 0, 255));
-      }
-    }
-  }
-  return good;
-}
+}  // namespace custom_op
 
 #endif
-
-}  // namespace custom_op
