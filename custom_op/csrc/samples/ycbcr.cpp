@@ -65,36 +65,57 @@ struct Unchanged {
 
 __m256i load(const void* at) { return _mm256_loadu_si256(static_cast<const __m256i*>(at)); }
 
-__m256i load_bytes(const uint8_t* samples) {
-  return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(samples)));
+// Where the bytes of 16 pixels come from, per channel, if the even pixels are in bytes 0 ... 7 and
+// the odd ones in bytes 8 ... 15; -1 for those of another channel. Repeated for both halves.
+struct alignas(32) Order {
+  int8_t from[3][3][32];  // by third of the 48 bytes, channel, byte
+};
+
+constexpr Order make_order() {
+  Order order{};
+  for (int i = 0; i < 3 * 3 * 32; ++i) {
+    const int third = i / 96, channel = i / 32 % 3, byte = 16 * third + i % 16;
+    const int pixel = byte / 3, from = pixel / 2 + (pixel % 2 == 0 ? 0 : 8);
+    order.from[third][channel][i % 32] = static_cast<int8_t>(byte % 3 == channel ? from : -1);
+  }
+  return order;
 }
 
-__m256i in_both_halves(__m128i order) { return _mm256_broadcastsi128_si256(order); }
+constexpr Order kOrder = make_order();
 
-// Stores 8 pixels, 24 bytes, from each half of the registers; values are clamped to 0 ... 255.
-void store(const Pixels& pixels, uint8_t* low, uint8_t* high) {
-  const __m256i pairs = _mm256_packus_epi16(pixels.first, pixels.second);
-  const __m256i single = _mm256_packus_epi16(pixels.third, pixels.third);
-  const __m256i start = _mm256_or_si256(
-      _mm256_shuffle_epi8(pairs, in_both_halves(_mm_setr_epi8(0, 8, -1, 1, 9, -1, 2, 10, -1, 3, 11,
-                                                              -1, 4, 12, -1, 5))),
-      _mm256_shuffle_epi8(single, in_both_halves(_mm_setr_epi8(-1, -1, 0, -1, -1, 1, -1, -1, 2, -1,
-                                                               -1, 3, -1, -1, 4, -1))));
-  const __m256i end = _mm256_or_si256(
-      _mm256_shuffle_epi8(pairs, in_both_halves(_mm_setr_epi8(13, -1, 6, 14, -1, 7, 15, -1, -1, -1,
-                                                              -1, -1, -1, -1, -1, -1))),
-      _mm256_shuffle_epi8(single, in_both_halves(_mm_setr_epi8(-1, 5, -1, -1, 6, -1, -1, 7, -1, -1,
-                                                               -1, -1, -1, -1, -1, -1))));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(low), _mm256_castsi256_si128(start));
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(low + 16), _mm256_castsi256_si128(end));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(high), _mm256_extracti128_si256(start, 1));
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(high + 16), _mm256_extracti128_si256(end, 1));
+// Stores 32 pixels, 96 bytes; values are clamped to 0 ... 255.
+void store(const Pixels& even, const Pixels& odd, uint8_t* out) {
+  const __m256i channels[3] = {_mm256_packus_epi16(even.first, odd.first),
+                               _mm256_packus_epi16(even.second, odd.second),
+                               _mm256_packus_epi16(even.third, odd.third)};
+  for (int third = 0; third < 3; ++third) {
+    __m256i bytes = _mm256_setzero_si256();
+    for (int c = 0; c < 3; ++c) {
+      const __m256i picked = _mm256_shuffle_epi8(channels[c], load(kOrder.from[third][c]));
+      bytes = _mm256_or_si256(bytes, picked);
+    }
+    auto* const at = reinterpret_cast<__m128i*>(out) + third;
+    _mm_storeu_si128(at, _mm256_castsi256_si128(bytes));
+    _mm_storeu_si128(at + 3, _mm256_extracti128_si256(bytes, 1));
+  }
 }
 
-// Calls chunk(x, at) for every kPixels pixels from `first`, 0 or -1, on; `at` is where to write
+// The even and the odd samples of 32.
+struct Halves {
+  __m256i even, odd;
+};
+
+Halves halves_of(const uint8_t* samples, int center) {
+  const __m256i bytes = load(samples), offset = _mm256_set1_epi16(static_cast<int16_t>(center));
+  return {_mm256_sub_epi16(_mm256_and_si256(bytes, _mm256_set1_epi16(255)), offset),
+          _mm256_sub_epi16(_mm256_srli_epi16(bytes, 8), offset)};
+}
+
+// Calls chunk(x, at) for every 32 pixels from `first`, 0 or -1, on; `at` is where to write
 // them. Chunks that are not inside the row go through a buffer.
-template <int64_t kPixels, typename Chunk>
+template <typename Chunk>
 void for_each_chunk(int64_t first, int64_t width, uint8_t* out, Chunk chunk) {
+  constexpr int64_t kPixels = 32;
   for (int64_t x = first; x < width; x += kPixels) {
     if (x >= 0 && x + kPixels <= width) {
       chunk(x, out + 3 * x);
@@ -110,20 +131,14 @@ void for_each_chunk(int64_t first, int64_t width, uint8_t* out, Chunk chunk) {
 template <typename Convert>
 void write(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int64_t width, Convert convert,
            uint8_t* out) {
-  const __m256i center = _mm256_set1_epi16(128);
-  for_each_chunk<16>(0, width, out, [&](int64_t x, uint8_t* at) {
-    const __m256i b = _mm256_sub_epi16(load_bytes(cb + x), center);
-    const __m256i r = _mm256_sub_epi16(load_bytes(cr + x), center);
-    store(convert(load_bytes(y + x), b, r), at, at + 24);
+  for_each_chunk(0, width, out, [&](int64_t x, uint8_t* at) {
+    const Halves luma = halves_of(y + x, 0), b = halves_of(cb + x, 128), r = halves_of(cr + x, 128);
+    store(convert(luma.even, b.even, r.even), convert(luma.odd, b.odd, r.odd), at);
   });
 }
 
 // The left and the right pixels of 16 chroma samples.
-struct Doubled {
-  __m256i left, right;
-};
-
-Doubled double_width(const uint16_t* sums, __m256i rounding_left, __m256i rounding_right) {
+Halves double_width(const uint16_t* sums, __m256i rounding_left, __m256i rounding_right) {
   const __m256i own = load(sums), three = _mm256_add_epi16(own, _mm256_add_epi16(own, own));
   const auto rounded = [&](const uint16_t* next, __m256i rounding) {
     const __m256i sum = _mm256_add_epi16(three, _mm256_add_epi16(load(next), rounding));
@@ -139,22 +154,12 @@ void write(const uint8_t* y, const HalfRow& chroma, bool starts_right, int64_t w
   // Sums of 16 samples, centered at 0.
   const auto left = _mm256_set1_epi16(static_cast<int16_t>(chroma.rounding_left - 16 * 128));
   const auto right = _mm256_set1_epi16(static_cast<int16_t>(chroma.rounding_right - 16 * 128));
-  for_each_chunk<32>(first, width, out, [&](int64_t x, uint8_t* at) {
+  for_each_chunk(first, width, out, [&](int64_t x, uint8_t* at) {
     const int64_t i = (x - first) / 2;
-    const Doubled b = double_width(chroma.cb + i, left, right);
-    const Doubled r = double_width(chroma.cr + i, left, right);
-    const __m256i luma = load(y + x);
-    const Pixels even = convert(_mm256_and_si256(luma, _mm256_set1_epi16(255)), b.left, r.left);
-    const Pixels odd = convert(_mm256_srli_epi16(luma, 8), b.right, r.right);
-    // Pixels 0 ... 7 and 16 ... 23, then the others.
-    store({_mm256_unpacklo_epi16(even.first, odd.first),
-           _mm256_unpacklo_epi16(even.second, odd.second),
-           _mm256_unpacklo_epi16(even.third, odd.third)},
-          at, at + 48);
-    store({_mm256_unpackhi_epi16(even.first, odd.first),
-           _mm256_unpackhi_epi16(even.second, odd.second),
-           _mm256_unpackhi_epi16(even.third, odd.third)},
-          at + 24, at + 72);
+    const Halves luma = halves_of(y + x, 0);
+    const Halves b = double_width(chroma.cb + i, left, right);
+    const Halves r = double_width(chroma.cr + i, left, right);
+    store(convert(luma.even, b.even, r.even), convert(luma.odd, b.odd, r.odd), at);
   });
 }
 
