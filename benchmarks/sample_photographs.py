@@ -18,12 +18,17 @@ HEIGHT, WIDTH, QUALITY = 533, 800, 90
 NAMES = ("china", "flower", "rocket", "coffee", "astronaut", "cat")
 
 
-def covering(name: str, height: int, width: int) -> Image.Image:
-    """A photograph scaled to just cover height x width, and center-cropped to it."""
+def covering(
+    name: str, height: int, width: int, *, zoom: float = 1, across: float = 0.5
+) -> Image.Image:
+    """A crop of height x width of a photograph, which is scaled to `zoom` times the least size.
+
+    `across`: where the crop lies, from 0 for top left to 1 for bottom right.
+    """
     image = Image.open(PHOTOGRAPHS[name]).convert("RGB")
-    scale = max(width / image.width, height / image.height)
+    scale = zoom * max(width / image.width, height / image.height)
     size = (max(width, round(image.width * scale)), max(height, round(image.height * scale)))
-    left, top = (size[0] - width) // 2, (size[1] - height) // 2
+    left, top = round((size[0] - width) * across), round((size[1] - height) * across)
     return image.resize(size).crop((left, top, left + width, top + height))
 
 
@@ -36,6 +41,15 @@ def encode(image: Image.Image) -> bytes:
 def photographs(height: int = HEIGHT, width: int = WIDTH) -> list[bytes]:
     """Six JPEGs of one size."""
     return [encode(covering(name, height, width)) for name in NAMES]
+
+
+def many_photographs() -> list[bytes]:
+    """48 JPEGs of one size: processors memorize the branches of a few files, but not of so many."""
+    return [
+        encode(covering(name, HEIGHT, WIDTH, zoom=1 + 0.08 * i, across=i / 7))
+        for name in NAMES
+        for i in range(8)
+    ]
 
 
 def tensor(data: bytes) -> Tensor:

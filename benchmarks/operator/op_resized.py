@@ -23,7 +23,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from benchmarks import measure
-from benchmarks.sample_photographs import NAMES, covering, encode, photographs, tensor
+from benchmarks.sample_photographs import NAMES, covering, encode, many_photographs, tensor
 from custom_op import add_restart_markers, decode_and_crop_jpeg, decode_crop_resize_batch
 
 TITLE = "RandomResizedCrop 224, flip, normalize"
@@ -184,7 +184,7 @@ def contenders(
 def main() -> None:
     warnings.simplefilter("ignore", DeprecationWarning)
     torch.set_num_threads(1)
-    files = photographs()
+    files = many_photographs()
     indexed = [add_restart_markers(tensor(data), INTERVAL) for data in files]
     boxes = random_boxes(533, 800)
     times = measure.cpu_milliseconds(dict(contenders(files, indexed, boxes)), works=BATCH)
@@ -197,8 +197,8 @@ def main() -> None:
         "op-resized",
         "op",
         TITLE,
-        f"Six photographs at 533x800, quality 90, 4:2:0; restart markers every {INTERVAL} MCUs; "
-        "one thread; CPU time, median of alternating rounds.",
+        f"{len(files)} photographs at 533x800, quality 90, 4:2:0; restart markers every "
+        f"{INTERVAL} MCUs; one thread; CPU time, median of alternating rounds.",
         [
             measure.table(("pipeline", "CPU ms", "markers = 1", "plain file = 1"), rows),
             measure.table(("256x256 of 3000x4000", "CPU ms", "x torchvision"), large_crop()),

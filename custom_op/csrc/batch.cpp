@@ -106,12 +106,15 @@ class SlotWriter final : public ResizedRows {
 };
 
 template <typename T>
-void run(RegionDecoder& decoder, Resizer& resizer, const Box& box, const Orientation& orientation,
+void run(RegionDecoder& decoder, Resizer& resizer, const Box& box, Orientation orientation,
          const BatchOptions& options, const Slot& slot) {
+  // The resizer mirrors stored rows at no cost. Columns that become rows are mirrored by the slot.
+  const bool mirror = orientation.mirrored && !orientation.transposed;
+  if (mirror) orientation.mirrored = false;
   SlotWriter<T> writer(orient(slot, orientation, options.size, sizeof(T)), options);
   const DecodeOptions decode{options.color, scale_for(box, options)};
   resizer.configure(axis_of(box.top, box.height, decode.scale),
-                    axis_of(box.left, box.width, decode.scale), options.size, writer);
+                    axis_of(box.left, box.width, decode.scale), options.size, mirror, writer);
   decoder.decode(box, decode, resizer);
 }
 

@@ -3,21 +3,23 @@
 
 #include <array>
 
+#include "pixels/decode.h"
 #include "pixels/resize.h"
 
 namespace custom_op {
 
 // Note [From bytes to batch]
-// register_batch.cpp   checks the tensors; pool.h runs one ImageWorker per thread
-// ImageWorker          maps the upright box to stored pixels; connects decoder, resizer and slot
-//   jpeg/              bytes to coefficients: headers, restart markers, MCUs; libjpeg's
-//   decompressor pixels/            coefficients to pixels: decoder of regions, color, orientation,
-//   resizer
-// SlotWriter           receives resized rows; converts values and writes them into the batch
+// register_batch.cpp  checks the tensors; pool.h runs one ImageWorker per thread
+// ImageWorker         maps the upright box to stored pixels; connects decoder, resizer and slot
+// jpeg/               bytes: headers, tables, restart markers, trimming; libjpeg's decompressor
+// entropy/            bytes to coefficients: bits, Huffman codes, MCUs
+// samples/            coefficients to rows: inverse DCT, upsampling, color
+// pixels/             the decoder of regions, which chooses between samples/ and libjpeg; resizer
+// SlotWriter          receives resized rows; converts values and writes them into the batch
 //
 // Rows flow one at a time while they are in cache: RegionDecoder calls RowSink (the Resizer), which
-// calls ResizedRows (the SlotWriter). jpeg/ includes nothing of pixels/, and neither includes
-// torch.
+// calls ResizedRows (the SlotWriter). A folder includes only those listed before it, and none of
+// them includes torch.
 
 enum class Element { kUint8, kFloat32, kFloat16, kBfloat16 };
 

@@ -24,11 +24,8 @@ class RowsInto final : public RowSink {
  public:
   RowsInto(uint8_t* out, size_t row_bytes) : out_(out), row_bytes_(row_bytes) {}
   void begin() override { next_ = out_; }
-  void row(const uint8_t* pixels) override {
-    std::memcpy(next_, pixels, row_bytes_);
-    next_ += row_bytes_;
-  }
-  uint8_t* buffer() override { return out_; }
+  uint8_t* next() override { return next_; }
+  void written() override { next_ += row_bytes_; }
 
  private:
   uint8_t* out_;

@@ -114,23 +114,24 @@ class Rewriter {
 
 class RowHasher final : public RowSink {
  public:
-  explicit RowHasher(int64_t width) : bytes_(static_cast<size_t>(width) * 3) {}
+  explicit RowHasher(int64_t width) : row_(static_cast<size_t>(width) * 3) {}
   void begin() override { hashes_.clear(); }
-  void row(const uint8_t* pixels) override {
+  uint8_t* next() override { return row_.data(); }
+  void written() override {
     hashes_.push_back(
-        std::hash<std::string_view>()({reinterpret_cast<const char*>(pixels), bytes_}));
+        std::hash<std::string_view>()({reinterpret_cast<const char*>(row_.data()), row_.size()}));
   }
   bool operator==(const RowHasher& other) const { return hashes_ == other.hashes_; }
 
  private:
-  size_t bytes_;
+  std::vector<uint8_t> row_;
   std::vector<size_t> hashes_;
 };
 
-RowHasher hash_pixels(RegionDecoder& decoder, Bytes jpeg, int64_t max_pixels) {
+RowHasher hash_pixels(RegionDecoder& decoder, Bytes jpeg, int64_t max_pixels, bool only_libjpeg) {
   decoder.open(jpeg, max_pixels);
   RowHasher hasher(decoder.width());
-  decoder.decode({0, 0, decoder.height(), decoder.width()}, {}, hasher);
+  decoder.decode({0, 0, decoder.height(), decoder.width()}, {Color::kRgb, 1, only_libjpeg}, hasher);
   return hasher;
 }
 
@@ -145,7 +146,8 @@ std::vector<uint8_t> with_restart_markers(Bytes jpeg, int64_t interval, int64_t 
         std::make_unique<Rewriter>()->rewrite(jpeg, interval, max_pixels);
     RegionDecoder decoder;
     const Bytes result{indexed.data(), indexed.size()};
-    if (hash_pixels(decoder, jpeg, max_pixels) == hash_pixels(decoder, result, max_pixels)) {
+    if (hash_pixels(decoder, jpeg, max_pixels, true) ==
+        hash_pixels(decoder, result, max_pixels, false)) {
       return indexed;
     }
   } catch (const JpegError& error) {

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Fuzzes the operator under AddressSanitizer and UndefinedBehaviorSanitizer.
+# Fuzzes the operator under AddressSanitizer and UndefinedBehaviorSanitizer: half of the time the
+# code for AVX2, half of it the portable code.
 # Usage: custom_op/fuzz/run.sh [SECONDS] [FOLDER FOR NEW INPUTS]
 # Needs clang++, the headers of libjpeg-turbo, and torch in $PYTHON (default: python3).
 set -eu
@@ -10,9 +11,25 @@ mkdir -p "$work/found"
 torch=$("${PYTHON:-python3}" -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parent)')
 # Registration and the thread pool process no file bytes.
 sources=$(find "$here/../csrc" -name '*.cpp' ! -name 'register*' ! -name pool.cpp)
-# shellcheck disable=SC2086 # one word per source file
-"${CLANG:-clang++}" -std=c++17 -O2 -g -mavx2 -Wall -Wextra -Werror \
-    -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-    -I "$here/../csrc" -isystem "$torch/include" "$here/target.cpp" $sources -ljpeg -o "$work/target"
-"$work/target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=512 \
-    -max_len=65536 -print_final_stats=1 -artifact_prefix="$work/" "$work/found" "$here/corpus"
+
+build() { # NAME [FLAG]
+    name=$1
+    shift
+    # shellcheck disable=SC2086 # one word per source file
+    "${CLANG:-clang++}" -std=c++17 -O2 -g "$@" -Wall -Wextra -Werror \
+        -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+        -I "$here/../csrc" -isystem "$torch/include" "$here/target.cpp" $sources -ljpeg \
+        -o "$work/$name"
+}
+
+fuzz() { # NAME
+    "$work/$1" -max_total_time=$((seconds / 2)) -timeout=20 -rss_limit_mb=2048 \
+        -malloc_limit_mb=512 -max_len=65536 -print_final_stats=1 -artifact_prefix="$work/" \
+        "$work/found" "$here/corpus"
+}
+
+build portable &
+[ "$(uname -m)" != x86_64 ] || build avx2 -mavx2
+wait $!
+fuzz portable
+[ "$(uname -m)" != x86_64 ] || fuzz avx2

@@ -1,7 +1,8 @@
 // A libFuzzer target for all code that processes the bytes of a file.
 //
-// Besides crashes, it checks exactness: if the whole image decodes, a crop has the same pixels,
-// both of the file itself and of the file that was trimmed or rewritten with restart markers.
+// Besides crashes, it checks exactness. The whole image has the pixels that libjpeg alone decodes,
+// or libjpeg refuses it, too. If the whole image decodes, a crop has the same pixels, both of the
+// file itself and of the file that was trimmed or rewritten with restart markers.
 #include <cstdlib>
 #include <cstring>
 
@@ -18,36 +19,30 @@ using custom_op::RegionDecoder;
 constexpr int64_t kMaxPixels = 1 << 20;
 constexpr int64_t kSize = 24;
 
-// Collects rows one by one, or offers a buffer of exactly their size.
+// Collects rows in memory of exactly their size.
 class Pixels final : public custom_op::RowSink {
  public:
-  Pixels(const Box& box, bool in_place)
+  explicit Pixels(const Box& box)
       : row_bytes_(static_cast<size_t>(box.width) * 3),
-        bytes_(row_bytes_ * static_cast<size_t>(box.height)),
-        in_place_(in_place) {}
-  void begin() override { values.clear(); }
-  void row(const uint8_t* pixels) override {
-    values.insert(values.end(), pixels, pixels + row_bytes_);
-  }
-  uint8_t* buffer() override {
-    if (!in_place_) return nullptr;
-    values.resize(bytes_);
-    values.shrink_to_fit();
-    return values.data();
-  }
-  std::vector<uint8_t> values;
+        values(row_bytes_ * static_cast<size_t>(box.height)) {}
+  void begin() override { at_ = 0; }
+  uint8_t* next() override { return values.data() + at_; }
+  void written() override { at_ += row_bytes_; }
 
  private:
-  size_t row_bytes_, bytes_;
-  bool in_place_;
+  size_t row_bytes_, at_ = 0;
+
+ public:
+  std::vector<uint8_t> values;
 };
 
-bool decode(Bytes jpeg, const Box& box, std::vector<uint8_t>& pixels, bool in_place = true) {
+bool decode(Bytes jpeg, const Box& box, std::vector<uint8_t>& pixels,
+            const custom_op::DecodeOptions& options = {}) {
   static RegionDecoder decoder;
-  Pixels sink(box, in_place);
+  Pixels sink(box);
   try {
     decoder.open(jpeg, kMaxPixels);
-    decoder.decode(box, {}, sink);
+    decoder.decode(box, options, sink);
   } catch (const custom_op::JpegError&) {
     return false;
   }
@@ -79,6 +74,15 @@ void check_crop(const std::vector<uint8_t>& whole, int64_t width, const Box& box
     const uint8_t* expected = whole.data() + ((box.top + y) * width + box.left) * 3;
     require(std::memcmp(expected, crop.data() + static_cast<size_t>(y) * bytes, bytes) == 0);
   }
+}
+
+// Returns whether the image decodes.
+bool check_whole(Bytes jpeg, const Box& box, custom_op::Color color) {
+  std::vector<uint8_t> pixels, reference;
+  const bool decodes = decode(jpeg, box, pixels, {color, 1, false});
+  require(decode(jpeg, box, reference, {color, 1, true}) == decodes);
+  require(pixels == reference);
+  return decodes;
 }
 
 void check_batch(Bytes jpeg, const Box& box, uint8_t choice) {
@@ -113,7 +117,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const Box box = choose_box(jpeg, height, width);
   std::vector<uint8_t> whole, crop, trimmed, indexed;
-  const bool whole_decodes = decode(jpeg, {0, 0, height, width}, whole, false);
+  const Box everything{0, 0, height, width};
+  const bool whole_decodes = check_whole(jpeg, everything, custom_op::Color::kRgb);
+  check_whole(jpeg, everything, custom_op::Color::kYcbcr);
+  decode(jpeg, everything, whole);
   const bool crop_decodes = decode(jpeg, box, crop);
   require(crop_decodes || !whole_decodes);
   if (whole_decodes) check_crop(whole, width, box, crop);

@@ -10,7 +10,8 @@ struct Settings {
   int height, width, components, quality;
   int horizontal[4], vertical[4];
   int restart_interval, progressive, arithmetic, optimise, separate_scans;
-  int adobe;  // CMYK only: 1 stores YCCK
+  int adobe;        // CMYK only: 1 stores YCCK
+  int wide_tables;  // low qualities have 16-bit quantization tables
 };
 
 namespace {
@@ -30,7 +31,7 @@ void set_up(jpeg_compress_struct& cinfo, const Settings& settings, jpeg_scan_inf
                                                     : JCS_CMYK;
   jpeg_set_defaults(&cinfo);
   if (settings.components == 4) jpeg_set_colorspace(&cinfo, settings.adobe ? JCS_YCCK : JCS_CMYK);
-  jpeg_set_quality(&cinfo, settings.quality, TRUE);
+  jpeg_set_quality(&cinfo, settings.quality, !settings.wide_tables);
   for (int i = 0; i < settings.components; ++i) {
     cinfo.comp_info[i].h_samp_factor = settings.horizontal[i];
     cinfo.comp_info[i].v_samp_factor = settings.vertical[i];

@@ -61,6 +61,7 @@ class _Settings(ctypes.Structure):
         ("optimise", ctypes.c_int),
         ("separate_scans", ctypes.c_int),
         ("adobe", ctypes.c_int),
+        ("wide_tables", ctypes.c_int),
     )
 
 

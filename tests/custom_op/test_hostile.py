@@ -69,6 +69,15 @@ def test_damage_after_the_crop_has_no_effect(good: bytes) -> None:
     assert torch.equal(got, crop)
 
 
+@pytest.mark.parametrize("segment", [2, 3])
+def test_extra_bytes_at_the_end_of_a_segment_are_damage(good: bytes, segment: int) -> None:
+    """Segments of 2 MCUs, 8 MCUs per row: segment 3 is the last one of a row."""
+    end = [at for marker, at in markers(good) if 0xD0 <= marker <= 0xD7][segment]
+    data = tensor(good[:end] + b"\x12\x34" + good[end:])
+    with pytest.raises(custom_op.JpegError, match="2 extraneous bytes"):
+        custom_op.decode_and_crop_jpeg(data, 0, 0, 96, 128)
+
+
 @pytest.mark.parametrize("lost", [1, 8])
 def test_lost_segments_never_give_wrong_pixels(good: bytes, lost: int) -> None:
     """After eight lost segments the marker numbers are in order; only their count is wrong."""

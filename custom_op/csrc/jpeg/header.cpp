@@ -7,7 +7,10 @@ namespace custom_op {
 namespace {
 
 constexpr uint8_t kDht = 0xC4, kDac = 0xCC, kRst0 = 0xD0, kRst7 = 0xD7, kSos = 0xDA, kDqt = 0xDB,
-                  kDri = 0xDD, kApp0 = 0xE0, kApp1 = 0xE1, kApp15 = 0xEF, kCom = 0xFE;
+                  kDri = 0xDD, kApp0 = 0xE0, kApp1 = 0xE1, kApp14 = 0xEE, kApp15 = 0xEF,
+                  kCom = 0xFE;
+
+constexpr int64_t kLongestSide = 65500;  // for libjpeg
 
 int64_t big16(const uint8_t* p) { return p[0] << 8 | p[1]; }
 
@@ -62,11 +65,16 @@ void measure_mcus(Header& header) {
   header.mcus_per_row = divide_up(header.width, header.mcu_width);
 }
 
+// Only libjpeg checks the settings of arithmetic coding, even if the scan does not use them.
+bool is_dac(const Segment& segment) { return segment.marker == kDac; }
+
 void parse_scan(Bytes jpeg, const Segment& scan, Header& header) {
   header.scan_data = scan.end;
   const bool complete = scan_is_complete(jpeg.data + header.frame + 4, jpeg.data + scan.begin + 4,
                                          scan.end - scan.begin - 4, header.component_count);
-  header.baseline = complete && header.precision == 8 && header.frame_marker <= 0xC1;
+  header.baseline = complete && header.precision == 8 && header.frame_marker <= 0xC1 &&
+                    std::max(header.height, header.width) <= kLongestSide &&
+                    std::none_of(header.segments.begin(), header.segments.end(), is_dac);
   measure_mcus(header);
 }
 
@@ -118,6 +126,24 @@ bool parse_header(Bytes jpeg, Header& header) {
     }
     at = segment.end;
   }
+}
+
+bool is_ycbcr(Bytes jpeg, const Header& header) {
+  bool jfif = false, adobe = false;
+  int transform = 0;
+  for (const Segment& segment : header.segments) {
+    const uint8_t* payload = jpeg.data + segment.begin + 4;
+    const size_t size = segment.end - segment.begin - 4;
+    if (segment.marker == kApp0 && size >= 14) jfif |= std::memcmp(payload, "JFIF", 5) == 0;
+    if (segment.marker == kApp14 && size >= 12 && std::memcmp(payload, "Adobe", 5) == 0) {
+      adobe = true;
+      transform = payload[11];
+    }
+  }
+  if (jfif) return true;
+  if (adobe) return transform != 0;
+  const uint8_t* components = jpeg.data + header.frame + 10;
+  return components[0] != 'R' || components[3] != 'G' || components[6] != 'B';
 }
 
 namespace {

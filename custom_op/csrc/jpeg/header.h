@@ -47,6 +47,9 @@ Marker next_marker(Bytes jpeg, size_t at);
 // the file is valid. Never reads outside `jpeg`.
 bool parse_header(Bytes jpeg, Header& header);
 
+// True if libjpeg takes the three components of the image for YCbCr.
+bool is_ycbcr(Bytes jpeg, const Header& header);
+
 // The EXIF orientation, 1 to 8; 1 if there is none or it is invalid.
 int exif_orientation(Bytes jpeg, const Header& header);
 

@@ -1,6 +1,7 @@
 #include "pixels/decode.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "pixels/color.h"
@@ -94,17 +95,40 @@ Trimmed RegionDecoder::trim(const Box& box) const {
 
 void RegionDecoder::decode(const Box& box, const DecodeOptions& options, RowSink& sink) {
   check(box);
-  const bool done = parsed_ && header_.baseline && decode_cover(box, options, sink);
+  if (!options.only_libjpeg && decode_baseline(box, options, sink)) return;
   // If our reader fails, libjpeg decides whether the data is damaged.
-  if (!done) decode_in_order(box, options, sink);
+  decode_in_order(box, options, sink);
   jpeg_abort_decompress(&libjpeg_.cinfo());
+}
+
+bool RegionDecoder::decode_baseline(const Box& box, const DecodeOptions& options, RowSink& sink) {
+  if (!parsed_ || !header_.baseline || !parse_tables(jpeg_, header_, tables_) ||
+      !reader_.start(jpeg_, header_, tables_)) {
+    return false;
+  }
+  if (options.scale == 1 && BaselineDecoder::supports(jpeg_, header_)) {
+    return baseline_.decode(reader_, header_, tables_, box, options.color, sink);
+  }
+  const bool done = decode_cover(box, options, sink);
+  jpeg_abort_decompress(&libjpeg_.cinfo());
+  return done;
 }
 
 boolean RegionDecoder::decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks) {
   auto& feed = *static_cast<Feed*>(cinfo->client_data);
-  if (feed.col == 0 && !feed.reader.seek(feed.first + feed.row * feed.per_row)) return FALSE;
-  if (!feed.reader.decode(blocks)) return FALSE;
-  if (++feed.col == feed.cols) {
+  if (feed.ready == 0) {
+    const int64_t row = feed.cover.first_row + feed.row;
+    if (feed.col == 0 && !feed.reader->seek(row * feed.per_row + feed.cover.first_col))
+      return FALSE;
+    feed.ready = feed.reader->take(feed.cover.cols - feed.col);
+    if (feed.ready == 0) return FALSE;
+    feed.next = feed.reader->blocks();
+  }
+  for (int i = 0; i < cinfo->blocks_in_MCU; ++i, ++feed.next) {
+    std::copy_n(feed.next->coefficients.begin(), DCTSIZE2, *blocks[i]);
+  }
+  --feed.ready;
+  if (++feed.col == feed.cover.cols) {
     feed.col = 0;
     ++feed.row;
   }
@@ -117,13 +141,13 @@ bool RegionDecoder::decode_cover(const Box& box, const DecodeOptions& options, R
   write_cropped_header(jpeg_, header_, cover, 0, cropped_header_);
   auto& cinfo = libjpeg_.cinfo();
   if (!libjpeg_.restart({cropped_header_.data(), cropped_header_.size()}) ||
-      !start_phase(options) || !feed_.reader.start(cinfo, jpeg_, header_)) {
+      !start_phase(options)) {
     return false;
   }
-  feed_.first = cover.first_row * header_.mcus_per_row + cover.first_col;
+  feed_ = {};
+  feed_.reader = &reader_;
+  feed_.cover = cover;
   feed_.per_row = header_.mcus_per_row;
-  feed_.cols = cover.cols;
-  feed_.row = feed_.col = 0;
   cinfo.client_data = &feed_;
   reinterpret_cast<EntropyDecoder*>(cinfo.entropy)->decode_mcu = decode_mcu_cb;
   const Box scaled = scaled_down(box, options.scale);
@@ -199,63 +223,47 @@ bool RegionDecoder::last_row_phase() noexcept {
   return jpeg_read_scanlines(&cinfo, row_pointers_.data(), 1) == 1;
 }
 
+// Note [Scratch rows in cache]
+// libjpeg-turbo's AVX2 color conversion writes rows that are 32-byte aligned with streaming stores,
+// which bypass the cache: reading the row afterwards waits for memory. So no scratch row is
+// aligned.
+void RegionDecoder::place_scratch_rows(size_t row_bytes) {
+  constexpr size_t kAlignment = 32;
+  const size_t stride = (row_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  scratch_.resize(stride * kRowsAtOnce + 2 * kAlignment);
+  const auto misaligned = reinterpret_cast<uintptr_t>(scratch_.data()) % kAlignment;
+  uint8_t* first = scratch_.data() + (kAlignment - misaligned) + kAlignment / 2;
+  row_pointers_.resize(kRowsAtOnce);
+  for (int i = 0; i < kRowsAtOnce; ++i) row_pointers_[i] = first + stride * i;
+}
+
 bool RegionDecoder::read(const Rows& rows, RowSink& sink) {
   const auto& cinfo = libjpeg_.cinfo();
   const size_t stride = static_cast<size_t>(cinfo.output_width) * cinfo.output_components;
-  scratch_.resize(stride * kRowsAtOnce);
-  row_pointers_.resize(kRowsAtOnce);
-  for (int i = 0; i < kRowsAtOnce; ++i) row_pointers_[i] = scratch_.data() + stride * i;
+  place_scratch_rows(stride);
   for (int64_t left = rows.skip; left > 0;) {
     const int got = read_phase(row_pointers_.data(), at_once(left));
     if (got == 0) return false;
     left -= got;
   }
   const auto first = static_cast<size_t>(rows.first_column) * cinfo.output_components;
+  const size_t row_bytes = static_cast<size_t>(rows.width) * 3;
   sink.begin();
-  uint8_t* buffer = converts() ? nullptr : sink.buffer();
-  if (buffer != nullptr) return read_into(buffer, rows, first, stride);
   for (int64_t left = rows.count; left > 0;) {
     const int got = read_phase(row_pointers_.data(), at_once(left));
     if (got == 0) return false;
-    for (int i = 0; i < got; ++i) sink.row(convert(row_pointers_[i] + first, rows.width));
+    for (int i = 0; i < got; ++i) {
+      std::memcpy(sink.next(), convert(row_pointers_[i] + first, rows.width), row_bytes);
+      sink.written();
+    }
     left -= got;
   }
   return true;
 }
 
-// Note [Rows in place]
-// A decoded row is wider than the crop on both sides. It is decoded to the address at which its
-// crop part is in the right place. Its left end then overwrites the end of the row above, which is
-// saved first and restored afterwards. Its right end overwrites the start of the row below, which
-// is not decoded yet. Rows that would start before or end after `out` are decoded to a scratch row
-// and copied.
-bool RegionDecoder::read_into(uint8_t* out, const Rows& rows, size_t first, size_t stride) {
-  const size_t width = static_cast<size_t>(rows.width) * 3, after = stride - first - width;
-  const auto count = static_cast<size_t>(rows.count);
-  above_.resize(first);
-  for (size_t i = 0; i < count; ++i) {
-    uint8_t* const row = out + i * width;
-    if (i * width < first || (count - 1 - i) * width < after) {
-      if (read_phase(row_pointers_.data(), 1) == 0) return false;
-      std::copy_n(row_pointers_[0] + first, width, row);
-      continue;
-    }
-    JSAMPROW start = row - first;
-    std::copy_n(start, first, above_.data());
-    if (read_phase(&start, 1) == 0) return false;
-    std::copy_n(above_.data(), first, row - first);
-  }
-  return true;
-}
-
-bool RegionDecoder::converts() {
-  const J_COLOR_SPACE space = libjpeg_.cinfo().out_color_space;
-  return space == JCS_CMYK || (color_ == Color::kYcbcr && space != JCS_YCbCr);
-}
-
 const uint8_t* RegionDecoder::convert(const uint8_t* row, int64_t width) {
-  if (!converts()) return row;
   const J_COLOR_SPACE space = libjpeg_.cinfo().out_color_space;
+  if (space == JCS_YCbCr || (space == JCS_RGB && color_ == Color::kRgb)) return row;
   converted_.resize(static_cast<size_t>(width) * 3);
   if (space == JCS_CMYK) {
     cmyk_to_rgb(row, width, converted_.data());

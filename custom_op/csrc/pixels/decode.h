@@ -3,30 +3,18 @@
 
 #include <vector>
 
+#include "entropy/mcu_reader.h"
 #include "jpeg/cropped_header.h"
 #include "jpeg/decompressor.h"
-#include "jpeg/mcu_reader.h"
 #include "jpeg/trim.h"
+#include "samples/baseline_decoder.h"
 
 namespace custom_op {
 
-enum class Color { kRgb, kYcbcr };
-
 struct DecodeOptions {
   Color color = Color::kRgb;
-  int scale = 1;  // 1, 2, 4 or 8: decode at 1/scale of the size
-};
-
-// Receives the rows of a crop, top to bottom, 3 bytes per pixel.
-class RowSink {
- public:
-  virtual ~RowSink() = default;
-  // Called before the first row, and again if the decoder must restart from the first row.
-  virtual void begin() = 0;
-  virtual void row(const uint8_t* pixels) = 0;
-  // Contiguous memory for all rows of the crop, into which the decoder writes instead of calling
-  // row(); null if there is none.
-  virtual uint8_t* buffer() { return nullptr; }
+  int scale = 1;              // 1, 2, 4 or 8: decode at 1/scale of the size
+  bool only_libjpeg = false;  // the reference for tests
 };
 
 // Keeps its buffers and tables for the next image. Not thread-safe.
@@ -56,8 +44,11 @@ class RegionDecoder {
  private:
   // Replaces libjpeg's entropy decoder, see Note [Reading MCUs for libjpeg].
   struct Feed {
-    McuReader reader;
-    int64_t first = 0, per_row = 0, cols = 0, row = 0, col = 0;
+    McuReader* reader;
+    McuCover cover;
+    int64_t per_row = 0, row = 0, col = 0;
+    int64_t ready = 0;  // decoded MCUs that libjpeg has not asked for, from `next` on
+    const Block* next = nullptr;
   };
   struct Rows {
     int64_t skip, count;   // decoded rows to drop, then to keep
@@ -66,15 +57,15 @@ class RegionDecoder {
   };
 
   static boolean decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks);
+  bool decode_baseline(const Box& box, const DecodeOptions& options, RowSink& sink);
   bool decode_cover(const Box& box, const DecodeOptions& options, RowSink& sink);
   void decode_in_order(const Box& box, const DecodeOptions& options, RowSink& sink);
   bool start_phase(const DecodeOptions& options) noexcept;
   bool crop_phase(const Box& box, Rows& rows) noexcept;
   int read_phase(JSAMPROW* rows, int wanted) noexcept;
   bool last_row_phase() noexcept;
+  void place_scratch_rows(size_t row_bytes);
   bool read(const Rows& rows, RowSink& sink);
-  bool read_into(uint8_t* out, const Rows& rows, size_t first, size_t stride);
-  bool converts();
   const uint8_t* convert(const uint8_t* row, int64_t width);
 
   Decompressor libjpeg_;
@@ -83,8 +74,11 @@ class RegionDecoder {
   bool parsed_ = false;
   int64_t height_ = 0, width_ = 0, max_pixels_ = 0;
   Color color_ = Color::kRgb;
-  Feed feed_;
-  std::vector<uint8_t> cropped_header_, scratch_, above_, converted_;
+  ScanTables tables_;
+  McuReader reader_;
+  BaselineDecoder baseline_;
+  Feed feed_{};
+  std::vector<uint8_t> cropped_header_, scratch_, converted_;
   std::vector<JSAMPROW> row_pointers_;
 };
 

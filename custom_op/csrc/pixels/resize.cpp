@@ -47,7 +47,7 @@ void AxisWeights::quantise(const double* exact, double total, int64_t count,
   weights[heaviest] = static_cast<int16_t>(weights[heaviest] + rest);
 }
 
-void Resizer::configure(const Axis& vertical, const Axis& horizontal, int64_t size,
+void Resizer::configure(const Axis& vertical, const Axis& horizontal, int64_t size, bool mirror,
                         ResizedRows& out) {
   vertical_.compute(vertical, size);
   horizontal_.compute(horizontal, size);
@@ -57,21 +57,22 @@ void Resizer::configure(const Axis& vertical, const Axis& horizontal, int64_t si
   stride_ = row_values_ + kRowPadding;
   capacity_ = vertical_.longest() + 1;
   ring_.resize(static_cast<size_t>(stride_ * capacity_));
-  arrange_horizontal_weights();
+  arrange_horizontal_weights(mirror);
   // Taps with zero weight may lie past the end of the row.
   line_.resize(static_cast<size_t>(stride_ + 3 * taps_));
   resized_.resize(static_cast<size_t>((size + 1) * 3 + 1));
   rows_.resize(static_cast<size_t>(vertical_.longest() + 1));
 }
 
-void Resizer::arrange_horizontal_weights() {
+void Resizer::arrange_horizontal_weights(bool mirror) {
   taps_ = (horizontal_.longest() + 1) / 2 * 2;
   const int64_t pixels = (size_ + 1) / 2 * 2;
   first_.assign(static_cast<size_t>(pixels), 0);
   arranged_.assign(static_cast<size_t>(pixels / 2 * taps_ / 2 * kWeightsPerTapPair), 0);
   for (int64_t x = 0; x < size_; ++x) {
-    first_[static_cast<size_t>(x)] = static_cast<int32_t>(horizontal_.first(x));
-    const int16_t* weights = horizontal_.weights(x);
+    const int64_t from = mirror ? size_ - 1 - x : x;
+    first_[static_cast<size_t>(x)] = static_cast<int32_t>(horizontal_.first(from));
+    const int16_t* weights = horizontal_.weights(from);
     int16_t* to = arranged_.data() + x / 2 * (taps_ / 2) * kWeightsPerTapPair + x % 2 * 8;
     for (int64_t k = 0; k < taps_; k += 2, to += kWeightsPerTapPair) {
       for (int i = 0; i < 4; ++i) std::copy_n(weights + k, 2, to + 2 * i);
@@ -81,9 +82,9 @@ void Resizer::arrange_horizontal_weights() {
 
 void Resizer::begin() { received_ = emitted_ = 0; }
 
-void Resizer::row(const uint8_t* pixels) {
-  std::memcpy(ring_.data() + received_ % capacity_ * stride_, pixels,
-              static_cast<size_t>(row_values_));
+uint8_t* Resizer::next() { return ring_.data() + received_ % capacity_ * stride_; }
+
+void Resizer::written() {
   ++received_;
   while (emitted_ < size_ && vertical_.first(emitted_) + vertical_.count(emitted_) <= received_) {
     emit(emitted_++);

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "pixels/decode.h"
+#include "rows.h"
 
 namespace custom_op {
 
@@ -44,12 +44,15 @@ class ResizedRows {
 
 class Resizer final : public RowSink {
  public:
-  void configure(const Axis& vertical, const Axis& horizontal, int64_t size, ResizedRows& out);
+  // With `mirror`, the output rows run from right to left.
+  void configure(const Axis& vertical, const Axis& horizontal, int64_t size, bool mirror,
+                 ResizedRows& out);
   void begin() override;
-  void row(const uint8_t* pixels) override;
+  uint8_t* next() override;
+  void written() override;
 
  private:
-  void arrange_horizontal_weights();
+  void arrange_horizontal_weights(bool mirror);
   void emit(int64_t y);
 
   AxisWeights vertical_, horizontal_;

@@ -1,0 +1,117 @@
+// Reads the bits of one restart segment and removes byte stuffing.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+namespace custom_op {
+
+// Note [Bits up to the next FF]
+// Entropy-coded bytes are plain up to the next FF, which is either stuffed (FF 00) or the marker
+// that ends the segment. The reader finds the next FF once, with memchr, instead of looking for one
+// in every refill: as long as 8 plain bytes are left, a refill is one load. Past the marker or the
+// end of the file, the bits are zeros and are counted as padding.
+//
+// The object is small and copied, so that a decoding loop keeps its copy in registers.
+class BitReader {
+ public:
+  // The most bits that a refill leaves room for.
+  static constexpr int kRefilled = 56;
+
+  BitReader() = default;
+  // `end`: of the file.
+  BitReader(const uint8_t* begin, const uint8_t* end) : at_(begin), end_(end) { find_ff(); }
+
+  // Afterwards, at least kRefilled bits can be taken.
+  void refill() {
+    if (__builtin_expect(at_ < safe_, 1)) {
+      add(load(), (63 - bits_) >> 3);
+    } else {
+      refill_with_care();
+    }
+  }
+
+  uint32_t peek(int count) const { return static_cast<uint32_t>(buffer_ >> (64 - count)); }
+  void drop(int count) {
+    buffer_ <<= count;
+    bits_ = static_cast<uint8_t>(bits_ - count);
+  }
+  // Drops as many bits as the lowest byte of a table's entry says, at most 63.
+  void drop_by(uint64_t entry) {
+    buffer_ <<= entry & 63;
+    bits_ = static_cast<uint8_t>(bits_ - entry);
+  }
+  // `count` in 1 ... 16.
+  uint32_t take(int count) {
+    const uint32_t value = peek(count);
+    drop(count);
+    return value;
+  }
+
+  // True if more bits were taken than the segment holds, or if no marker ends it: then libjpeg
+  // may want to read past the end of the file.
+  bool overrun() const { return bits_ < padding_ || ff_ == end_; }
+  // True if only the padding of the last byte is left.
+  bool exhausted() const { return at_ == ff_ && !stuffed_ && bits_ - padding_ < 8; }
+
+ private:
+  uint64_t load() const {
+    uint64_t word;
+    std::memcpy(&word, at_, 8);
+    return __builtin_bswap64(word);
+  }
+
+  // Only the next `bytes` bytes, from 1 to 7, then zeros.
+  uint64_t load(int bytes) const {
+    if (end_ - at_ >= 8) return load() & ~uint64_t{0} << (64 - 8 * bytes);
+    uint64_t word = 0;
+    std::memcpy(&word, at_, static_cast<size_t>(bytes));
+    return __builtin_bswap64(word);
+  }
+
+  // Adds the first `bytes` bytes of `word`. The rest of it must be what follows, or zeros.
+  void add(uint64_t word, int bytes) {
+    buffer_ |= word >> bits_;
+    at_ += bytes;
+    bits_ = static_cast<uint8_t>(bits_ + 8 * bytes);
+  }
+
+  void find_ff() {
+    const auto left = static_cast<size_t>(end_ - at_);
+    const void* found = left == 0 ? nullptr : std::memchr(at_, 0xFF, left);
+    ff_ = found == nullptr ? end_ : static_cast<const uint8_t*>(found);
+    if (end_ - ff_ < 2) ff_ = end_;
+    stuffed_ = ff_ != end_ && ff_[1] == 0;
+    safe_ = ff_ - std::min<int64_t>(ff_ - at_, 7);
+  }
+
+  void refill_with_care() {
+    while (bits_ < kRefilled) {
+      const int room = (63 - bits_) >> 3;
+      const int64_t plain = ff_ - at_;
+      if (plain > 0) {
+        const int bytes = static_cast<int>(std::min<int64_t>(plain, room));
+        add(load(bytes), bytes);
+      } else if (stuffed_) {
+        add(uint64_t{0xFF} << 56, 1);
+        ++at_;
+        find_ff();
+      } else {
+        bits_ = static_cast<uint8_t>(bits_ + 8 * room);
+        padding_ += 8 * room;
+      }
+    }
+  }
+
+  const uint8_t* at_ = nullptr;
+  const uint8_t* safe_ = nullptr;  // a load from before here meets no FF
+  uint64_t buffer_ = 0;            // the highest bit comes next
+  uint8_t bits_ = 0;               // number of bits in buffer_, including padding
+  int padding_ = 0;                // number of those that lie past the end of the segment
+  const uint8_t* ff_ = nullptr;    // the next FF; `end_` for none
+  const uint8_t* end_ = nullptr;
+  bool stuffed_ = false;  // true if the next FF is data
+};
+
+}  // namespace custom_op

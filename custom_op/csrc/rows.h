@@ -1,0 +1,22 @@
+// What a decoder produces: the rows of a crop.
+#pragma once
+
+#include "types.h"
+
+namespace custom_op {
+
+enum class Color { kRgb, kYcbcr };
+
+// Takes the rows of a crop, top to bottom, 3 bytes per pixel.
+class RowSink {
+ public:
+  virtual ~RowSink() = default;
+  // Called before the first row, and again if the decoder must restart from the first row.
+  virtual void begin() = 0;
+  // Where the decoder must write the next row: memory for exactly one row.
+  virtual uint8_t* next() = 0;
+  // Called when the row is written.
+  virtual void written() = 0;
+};
+
+}  // namespace custom_op

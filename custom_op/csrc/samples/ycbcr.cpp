@@ -1,0 +1,234 @@
+#include "samples/ycbcr.h"
+
+#include <algorithm>
+#include <cstring>
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+namespace custom_op {
+namespace {
+
+// Factors of the conversion with 16 fractional bits.
+constexpr int kCrToRed = 91881, kCbToBlue = 116130, kCbToGreen = -22554, kCrToGreen = -46802;
+
+}  // namespace
+
+#ifdef __AVX2__
+
+namespace {
+
+// Registers hold 16 values of 16 bits; chroma is centered at 0.
+struct Pixels {
+  __m256i first, second, third;
+};
+
+// (value * factor + (1 << 15)) >> 16 for a factor that fits into 16 bits. The product is doubled,
+// so that halving it rounds.
+__m256i scaled(__m256i value, int factor) {
+  const __m256i doubled = _mm256_mulhi_epi16(_mm256_add_epi16(value, value),
+                                             _mm256_set1_epi16(static_cast<int16_t>(factor)));
+  return _mm256_srai_epi16(_mm256_add_epi16(doubled, _mm256_set1_epi16(1)), 1);
+}
+
+// (cb * kCbToGreen + cr * (kCrToGreen + (1 << 16)) + (1 << 15)) >> 16.
+__m256i green_of(__m256i cb, __m256i cr) {
+  constexpr auto kCb = static_cast<uint16_t>(kCbToGreen);
+  constexpr auto kCr = static_cast<uint16_t>(kCrToGreen + (1 << 16));
+  const __m256i factors = _mm256_set1_epi32(static_cast<int>(uint32_t{kCr} << 16 | kCb));
+  const __m256i half = _mm256_set1_epi32(1 << 15);
+  const auto sum = [&](__m256i pairs) {
+    const __m256i product = _mm256_madd_epi16(pairs, factors);
+    return _mm256_srai_epi32(_mm256_add_epi32(product, half), 16);
+  };
+  return _mm256_packs_epi32(sum(_mm256_unpacklo_epi16(cb, cr)), sum(_mm256_unpackhi_epi16(cb, cr)));
+}
+
+struct ToRgb {
+  Pixels operator()(__m256i y, __m256i cb, __m256i cr) const {
+    // The factors above 1 << 15 are split: 91881 = 65536 + 26345, 116130 = 2 * 65536 - 14942.
+    const __m256i red = _mm256_add_epi16(scaled(cr, kCrToRed - (1 << 16)), cr);
+    const __m256i blue =
+        _mm256_add_epi16(scaled(cb, kCbToBlue - (2 << 16)), _mm256_add_epi16(cb, cb));
+    const __m256i green = _mm256_sub_epi16(green_of(cb, cr), cr);
+    return {_mm256_add_epi16(y, red), _mm256_add_epi16(y, green), _mm256_add_epi16(y, blue)};
+  }
+};
+
+struct Unchanged {
+  Pixels operator()(__m256i y, __m256i cb, __m256i cr) const {
+    const __m256i center = _mm256_set1_epi16(128);
+    return {y, _mm256_add_epi16(cb, center), _mm256_add_epi16(cr, center)};
+  }
+};
+
+__m256i load(const void* at) { return _mm256_loadu_si256(static_cast<const __m256i*>(at)); }
+
+// Where the bytes of 16 pixels come from, per channel, if the even pixels are in bytes 0 ... 7 and
+// the odd ones in bytes 8 ... 15; -1 for those of another channel. Repeated for both halves.
+struct alignas(32) Order {
+  int8_t from[3][3][32];  // by third of the 48 bytes, channel, byte
+};
+
+constexpr Order make_order() {
+  Order order{};
+  for (int i = 0; i < 3 * 3 * 32; ++i) {
+    const int third = i / 96, channel = i / 32 % 3, byte = 16 * third + i % 16;
+    const int pixel = byte / 3, from = pixel / 2 + (pixel % 2 == 0 ? 0 : 8);
+    order.from[third][channel][i % 32] = static_cast<int8_t>(byte % 3 == channel ? from : -1);
+  }
+  return order;
+}
+
+constexpr Order kOrder = make_order();
+
+// Stores 32 pixels, 96 bytes; values are clamped to 0 ... 255.
+void store(const Pixels& even, const Pixels& odd, uint8_t* out) {
+  const __m256i channels[3] = {_mm256_packus_epi16(even.first, odd.first),
+                               _mm256_packus_epi16(even.second, odd.second),
+                               _mm256_packus_epi16(even.third, odd.third)};
+  for (int third = 0; third < 3; ++third) {
+    __m256i bytes = _mm256_setzero_si256();
+    for (int c = 0; c < 3; ++c) {
+      const __m256i picked = _mm256_shuffle_epi8(channels[c], load(kOrder.from[third][c]));
+      bytes = _mm256_or_si256(bytes, picked);
+    }
+    auto* const at = reinterpret_cast<__m128i*>(out) + third;
+    _mm_storeu_si128(at, _mm256_castsi256_si128(bytes));
+    _mm_storeu_si128(at + 3, _mm256_extracti128_si256(bytes, 1));
+  }
+}
+
+// The even and the odd samples of 32.
+struct Halves {
+  __m256i even, odd;
+};
+
+Halves halves_of(const uint8_t* samples, int center) {
+  const __m256i bytes = load(samples), offset = _mm256_set1_epi16(static_cast<int16_t>(center));
+  return {_mm256_sub_epi16(_mm256_and_si256(bytes, _mm256_set1_epi16(255)), offset),
+          _mm256_sub_epi16(_mm256_srli_epi16(bytes, 8), offset)};
+}
+
+// Calls chunk(x, at) for every 32 pixels from `first`, 0 or -1, on; `at` is where to write
+// them. Chunks that are not inside the row go through a buffer.
+template <typename Chunk>
+void for_each_chunk(int64_t first, int64_t width, uint8_t* out, Chunk chunk) {
+  constexpr int64_t kPixels = 32;
+  for (int64_t x = first; x < width; x += kPixels) {
+    if (x >= 0 && x + kPixels <= width) {
+      chunk(x, out + 3 * x);
+      continue;
+    }
+    uint8_t buffer[3 * kPixels];
+    chunk(x, buffer);
+    const int64_t from = std::max<int64_t>(x, 0), to = std::min(x + kPixels, width);
+    std::memcpy(out + 3 * from, buffer + 3 * (from - x), static_cast<size_t>(3 * (to - from)));
+  }
+}
+
+template <typename Convert>
+void write(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int64_t width, Convert convert,
+           uint8_t* out) {
+  for_each_chunk(0, width, out, [&](int64_t x, uint8_t* at) {
+    const Halves luma = halves_of(y + x, 0), b = halves_of(cb + x, 128), r = halves_of(cr + x, 128);
+    store(convert(luma.even, b.even, r.even), convert(luma.odd, b.odd, r.odd), at);
+  });
+}
+
+// The left and the right pixels of 16 chroma samples.
+Halves double_width(const uint16_t* sums, __m256i rounding_left, __m256i rounding_right) {
+  const __m256i own = load(sums), three = _mm256_add_epi16(own, _mm256_add_epi16(own, own));
+  const auto rounded = [&](const uint16_t* next, __m256i rounding) {
+    const __m256i sum = _mm256_add_epi16(three, _mm256_add_epi16(load(next), rounding));
+    return _mm256_srai_epi16(sum, 4);
+  };
+  return {rounded(sums - 1, rounding_left), rounded(sums + 1, rounding_right)};
+}
+
+template <typename Convert>
+void write(const uint8_t* y, const HalfRow& chroma, bool starts_right, int64_t width,
+           Convert convert, uint8_t* out) {
+  const int64_t first = starts_right ? -1 : 0;
+  // Sums of 16 samples, centered at 0.
+  const auto left = _mm256_set1_epi16(static_cast<int16_t>(chroma.rounding_left - 16 * 128));
+  const auto right = _mm256_set1_epi16(static_cast<int16_t>(chroma.rounding_right - 16 * 128));
+  for_each_chunk(first, width, out, [&](int64_t x, uint8_t* at) {
+    const int64_t i = (x - first) / 2;
+    const Halves luma = halves_of(y + x, 0);
+    const Halves b = double_width(chroma.cb + i, left, right);
+    const Halves r = double_width(chroma.cr + i, left, right);
+    store(convert(luma.even, b.even, r.even), convert(luma.odd, b.odd, r.odd), at);
+  });
+}
+
+}  // namespace
+
+#else
+
+namespace {
+
+uint8_t clamped(int value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
+
+int rounded(int value) { return (value + (1 << 15)) >> 16; }
+
+struct ToRgb {
+  void operator()(int y, int cb, int cr, uint8_t* out) const {
+    const int b = cb - 128, r = cr - 128;
+    out[0] = clamped(y + rounded(kCrToRed * r));
+    out[1] = clamped(y + rounded(kCbToGreen * b + kCrToGreen * r));
+    out[2] = clamped(y + rounded(kCbToBlue * b));
+  }
+};
+
+struct Unchanged {
+  void operator()(int y, int cb, int cr, uint8_t* out) const {
+    out[0] = static_cast<uint8_t>(y);
+    out[1] = static_cast<uint8_t>(cb);
+    out[2] = static_cast<uint8_t>(cr);
+  }
+};
+
+template <typename Convert>
+void write(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int64_t width, Convert convert,
+           uint8_t* out) {
+  for (int64_t x = 0; x < width; ++x) convert(y[x], cb[x], cr[x], out + 3 * x);
+}
+
+template <typename Convert>
+void write(const uint8_t* y, const HalfRow& chroma, bool starts_right, int64_t width,
+           Convert convert, uint8_t* out) {
+  for (int64_t x = 0; x < width; ++x) {
+    const int64_t place = starts_right ? x + 1 : x, i = place / 2;
+    const bool right = place % 2 == 1;
+    const int64_t next = right ? i + 1 : i - 1;
+    const int rounding = right ? chroma.rounding_right : chroma.rounding_left;
+    convert(y[x], (3 * chroma.cb[i] + chroma.cb[next] + rounding) >> 4,
+            (3 * chroma.cr[i] + chroma.cr[next] + rounding) >> 4, out + 3 * x);
+  }
+}
+
+}  // namespace
+
+#endif
+
+void write_pixels(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int64_t width,
+                  Color color, uint8_t* out) {
+  if (color == Color::kRgb) {
+    write(y, cb, cr, width, ToRgb{}, out);
+  } else {
+    write(y, cb, cr, width, Unchanged{}, out);
+  }
+}
+
+void write_pixels(const uint8_t* y, const HalfRow& chroma, bool starts_right, int64_t width,
+                  Color color, uint8_t* out) {
+  if (color == Color::kRgb) {
+    write(y, chroma, starts_right, width, ToRgb{}, out);
+  } else {
+    write(y, chroma, starts_right, width, Unchanged{}, out);
+  }
+}
+
+}  // namespace custom_op
