@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import repeat, zip_longest
@@ -23,7 +23,7 @@ from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.host_copy import RunAhead
 from entry_point.training.measure.stopwatch import Stopwatch, named_range
-from entry_point.training.stop import StopRequest
+from entry_point.training.stop import Stopped, StopRequest
 
 Prepare = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(images, sample numbers), both on the device -> the model's input."""
@@ -60,7 +60,6 @@ class TrainingInput:
         self, config: TrainConfig, channels: Path, devices: Devices, stop: StopRequest
     ) -> None:
         self._config, self._devices, self._stop = config, devices, stop
-        self._open = ExitStack()
         self.train = open_source(config.data, "train", channels)
         self.val = open_source(config.data, "val", channels)
         self.classes = list(self.train.classes)
@@ -74,8 +73,6 @@ class TrainingInput:
             [(source, loader_spec(config, devices, split)) for split, source in splits.items()],
             self.schedule.after,
         )
-        for loader in (self.train_loader, self.val_loader):
-            self._open.callback(loader.close)
 
     def train_batches(self, epoch: int, step: int) -> Iterator[Batch]:
         """The batches of `epoch` from `step` on.
@@ -109,9 +106,12 @@ class TrainingInput:
         )
 
     def close(self) -> None:
-        """End the loaders' threads and processes, unless they may hang in a read."""
-        if not self._stop.gave_up_waiting:
-            self._open.close()
+        """End the loaders' threads and processes, unless the job stops and they hang in a read."""
+        if self._stop.gave_up_waiting:
+            return
+        with suppress(Stopped), self._stop.interrupting():
+            self.train_loader.close()
+            self.val_loader.close()
 
 
 def _begun_late(loader: Loader, epoch: int, step: int) -> Iterator[Batch]:
