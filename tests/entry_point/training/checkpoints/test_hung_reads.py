@@ -109,25 +109,7 @@ def test_job_of_two_ranks_whose_read_hangs_stops_with_a_checkpoint_and_resumes(
     assert [r["step"] for r in read_records(root) if "loss" in r] == [*range(1, 3 * epochs + 1)]
 
 
-def test_job_whose_workers_hang_as_an_epoch_begins_stops_with_a_checkpoint(
-    photo_folder: Path, tmp_path: Path
-) -> None:
-    root = tmp_path / "run"
-    overrides = ["pipeline=workers", "pipeline.num_workers=1", "trainer.epochs=4000"]
-    # 14 records an epoch: 12 of steps, one of times, one of validation.
-    process = start_job(root, photo_folder, [*overrides, "trainer.batch_size=2"], module="train")
-    _wait_until(lambda: _steps(root) > 14 and _steps(root) % 14 in (1, 2, 3), process)
-    workers = _children(process.pid)
-    assert len(workers) == 2
-    os.kill(max(workers), signal.SIGSTOP)  # validation's, which waits for the end of the epoch
-    _wait_until(lambda: _stands_still(root), process)
-    assert _steps(root) % 14 == 13
-    _stop(process)
-    assert [*(root / "checkpoints").glob("*.pt")]
-    _wait_until(lambda: all(map(has_ended, workers)))
-
-
-@pytest.mark.parametrize("engine", ["pillow", "subprocess"])
+@pytest.mark.parametrize("engine", ["pillow", "workers", "subprocess"])
 def test_job_whose_workers_hang_stops_with_a_checkpoint_and_leaves_no_process(
     engine: str, photo_folder: Path, tmp_path: Path
 ) -> None:
@@ -142,12 +124,6 @@ def test_job_whose_workers_hang_stops_with_a_checkpoint_and_leaves_no_process(
     _stop(process)
     assert [*(root / "checkpoints").glob("*.pt")]
     _wait_until(lambda: all(map(has_ended, workers)))
-
-
-def _stands_still(root: Path) -> bool:
-    before = _steps(root)
-    time.sleep(2)
-    return _steps(root) == before
 
 
 def _children(pid: int) -> list[int]:
