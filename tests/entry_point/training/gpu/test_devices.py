@@ -71,6 +71,7 @@ class FakeCuda:
             (devices, "stay_near", None),
             (dist, "init_process_group", None),
             (dist, "new_group", None),
+            (dist, "is_initialized", True),
             (dist, "barrier", None),
             (dist, "destroy_process_group", None),
             (devices, "_abort_process_group", None),
