@@ -60,6 +60,9 @@ class Split:
         return sum(shard.samples for shard in self.shards)
 
 
+FORMATS = ("shards", "folder")
+
+
 @dataclass(frozen=True)
 class Description:
     """The content of dataset.json."""
@@ -80,6 +83,8 @@ class Description:
         for text in (*self.classes, self.made_from, self.format):
             if not isinstance(text, str):
                 raise TypeError(f"{text!r}: must be a string")
+        if self.format not in FORMATS:
+            raise ValueError(f"format {self.format!r}: must be {' or '.join(FORMATS)}")
         for name in self.classes:
             if not is_class_name(name):
                 raise ValueError(f"class {name!r}: {CLASS_NAME}")

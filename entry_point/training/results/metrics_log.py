@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -77,8 +78,15 @@ class _JsonLines:
             self._file.close()
 
 
+def hide_writer_traceback(failed: threading.ExceptHookArgs) -> None:
+    """A `threading.excepthook`: TensorBoard raises the error of its writing thread to us, too."""
+    if not type(failed.thread).__module__.startswith("tensorboard."):
+        threading.__excepthook__(failed)
+
+
 class _TensorBoard:
     def __init__(self, run: RunFolder, earlier: Sequence[Record]) -> None:
+        threading.excepthook = hide_writer_traceback
         first = int(earlier[-1]["step"]) + 1 if earlier else 0
         lost = not any(run.tensorboard.glob("events.out.tfevents.*"))
         self._folder = run.tensorboard

@@ -47,6 +47,7 @@ JOBS = {
         f"job.channels.training={{s3:s3://{BUCKET}/data/,instance_groups:[a,b]}}",
         "job.tensorboard=false",
         "job.checkpoints=none",
+        "trainer.batch_size=96",
     ],
     "warm pool": [*COMMON, "target.keep_alive_s=600", f"job.checkpoints=s3://{BUCKET}/kept"],
 }
@@ -86,7 +87,11 @@ def test_sdk_sends_the_dry_run_request_and_makes_no_other_call(
         "GetProducts",
         "CreateTrainingJob",
         "DescribeTrainingJob",
+        f"HEAD /{BUCKET}",
+        "POST /",
     }
+    questions = [call.body for call in aws.calls if call.operation == "POST /"]
+    assert questions and all(b"Action=GetRole" in body for body in questions)
 
 
 @pytest.mark.parametrize(

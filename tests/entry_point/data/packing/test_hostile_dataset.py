@@ -186,6 +186,7 @@ DESCRIPTIONS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda c: c.update(splits=[]), "is damaged"),
     (lambda c: c.update(classes=5), "classes 5: must be a list"),
     (lambda c: c.update(classes=[1]), "1: must be a string"),
+    (lambda c: c.update(format="/etc/passwd"), "format '/etc/passwd': must be shards or folder"),
 ]
 
 

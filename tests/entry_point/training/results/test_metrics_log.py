@@ -1,7 +1,9 @@
 """The metrics log: log lines, metrics.jsonl and TensorBoard."""
 
+import errno
 import io
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,23 @@ def test_other_ranks_keep_the_records_and_write_nothing(tmp_path: Path) -> None:
     log.close()
     assert log.records == [{"epoch": 0, "step": 1, "loss": 0.5}]
     assert list(tmp_path.iterdir()) == []
+
+
+class FullDisk:
+    """What TensorBoard's writing thread writes to."""
+
+    def write(self, _data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("module", ["tensorboard.summary.writer.event_file_writer", "ours"])
+def test_the_traceback_of_tensorboards_own_thread_is_hidden_but_no_other(
+    module: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    MetricsLog(RunFolder(tmp_path), [], writes=True).close()
+    kind = type("Writer", (threading.Thread,), {"__module__": module})
+    thread = kind(target=FullDisk().write, args=(b"",))
+    thread.start()
+    thread.join()
+    assert ("No space left" in capfd.readouterr().err) is (module == "ours")
