@@ -50,7 +50,9 @@ def _role(folder: Path) -> str:
 
 
 def _is_rank(folder: Path) -> bool:
-    return b"entry_point.train" in (folder / "cmdline").read_bytes().split(b"\0")
+    command = (folder / "cmdline").read_bytes().split(b"\0")
+    # torchrun's command ends with that of its ranks.
+    return b"entry_point.train" in command and b"entry_point.supervisor.ranks" not in command
 
 
 def _parent(folder: Path) -> Path:
