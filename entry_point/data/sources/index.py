@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -156,16 +158,35 @@ def read_keys(folder: Path, column: str) -> Iterator[tuple[str, Any]]:
 def _batches(file: Path) -> Iterator[RecordBatch]:
     """The rows of an index file. Raises DataError if it is not an intact index."""
     try:
-        reader = read_parquet(file, **_BATCH)
+        with _panic_hidden():
+            reader = read_parquet(file, **_BATCH)
         if reader.schema != _SCHEMA:
             raise TypeError("it has other columns")
-        yield from reader
+        while True:
+            with _panic_hidden():
+                batch = next(reader, None)
+            if batch is None:
+                return
+            yield batch
     except (OSError, MemoryError):
         raise
     except BaseException as error:  # a panic in Rust is not an Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise DataError(f"{file} is damaged ({error}): pack the dataset again") from error
+
+
+@contextmanager
+def _panic_hidden() -> Iterator[None]:
+    """Hide what Rust prints of a panic, with a stack, before Python gets it as an exception."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _checksum(file: Path) -> int:

@@ -133,7 +133,10 @@ def test_key_that_leads_out_of_the_dataset_is_not_read(
 
 @pytest.mark.parametrize("content", [b"PAR1 no more", b"", b"PAR1" + bytes(40) + b"PAR1"])
 def test_broken_index_with_a_valid_checksum_is_named(
-    shards: Path, content: bytes, caplog: pytest.LogCaptureFixture
+    shards: Path,
+    content: bytes,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     (shards / "val/index.parquet").write_bytes(content)
     _set_checksum(shards)
@@ -141,6 +144,7 @@ def test_broken_index_with_a_valid_checksum_is_named(
         _open(shards, "map")
     log = _check(shards, caplog)
     assert "val/index.parquet is damaged" in log and "48 images checked, problems: 1" in log
+    assert "panicked" not in capfd.readouterr().err  # what Rust prints
 
 
 def test_index_with_other_columns_is_named(shards: Path) -> None:
