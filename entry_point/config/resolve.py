@@ -1,0 +1,74 @@
+"""Settings that name a thing: a known word, or the dotted path of your own."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from entry_point.config.config_errors import ConfigError, near
+
+T = TypeVar("T")
+
+
+def resolve(key: str, name: str, known: Mapping[str, T]) -> T | Any:
+    """Return `known[name]`, or what the dotted path `name` (package.module.thing) names.
+
+    Raises:
+        ConfigError: `name` is neither; the line names `key`, the known words and the nearest one.
+    """
+    if name in known:
+        return known[name]
+    if "." not in name or not all(part.isidentifier() for part in name.split(".")):
+        allowed = f"must be one of {', '.join(known)}, " if known else "must be "
+        must = f"{allowed}or the dotted path of your own{near(name, known)}"
+        raise ConfigError(key, name, must)
+    return _import(key, name)
+
+
+def _import(key: str, path: str) -> Any:
+    module_name, _, attribute = path.rpartition(".")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # a module may raise anything while it is imported
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise ConfigError(key, path, f"{module_name} cannot be imported ({reason})") from error
+    if not hasattr(module, attribute):
+        names = [name for name in vars(module) if not name.startswith("_")]
+        must = f"{module_name} has no {attribute}{near(attribute, names)}"
+        raise ConfigError(key, path, must)
+    return getattr(module, attribute)
+
+
+def call(
+    key: str, function: Callable[..., T], kwargs: Mapping[str, Any], /, *given: Any, **named: Any
+) -> T:
+    """Return `function(*given, **named, **kwargs)`, where `kwargs` are the values of `key`.
+
+    Raises:
+        ConfigError: `function` does not take one of `kwargs`, needs one that is missing, or `key`
+            sets what the job itself passes.
+    """
+    if own := sorted(set(kwargs) & set(named)):
+        raise ConfigError(f"{key}.{own[0]}", kwargs[own[0]], "is set by the job; remove it")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a function of C has none
+        return function(*given, **named, **kwargs)
+    taken = signature.parameters
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in taken.values())
+    for name, value in kwargs.items():
+        if name not in taken and not takes_any:
+            allowed = [each for each in taken if each not in named]
+            must = f"no such argument; {_name(function)} takes {', '.join(allowed) or 'none'}"
+            raise ConfigError(f"{key}.{name}", value, f"{must}{near(name, allowed)}")
+    try:
+        signature.bind(*given, **named, **kwargs)
+    except TypeError as error:
+        raise ConfigError(key, dict(kwargs), f"{_name(function)}: {error}") from error
+    return function(*given, **named, **kwargs)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", type(function).__qualname__)
