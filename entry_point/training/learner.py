@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -155,13 +156,16 @@ def _shared(model: nn.Module, devices: Devices, deterministic: bool) -> nn.Modul
     # By default DDP regroups gradients after a process's first step. That changes the order in
     # which three or more ranks' gradients are summed, so a resumed run would differ.
     fixed = deterministic and devices.world_size > 2
-    return DistributedDataParallel(
-        model,
-        device_ids=ids,
-        broadcast_buffers=_reads_buffers(model),
-        gradient_as_bucket_view=True,
-        find_unused_parameters=fixed,
-    )
+    with warnings.catch_warnings():
+        # torch 2.15 renames `broadcast_buffers`; 2.11 does not know the new name.
+        warnings.simplefilter("ignore", FutureWarning)
+        return DistributedDataParallel(
+            model,
+            device_ids=ids,
+            broadcast_buffers=_reads_buffers(model),
+            gradient_as_bucket_view=True,
+            find_unused_parameters=fixed,
+        )
 
 
 def _reads_buffers(model: nn.Module) -> bool:

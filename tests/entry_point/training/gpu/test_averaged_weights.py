@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.devices import Devices
@@ -49,6 +51,12 @@ def test_the_average_is_torchs_bit_for_bit_also_after_a_resume() -> None:
         assert all(
             torch.equal(value, expected[key]) for key, value in own.model.state_dict().items()
         )
+
+
+def test_a_checkpoint_of_earlier_averages_is_refused_in_one_line() -> None:
+    own = AveragedWeights(tiny_net_with_state(4), 0.9)
+    with pytest.raises(ConfigError, match=r"optim.ema_decay=0.9: .*earlier version.*resume=false"):
+        own.load_state({"ema": {"n_averaged": torch.tensor(3)}})
 
 
 def test_an_update_is_one_call_per_type_whatever_the_size_of_the_model() -> None:
