@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -45,10 +46,8 @@ def _model_problems(name: str) -> Iterator[str]:
 
 def _rank_problems(trainer: TrainerConfig, target: Target) -> Iterator[str]:
     """The ranks of all hosts share a batch equally, and each has a GPU of its own."""
-    machines = {group.instance_type: group.instance_count for group in target.instance_groups}
-    machines = machines or {target.instance_type or "": target.instance_count}
     ranks = 0
-    for instance_type, count in machines.items():
+    for instance_type, count in target.machines:
         on_gpus = is_gpu(instance_type) and trainer.device != "cpu"
         gpus = gpu_count(instance_type) if on_gpus else None
         if on_gpus and gpus is None:
@@ -62,7 +61,7 @@ def _rank_problems(trainer: TrainerConfig, target: Target) -> Iterator[str]:
             return
         ranks += count * (asked or gpus or 1)
     if trainer.batch_size % max(ranks, 1):
-        shown = ", ".join(f"{count} x {kind}" for kind, count in machines.items())
+        shown = ", ".join(f"{count} x {kind}" for kind, count in target.machines)
         yield (
             f"trainer.batch_size={trainer.batch_size}: must be a multiple of the {ranks} ranks "
             f"that share it on {shown}"
@@ -110,8 +109,11 @@ def _missing_path(
 
 def _is_of_this_machine(path: PurePosixPath) -> bool:
     """Whether an absolute path means a folder of the host: an image has such below /opt only."""
-    homes = ("/home", "/Users", "/root", str(PurePosixPath(Path.home())))
-    return path.parts[1] != "opt" and (Path(path).exists() or str(path).startswith(homes))
+    if path.is_relative_to("/opt"):
+        return False
+    homes = ("/home", "/Users", "/root", Path.home())
+    exists = os.path.exists(path)  # noqa: PTH110 - Path.exists raises if a name is too long
+    return exists or any(path.is_relative_to(home) for home in homes)
 
 
 def _channel(name: str) -> str:

@@ -48,6 +48,12 @@ class Target:
     keep_alive_s: int | None = None
     """Seconds to keep the instances in a warm pool after the job. null: no warm pool."""
 
+    @property
+    def machines(self) -> list[tuple[str, int]]:
+        """Instance type and number of each group of instances."""
+        groups = [(group.instance_type, group.instance_count) for group in self.instance_groups]
+        return groups or [(self.instance_type or "", self.instance_count)]
+
 
 @dataclass
 class Channel:

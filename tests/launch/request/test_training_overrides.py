@@ -95,6 +95,9 @@ MIXED = Target(
 )
 
 
+TWO_GROUPS = Target(instance_groups=[InstanceGroup(name, "ml.g6.xlarge", 2) for name in ("a", "b")])
+
+
 @pytest.mark.parametrize(
     ("override", "target", "problem"),
     [
@@ -107,6 +110,8 @@ MIXED = Target(
             "3 x ml.p5.48xlarge",
         ),
         ("trainer.batch_size=32", MIXED, "must be a multiple of the 6 ranks"),
+        ("trainer.batch_size=6", TWO_GROUPS, "4 ranks that share it on 2 x ml.g6.xlarge, 2 x"),
+        ("data=folder data.root=/", Target(), "data.root=/: a folder on this machine"),
         (
             "trainer.nproc_per_host=8 trainer.batch_size=64",
             MIXED,
@@ -138,6 +143,9 @@ def test_what_ends_the_job_on_its_machines_is_told_on_the_host(
         ("trainer.batch_size=96", GPUS_8),
         ("trainer.batch_size=100 trainer.device=cpu", replace(GPUS_8, instance_count=1)),
         ("trainer.batch_size=7", Target(instance_type="ml.g99.xlarge")),
+        ("trainer.batch_size=7", Target(instance_type="ml.p5")),
+        ("data=folder data.root=/homeless", Target()),
+        (f"data=folder data.root=/{'x' * 300}", Target()),
         ("model.name=my_models.net", Target()),
     ],
 )
