@@ -7,7 +7,7 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from launch.aws.aws_errors import explain
+from launch.aws.aws_errors import explain, is_denied
 from launch.aws.session import aws_client
 from launch.request.image_checks import ECR_IMAGE, is_for_other_device
 from launch.request.launch_config import Target
@@ -46,7 +46,7 @@ def ensure_repository(name: str) -> None:
         ensure_expiry(client, name)
     except ClientError as error:
         # Expiry is optional, and pushing does not require the permission to set it.
-        if error.response["Error"]["Code"] != "AccessDeniedException":
+        if not is_denied(error):
             raise
 
 
@@ -95,7 +95,7 @@ def require_image(target: Target, session: Any) -> None:
                 f"target.image={target.image}: no such image in the registry; `make push` pushes "
                 "it and prints its URI"
             ) from error
-        if not code.startswith("AccessDenied"):
+        if not is_denied(error):
             raise
         return
     tags = [tag for image in answer.get("imageDetails", []) for tag in image.get("imageTags", [])]
