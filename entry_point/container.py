@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
-from entry_point.contract import exit_codes
+from entry_point.contract import exit_codes, own_code
 from entry_point.contract.stop_signals import exit_on_stop
 from entry_point.supervisor import hand_over
 
@@ -51,11 +51,16 @@ def main(arguments: Sequence[str]) -> int:
     else:
         signal.signal(signal.SIGTERM, _exit_with_clean_up)
     os.environ[hand_over.STARTED] = repr(time.time())
+    own_code.put_first(_input() / "data")
     return int(import_module(PROGRAMS[command]).main(overrides))
 
 
 def _in_a_job() -> bool:
-    return Path(os.environ.get("ML_ROOT", "/opt/ml"), "input/config/resourceconfig.json").exists()
+    return (_input() / "config/resourceconfig.json").exists()
+
+
+def _input() -> Path:
+    return Path(os.environ.get("ML_ROOT", "/opt/ml"), "input")
 
 
 def _exit_with_clean_up(_number: int, _frame: FrameType | None) -> None:
