@@ -46,6 +46,7 @@ from launch.request.local_run import (
 CHANNEL = re.compile(r"channel\.([A-Za-z0-9._-]{1,64})=(.+)")
 STOP_SECONDS = 120
 MAX_HOSTS = 16
+VARIABLES = ("HOSTS", "NETWORK", "GPUS", "NPROC", "SHM_SIZE", "IMAGE", "DEVICE", "ENGINE")
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,16 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
     return {name: folder.resolve() for name, folder in channels.items()}, overrides
 
 
+def require_overrides(arguments: Sequence[str]) -> None:
+    """Raise LaunchError for an argument that is no override, or that is a variable of make's."""
+    for argument in arguments:
+        key, equals, _ = argument.partition("=")
+        if not equals and not argument.startswith("~"):
+            raise LaunchError(f"{argument}: not an override as in key=value")
+        if key in VARIABLES:
+            raise LaunchError(f"{argument}: set it beside ARGS: make docker-train {argument}")
+
+
 def host_folder(run: Path, host: str, first: str) -> Path:
     """The ``/opt/ml`` of one host; the run folder itself for the first host, which has rank 0."""
     return run if host == first else run / "hosts" / host
@@ -185,6 +196,7 @@ def train(arguments: Sequence[str]) -> int:
         raise LaunchError(f"there is no image {image}: run `make image` first")
     name, rest = split_name(arguments)
     inputs, overrides = split_inputs(rest)
+    require_overrides(overrides)
     run = create_run_folder(name)
     folder = RunFolder(run)
     with folder.hold(folder.launch_lock):
