@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.train_config import TrainConfig, TrainerConfig, load_train_config
-from launch.request.image_checks import is_gpu
 from launch.request.code.dotted_paths import code_problems
+from launch.request.image_checks import is_gpu
 from launch.request.known import timm_models, torchvision_models
 from launch.request.known.gpu_counts import gpu_count
 from launch.request.launch_config import Target

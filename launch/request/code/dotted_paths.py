@@ -87,7 +87,9 @@ def check(seam: Seam, path: str, kwargs: Mapping[str, Any], root: Path) -> None:
         if not source.has(name):
             raise ConfigError(seam.key, path, f"{module} has no {name}{near(name, source.names)}")
         signature = source.signature(name)
-    except (SyntaxError, UnicodeDecodeError) as error:
+    except ConfigError:
+        raise
+    except (SyntaxError, ValueError) as error:
         where = f"{file.relative_to(root)}, line {getattr(error, 'lineno', None) or '?'}"
         must = f"{where}: not Python {platform.python_version()} ({getattr(error, 'msg', error)})"
         raise ConfigError(seam.key, path, must) from error

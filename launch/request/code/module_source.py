@@ -116,8 +116,9 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for statement in body:
         yield statement
         if not isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
-            inner = [node for node in ast.iter_child_nodes(statement)]
-            blocks = [each.body for each in inner if isinstance(each, ast.ExceptHandler)]
+            inner = ast.iter_child_nodes(statement)
+            branches = (ast.ExceptHandler, ast.match_case)
+            blocks = [each.body for each in inner if isinstance(each, branches)]
             blocks += [getattr(statement, part, []) for part in ("body", "orelse", "finalbody")]
             for block in blocks:
                 yield from _statements(block)
