@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import nn
 
 from entry_point.config.train_config import TrainConfig
+from entry_point.contract import own_code
 from entry_point.contract.metrics_line import PERCENTILES
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.checkpoints.progress import Progress
@@ -39,7 +40,7 @@ def opening_lines(
     """What the run will do."""
     trainer, epochs, side = config.trainer, config.trainer.epochs, config.data.image_size
     lines = [
-        f"code     {revision() or 'unknown revision'}",
+        f"code     {code_version() or 'unknown revision'}",
         f"model    {config.model.name}, {count_parameters(model):,} parameters",
         f"task     {config.task.name}, best checkpoint by {progress.metric.label}",
         f"data     {len(data.train):,} training and {len(data.val):,} validation images, "
@@ -133,6 +134,7 @@ def run_facts(run: RunFolder, totals: Totals, devices: Devices) -> dict[str, str
         "ended": _ended(run),
         "training time": duration(totals.training_seconds),
         "code revision": revision(),
+        "own code": os.environ.get(own_code.HASH, ""),
         "devices": devices.describe(),
         "processor": processor(),
     }
@@ -145,6 +147,12 @@ def _ended(run: RunFolder) -> str:
     if not times:
         return ""
     return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def code_version() -> str:
+    """The code's commit, and the hash of the code that was sent with the job; empty if unknown."""
+    sent = os.environ.get(own_code.HASH)
+    return ", ".join(filter(None, [revision(), sent and f"your own code {sent}"]))
 
 
 @cache
