@@ -19,7 +19,7 @@ from entry_point.config.train_config import OptimConfig, TrainConfig
 from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.devices import Devices
 from entry_point.training.measure.stopwatch import named_range
-from entry_point.training.model import build_model
+from entry_point.training.models.build_model import build_model
 from entry_point.training.optim import build_optimizer, build_schedule
 
 

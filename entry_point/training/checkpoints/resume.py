@@ -80,8 +80,9 @@ def job_settings(
 def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Settings:
     """The settings that decide the weights."""
     optim = {f"optim.{key}": value for key, value in asdict(config.optim).items()}
-    return {
+    settings = {
         "model.name": config.model.name,
+        "model.kwargs": config.model.kwargs,
         **{f"class {number}": name for number, name in enumerate(train.classes)},
         "training images": len(train),
         **{f"data.{key}": getattr(config.data, key) for key in _PIXELS},
@@ -90,6 +91,8 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
         STEPS: steps_per_epoch,
         **optim,
     }
+    # Checkpoints of earlier versions know no kwargs.
+    return {key: value for key, value in settings.items() if value != {}}
 
 
 def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settings:

@@ -15,7 +15,7 @@ from torch import nn
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import ModelConfig, OptimConfig
-from entry_point.training.model import build_model
+from entry_point.training.models.build_model import build_model
 from entry_point.training.optim import build_optimizer
 
 SMALLEST = (
