@@ -80,6 +80,8 @@ class MlflowLogger:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
             return False
+        if found.info.lifecycle_stage != "active":
+            return False
         self._id = found.info.run_id
         self._client.update_run(self._id, status="RUNNING")
         self._logged = {metric.key: metric.step for metric in found.data._metric_objs}

@@ -3,45 +3,23 @@
 import csv
 import errno
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import TrainConfig, load_train_config
+from entry_point.config.train_config import load_train_config
 from entry_point.contract.metrics_line import METRICS
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.results import run_loggers
 from entry_point.training.results.logged_run import LoggedRun
-from entry_point.training.results.metrics_log import MetricsLog, Record
 from entry_point.training.results.run_loggers import open_loggers
 from tests.entry_point.training import forked
+from tests.entry_point.training.results.logging_runs import log_to, losses
 from tests.entry_point.training.training_jobs import read_records
 
 (LOSS,) = (name for name, key in METRICS.items() if key == "loss")
-
-
-def records(*losses: float, first: int = 0) -> list[Record]:
-    return [{"epoch": 0, "step": step, "loss": loss} for step, loss in enumerate(losses, first)]
-
-
-def log_to(
-    folder: Path,
-    loggers: Sequence[str],
-    new: Sequence[Record],
-    earlier: Sequence[Record] = (),
-    **kwargs: str,
-) -> None:
-    """Log a run's records to these loggers; `kwargs` are the last one's."""
-    config = TrainConfig(loggers=list(loggers))
-    if kwargs:
-        config.logger_kwargs = {loggers[-1].rpartition(".")[2]: dict(kwargs)}
-    run = LoggedRun("a-run", RunFolder(folder), config, earlier)
-    log = MetricsLog(run.folder, earlier, True, open_loggers(run))
-    log.add(*new)
-    log.close()
 
 
 def shown(folder: Path) -> dict[int, float]:
@@ -51,13 +29,13 @@ def shown(folder: Path) -> dict[int, float]:
 
 
 def test_a_restart_from_scratch_hides_the_earlier_curves_in_tensorboard(tmp_path: Path) -> None:
-    for losses in ((5.0, 4.0, 3.0), (2.0, 1.0)):
-        log_to(tmp_path, ["tensorboard"], records(*losses))
+    for values in ((5.0, 4.0, 3.0), (2.0, 1.0)):
+        log_to(tmp_path, ["tensorboard"], losses(*values))
     assert shown(tmp_path) == {0: 2.0, 1: 1.0}
 
 
 def test_tensorboard_gets_the_earlier_records_if_its_files_are_lost(tmp_path: Path) -> None:
-    log_to(tmp_path, ["tensorboard"], records(3.0, first=2), earlier=records(5.0, 4.0))
+    log_to(tmp_path, ["tensorboard"], losses(3.0, first=2), earlier=losses(5.0, 4.0))
     assert shown(tmp_path) == {0: 5.0, 1: 4.0, 2: 3.0}
 
 
@@ -82,7 +60,7 @@ def test_the_traceback_of_tensorboards_own_thread_is_hidden_but_no_other(
 
 
 def test_the_logger_in_project_writes_every_number_of_a_resumed_run_once(tmp_path: Path) -> None:
-    for new, earlier in ((records(5, 4, 3), []), (records(3, 2, first=2), records(5, 4))):
+    for new, earlier in ((losses(5, 4, 3), []), (losses(3, 2, first=2), losses(5, 4))):
         name = "losses.csv"
         log_to(tmp_path, ["project.loggers.CsvLogger"], new, earlier, name=name)
     with (tmp_path / "output" / "data" / name).open(newline="") as file:
@@ -104,7 +82,7 @@ def test_a_logger_that_fails_says_so_once_and_stops_nothing(
     name: str, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     loggers = [f"tests.own_loggers.{name}", "tensorboard"]
-    log_to(tmp_path, loggers, records(5, 4, 3, 2))
+    log_to(tmp_path, loggers, losses(5, 4, 3, 2))
     assert caplog.messages == [
         f"logger {loggers[0]} failed and is off; the job continues: {reason.format(root=tmp_path)}"
     ]
@@ -116,7 +94,7 @@ def test_a_logger_that_hangs_delays_neither_training_nor_the_end_for_long(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_loggers, "PATIENCE_S", 0.1)
-    log_to(tmp_path, ["tests.own_loggers.Slow"], records(5, 4, 3))
+    log_to(tmp_path, ["tests.own_loggers.Slow"], losses(5, 4, 3))
     assert caplog.messages == [
         "logger tests.own_loggers.Slow did not take the last records within 0.1 s; the job ends "
         "without it"
