@@ -155,7 +155,7 @@ test-runs-fuzz := command -v clang++ >/dev/null \
 	PYTHON=$(PY) custom_op/fuzz/run.sh $(or $(SECONDS),60)
 test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(CHAOS_SEED),1) \
 	$(PARALLEL) -rP tests/chaos
-test-installs- := onnx
+test-installs- := onnx timm mlflow
 test-installs-launch := launch launch-v3
 test-installs-dali := dali
 test-installs-gpu := dali

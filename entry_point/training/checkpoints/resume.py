@@ -98,8 +98,9 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
     """The settings that decide the weights, and which of them are the best."""
     optim = {f"optim.{key}": value for key, value in asdict(config.optim).items()}
     task = {f"task.{key}": value for key, value in asdict(config.task).items() if key != "metrics"}
-    return {
+    settings = {
         "model.name": config.model.name,
+        "model.kwargs": config.model.kwargs,
         **{f"class {number}": name for number, name in enumerate(train.classes)},
         "training images": len(train),
         **{f"data.{key}": getattr(config.data, key) for key in _PIXELS},
@@ -109,6 +110,8 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
         **task,
         **optim,
     }
+    # Checkpoints of earlier versions know no kwargs.
+    return {key: value for key, value in settings.items() if value != {}}
 
 
 def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settings:

@@ -20,7 +20,7 @@ from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.devices import Devices
 from entry_point.training.input import TrainingInput, loader_spec
 from entry_point.training.measure.totals import Totals
-from entry_point.training.model import count_parameters
+from entry_point.training.models.build_model import count_parameters
 from entry_point.training.results.metrics_log import format_milliseconds
 from entry_point.training.tasks.task import Task
 
@@ -75,7 +75,7 @@ def closing_lines(totals: Totals, seconds: float, progress: Progress, run: RunFo
         f"validation {metric.label}": f"{value} (best {best})",
         **_speed_rows(totals),
         **{name: _relative(path) for name, path in files.items() if path.is_file()},
-        "TensorBoard": f"{_tensorboard()} --logdir {_relative(run.tensorboard)}",
+        **_tensorboard_row(run),
     }
     width = max(map(len, rows))
     done = "Finished" if len(totals.steps) else "Already finished; rewrote the results"
@@ -110,10 +110,14 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s"
 
 
-def _tensorboard() -> str:
-    """The command to type: a virtual environment's programs may not be on PATH."""
+def _tensorboard_row(run: RunFolder) -> dict[str, str]:
+    """The command to type, if there is anything to see."""
+    if not any(run.tensorboard.iterdir()):
+        return {}
+    # A virtual environment's programs may not be on PATH.
     program = Path(sys.executable).with_name("tensorboard")
-    return _relative(program) if program.is_file() else "tensorboard"
+    command = _relative(program) if program.is_file() else program.name
+    return {"TensorBoard": f"{command} --logdir {_relative(run.tensorboard)}"}
 
 
 def _relative(path: Path) -> str:
