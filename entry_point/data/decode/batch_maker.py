@@ -102,9 +102,9 @@ class BatchMaker:
 
     def _batch(self, images: Tensor, indices: Ints, damage: tuple[Damage, ...]) -> Batch:
         with span("collate"):
-            return Batch(
-                images, self.source.labels[indices].long(), torch.from_numpy(indices), damage
-            )
+            labels = self.source.labels[indices]
+            labels = labels.long() if self.source.kind == "class" else labels.float()
+            return Batch(images, labels, torch.from_numpy(indices), damage)
 
 
 def check_command(data: DataConfig) -> str:

@@ -19,6 +19,7 @@ from entry_point.data.sources.class_folders import (
     visible_files,
 )
 from entry_point.data.sources.file_bytes import read_bytes
+from entry_point.data.sources.label_kind import Kind
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ JPEG_SUFFIXES = (".jpg", ".jpeg")
 class FolderSource:
     """The JPEG files of one split, sorted by class and path."""
 
+    kind: Kind = "class"
     sizes = None
 
     def __init__(self, root: Path, split: str) -> None:

@@ -21,7 +21,7 @@ class ShardSource:
 
     def __init__(self, root: Path, split: str) -> None:
         self._index = ShardIndex(root, split)
-        self.classes = self._index.classes
+        self.classes, self.kind = self._index.classes, self._index.kind
         self.labels = self._index.labels
         self.sizes = self._index.sizes
         for shard in self._index.shards:

@@ -12,11 +12,13 @@ from torch import Tensor
 
 from entry_point.contract.printable import printable
 from entry_point.data.sources.file_bytes import read_bytes
+from entry_point.data.sources.label_kind import Kind
 
 
 class UnlabeledFiles:
     """The given files, in the given order."""
 
+    kind: Kind = "class"
     sizes = None
 
     def __init__(self, paths: Sequence[Path]) -> None:
