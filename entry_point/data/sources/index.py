@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 from arro3.core import Array, ChunkedArray, DataType, Field, RecordBatch, RecordBatchReader, Schema
-from arro3.io import read_parquet, write_parquet
+from arro3.io import write_parquet
 from numpy.typing import NDArray
 
 from entry_point.contract.whole_file import whole_file
@@ -27,10 +24,10 @@ from entry_point.data.sources.label_kind import (
     fill,
     lists_of,
 )
+from entry_point.data.sources.parquet import parquet_batches
 
 INDEX = "index.parquet"
-# Rows per read. arro3 0.8, the newest for Python 3.10, always reads 1024.
-_BATCH = {"batch_size": 65536} if sys.version_info >= (3, 11) else {}
+_ROWS = 65536  # per read
 
 # The Arrow type and, for numbers, the numpy type. The label's are those of the kind `class`.
 COLUMNS: dict[str, tuple[DataType, Any]] = {
@@ -196,38 +193,16 @@ def read_keys(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def _batches(file: Path, kind: str | None = None) -> Iterator[RecordBatch]:
-    """The rows of an index file. Raises DataError if it is not an intact index."""
-    try:
-        with _panic_hidden():
-            reader = read_parquet(file, **_BATCH)
-        kinds = KINDS if kind is None else (kind,)
-        if not any(reader.schema == _schema(each) for each in kinds):
+    """The rows of an index file, of any kind or of this one.
+
+    Raises DataError if it is not an intact index.
+    """
+
+    def check(schema: Schema) -> None:
+        if not any(schema == _schema(each) for each in ([kind] if kind else KINDS)):
             raise TypeError("it has other columns")
-        while True:
-            with _panic_hidden():
-                batch = next(reader, None)
-            if batch is None:
-                return
-            yield batch
-    except (OSError, MemoryError):
-        raise
-    except BaseException as error:  # a panic in Rust is not an Exception
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise DataError(f"{file} is damaged ({error}): pack the dataset again") from error
 
-
-@contextmanager
-def _panic_hidden() -> Iterator[None]:
-    """Hide what Rust prints of a panic, with a stack, before Python gets it as an exception."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+    return parquet_batches(file, _ROWS, check, "pack the dataset again")
 
 
 def _checksum(file: Path) -> int:
