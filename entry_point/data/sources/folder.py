@@ -8,6 +8,7 @@ from pathlib import Path
 
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
+from entry_point.data.plan.path_split import chosen_for_val
 from entry_point.data.sources.class_folders import (
     existing_splits,
     loose_files,
@@ -16,7 +17,6 @@ from entry_point.data.sources.class_folders import (
     visible_files,
 )
 from entry_point.data.sources.file_source import FileSource
-from entry_point.data.sources.path_split import chosen_for_val
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.table_config import TableConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.plan.path_split import chosen_for_val
 from entry_point.data.sources.folder import FolderSource
-from entry_point.data.sources.path_split import chosen_for_val
 from tests.entry_point.data.engines.every_engine import ENGINES
 from tests.entry_point.data.sources.table.labeled_tables import config, opened, rows_of, write
 
@@ -265,12 +265,9 @@ def test_the_only_table_of_the_channel_is_read(photo_folder: Path, tmp_path: Pat
 
 
 def test_names_may_be_any_text(photo_folder: Path, tmp_path: Path) -> None:
-    rows = rows_of(photo_folder)[:48]
+    rows, names = rows_of(photo_folder)[:48], ["Käse, alt", 'the "best"', "日本"]
     for i, row in enumerate(rows):
-        row |= {
-            "label": ["Käse, alt", 'the "best"', "日本"][i % 3],
-            "split": ["train", "val"][i % 2],
-        }
+        row |= {"label": names[i % 3], "split": ["train", "val"][i % 2]}
     for suffix in FORMATS:
         source, _ = opened(write(tmp_path / f"t{suffix}", rows), images=str(photo_folder))
         assert source.classes == names

@@ -17,8 +17,8 @@ from entry_point.config.table_config import TableConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.no_collection import no_collection
+from entry_point.data.plan.path_split import chosen_for_val
 from entry_point.data.sources.dataset_description import SPLITS
-from entry_point.data.sources.path_split import chosen_for_val
 from entry_point.data.sources.table.bad_row import BadRowError, quoted
 from entry_point.data.sources.table.choose_columns import Chosen, choose_columns
 from entry_point.data.sources.table.duplicate_rows import repeated_rows

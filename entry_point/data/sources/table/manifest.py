@@ -14,7 +14,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.sources.file_source import FileSource
 from entry_point.data.sources.folder import JPEG_SUFFIXES
 from entry_point.data.sources.table.missing_files import find_missing
-from entry_point.data.sources.table.table import UNUSED, Table, TableRequest, read_table
+from entry_point.data.sources.table.read_table import UNUSED, Table, TableRequest, read_table
 from entry_point.data.sources.table.table_files import TABLE_SUFFIXES
 
 log = logging.getLogger(__name__)
