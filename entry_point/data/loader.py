@@ -24,8 +24,8 @@ from entry_point.data.plan.schedule import After, nothing_after
 from entry_point.data.plan.stream_order import Share, StreamPlan, share_of_host
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.formats import open_format
+from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
-from entry_point.data.sources.stream import StreamSource
 from entry_point.data.sources.table.manifest import only_table
 
 CHANNEL = "training"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entry_point.data.errors import DataError
-from entry_point.data.sources.index import read_digests, read_keys
+from entry_point.data.sources.packed.index import read_digests, read_keys
 
 _GROUPS_LISTED = 100
 

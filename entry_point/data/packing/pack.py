@@ -34,7 +34,7 @@ from entry_point.data.sources.dataset_description import (
     Split,
     write_description,
 )
-from entry_point.data.sources.index import COLUMNS, Rows, write_index
+from entry_point.data.sources.packed.index import COLUMNS, Rows, write_index
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from entry_point.data.errors import DataError
 from entry_point.data.sources.demo import ensure_demo
 from entry_point.data.sources.folder import FolderSource
 from entry_point.data.sources.label_kind import KINDS
-from entry_point.data.sources.shards import ShardSource
+from entry_point.data.sources.packed.shards import ShardSource
+from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
-from entry_point.data.sources.stream import StreamSource
 from entry_point.data.sources.table.manifest import open_manifest
 
 Open = Callable[[DataConfig, Path, str], Source]

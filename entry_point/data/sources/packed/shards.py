@@ -12,8 +12,8 @@ from torch import Tensor
 from custom_op import Packed
 from entry_point.data.plan.crops import Ints
 from entry_point.data.sources.dataset_description import require_shard
-from entry_point.data.sources.memory_map import map_files
-from entry_point.data.sources.shard_index import ShardIndex
+from entry_point.data.sources.packed.memory_map import map_files
+from entry_point.data.sources.packed.shard_index import ShardIndex
 
 
 class ShardSource:

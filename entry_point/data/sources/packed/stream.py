@@ -17,7 +17,7 @@ from torch import Tensor
 
 from entry_point.data.sources.dataset_description import require_shard
 from entry_point.data.sources.file_bytes import read_bytes, read_into_page_cache
-from entry_point.data.sources.shard_index import ShardIndex
+from entry_point.data.sources.packed.shard_index import ShardIndex
 
 Ints = NDArray[np.int64]
 

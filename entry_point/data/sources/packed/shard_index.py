@@ -12,7 +12,7 @@ from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.orientation import upright_size
 from entry_point.data.sources.dataset_description import Description, read_description
-from entry_point.data.sources.index import Index, read_index
+from entry_point.data.sources.packed.index import Index, read_index
 from entry_point.data.sources.source import UprightSizes
 
 
