@@ -136,6 +136,9 @@ class DataConfig:
         if self.balance is not None and self.access == "stream":
             must = "needs data.access=map: a stream reads each shard once"
             raise ConfigError("data.balance", self.balance, must)
+        if self.balance is not None and self.transform == "stall":
+            must = "needs data.transform=imagenet: stall masks a repeated image in the same way"
+            raise ConfigError("data.balance", self.balance, must)
 
     @property
     def color(self) -> Literal["rgb", "ycbcr"]:

@@ -18,6 +18,7 @@ from entry_point.data.engines.feed import Feed
 from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.plan.balance import class_weights
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan, Plan
 from entry_point.data.plan.schedule import After, nothing_after
@@ -122,8 +123,9 @@ def _plan(source: Source, spec: LoaderSpec) -> Plan:
             train=spec.train,
             window_shards=spec.data.window_shards,
         )
+    weights = class_weights(source) if spec.data.balance and spec.train else None
     return EpochPlan(
-        len(source), spec.batch_size, spec.seed, spec.train, spec.rank, spec.world_size
+        len(source), spec.batch_size, spec.seed, spec.train, spec.rank, spec.world_size, weights
     )
 
 

@@ -100,6 +100,8 @@ def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settin
     """
     data = config.data
     settings: Settings = {"data.access": data.access}
+    if data.balance is not None:
+        settings["data.balance"] = data.balance
     if data.access == "stream":
         settings |= {
             "data.window_shards": data.window_shards,
