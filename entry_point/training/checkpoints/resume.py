@@ -10,8 +10,8 @@ from typing import Any
 
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.train_config import TrainConfig, TrainerConfig
+from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
-from entry_point.data.sources.stream import StreamSource
 from entry_point.training.checkpoints.checkpoint import BEST, CheckpointError, State, newest_first
 from entry_point.training.devices import Devices
 from entry_point.training.tensor_file import DamagedFileError, load_tensors
@@ -122,6 +122,8 @@ def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settin
     """
     data = config.data
     settings: Settings = {"data.access": data.access}
+    if data.balance is not None:
+        settings["data.balance"] = data.balance
     if data.access == "stream":
         settings |= {
             "data.window_shards": data.window_shards,
