@@ -49,8 +49,15 @@ def _jpeg_warnings(data: Tensor, *, max_pixels: int) -> int:
 
 
 @register_fake("custom_op::index_jpeg")
+def _index_jpeg(data: Tensor, interval: int, *, max_pixels: int) -> Tensor:
+    _check_bytes(data)
+    return data.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
 @register_fake("custom_op::add_restart_markers")
-def _rewritten(data: Tensor, interval: int, *, max_pixels: int) -> Tensor:
+def _add_restart_markers(
+    data: Tensor, interval: int, *, max_growth: float, max_pixels: int
+) -> Tensor:
     _check_bytes(data)
     return data.new_empty(torch.library.get_ctx().new_dynamic_size())
 

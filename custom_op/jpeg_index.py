@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -12,7 +14,9 @@ from custom_op.load import load
 _NOT_INDEXABLE = "not indexable: "
 
 
-def add_restart_markers(data: Tensor, interval: int, *, max_pixels: int = MAX_PIXELS) -> Tensor:
+def add_restart_markers(
+    data: Tensor, interval: int, *, max_growth: float = math.inf, max_pixels: int = MAX_PIXELS
+) -> Tensor:
     """Rewrites a JPEG with restart markers, without loss, so that crops decode faster.
 
     The coefficients stay the same. Optimized Huffman tables mostly make up for the size of the
@@ -24,6 +28,8 @@ def add_restart_markers(data: Tensor, interval: int, *, max_pixels: int = MAX_PI
         interval: the largest number of MCUs between markers. The largest divisor of the MCUs per
             row that is at most `interval` is used; if that is 1 and `interval` is not, one marker
             per row.
+        max_growth: while the file would grow by more than this share of its size, the interval is
+            doubled, up to one marker per row. Default: no limit.
         max_pixels: an image with more pixels raises NotIndexableError.
 
     Raises:
@@ -34,7 +40,7 @@ def add_restart_markers(data: Tensor, interval: int, *, max_pixels: int = MAX_PI
     load()
     try:
         return torch.ops.custom_op.add_restart_markers.default(
-            data, interval, max_pixels=max_pixels
+            data, interval, max_growth=max_growth, max_pixels=max_pixels
         )
     except RuntimeError as error:
         message = str(error)

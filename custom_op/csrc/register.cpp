@@ -90,10 +90,10 @@ Tensor index_jpeg(Tensor data, int64_t interval, int64_t max_pixels) {
   return to_tensor(decoder.build_side_index(interval));
 }
 
-Tensor add_restart_markers(Tensor data, int64_t interval, int64_t max_pixels) {
+Tensor add_restart_markers(Tensor data, int64_t interval, double max_growth, int64_t max_pixels) {
   const Bytes jpeg = jpeg_bytes(data);
   try {
-    return to_tensor(with_restart_markers(jpeg, interval, max_pixels));
+    return to_tensor(with_restart_markers(jpeg, interval, max_growth, max_pixels));
   } catch (const NotIndexable& error) {
     // jpeg_index.py recognizes the error by this prefix.
     refuse(std::string("not indexable: ") + error.what());
@@ -120,7 +120,9 @@ STABLE_TORCH_LIBRARY(custom_op, m) {
       "jpeg_headers(Tensor[] jpegs, Tensor? offsets, Tensor? lengths, *, bool mask_errors) -> "
       "Tensor");
   m.def("jpeg_warnings(Tensor data, *, int max_pixels) -> SymInt");
-  m.def("add_restart_markers(Tensor data, int interval, *, int max_pixels) -> Tensor");
+  m.def(
+      "add_restart_markers(Tensor data, int interval, *, float max_growth, int max_pixels) -> "
+      "Tensor");
   m.def(
       "trim_jpeg(Tensor data, int top, int left, int height, int width) -> "
       "(Tensor, SymInt, SymInt)");

@@ -41,10 +41,14 @@ boolean empty_output_buffer_cb(j_compress_ptr cinfo) {
 }
 void term_destination_cb(j_compress_ptr) {}
 
-JDIMENSION interval_for(const jpeg_decompress_struct& source, int64_t wanted) {
+JDIMENSION mcus_per_row(const jpeg_decompress_struct& source) {
   const JDIMENSION mcu_width =
       8 * (source.num_components == 1 ? 1 : static_cast<JDIMENSION>(source.max_h_samp_factor));
-  const JDIMENSION per_row = (source.image_width + mcu_width - 1) / mcu_width;
+  return (source.image_width + mcu_width - 1) / mcu_width;
+}
+
+JDIMENSION interval_for(const jpeg_decompress_struct& source, int64_t wanted) {
+  const JDIMENSION per_row = mcus_per_row(source);
   if (wanted == 1) return 1;
   for (int64_t k = wanted; k > 1; --k) {
     if (k <= per_row && per_row % k == 0) return static_cast<JDIMENSION>(k);
@@ -75,6 +79,9 @@ class Rewriter {
     if (!write_phase(interval)) throw NotIndexable(errors_.message);
     return {out_.data, out_.data + out_.capacity - out_.pub.free_in_buffer};
   }
+
+  // Of the file that was rewritten. There is no longer interval than a row.
+  bool is_row_or_longer(int64_t interval) { return interval >= mcus_per_row(source_.cinfo()); }
 
  private:
   bool read_phase() noexcept {
@@ -128,6 +135,19 @@ class RowHasher final : public RowSink {
   std::vector<size_t> hashes_;
 };
 
+// Doubles the interval until the file is small enough, or has one marker per row.
+std::vector<uint8_t> rewrite_within(Bytes jpeg, int64_t interval, double largest,
+                                    int64_t max_pixels) {
+  while (true) {
+    const auto rewriter = std::make_unique<Rewriter>();
+    std::vector<uint8_t> marked = rewriter->rewrite(jpeg, interval, max_pixels);
+    if (static_cast<double>(marked.size()) <= largest || rewriter->is_row_or_longer(interval)) {
+      return marked;
+    }
+    interval *= 2;
+  }
+}
+
 RowHasher hash_pixels(RegionDecoder& decoder, Bytes jpeg, int64_t max_pixels, bool only_libjpeg) {
   decoder.open(jpeg, max_pixels);
   RowHasher hasher(decoder.width());
@@ -137,13 +157,14 @@ RowHasher hash_pixels(RegionDecoder& decoder, Bytes jpeg, int64_t max_pixels, bo
 
 }  // namespace
 
-std::vector<uint8_t> with_restart_markers(Bytes jpeg, int64_t interval, int64_t max_pixels) {
+std::vector<uint8_t> with_restart_markers(Bytes jpeg, int64_t interval, double max_growth,
+                                          int64_t max_pixels) {
   if (interval < 1) {
     throw JpegError("interval must be at least 1 MCU; got " + std::to_string(interval));
   }
   try {
-    const std::vector<uint8_t> indexed =
-        std::make_unique<Rewriter>()->rewrite(jpeg, interval, max_pixels);
+    const double largest = static_cast<double>(jpeg.size) * (1 + max_growth);
+    const std::vector<uint8_t> indexed = rewrite_within(jpeg, interval, largest, max_pixels);
     RegionDecoder decoder;
     const Bytes result{indexed.data(), indexed.size()};
     if (hash_pixels(decoder, jpeg, max_pixels, true) ==

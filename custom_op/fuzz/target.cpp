@@ -151,7 +151,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } catch (const custom_op::JpegError&) {
   }
   try {
-    const auto marked = custom_op::with_restart_markers(jpeg, 1 + size % 7, kMaxPixels);
+    const auto marked =
+        custom_op::with_restart_markers(jpeg, 1 + size % 7, size % 2 * 0.01, kMaxPixels);
     require(whole_decodes && decode({marked.data(), marked.size()}, box, indexed));
     require(indexed == crop);
   } catch (const custom_op::NotIndexable&) {

@@ -22,7 +22,7 @@ class OptimizeConfig:
     """`shards`: tar files and an index. `folder`: plain files in the ImageFolder layout."""
     interval: int = knob(4, least=1, most=65535)
     """Target number of MCUs between restart markers. A smaller interval decodes narrow crops
-    faster and makes files larger."""
+    faster and makes files larger; where that would be more than 1 %, a larger one is used."""
     max_side: int | None = knob(None, least=16)
     """Shrink images whose longer side has more pixels than this. null: lossless."""
     quality: int = knob(95, least=1, most=100)

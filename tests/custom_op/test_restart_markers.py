@@ -47,6 +47,20 @@ def test_interval_divides_the_mcus_per_row(mcus_per_row: int, wanted: int, used:
     assert interval_of(custom_op.add_restart_markers(data, wanted)) == used
 
 
+@pytest.mark.parametrize("sampling", ["grey", "4:2:2", "4:2:0"])
+@pytest.mark.parametrize("quality", [10, 70])
+def test_a_small_file_gets_fewer_markers_rather_than_grow(sampling: str, quality: int) -> None:
+    data = tensor(encode(picture(320, 512), sampling, quality, optimise=True))
+    many = custom_op.add_restart_markers(data, 1)
+    few = custom_op.add_restart_markers(data, 1, max_growth=0.01)
+    per_row = custom_op.add_restart_markers(data, 1000)
+    assert len(many) > 1.05 * len(data)
+    assert len(few) <= max(1.01 * len(data), len(per_row))
+    assert interval_of(few) > 1
+    expected = decode_jpeg(data, ImageReadMode.RGB)
+    assert torch.equal(decode_jpeg(few, ImageReadMode.RGB), expected)
+
+
 def test_orientation_profile_and_comment_are_kept() -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     out = io.BytesIO()

@@ -23,6 +23,8 @@ from entry_point.data.packing.convert import RejectedError, to_jpeg
 
 _JPEG_START = b"\xff\xd8\xff"
 _SOS, _DRI = 0xDA, 0xDD
+_MOST_GROWTH = 0.01
+"""By restart markers, as a share of the file: small MCUs and low quality get fewer markers."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ def _convert(original: bytes, how: str, options: OptimizeConfig) -> Encoded:
 
 def _index(jpeg: Tensor, how: str, note: str, options: OptimizeConfig) -> Encoded:
     """With restart markers; the operator has compared all pixels with the original's."""
-    return _describe(add_restart_markers(jpeg, options.interval), how, note)
+    marked = add_restart_markers(jpeg, options.interval, max_growth=_MOST_GROWTH)
+    return _describe(marked, how, note)
 
 
 def _describe(jpeg: Tensor, how: str, note: str) -> Encoded:
