@@ -28,6 +28,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 import torch
 import torchvision
+from torch import nn
 
 from benchmarks import measure
 from benchmarks.sample_photographs import photographs
@@ -35,6 +36,7 @@ from entry_point import inference
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.results.model_files import save_model, save_program
+from entry_point.training.tasks.task import Export
 
 CLIENTS = (1, 8, 64)
 SECONDS, ROUNDS = 6.0, 3
@@ -54,7 +56,7 @@ def write_model(root: Path) -> Path:
     # As training leaves it.
     model = torchvision.models.resnet18(num_classes=CLASSES).to(memory_format=torch.channels_last)
     save_model(run, model, [f"class {number}" for number in range(CLASSES)], yaml)
-    save_program(run, model, config.data)
+    save_program(run, model, config.data, Export("classification", nn.Softmax(1)))
     return run.model
 
 

@@ -14,6 +14,7 @@ from entry_point.config.compose import load_config, resolved_yaml
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.knob import check_knobs, knob
+from entry_point.config.task_config import TaskConfig
 
 
 @dataclass
@@ -37,7 +38,7 @@ class ModelConfig:
 
 @dataclass
 class OptimConfig:
-    """Optimizer, learning-rate schedule and loss."""
+    """Optimizer, learning-rate schedule, and what blends or averages."""
 
     name: str = knob("sgd", choices=("sgd", "adamw"))
     """The optimizer."""
@@ -60,8 +61,6 @@ class OptimConfig:
     """`schedule=step`: epochs between drops of the learning rate."""
     step_factor: float = knob(0.1, least=0, most=1)
     """`schedule=step`: the learning rate is multiplied by this at each drop."""
-    label_smoothing: float = knob(0.1, least=0, most=1)
-    """Label smoothing of the training loss."""
     clip_norm: float | None = knob(None, above=0)
     """Largest gradient norm. null: no clipping."""
     accumulate: int = knob(1, least=1)
@@ -117,6 +116,9 @@ class TrainerConfig:
     each evaluation and when the job is stopped."""
     keep_checkpoints: int = knob(2, least=1)
     """Number of newest checkpoints to keep, besides the best one."""
+    export: str = knob("last", choices=("last", "best"))
+    """Weights that `model/` holds and the report describes: those of the last step, or of the best
+    checkpoint (see `task.best`)."""
     resume: bool = True
     """Resume from the newest intact checkpoint in the run folder."""
     report: bool = True
@@ -157,6 +159,7 @@ class TrainConfig:
     data: DataConfig = field(default_factory=DataConfig)
     pipeline: PipelineConfig = field(default_factory=PipelineConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    task: TaskConfig = field(default_factory=TaskConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
 

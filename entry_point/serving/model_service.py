@@ -19,7 +19,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
 from entry_point.config.serve_config import ServerConfig
 from entry_point.contract.user_error import UserError
-from entry_point.inference import Classifier, ModelError, RequestError
+from entry_point.inference import Model, ModelError, RequestError
 from entry_point.serving.batching import Batcher, Run
 from entry_point.serving.precision import use_precision
 from entry_point.serving.request_images import RequestImages
@@ -121,7 +121,7 @@ class ModelService:
 class _Predictor:
     """Encoded images -> predictions, on one device."""
 
-    def __init__(self, model: Classifier, config: ServerConfig, threads: int) -> None:
+    def __init__(self, model: Model, config: ServerConfig, threads: int) -> None:
         self._model = model
         self._computing = use_precision(model, config.precision)
         self._images = RequestImages(
@@ -139,10 +139,8 @@ class _Predictor:
         answers: list[Any] = [errors.get(i) for i in range(len(contents))]
         if good:
             with self._computing():
-                probabilities = inference.predict_batch(
-                    images[good] if errors else images, self._model
-                )
-            predictions = inference.describe(probabilities, self._model.classes)
+                found = inference.predict_batch(images[good] if errors else images, self._model)
+            predictions = inference.describe(found, self._model)
             for i, prediction in zip(good, predictions, strict=True):
                 answers[i] = prediction
         return answers
@@ -173,7 +171,7 @@ def _encoded(image: Image.Image, kind: str) -> bytes:
     return out.getvalue()
 
 
-def _load_on(folder: Path, gpu: int | None) -> Classifier:
+def _load_on(folder: Path, gpu: int | None) -> Model:
     context = SimpleNamespace(system_properties={"gpu_id": gpu})
     return inference.model_fn(str(folder), context)
 

@@ -63,6 +63,23 @@ def load_newest(folder: Path) -> State | None:
     return None
 
 
+def load_best(folder: Path) -> State | None:
+    """The best checkpoint; None if there is none.
+
+    Raises CheckpointError if it is damaged.
+    """
+    path = folder / BEST
+    if not path.exists():
+        return None
+    try:
+        state: State = load_tensors(path, verify=True)
+    except DamagedFileError as error:
+        raise CheckpointError(
+            f"{path} is damaged ({error}); set trainer.export=last to export the last weights"
+        ) from error
+    return state
+
+
 def job_settings(
     config: TrainConfig, train: Source, steps_per_epoch: int, devices: Devices
 ) -> dict[str, Settings]:
@@ -78,8 +95,9 @@ def job_settings(
 
 
 def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Settings:
-    """The settings that decide the weights."""
+    """The settings that decide the weights, and which of them are the best."""
     optim = {f"optim.{key}": value for key, value in asdict(config.optim).items()}
+    task = {f"task.{key}": value for key, value in asdict(config.task).items() if key != "metrics"}
     return {
         "model.name": config.model.name,
         **{f"class {number}": name for number, name in enumerate(train.classes)},
@@ -88,6 +106,7 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
         "trainer.batch_size": config.trainer.batch_size,
         "trainer.seed": config.trainer.seed,
         STEPS: steps_per_epoch,
+        **task,
         **optim,
     }
 
@@ -124,6 +143,13 @@ def check_resumable(state: State, settings: dict[str, Settings]) -> None:
     Raises:
         ConfigError: names the first setting that differs, with both values.
     """
+    if "task.name" not in state["identity"]:
+        raise ConfigError(
+            "trainer.resume",
+            True,
+            "an earlier version of this code made the checkpoint; finish the run with that "
+            "version, use another name, or set trainer.resume=false to restart from scratch",
+        )
     # With data.sharded_by_host, another set of hosts may take another number of steps.
     if state["step"] or state["identity"][STEPS] != settings["identity"][STEPS]:
         check_same(state["order"], settings["order"])

@@ -15,33 +15,35 @@ from torch import nn
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.metrics_line import PERCENTILES
 from entry_point.contract.run_folder import RunFolder
-from entry_point.data.sources.source import Source
 from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.devices import Devices
-from entry_point.training.input import loader_spec
+from entry_point.training.input import TrainingInput, loader_spec
 from entry_point.training.measure.totals import Totals
 from entry_point.training.model import count_parameters
 from entry_point.training.results.metrics_log import format_milliseconds
+from entry_point.training.tasks.task import Task
 
 CODE = Path(__file__).parents[3]
+_NAMED = {"class": "classes", "labels": "labels", "numbers": "targets"}
 
 
 def opening_lines(
     config: TrainConfig,
     devices: Devices,
     model: nn.Module,
-    train: Source,
-    val: Source,
+    task: Task,
+    data: TrainingInput,
     progress: Progress,
     run: RunFolder,
 ) -> list[str]:
     """What the run will do."""
-    trainer, data, epochs = config.trainer, config.data, config.trainer.epochs
+    trainer, epochs, side = config.trainer, config.trainer.epochs, config.data.image_size
     lines = [
         f"code     {revision() or 'unknown revision'}",
         f"model    {config.model.name}, {count_parameters(model):,} parameters",
-        f"data     {len(train):,} training and {len(val):,} validation images, "
-        f"{len(train.classes)} classes, {data.image_size} x {data.image_size} pixels",
+        f"task     {config.task.name}, best checkpoint by {progress.metric.label}",
+        f"data     {len(data.train):,} training and {len(data.val):,} validation images, "
+        f"{len(task.names)} {_NAMED[task.takes]}, {side} x {side} pixels",
         f"pipeline {loader_spec(config, devices, 'train').describe()}",
         f"devices  {devices.describe()}",
         f"plan     {epochs} epochs of {progress.steps_per_epoch} steps of "
@@ -66,9 +68,10 @@ def closing_lines(totals: Totals, seconds: float, progress: Progress, run: RunFo
         "plot": run.output_data / "summary.png",
         **({"trace": traces[-1]} if traces else {}),
     }
-    best = 100 * progress.best_accuracy
+    metric = progress.metric
+    value, best = metric.show(progress.value), metric.show(progress.best_value)
     rows = {
-        "validation accuracy": f"{100 * progress.accuracy:.2f} % (best {best:.2f} %)",
+        f"validation {metric.label}": f"{value} (best {best})",
         **_speed_rows(totals),
         **{name: _relative(path) for name, path in files.items() if path.is_file()},
         "TensorBoard": f"{_tensorboard()} --logdir {_relative(run.tensorboard)}",

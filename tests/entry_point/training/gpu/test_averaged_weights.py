@@ -13,6 +13,7 @@ from entry_point.config.train_config import load_train_config
 from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
+from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.own_models import tiny_net_with_state
 
 
@@ -72,7 +73,7 @@ def test_an_update_is_one_call_per_type_whatever_the_size_of_the_model() -> None
 def test_a_step_reads_no_value_from_the_device() -> None:
     overrides = ["optim.ema_decay=0.9", "optim.clip_norm=1", "optim.accumulate=2"]
     config, _ = load_train_config(["model.name=tests.own_models.tiny_net_with_state", *overrides])
-    learner = Learner(config, Devices(torch.device("cpu"), None), 4, 10, Path())
+    learner = Learner(config, Devices(torch.device("cpu"), None), task_of(classes(4)), 10, Path())
     images, labels = torch.randn(8, 3, 16, 16), torch.randint(4, (8,))
     with Calls() as calls:
         for step in range(3):
