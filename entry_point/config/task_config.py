@@ -8,8 +8,15 @@ from typing import Any
 
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.knob import check_knobs, knob
+from entry_point.config.resolve import check_name
 from entry_point.contract.task_metrics import LOSS, METRICS_OF
 
+LOSSES_OF = {
+    "classification": ("cross_entropy", "focal"),
+    "multilabel": ("binary_cross_entropy", "focal"),
+    "regression": ("squared_error", "absolute_error", "huber"),
+}
+"""Task -> its training losses, the default first."""
 MOST_OWN_METRICS = 8
 
 
@@ -48,6 +55,7 @@ class TaskConfig:
     def __post_init__(self) -> None:
         check_knobs(self, "task")
         self._check_name()
+        self._check_loss()
         self._check_best()
         self._check_class_weights()
         if len(self.metrics) > MOST_OWN_METRICS:
@@ -57,13 +65,17 @@ class TaskConfig:
                 raise ConfigError("task.metrics", name, "must be letters, digits and underscores")
 
     def _check_name(self) -> None:
-        if self.name in METRICS_OF:
-            if self.kwargs:
-                must = f"task.name={self.name} takes none; they are for a task of your own"
-                raise ConfigError("task.kwargs", self.kwargs, must)
-        elif "." not in self.name or not all(p.isidentifier() for p in self.name.split(".")):
-            must = f"must be one of {', '.join(METRICS_OF)}, or the dotted path of your own"
-            raise ConfigError("task.name", self.name, f"{must}{near(self.name, METRICS_OF)}")
+        check_name("task.name", self.name, METRICS_OF)
+        if self.kwargs and self.name in METRICS_OF:
+            must = f"task.name={self.name} takes none; they are for a task of your own"
+            raise ConfigError("task.kwargs", self.kwargs, must)
+
+    def _check_loss(self) -> None:
+        if self.loss is not None and self.name in LOSSES_OF:
+            check_name("task.loss", self.loss, LOSSES_OF[self.name])
+        if self.class_weights is not None and self.name == "regression":
+            must = "task.name=regression has no classes; set null"
+            raise ConfigError("task.class_weights", self.class_weights, must)
 
     def _check_best(self) -> None:
         """Only your own task knows its own metrics."""

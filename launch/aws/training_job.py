@@ -55,7 +55,8 @@ def _checked_request(
     config: LaunchConfig, overrides: Sequence[str], region: str | None
 ) -> dict[str, Any]:
     name = training_request.job_name(config.job, datetime.now(UTC))
-    request = training_request.build(config, overrides, name)
+    metrics = job_config.own_metrics(overrides)
+    request = training_request.build(config, overrides, name, metrics)
     problems = job_config.training_problems(overrides, config.job.channels, config.target)
     training_checks.check(request, config, region, problems)
     return request

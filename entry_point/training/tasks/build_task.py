@@ -49,7 +49,7 @@ def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task
 
 def _check_complete(name: str, missing: list[str]) -> None:
     if missing:
-        must = f"has no {', '.join(missing)}; entry_point/training/tasks/task.py says what a task needs"
+        must = f"has no {', '.join(missing)}; entry_point/training/tasks/task.py tells more"
         raise ConfigError("task.name", name, must)
 
 

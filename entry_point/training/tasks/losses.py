@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -75,8 +74,8 @@ def binary_focal(
 
 
 ERRORS: dict[str, Callable[..., Tensor]] = {
-    "squared_error": torch.nn.functional.mse_loss,
-    "absolute_error": torch.nn.functional.l1_loss,
-    "huber": torch.nn.functional.huber_loss,
+    "squared_error": functional.mse_loss,
+    "absolute_error": functional.l1_loss,
+    "huber": functional.huber_loss,
 }
 """The losses of regression."""

@@ -51,7 +51,7 @@ class Multilabel(Task):
         both = present.sum(0) + found.sum(0)
         return {
             "map": float(average_precision(probabilities, present).nanmean()),
-            "f1_micro": float(2 * right.sum() / both.sum().clamp(min=1)),
+            "f1_micro": 2 * int(right.sum()) / max(1, int(both.sum())),
             "f1_macro": float((2 * right.double() / both.clamp(min=1)).mean()),
         }
 

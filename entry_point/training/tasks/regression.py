@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.task_metrics import METRICS_OF
 from entry_point.data.sources.source import Source
@@ -42,9 +41,6 @@ class Regression(Task):
 
     def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
         task = config.task
-        if task.class_weights is not None:
-            must = "task.name=regression has no classes; set null"
-            raise ConfigError("task.class_weights", task.class_weights, must)
         self.names = list(train.classes)
         self.outputs = len(self.names)
         numbers = train.labels.double()
