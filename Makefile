@@ -23,7 +23,7 @@ PY := .venv/bin/python
 SDK ?= 2
 LAUNCH := launch$(if $(filter 3,$(SDK)),-v3)
 LAUNCH_PY := .venv-$(LAUNCH)/bin/python
-CODE := custom_op entry_point launch benchmarks tests
+CODE := custom_op entry_point launch project benchmarks tests
 # $(call check_only,WORDS) stops unless ONLY is empty or one of the words.
 check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONLY=$(ONLY): must be one of $(1)))
 
