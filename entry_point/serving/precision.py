@@ -10,11 +10,11 @@ from typing import cast
 import torch
 from torch.fx import GraphModule
 
-from entry_point.inference import Classifier
+from entry_point.inference import Model
 
 
 def use_precision(
-    model: Classifier, precision: str
+    model: Model, precision: str
 ) -> Callable[[], AbstractContextManager[object]]:
     """Prepare `model` for `precision` (fp32 or bf16); returns the context to call it in."""
     if precision == "fp32":
