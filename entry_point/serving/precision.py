@@ -13,9 +13,7 @@ from torch.fx import GraphModule
 from entry_point.inference import Model
 
 
-def use_precision(
-    model: Model, precision: str
-) -> Callable[[], AbstractContextManager[object]]:
+def use_precision(model: Model, precision: str) -> Callable[[], AbstractContextManager[object]]:
     """Prepare `model` for `precision` (fp32 or bf16); returns the context to call it in."""
     if precision == "fp32":
         return nullcontext
