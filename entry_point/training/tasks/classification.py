@@ -13,7 +13,7 @@ from entry_point.config.train_config import TrainConfig
 from entry_point.contract.task_metrics import METRICS_OF, Metric
 from entry_point.data.sources.source import Source
 from entry_point.training.tasks import class_tables
-from entry_point.training.tasks.class_weights import class_weights, inverse_frequency
+from entry_point.training.tasks.loss_weights import class_weights, inverse_frequency
 from entry_point.training.tasks.losses import choose_loss, cross_entropy, focal
 from entry_point.training.tasks.task import Export, Table, Task
 
