@@ -13,7 +13,7 @@ FROM ${BASE_IMAGE}
 RUN --mount=type=bind,source=launch/containers/image_build,target=/build \
     sh /build/system_packages.sh
 
-# Names of requirements/*.in to install besides job.in: dali, onnx.
+# Names of requirements/*.in to install besides job.in: dali, mlflow, onnx, timm.
 ARG EXTRAS=
 RUN --mount=type=bind,source=launch/containers/image_build,target=/build \
     --mount=type=bind,source=requirements,target=/requirements \

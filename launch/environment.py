@@ -27,6 +27,8 @@ REQUIREMENTS = {
     "bench": ("bench.txt",),
     "dali": ("dali.txt",),
     "onnx": ("onnx.txt",),
+    "timm": ("timm.txt",),
+    "mlflow": ("mlflow.txt",),
     "launch": ("launch.txt",),
     "launch-v3": ("launch-v3.txt",),
 }

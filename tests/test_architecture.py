@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("custom_op", "entry_point", "launch", "benchmarks", "project")
+PACKAGES = ("custom_op", "entry_point", "launch", "benchmarks", "project", "examples")
 AWS = {"sagemaker", "boto3", "botocore"}
 # Prefixes of modules that a package must not import.
 FORBIDDEN = {
+    "examples": {"launch", "benchmarks", "tests", *AWS},
     "custom_op": {"entry_point", "launch", "benchmarks", "project", "tests", "hydra", *AWS},
     "entry_point": {"launch", "benchmarks", "project", "tests", *AWS},
     "launch": {"custom_op", "benchmarks", "project", "tests", "torch", "torchvision"},

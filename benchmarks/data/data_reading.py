@@ -38,7 +38,7 @@ from entry_point.data.sources.dataset_description import (
     Split,
     write_description,
 )
-from entry_point.data.sources.index import COLUMNS, Rows, write_index
+from entry_point.data.sources.packed.index import COLUMNS, Rows, write_index
 from entry_point.data.sources.source import Source
 
 PER_SHARD = 500
@@ -171,7 +171,7 @@ def main(images: int) -> None:
         stages = stage_microseconds(
             {
                 "files": open_source(DataConfig(root=str(files)), "train", files),
-                "shards": open_source(DataConfig("shards", str(shards)), "train", shards),
+                "shards": open_source(DataConfig("shards", root=str(shards)), "train", shards),
             }
         )
     size = sum(len(data) for data, _, _ in photographs) / len(photographs) / 1000

@@ -28,9 +28,9 @@ from entry_point.data.plan.order import EpochPlan, Plan
 from entry_point.data.plan.stream_order import Share, StreamPlan
 from entry_point.data.sources.dataset_description import Description, Shard, Split
 from entry_point.data.sources.dataset_description import write_description as describe
-from entry_point.data.sources.index import Rows, write_index
+from entry_point.data.sources.packed.index import Rows, write_index
+from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
-from entry_point.data.sources.stream import StreamSource
 
 ROUNDS = 5
 SAMPLES, PER_SHARD, LENGTH = 1_000_000, 2_500, 100_000

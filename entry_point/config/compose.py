@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,9 +18,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from entry_point.config.config_errors import ConfigError, explain
+from entry_point.contract import own_code
 
 T = TypeVar("T")
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+CONFIGS = Path(os.environ.get(own_code.CONFIGS) or own_code.PROGRAM / "configs")
 # Settings whose keys are the user's: model.kwargs, logger_kwargs, ...
 _OPEN = re.compile(r"(\w+\.)*(\w+_)?kwargs\b[.=]")
 

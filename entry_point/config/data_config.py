@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from entry_point.config.config_errors import ConfigError
+from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.knob import check_knobs, knob
+from entry_point.config.table_config import TableConfig
 
 SIZE_LIMIT = 4096
+FORMATS = ("demo", "folder", "manifest", "shards")
 
 
 @dataclass
@@ -31,11 +33,24 @@ class DemoConfig:
 class DataConfig:
     """The dataset, and how a sample is cut from an image."""
 
-    format: str = knob("folder", choices=("demo", "folder", "shards"))
+    format: str = "folder"
     """`demo`: generated on first use. `folder`: `root/train/<class>/*.jpg` and
-    `root/val/<class>/*.jpg`. `shards`: the output of `make dataset`."""
+    `root/val/<class>/*.jpg`. `manifest`: the files that a table lists. `shards`: the output of
+    `make dataset`. Or the dotted path of your own source."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of your own source."""
     root: str | None = None
-    """Folder of the dataset. null: the input channel `training`."""
+    """Folder of the dataset; for `format=manifest`, the table. null: the input channel `training`,
+    or the only table in it."""
+    images: str | None = None
+    """`format=manifest`: folder that the table's paths start from. null: the table's folder."""
+    table: TableConfig = field(default_factory=TableConfig)
+    val_fraction: float | None = knob(None, above=0, below=1)
+    """Share of the images to validate on, chosen by a hash of their paths: for a folder without
+    `val`, and for a table without a column of splits. It must not be set for others."""
+    balance: str | None = knob(None, choices=("classes",))
+    """`classes`: training draws images with replacement, all classes equally often. null: each
+    image once per epoch."""
     transform: str = knob("imagenet", choices=("imagenet", "stall"))
     """`imagenet`: a random crop by `scale` and `ratio`, resized to `image_size`. `stall`: the
     published stall workload, which is a random crop of `image_size`, a random mask and YCbCr."""
@@ -77,6 +92,8 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_knobs(self, "data")
+        self.table.check("data.table")
+        self._check_format()
         if self.format == "demo" and not self.root:
             raise ConfigError("data.root", self.root, "data=demo needs a folder to generate into")
         if self.resize < self.image_size:
@@ -98,6 +115,30 @@ class DataConfig:
                 "only divides by 255, as published; add data.mean=[0,0,0] data.std=[1,1,1], or use "
                 "experiment=stall",
             )
+
+    def _check_format(self) -> None:
+        known = self.format in FORMATS
+        parts = self.format.split(".")
+        if not known and (len(parts) < 2 or not all(part.isidentifier() for part in parts)):
+            must = f"must be one of {', '.join(FORMATS)}, or the dotted path of your own source"
+            raise ConfigError("data.format", self.format, must + near(self.format, FORMATS))
+        if known and self.kwargs:
+            must = "are arguments of your own source; set data.format to its dotted path"
+            raise ConfigError("data.kwargs", self.kwargs, must)
+        if known and self.format != "manifest":
+            if self.images is not None:
+                raise ConfigError("data.images", self.images, "needs data=manifest")
+            if self.table != TableConfig():
+                raise ConfigError("data.table", must="needs data=manifest")
+        if self.val_fraction is not None and self.format not in ("folder", "manifest"):
+            must = "needs data=folder or data=manifest"
+            raise ConfigError("data.val_fraction", self.val_fraction, must)
+        if self.balance is not None and self.access == "stream":
+            must = "needs data.access=map: a stream reads each shard once"
+            raise ConfigError("data.balance", self.balance, must)
+        if self.balance is not None and self.transform == "stall":
+            must = "needs data.transform=imagenet: stall masks a repeated image in the same way"
+            raise ConfigError("data.balance", self.balance, must)
 
     @property
     def color(self) -> Literal["rgb", "ycbcr"]:

@@ -67,7 +67,7 @@ def call(
     takes_any = any(each.kind is each.VAR_KEYWORD for each in taken.values())
     for name, value in kwargs.items():
         if name not in taken and not takes_any:
-            allowed = [each for each in taken if each not in named]
+            allowed = [each for each in list(taken)[len(given) :] if each not in named]
             must = f"no such argument; {_name(function)} takes {', '.join(allowed) or 'none'}"
             raise ConfigError(f"{key}.{name}", value, f"{must}{near(name, allowed)}")
     try:

@@ -18,18 +18,23 @@ from entry_point.data.engines.feed import Feed
 from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.plan.balance import class_weights
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan, Plan
 from entry_point.data.plan.schedule import After, nothing_after
 from entry_point.data.plan.stream_order import Share, StreamPlan, share_of_host
 from entry_point.data.sources.dataset_description import SPLITS
-from entry_point.data.sources.demo import ensure_demo
-from entry_point.data.sources.folder import FolderSource
-from entry_point.data.sources.shards import ShardSource
+from entry_point.data.sources.formats import open_format
+from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
-from entry_point.data.sources.stream import StreamSource
+from entry_point.data.sources.table.manifest import only_table
 
 CHANNEL = "training"
+_HOLDS = {
+    "folder": "train/<class>/ and val/<class>/",
+    "manifest": "a table of paths and labels",
+    "shards": "the output of `make dataset`",
+}
 # DALI's host threads only parse JPEGs when a GPU decodes; its own default is 4 to 8.
 _DALI_THREADS = 8
 
@@ -51,29 +56,21 @@ def open_source(data: DataConfig, split: str, channels: Path) -> Source:
     """
     if split not in SPLITS:
         raise ValueError(f"split={split}: must be one of {SPLITS}")
-    root = _channel(data, channels) if data.root is None else Path(data.root)
-    if data.access == "stream":
-        index_root = Path(data.index_root) if data.index_root else root
-        return StreamSource(root, index_root, split, all_here=not data.sharded_by_host)
-    if data.format == "shards":
-        return ShardSource(root, split)
-    if data.format == "demo":
-        ensure_demo(root, data.demo)
-    return FolderSource(root, split)
+    return open_format(data, dataset_root(data, channels), split)
 
 
-def _channel(data: DataConfig, channels: Path) -> Path:
-    """The folder that the platform puts the dataset in."""
+def dataset_root(data: DataConfig, channels: Path) -> Path:
+    """`data.root`, or what the platform puts into the input channel. Raises DataError."""
+    if data.root is not None:
+        return Path(data.root)
     folder = channels / CHANNEL
     if not folder.exists():
-        holds = "train/<class>/ and val/<class>/"
-        if data.format == "shards":
-            holds = "the output of `make dataset`"
+        holds = _HOLDS.get(data.format, "what your source reads")
         raise DataError(
             f"data.root is not set and there is no input channel {CHANNEL!r}: add "
             f"data.root=FOLDER, or in a container the channel {CHANNEL!r}; it must hold {holds}"
         )
-    return folder
+    return only_table(folder) if data.format == "manifest" else folder
 
 
 def build_loader(
@@ -126,8 +123,9 @@ def _plan(source: Source, spec: LoaderSpec) -> Plan:
             train=spec.train,
             window_shards=spec.data.window_shards,
         )
+    weights = class_weights(source) if spec.data.balance and spec.train else None
     return EpochPlan(
-        len(source), spec.batch_size, spec.seed, spec.train, spec.rank, spec.world_size
+        len(source), spec.batch_size, spec.seed, spec.train, spec.rank, spec.world_size, weights
     )
 
 
@@ -148,7 +146,9 @@ def image_maker(spec: LoaderSpec) -> MakeImages:
     if spec.pipeline.engine == "dali":
         return _dali(spec)
     make_images = _pixel_maker(spec)
-    return SampleBySample(make_images) if spec.data.transform_on == "cpu" else make_images
+    if spec.data.transform_on == "cpu":
+        return SampleBySample(make_images, spec.dtype)
+    return make_images
 
 
 def _dali(spec: LoaderSpec) -> MakeImages:

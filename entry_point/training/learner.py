@@ -20,7 +20,7 @@ from entry_point.config.train_config import TrainConfig
 from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.devices import Devices
 from entry_point.training.measure.stopwatch import named_range
-from entry_point.training.model import build_model
+from entry_point.training.models.build_model import build_model
 from entry_point.training.optim import build_optimizer, build_schedule
 from entry_point.training.tasks.task import Task
 

@@ -32,9 +32,11 @@ from entry_point.training.measure.step_log import StepLog
 from entry_point.training.measure.stopwatch import Stopwatch
 from entry_point.training.measure.totals import Totals
 from entry_point.training.results.console import epoch_bar, log_to_stdout
+from entry_point.training.results.logged_run import LoggedRun
 from entry_point.training.results.metrics_log import MetricsLog
 from entry_point.training.results.onnx_file import require_onnx
-from entry_point.training.results.summary import closing_lines, opening_lines
+from entry_point.training.results.run_loggers import open_loggers
+from entry_point.training.results.summary import closing_lines, opening_lines, run_name
 from entry_point.training.results.write_results import write_results
 from entry_point.training.stop import Stopped, StopRequest
 from entry_point.training.tasks.build_task import build_task, tracked_metric
@@ -74,7 +76,9 @@ class Trainer:
             step, records = self.progress.global_step, saved["records"] if saved else []
             self.checkpoints = Checkpoints(run.checkpoints, config.trainer, step, devices.is_first)
             parts.callback(self.checkpoints.close)
-            self.metrics = MetricsLog(run, records, devices.is_first)
+            logged = LoggedRun(run_name(run), run, config, records)
+            loggers = open_loggers(logged) if devices.is_first else []
+            self.metrics = MetricsLog(run, records, devices.is_first, loggers)
             parts.callback(self.metrics.close)
             self._parts = parts.pop_all()
         self.guard = LossGuard(self.input.train.key, run.checkpoints)

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from launch.aws.aws_errors import is_denied
 from launch.aws.hosting import endpoint
-from launch.aws.s3_bucket import object_sizes, split_prefix, split_s3
+from launch.aws.s3.s3_bucket import object_sizes, split_prefix, split_s3
 from launch.aws.sagemaker_job import FINAL, KINDS, NEEDED_TO_DEPLOY, find_job
 from launch.aws.session import aws_client, open_session
 from launch.request.launch_errors import LaunchError

@@ -9,14 +9,16 @@ from pathlib import Path, PurePosixPath
 
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.train_config import TrainConfig, TrainerConfig, load_train_config
+from launch.request.code.dotted_paths import code_problems
 from launch.request.image_checks import is_gpu
+from launch.request.known import timm_models, torchvision_models
 from launch.request.known.gpu_counts import gpu_count
-from launch.request.known.torchvision_models import NAMES
 from launch.request.launch_config import Target
 
 CHANNELS = PurePosixPath("/opt/ml/input/data")
 # The channel that the job reads when data.root is null.
 DATA_CHANNEL = "training"
+TIMM = "timm/"
 
 
 def training_problems(
@@ -33,6 +35,7 @@ def training_problems(
     return [
         *_missing_inputs(config, channels),
         *_model_problems(config.model.name),
+        *code_problems(config),
         *_rank_problems(config.trainer, target),
     ]
 
@@ -53,10 +56,16 @@ def _load(overrides: tuple[str, ...]) -> TrainConfig:
 
 
 def _model_problems(name: str) -> Iterator[str]:
-    if "." not in name and name not in NAMES:
+    if name.startswith(TIMM):
+        # After a dot comes the name of published weights.
+        wanted = name.removeprefix(TIMM).partition(".")[0]
+        if wanted not in timm_models.NAMES:
+            hint = near(wanted, timm_models.NAMES)
+            yield f"model.name={name}: timm has no such model{hint}"
+    elif "." not in name and name not in torchvision_models.NAMES:
         yield (
-            f"model.name={name}: must be a classification model of torchvision, or "
-            f"package.function{near(name, NAMES)}"
+            f"model.name={name}: must be a classification model of torchvision, timm/NAME or "
+            f"package.function{near(name, torchvision_models.NAMES)}"
         )
 
 

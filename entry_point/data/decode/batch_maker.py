@@ -13,6 +13,7 @@ from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch, Damage
 from entry_point.data.decode.allocation import Allocate
 from entry_point.data.errors import DataError
+from entry_point.data.plan.balance import split_repeats
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import recording, span
@@ -58,8 +59,10 @@ class BatchMaker:
         if hasattr(self.make_images, "close"):
             self.make_images.close()
 
-    def _make(self, epoch: int, indices: Ints, allocate: Allocate) -> Batch:
-        images, reasons = self.make_images(self.source, self.planner, epoch, indices, allocate)
+    def _make(self, epoch: int, samples: Ints, allocate: Allocate) -> Batch:
+        indices, repeats = split_repeats(samples)
+        planner = replace(self.planner, repeats=repeats)
+        images, reasons = self.make_images(self.source, planner, epoch, indices, allocate)
         if not reasons:
             return self._batch(images, indices, ())
         damage = self._report(indices, reasons)
@@ -71,10 +74,11 @@ class BatchMaker:
         if not self.planner.train:
             good = np.array([i for i in range(len(indices)) if i not in reasons], dtype=np.int64)
             return self._batch(images[good], indices[good], damage)
-        return self._replace(epoch, images, indices.copy(), reasons, damage, allocate)
+        return self._replace(planner, epoch, images, indices.copy(), reasons, damage, allocate)
 
     def _replace(
         self,
+        planner: CropPlanner,
         epoch: int,
         images: Tensor,
         indices: Ints,
@@ -85,8 +89,10 @@ class BatchMaker:
         for _ in range(_LONGEST_RUN):
             bad = np.array(sorted(reasons))
             indices[bad] = self.source.following(indices[bad])
+            repeats = None if planner.repeats is None else planner.repeats[bad]
+            of_bad = replace(planner, repeats=repeats)
             images[bad], failed = self.make_images(
-                self.source, self.planner, epoch, indices[bad], allocate
+                self.source, of_bad, epoch, indices[bad], allocate
             )
             reasons = {int(bad[i]): reason for i, reason in failed.items()}
             if not reasons:
@@ -102,9 +108,9 @@ class BatchMaker:
 
     def _batch(self, images: Tensor, indices: Ints, damage: tuple[Damage, ...]) -> Batch:
         with span("collate"):
-            return Batch(
-                images, self.source.labels[indices].long(), torch.from_numpy(indices), damage
-            )
+            labels = self.source.labels[indices]
+            labels = labels.long() if self.source.kind == "class" else labels.float()
+            return Batch(images, labels, torch.from_numpy(indices), damage)
 
 
 def check_command(data: DataConfig) -> str:

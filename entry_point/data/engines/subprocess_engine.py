@@ -18,6 +18,7 @@ from itertools import repeat, takewhile
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,7 +38,7 @@ from entry_point.supervisor.die_with_parent import die_with_parent
 
 _SECONDS_TO_DIE = 10.0
 _TRAINER_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-Fields = tuple[Tensor, NDArray[np.int64], NDArray[np.int64], tuple[Damage, ...], tuple[Span, ...]]
+Fields = tuple[Tensor, NDArray[Any], NDArray[np.int64], tuple[Damage, ...], tuple[Span, ...]]
 Message = Fields | Exception | None
 """The fields of a Batch, the exception that prevented it, or None after the last batch."""
 
@@ -94,7 +95,7 @@ class SubprocessEngine:
     def _batch(
         self,
         images: Tensor,
-        labels: NDArray[np.int64],
+        labels: NDArray[Any],
         indices: NDArray[np.int64],
         damage: tuple[Damage, ...],
         spans: tuple[Span, ...],

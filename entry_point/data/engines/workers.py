@@ -11,7 +11,6 @@ import os
 import signal
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
@@ -27,6 +26,7 @@ from entry_point.data.decode.allocation import reused_memory, shared_memory
 from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, PartReader, Request
 from entry_point.data.errors import picklable
 from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.no_collection import no_collection
 from entry_point.data.plan.schedule import Part
 from entry_point.supervisor.die_with_parent import die_with_parent
 
@@ -99,7 +99,7 @@ class WorkerEngine:
         assert self._batches is not None, "closed"
         self._requests.part = part
         others = multiprocessing.active_children()
-        with _no_collection():
+        with no_collection():
             self._running = _until_closed(iter(self._batches))
         started = [child for child in multiprocessing.active_children() if child not in others]
         self._workers = started or self._workers
@@ -188,18 +188,6 @@ def _context() -> BaseContext:
     context = copy.copy(multiprocessing.get_context())
     context.Event = SharedFlag  # type: ignore[method-assign, assignment]
     return context
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Disable garbage collection in this block and in processes forked in it."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _belong_to_trainer(trainer: int, _worker: int) -> None:

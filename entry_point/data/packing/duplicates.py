@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entry_point.data.errors import DataError
-from entry_point.data.sources.index import read_column, read_keys
+from entry_point.data.sources.packed.index import read_digests, read_keys
 
 _GROUPS_LISTED = 100
 
@@ -22,12 +22,12 @@ def find_duplicates(folders: dict[str, Path]) -> dict[str, Any]:
 
     `folders` holds the folder of each split's index. Takes 16 bytes of memory per sample.
     """
-    digests = np.concatenate([read_column(folder, "digest") for folder in folders.values()])
+    digests = np.concatenate([read_digests(folder) for folder in folders.values()])
     repeated = _repeated(digests)
     listed = np.unique(repeated)[:_GROUPS_LISTED].tolist()
     groups: dict[int, list[str]] = {digest: [] for digest in listed}
     for split, folder in folders.items() if groups else ():
-        for key, digest in read_keys(folder, "digest"):
+        for key, digest in read_keys(folder):
             if digest in groups:
                 groups[digest].append(f"{split}/{key}")
     return {"files": len(repeated), "examples": sorted(sorted(keys) for keys in groups.values())}
@@ -55,7 +55,7 @@ def _repeated(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _keys(folder: Path) -> Iterator[str]:
-    return (key for key, _ in read_keys(folder, "label"))
+    return (key for key, _ in read_keys(folder))
 
 
 def _hash(key: str) -> int:

@@ -34,8 +34,8 @@ from entry_point.data.sources.dataset_description import (
 )
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import FolderSource
-from entry_point.data.sources.index import INDEX, Index, read_index
-from entry_point.data.sources.shard_index import find_wrong_rows
+from entry_point.data.sources.packed.index import INDEX, Index, read_index
+from entry_point.data.sources.packed.shard_index import find_wrong_rows
 
 _AHEAD_PER_WORKER = 4
 _LONGEST_LABEL = 32

@@ -23,7 +23,7 @@ from entry_point.data.sources.dataset_description import (
     require_shard,
     write_description,
 )
-from entry_point.data.sources.index import Rows, read_rows, write_index
+from entry_point.data.sources.packed.index import Rows, read_rows, write_index
 
 
 def merge(parts: list[Path], output: Path) -> None:

@@ -28,13 +28,13 @@ from entry_point.data.packing.shard_packer import ShardPacker
 from entry_point.data.packing.work_folder import ShardRecord, WorkFolder
 from entry_point.data.progress_bar import track
 from entry_point.data.sources.dataset_description import (
-    VERSION,
+    VERSIONS,
     Description,
     Shard,
     Split,
     write_description,
 )
-from entry_point.data.sources.index import COLUMNS, Rows, write_index
+from entry_point.data.sources.packed.index import COLUMNS, Rows, write_index
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def _make_plan(source: Path, listing: Listing, options: OptimizeConfig) -> Packi
     for split in list_splits(source):
         listing.add(source, split, classes, all_classes=options.classes is None)
     relevant = asdict(options) | {"source": None, "output": None, "workers": None}
-    content = json.dumps([VERSION, relevant, classes, listing.fingerprint])
+    content = json.dumps([VERSIONS["class"], relevant, classes, listing.fingerprint])
     fingerprint = hashlib.sha256(content.encode()).hexdigest()
     return PackingPlan(source, options, classes, listing, fingerprint)
 

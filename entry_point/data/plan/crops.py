@@ -23,7 +23,7 @@ _STREAM = 1
 
 @dataclass(frozen=True)
 class CropPlanner:
-    """Boxes and flips, a function of (seed, epoch, sample index) and the image's size.
+    """Boxes and flips, a function of (seed, epoch, sample index, repeat) and the image's size.
 
     Training draws from the distributions of torchvision's RandomResizedCrop (RandomCrop for the
     stall workload) and RandomHorizontalFlip. Validation takes the center box that a resize of the
@@ -33,6 +33,8 @@ class CropPlanner:
     data: DataConfig
     train: bool
     seed: int
+    repeats: Ints | None = None
+    """How often the epoch has drawn each sample of the batch before; None: never."""
 
     def plan(
         self, epoch: int, indices: Ints, heights: Ints, widths: Ints
@@ -44,7 +46,8 @@ class CropPlanner:
         # One call for all draws, since its cost hardly depends on their number. Row 0 is for the
         # flip and plain boxes, the other rows are attempts at random boxes.
         rows = np.arange(1 if plain else 1 + _ATTEMPTS)[:, None]
-        u = unit(philox((self.seed, _STREAM), (indices, epoch, rows, 0)))
+        repeats = 0 if self.repeats is None else self.repeats
+        u = unit(philox((self.seed, _STREAM), (indices, epoch, rows, repeats)))
         flips = u[0, 0] < self.data.hflip
         if plain:
             return self._plain_boxes(u[1:3, 0], heights, widths), flips

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from entry_point.data.errors import DataError
+from entry_point.data.plan.balance import Weights, draw, with_repeats
 from entry_point.data.plan.crops import Ints
 from entry_point.data.plan.philox import permutation
 
@@ -28,7 +29,10 @@ class Plan(Protocol):
     def steps_per_epoch(self) -> int: ...
 
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[Ints]:
-        """Sample indices, int64 (batch,), of every step from `start_step` on."""
+        """Sample indices, int64 (batch,), of every step from `start_step` on.
+
+        See `with_repeats` for samples that are drawn more than once.
+        """
         ...
 
     def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
@@ -53,8 +57,8 @@ def steps_of(samples: int, batch_size: int, train: bool) -> int:
 class EpochPlan:
     """The order of an epoch, a function of (seed, epoch).
 
-    Training shuffles and drops the samples that do not fill a step of all ranks. A step takes the
-    next batch_size * world_size samples of the order, and each rank takes its slice of them, so the
+    Training shuffles, or with `weights` draws as many samples with replacement. It drops the
+    samples that do not fill a step of all ranks. A step takes the next batch_size * world_size samples of the order, and each rank takes its slice of them, so the
     steps do not depend on the number of ranks if the global batch size is the same. Validation
     deals all samples to the ranks in turn, each exactly once; ranks may differ by one step.
     """
@@ -65,6 +69,8 @@ class EpochPlan:
     train: bool
     rank: int = 0
     world_size: int = 1
+    weights: Weights | None = field(default=None, compare=False)
+    """How often to draw each sample, relative to the others."""
 
     def __post_init__(self) -> None:
         if self.train and self.count < self.batch_size * self.world_size:
@@ -85,7 +91,7 @@ class EpochPlan:
 
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[Ints]:
         if self.train:
-            order = permutation((self.seed, _ORDER_STREAM), self.count, epoch)
+            order = self._training_order(epoch)
             first, stride = self.rank * self.batch_size, self.batch_size * self.world_size
         else:
             order = np.arange(self.rank, self.count, self.world_size)
@@ -93,6 +99,11 @@ class EpochPlan:
         for step in range(start_step, self.steps_per_epoch):
             start = first + step * stride
             yield order[start : start + self.batch_size]
+
+    def _training_order(self, epoch: int) -> Ints:
+        if self.weights is None:
+            return permutation((self.seed, _ORDER_STREAM), self.count, epoch)
+        return with_repeats(draw(self.weights, self.seed, epoch))
 
     def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
         """Nothing to do: files and memory maps are read where they are used."""

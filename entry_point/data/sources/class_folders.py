@@ -24,6 +24,12 @@ def require_folder(key: str, folder: Path) -> None:
         raise DataError(f"{key}={folder}: is a file; it must be a folder")
 
 
+def require_no_val(root: Path, key: str, val_fraction: float) -> None:
+    """Raise DataError, which names the setting `key`, if `root` already holds a split `val`."""
+    if "val" in existing_splits(root):
+        raise DataError(f"{key}={val_fraction}: {root / 'val'} exists; remove the one or the other")
+
+
 def existing_splits(root: Path) -> list[str]:
     return [split for split in SPLITS if (root / split).is_dir()]
 

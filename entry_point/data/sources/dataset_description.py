@@ -20,10 +20,12 @@ from entry_point.contract.printable import escaped
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_bytes
+from entry_point.data.sources.label_kind import KINDS, Kind
 
 DESCRIPTION = "dataset.json"
 SPLITS = ("train", "val")
-VERSION = 1
+VERSIONS = {"class": 1, "labels": 2, "numbers": 2}
+"""By kind of labels: earlier releases read version 1 alone."""
 CLASS_NAME = "the name of a class must be UTF-8 without control characters"
 
 _SHARD_NAME = re.compile(r"[\w.-]+\.tar")
@@ -72,7 +74,11 @@ class Description:
     made_from: str
     """Fingerprint of the source's file listing and the options."""
     format: str = "shards"
-    version: int = VERSION
+    kind: Kind = "class"
+
+    @property
+    def version(self) -> int:
+        return VERSIONS[self.kind]
 
     def __post_init__(self) -> None:
         for split in self.splits:
@@ -85,6 +91,8 @@ class Description:
                 raise TypeError(f"{text!r}: must be a string")
         if self.format not in FORMATS:
             raise ValueError(f"format {self.format!r}: must be {' or '.join(FORMATS)}")
+        if self.kind not in KINDS:
+            raise ValueError(f"kind {self.kind!r}: must be one of {', '.join(KINDS)}")
         for name in self.classes:
             if not is_class_name(name):
                 raise ValueError(f"class {name!r}: {CLASS_NAME}")
@@ -96,7 +104,10 @@ def is_class_name(name: str) -> bool:
 
 
 def write_description(root: Path, description: Description) -> None:
-    text = json.dumps(asdict(description), indent=1, ensure_ascii=False)
+    content = asdict(description) | {"version": description.version}
+    if description.kind == "class":  # as earlier releases read it
+        del content["kind"]
+    text = json.dumps(content, indent=1, ensure_ascii=False)
     write_text(root / DESCRIPTION, text)
 
 
@@ -105,10 +116,11 @@ def read_description(root: Path) -> Description:
     file = root / DESCRIPTION
     try:
         content: dict[str, Any] = json.loads(read_bytes(file).numpy().tobytes())
-        if content["version"] != VERSION:
+        version = content.pop("version")
+        if version not in VERSIONS.values():
             raise DataError(
-                f"{file} has version {content['version']}, this code reads version {VERSION}: "
-                "pack the dataset again"
+                f"{file} has version {version}, this code reads versions 1 and 2: pack the dataset "
+                "again"
             )
         content["splits"] = {
             name: Split([Shard(**shard) for shard in split["shards"]], split["index_crc32"])

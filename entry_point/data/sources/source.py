@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from entry_point.data.sources.label_kind import Kind
+
 
 @dataclass(frozen=True)
 class UprightSizes:
@@ -23,12 +25,21 @@ class Source(Protocol):
 
     @property
     def classes(self) -> list[str]:
-        """Class names; a label is a position in this list."""
+        """Names of the model's outputs: the classes, the labels, or the target columns."""
+        ...
+
+    @property
+    def kind(self) -> Kind:
+        """What a sample has: one `class`, any number of `labels`, or `numbers`."""
         ...
 
     @property
     def labels(self) -> Tensor:
-        """int32 or int64, shape (number of images,)."""
+        """Of kind `class`: int32 or int64 (number of images,), positions in `classes`.
+
+        Else float32 (number of images, number of classes): 1 for each of an image's labels and 0
+        for the others; or the numbers.
+        """
         ...
 
     @property

@@ -10,8 +10,8 @@ from typing import Any
 
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.train_config import TrainConfig, TrainerConfig
+from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
-from entry_point.data.sources.stream import StreamSource
 from entry_point.training.checkpoints.checkpoint import BEST, CheckpointError, State, newest_first
 from entry_point.training.devices import Devices
 from entry_point.training.tensor_file import DamagedFileError, load_tensors
@@ -98,8 +98,9 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
     """The settings that decide the weights, and which of them are the best."""
     optim = {f"optim.{key}": value for key, value in asdict(config.optim).items()}
     task = {f"task.{key}": value for key, value in asdict(config.task).items() if key != "metrics"}
-    return {
+    settings = {
         "model.name": config.model.name,
+        "model.kwargs": config.model.kwargs,
         **{f"class {number}": name for number, name in enumerate(train.classes)},
         "training images": len(train),
         **{f"data.{key}": getattr(config.data, key) for key in _PIXELS},
@@ -109,6 +110,8 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
         **task,
         **optim,
     }
+    # Checkpoints of earlier versions know no kwargs.
+    return {key: value for key, value in settings.items() if value != {}}
 
 
 def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settings:
@@ -119,6 +122,8 @@ def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settin
     """
     data = config.data
     settings: Settings = {"data.access": data.access}
+    if data.balance is not None:
+        settings["data.balance"] = data.balance
     if data.access == "stream":
         settings |= {
             "data.window_shards": data.window_shards,

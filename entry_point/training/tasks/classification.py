@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.task_metrics import METRICS_OF, Metric
+from entry_point.contract.metrics_line import METRICS_OF, Metric
 from entry_point.data.sources.source import Source
 from entry_point.training.tasks import class_tables
 from entry_point.training.tasks.loss_weights import class_weights, inverse_frequency

@@ -10,7 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from launch.aws.hosting.endpoint import find_endpoint
-from launch.aws.s3_bucket import split_s3
+from launch.aws.s3.s3_bucket import split_s3
 from launch.aws.session import aws_client
 from launch.request.launch_errors import LaunchError
 

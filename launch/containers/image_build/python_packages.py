@@ -50,6 +50,8 @@ def constraints(
     for pin in locked:
         pins.setdefault(canonicalize_name(pin.name), pin)
     for name, pin in pins.items():
+        if name in BASE_BRINGS:
+            continue
         version = present.get(name)
         keeps = version is not None and (
             name not in accepted or accepted[name].contains(version, prereleases=True)

@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pytest
 import torchvision
+from timm.models._registry import _model_entrypoints
 
 from launch import sagemaker, setup_aws
 from launch.request import job_config, service_model, training_request
 from launch.request.image_checks import is_gpu
+from launch.request.known import timm_models
 from launch.request.known.gpu_counts import gpu_count
 from launch.request.known.torchvision_models import NAMES
 from launch.request.launch_config import InstanceGroup, Target
@@ -152,6 +154,11 @@ def test_what_ends_the_job_on_its_machines_is_told_on_the_host(
 )
 def test_a_job_that_fits_its_machines_passes(override: str, target: Target) -> None:
     assert job_config.training_problems(override.split(), ["training"], target) == []
+
+
+def test_the_names_of_models_are_those_of_timm() -> None:
+    """After an update of timm: sorted(_model_entrypoints)."""
+    assert timm_models.NAMES == sorted(_model_entrypoints)
 
 
 def test_the_names_of_models_are_those_of_torchvision() -> None:

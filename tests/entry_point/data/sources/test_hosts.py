@@ -13,8 +13,8 @@ import numpy as np
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import open_source
-from entry_point.data.sources.shard_index import ShardIndex
-from entry_point.data.sources.stream import StreamSource
+from entry_point.data.sources.packed.shard_index import ShardIndex
+from entry_point.data.sources.packed.stream import StreamSource
 
 RANK = """
 import json, sys

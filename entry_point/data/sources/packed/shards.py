@@ -12,8 +12,8 @@ from torch import Tensor
 from custom_op import Packed
 from entry_point.data.plan.crops import Ints
 from entry_point.data.sources.dataset_description import require_shard
-from entry_point.data.sources.memory_map import map_files
-from entry_point.data.sources.shard_index import ShardIndex
+from entry_point.data.sources.packed.memory_map import map_files
+from entry_point.data.sources.packed.shard_index import ShardIndex
 
 
 class ShardSource:
@@ -21,7 +21,7 @@ class ShardSource:
 
     def __init__(self, root: Path, split: str) -> None:
         self._index = ShardIndex(root, split)
-        self.classes = self._index.classes
+        self.classes, self.kind = self._index.classes, self._index.kind
         self.labels = self._index.labels
         self.sizes = self._index.sizes
         for shard in self._index.shards:

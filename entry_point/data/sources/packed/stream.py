@@ -17,7 +17,7 @@ from torch import Tensor
 
 from entry_point.data.sources.dataset_description import require_shard
 from entry_point.data.sources.file_bytes import read_bytes, read_into_page_cache
-from entry_point.data.sources.shard_index import ShardIndex
+from entry_point.data.sources.packed.shard_index import ShardIndex
 
 Ints = NDArray[np.int64]
 
@@ -28,7 +28,8 @@ class StreamSource:
     def __init__(self, root: Path, index_root: Path, split: str, all_here: bool) -> None:
         """Unless the shards are `all_here`, those missing in `root` are on other hosts."""
         self.index = ShardIndex(index_root, split)
-        self.classes, self.labels = self.index.classes, self.index.labels
+        self.classes, self.kind = self.index.classes, self.index.kind
+        self.labels = self.index.labels
         self.sizes = self.index.sizes
         self.shard_of = self.index.shard  # shard number of each sample
         self.shard_files = [root / split / shard.file for shard in self.index.shards]

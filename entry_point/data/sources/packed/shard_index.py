@@ -12,7 +12,7 @@ from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.orientation import upright_size
 from entry_point.data.sources.dataset_description import Description, read_description
-from entry_point.data.sources.index import Index, read_index
+from entry_point.data.sources.packed.index import Index, read_index
 from entry_point.data.sources.source import UprightSizes
 
 
@@ -25,7 +25,7 @@ class ShardIndex:
             raise DataError(f"{root} holds plain files: read it with data=folder")
         self._index = read_index(root, description, split)
         self.folder = root / split
-        self.classes = description.classes
+        self.classes, self.kind = description.classes, description.kind
         self.shards = description.splits[split].shards
         self.shard, self.offsets, self.lengths = (
             self._index[name] for name in ("shard", "offset", "length")
@@ -58,9 +58,10 @@ def find_wrong_rows(
     index: Index, description: Description, split: str
 ) -> Iterator[tuple[int, str]]:
     """Rows that contradict the description or describe no JPEG, and the reasons."""
-    ranges = {"label": (0, len(description.classes) - 1)}
-    ranges |= {"height": (1, 65535), "width": (1, 65535), "orientation": (1, 8)}
+    ranges = {"height": (1, 65535), "width": (1, 65535), "orientation": (1, 8)}
     sizes = np.array([shard.bytes for shard in description.splits[split].shards], dtype=np.int64)
+    if description.kind == "class":
+        ranges = {"label": (0, len(description.classes) - 1)} | ranges
     if description.format == "shards" and len(sizes):
         longest = int(sizes.max())
         ranges |= {"shard": (0, len(sizes) - 1), "offset": (0, longest), "length": (0, longest)}

@@ -1,0 +1,45 @@
+"""Labeled image files, wherever they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from entry_point.contract.printable import printable
+from entry_point.data.sources.file_bytes import read_bytes
+from entry_point.data.sources.label_kind import Kind
+
+
+class FileSource:
+    """A Source of these files, in this order; also the base of your own."""
+
+    sizes = None
+
+    def __init__(
+        self, files: Sequence[str | Path], labels: Any, classes: list[str], kind: Kind = "class"
+    ) -> None:
+        """`labels` of kind `class`: a position in `classes` per file; else rows as in `Source`."""
+        self._files, self.classes, self.kind = files, classes, kind
+        dtype = torch.int64 if kind == "class" else torch.float32
+        self.labels: Tensor = torch.as_tensor(labels, dtype=dtype)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def file(self, index: int) -> str:
+        return str(self._files[index])
+
+    def read(self, index: int) -> Tensor:
+        return read_bytes(self.file(index))
+
+    def following(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (indices + 1) % len(self)
+
+    def key(self, index: int) -> str:
+        return printable(self.file(index))

@@ -1,0 +1,75 @@
+"""The sources by the words of `data.format`, and your own by its dotted path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import DataConfig
+from entry_point.config.resolve import call, resolve
+from entry_point.data.errors import DataError
+from entry_point.data.sources.demo import ensure_demo
+from entry_point.data.sources.folder import FolderSource
+from entry_point.data.sources.label_kind import KINDS
+from entry_point.data.sources.packed.shards import ShardSource
+from entry_point.data.sources.packed.stream import StreamSource
+from entry_point.data.sources.source import Source
+from entry_point.data.sources.table.manifest import open_manifest
+
+Open = Callable[[DataConfig, Path, str], Source]
+"""(data, root, split) -> the split."""
+
+_NEEDED = ("classes", "kind", "labels", "sizes", "__len__", "read", "following", "key")
+
+
+def open_format(data: DataConfig, root: Path, split: str) -> Source:
+    """The split of the dataset in `root`. Raises DataError and ConfigError."""
+    known = {"demo": _demo, "folder": _folder, "manifest": open_manifest, "shards": _shards}
+    opener = resolve("data.format", data.format, known)
+    if data.format in known:
+        source: Source = opener(data, root, split)
+        return source
+    own = call("data.kwargs", opener, data.kwargs, root, split)
+    _check(data.format, own, split)
+    return own
+
+
+def _demo(data: DataConfig, root: Path, split: str) -> Source:
+    ensure_demo(root, data.demo)
+    return FolderSource(root, split)
+
+
+def _folder(data: DataConfig, root: Path, split: str) -> Source:
+    return FolderSource(root, split, data.val_fraction)
+
+
+def _shards(data: DataConfig, root: Path, split: str) -> Source:
+    if data.access == "map":
+        return ShardSource(root, split)
+    index_root = Path(data.index_root) if data.index_root else root
+    return StreamSource(root, index_root, split, all_here=not data.sharded_by_host)
+
+
+def _check(path: str, source: Any, split: str) -> None:
+    """Raise ConfigError unless your own source has what `Source` asks for."""
+    if missing := [name for name in _NEEDED if not hasattr(source, name)]:
+        must = f"must return a source; {type(source).__name__} has no {', '.join(missing)}"
+        raise ConfigError("data.format", path, must)
+    if source.kind not in KINDS:
+        raise ConfigError("data.format", path, f"its kind must be one of {', '.join(KINDS)}")
+    if not len(source):
+        raise DataError(f"data.format={path}: the split {split} holds no images")
+    labels = source.labels
+    is_class = source.kind == "class"
+    shape = (len(source),) if is_class else (len(source), len(source.classes))
+    types = (torch.int32, torch.int64) if is_class else (torch.float32,)
+    if not isinstance(labels, torch.Tensor) or labels.shape != shape or labels.dtype not in types:
+        must = f"its labels must be a tensor of shape {shape} and type {types[-1]}"
+        raise ConfigError("data.format", path, must)
+    if is_class and not 0 <= int(labels.min()) <= int(labels.max()) < len(source.classes):
+        must = f"its labels must be from 0 to {len(source.classes) - 1}, positions in its classes"
+        raise ConfigError("data.format", path, must)

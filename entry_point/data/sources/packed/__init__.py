@@ -1,0 +1,1 @@
+"""The packed dataset: its index, and its shards as maps or streams."""

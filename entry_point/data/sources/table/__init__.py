@@ -1,0 +1,1 @@
+"""Labels from a table: CSV, TSV, Parquet, JSON lines, SageMaker's augmented manifest."""

@@ -1,0 +1,66 @@
+"""Finds the files of a table that do not exist, without a system call per file."""
+
+from __future__ import annotations
+
+import os
+import time
+from operator import attrgetter
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entry_point.data.sources.table.path_list import PathList
+
+_FEW = 8
+SECONDS = 30.0
+"""Listing a slow network mount may take hours: what is not checked by then is found when read."""
+
+
+def find_missing(
+    folder: str, paths: PathList, rows: NDArray[np.bool_], seconds: float = SECONDS
+) -> tuple[NDArray[np.int64], int]:
+    """Those of `rows` whose file does not exist, ascending, and how many were checked in time.
+
+    Lists each folder once. Keeps 12 bytes per row and 8 per file of the folder at hand.
+    """
+    hashes, parents, parent_of = _parents(paths)
+    order = np.flatnonzero(rows)
+    order = order[np.argsort(parent_of[order], kind="stable")]
+    cuts = np.flatnonzero(np.diff(parent_of[order])) + 1
+    end, checked = time.monotonic() + seconds, 0
+    missing = [np.empty(0, np.int64)]
+    for of_parent in np.split(order, cuts) if len(order) else ():
+        if time.monotonic() > end:
+            break
+        parent = parents[parent_of[of_parent[0]]]
+        if len(of_parent) <= _FEW:
+            there = np.array([Path(folder, paths[row]).exists() for row in of_parent.tolist()])
+        else:
+            there = np.isin(hashes[of_parent], _hashes_in(folder, parent))
+        missing.append(of_parent[~there])
+        checked += len(of_parent)
+    return np.sort(np.concatenate(missing)), checked
+
+
+def _parents(paths: PathList) -> tuple[NDArray[np.int64], list[str], NDArray[np.int32]]:
+    """The hash of each path, all folders (empty, or ending in a slash), and each path's folder."""
+    hashes, parent_of = np.empty(len(paths), np.int64), np.empty(len(paths), np.int32)
+    parents: dict[str, int] = {}
+    number, done = parents.setdefault, 0
+    for chunk in paths.chunks():
+        here = slice(done, done + len(chunk))
+        hashes[here] = list(map(hash, chunk))
+        parent_of[here] = [number(path[: path.rfind("/") + 1], len(parents)) for path in chunk]
+        done += len(chunk)
+    return hashes, list(parents), parent_of
+
+
+def _hashes_in(folder: str, parent: str) -> NDArray[np.int64]:
+    """Hashes of the paths in a folder; none if it does not exist."""
+    try:
+        with os.scandir(f"{folder}/{parent}") as entries:
+            names = map(attrgetter("name"), entries)
+            return np.fromiter(map(hash, map(parent.__add__, names)), np.int64)
+    except (FileNotFoundError, NotADirectoryError):
+        return np.empty(0, np.int64)

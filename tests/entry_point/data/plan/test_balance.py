@@ -1,0 +1,138 @@
+"""data.balance=classes: how often each class is drawn, and that nothing but the seed decides."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.batch import Batch
+from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.plan.balance import class_weights, draw, split_repeats, with_repeats
+from entry_point.data.plan.order import EpochPlan
+from entry_point.data.sources.file_source import FileSource
+from tests.entry_point.data.engines.every_engine import ENGINES
+from tests.photographs import write_photo_folder
+
+# Rare, common, absent.
+COUNTS = {0: 3, 1: 900, 3: 97}
+
+
+def source_of(labels: object, classes: int = 4, kind: str = "class") -> FileSource:
+    names = [str(number) for number in range(classes)]
+    return FileSource([], labels, names, kind)  # type: ignore[arg-type]
+
+
+def test_classes_are_drawn_equally_often() -> None:
+    labels = np.repeat(list(COUNTS), list(COUNTS.values()))
+    weights = class_weights(source_of(labels))
+    drawn = np.concatenate([draw(weights, seed=1, epoch=epoch) for epoch in range(60)])
+    shares = np.bincount(labels[drawn], minlength=4) / len(drawn)
+    assert np.abs(shares - [1 / 3, 1 / 3, 0, 1 / 3]).max() < 0.01
+    of_rare = np.bincount(drawn, minlength=1000)[:3] / len(drawn)
+    assert np.abs(of_rare - 1 / 9).max() < 0.01
+
+
+def test_images_with_several_labels_count_by_their_rarest() -> None:
+    rows = [[1, 0]] * 90 + [[1, 1]] * 5 + [[0, 0]] * 5
+    weights = class_weights(source_of(rows, 2, "labels"))
+    assert weights == pytest.approx([1 / 95] * 90 + [1 / 5] * 10)
+
+
+def test_numbers_cannot_be_balanced() -> None:
+    with pytest.raises(ConfigError) as raised:
+        class_weights(source_of([[0.5]] * 3, 1, "numbers"))
+    assert str(raised.value) == (
+        "data.balance=classes: needs classes or labels, but the dataset has numbers; remove it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"format": "shards", "access": "stream"}, "needs data.access=map"),
+        ({"transform": "stall", "mean": [0, 0, 0], "std": [1, 1, 1]}, "data.transform=imagenet"),
+    ],
+)
+def test_what_cannot_be_balanced_is_refused(settings: dict[str, object], reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"data.balance=classes: .*{reason}"):
+        DataConfig(balance="classes", **settings)  # type: ignore[arg-type]
+
+
+@given(
+    st.lists(st.floats(0.001, 1), min_size=24, max_size=200),
+    st.integers(0, 5),
+    st.sampled_from([1, 2, 3, 4]),
+    st.integers(0, 3),
+)
+def test_ranks_and_resumed_epochs_see_the_same_draws(
+    weights: list[float], epoch: int, ranks: int, start: int
+) -> None:
+    every = np.array(weights)
+    alone = list(EpochPlan(len(every), 12, 7, True, weights=every).batches(epoch))
+    shared = [
+        list(EpochPlan(len(every), 12 // ranks, 7, True, rank, ranks, every).batches(epoch, start))
+        for rank in range(ranks)
+    ]
+    steps = [np.concatenate(step) for step in zip(*shared, strict=True)]
+    assert len(steps) == max(0, len(alone) - start)
+    assert all(np.array_equal(a, b) for a, b in zip(alone[start:], steps, strict=True))
+
+
+@given(st.lists(st.integers(0, 9)))
+def test_repeats_count_the_earlier_draws(order: list[int]) -> None:
+    samples = with_repeats(np.array(order, dtype=np.int64))
+    indices, repeats = split_repeats(samples)
+    assert indices.tolist() == order
+    expected = [order[:place].count(image) for place, image in enumerate(order)]
+    assert (repeats if repeats is not None else np.zeros(len(order))).tolist() == expected
+
+
+@pytest.fixture(scope="module")
+def lopsided(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One photograph of a cat, six of each other class."""
+    root = write_photo_folder(tmp_path_factory.mktemp("lopsided") / "root", train=6, val=1)
+    for file in sorted((root / "train" / "cat").iterdir())[1:]:
+        file.unlink()
+    return root
+
+
+def batches(root: Path, engine: str, workers: int, start: int = 0) -> list[Batch]:
+    data = DataConfig(root=str(root), image_size=48, resize=56, balance="classes")
+    pipeline = PipelineConfig(engine=engine, num_workers=workers)
+    source = open_source(data, "train", root)
+    loader = build_loader(source, LoaderSpec(data, pipeline, "train", 10, seed=2))
+    found = list(loader.epoch(1, start))
+    loader.close()
+    return found
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_gives_the_same_balanced_samples(lopsided: Path, engine: str) -> None:
+    expected = batches(lopsided, "threads", 1)[1:]
+    levels = {"threads": 0, "subprocess": 0, "dali": 64}.get(engine, 1)
+    for a, b in zip(expected, batches(lopsided, engine, 2, start=1), strict=True):
+        assert torch.equal(a.indices, b.indices) and torch.equal(a.labels, b.labels)
+        assert (a.images.int() - b.images.int()).abs().max() <= levels
+
+
+def test_a_repeated_image_is_cropped_differently_each_time(lopsided: Path) -> None:
+    """The only cat is drawn five times on average."""
+    made = batches(lopsided, "threads", 1)
+    labels, images = (torch.cat([getattr(b, name) for b in made]) for name in ("labels", "images"))
+    cats = images[labels == 1]
+    assert len(cats) > 2 and len(cats.flatten(1).unique(dim=0)) == len(cats)
+
+
+def test_validation_is_never_balanced(lopsided: Path) -> None:
+    data = DataConfig(root=str(lopsided), image_size=48, resize=56, balance="classes")
+    source = open_source(data, "val", lopsided)
+    loader = build_loader(source, LoaderSpec(data, PipelineConfig(), "val", 5, seed=2))
+    seen = [index for batch in loader.epoch(0) for index in batch.indices.tolist()]
+    loader.close()
+    assert seen == list(range(8))
