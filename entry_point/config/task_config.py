@@ -9,7 +9,7 @@ from typing import Any
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.knob import check_knobs, knob
 from entry_point.config.resolve import check_name
-from entry_point.contract.task_metrics import LOSS, METRICS_OF
+from entry_point.contract.metrics_line import LOSS, METRICS_OF
 
 LOSSES_OF = {
     "classification": ("cross_entropy", "focal"),

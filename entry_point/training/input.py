@@ -36,7 +36,7 @@ class DeviceBatch:
     images: torch.Tensor
     """fp32 or bf16 `(N, 3, S, S)`, prepared, on the device."""
     labels: torch.Tensor
-    """int64 `(N,)`, on the device."""
+    """int64 `(N,)`, or for labels and numbers float32 `(N, names)`; on the device."""
     indices: torch.Tensor
     """int64 `(N,)`: the samples' numbers in their source, on the CPU."""
     damaged: int

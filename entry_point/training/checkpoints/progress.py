@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.contract.task_metrics import Metric
+from entry_point.contract.metrics_line import Metric
 from entry_point.training.results.metrics_log import Record
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from entry_point.contract.task_metrics import Metric
+from entry_point.contract.metrics_line import Metric
 from entry_point.contract.whole_file import replacing
 from entry_point.training.results.metrics_log import (
     Record,

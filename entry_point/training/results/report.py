@@ -15,9 +15,8 @@ import torchvision
 from PIL import Image
 
 from entry_point import inference
-from entry_point.contract.metrics_line import PERCENTILES
+from entry_point.contract.metrics_line import LOSS, PERCENTILES, Metric
 from entry_point.contract.printable import printable
-from entry_point.contract.task_metrics import LOSS, Metric
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source

@@ -10,8 +10,8 @@ from torch import nn
 
 from entry_point import inference
 from entry_point.config.train_config import TrainConfig
+from entry_point.contract.metrics_line import Metric
 from entry_point.contract.run_folder import RunFolder
-from entry_point.contract.task_metrics import Metric
 from entry_point.data.sources.source import Source
 from entry_point.training.devices import Devices
 from entry_point.training.evaluation import Evaluation

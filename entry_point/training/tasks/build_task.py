@@ -10,7 +10,7 @@ from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.resolve import call, resolve
 from entry_point.config.task_config import TaskConfig
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.task_metrics import LOSS, Metric
+from entry_point.contract.metrics_line import LOSS, Metric
 from entry_point.data.sources.source import Source
 from entry_point.training.tasks.classification import Classification
 from entry_point.training.tasks.multilabel import Multilabel
@@ -54,12 +54,11 @@ def _check_complete(name: str, missing: list[str]) -> None:
 
 
 def _check_kind(name: str, takes: str | None, train: Source) -> None:
-    kind = getattr(train, "kind", "class")
-    if takes in (None, kind):
+    if takes in (None, train.kind):
         return
-    fitting = [known for known, task in KNOWN.items() if getattr(task, "takes", None) == kind]
+    fitting = [known for known, task in KNOWN.items() if getattr(task, "takes", None) == train.kind]
     must = (
-        f"learns from {_HOLDS[str(takes)]}, but the dataset holds {_HOLDS[kind]}; "
+        f"learns from {_HOLDS[str(takes)]}, but the dataset holds {_HOLDS[train.kind]}; "
         f"use task={fitting[0]}, or other labels"
     )
     raise ConfigError("task.name", name, must)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -9,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.task_metrics import METRICS_OF
+from entry_point.contract.metrics_line import METRICS_OF, Metric
 from entry_point.data.sources.source import Source
 from entry_point.training.tasks import class_tables
-from entry_point.training.tasks.class_weights import class_weights, inverse_frequency
+from entry_point.training.tasks.loss_weights import class_weights, inverse_frequency
 from entry_point.training.tasks.losses import choose_loss, cross_entropy, focal
 from entry_point.training.tasks.task import Export, Table, Task
 
@@ -24,7 +25,7 @@ class Classification(Task):
     likeliest include the right one."""
 
     takes = "class"
-    blends = ("mixup", "cutmix")
+    blends: Sequence[str] = ("mixup", "cutmix")
 
     def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
         self.names = list(train.classes)
@@ -32,7 +33,9 @@ class Classification(Task):
         self.export = Export("classification", nn.Softmax(dim=1))
         self._has_top = len(self.names) > TOP
         known = METRICS_OF["classification"]
-        self.metrics = [m for m in known if self._has_top or m.name != "top5_accuracy"]
+        self.metrics: Sequence[Metric] = [
+            m for m in known if self._has_top or m.name != "top5_accuracy"
+        ]
         task = config.task
         weights = class_weights(task, train, inverse_frequency, device)
         smoothing = task.label_smoothing

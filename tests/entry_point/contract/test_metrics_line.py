@@ -10,10 +10,10 @@ from entry_point.config.task_config import MOST_OWN_METRICS
 from entry_point.contract.metrics_line import (
     METRIC_REGEXES,
     METRICS,
+    METRICS_OF,
     format_metrics,
     metric_regexes,
 )
-from entry_point.contract.task_metrics import METRICS_OF
 
 TRAINING_LINE = "epoch=2 step=140 loss=1.25e-05 images_per_s=812.3 data_wait_pct=3.1 lr=0.0954915"
 VALIDATION_LINE = "epoch=2 step=150 val_loss=0.25 val_accuracy=0.9725"

@@ -13,7 +13,7 @@ import pytest
 from entry_point import sweep
 from entry_point.config.config_errors import ConfigError
 from entry_point.contract import exit_codes
-from tests.entry_point.training.training_jobs import TINY
+from tests.entry_point.training.training_jobs import TINY, read_records
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +54,9 @@ def test_each_run_has_its_own_folder_and_table_row(
     assert sweep.main([*arguments, "name=rates", "optim.lr=0.01,0.1"]) == 0
     table = capfd.readouterr().out.splitlines()[-2:]
     assert [("optim.lr=0.01" in table[0]), ("optim.lr=0.1" in table[1])] == [True, True]
+    for number, row in enumerate(table):
+        (last,) = [r for r in read_records(tmp_path / "rates" / str(number)) if "val_loss" in r]
+        assert f"val_accuracy={last['val_accuracy']:.6g} " in row
     assert all((tmp_path / "rates" / n / "model" / "model.pt").is_file() for n in "01")
 
 

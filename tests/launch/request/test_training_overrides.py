@@ -11,12 +11,13 @@ import torchvision
 from timm.models._registry import _model_entrypoints
 
 from launch import sagemaker, setup_aws
-from launch.request import job_config, service_model
+from launch.request import job_config, service_model, training_request
 from launch.request.image_checks import is_gpu
 from launch.request.known import timm_models
 from launch.request.known.gpu_counts import gpu_count
 from launch.request.known.torchvision_models import NAMES
 from launch.request.launch_config import InstanceGroup, Target
+from launch.request.launch_overrides import load_launch_config
 from tests.launch.conftest import BUCKET, ROOT
 from tests.launch.minimal_job import MINIMAL
 
@@ -219,3 +220,13 @@ def test_dry_run_needs_neither_torch_nor_an_sdk_nor_credentials() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["HyperParameters"] == {"hydra_overrides_000": '["data=folder"]'}
+
+
+def test_the_metrics_of_an_own_task_get_expressions() -> None:
+    overrides = ["data=folder", "task.name=project.tasks.Own", "task.metrics=[kappa]"]
+    metrics = job_config.own_metrics(overrides)
+    assert metrics == ["kappa"] and job_config.own_metrics(["task.metrics=[kappa"]) == []
+    config, job = load_launch_config([*MINIMAL, *overrides])
+    request = training_request.build(config, job, "name", metrics)
+    names = [m["Name"] for m in request["AlgorithmSpecification"]["MetricDefinitions"]]
+    assert "validation:kappa" in names and "validation:accuracy" in names and len(names) <= 40

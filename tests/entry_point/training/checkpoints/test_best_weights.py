@@ -7,7 +7,7 @@ import torch
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.contract import exit_codes
-from entry_point.contract.task_metrics import Metric
+from entry_point.contract.metrics_line import Metric
 from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.checkpoints.resume import check_resumable
 from tests.entry_point.training import forked

@@ -260,11 +260,14 @@ def test_another_distribution_of_shards_over_hosts_is_refused_within_an_epoch(
         roots = [f"data.root={root}", f"data.index_root={packed_photos}"]
         config, _ = load_train_config([*by_host, *roots])
         orders.append(sample_order(config, open_source(config.data, "train", root), on(1)))
-    steps = {"steps per epoch": 3}
+    steps = {"steps per epoch": 3, "task.name": "classification"}
     saved = {"identity": steps, "order": orders[0], "step": 0}
     check_resumable(saved, {"identity": steps, "order": orders[1]})
     with pytest.raises(ConfigError, match=r"shards of rank 0=.* made with shards of rank 0="):
         check_resumable({**saved, "step": 1}, {"identity": steps, "order": orders[1]})
     with pytest.raises(ConfigError, match=r"ranks=2: the checkpoint was made with ranks=1"):
-        two_ranks = {"identity": {"steps per epoch": 2}, "order": {**orders[0], "ranks": 2}}
+        two_ranks = {
+            "identity": {**steps, "steps per epoch": 2},
+            "order": {**orders[0], "ranks": 2},
+        }
         check_resumable(saved, two_ranks)

@@ -12,7 +12,7 @@ import torch
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.contract import exit_codes
-from entry_point.contract.task_metrics import LOSS
+from entry_point.contract.metrics_line import LOSS
 from entry_point.training.checkpoints.progress import Progress
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records, timeless

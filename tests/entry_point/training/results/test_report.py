@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from entry_point.contract.task_metrics import METRICS_OF
+from entry_point.contract.metrics_line import METRICS_OF
 from entry_point.training.results.plot import TRAINING, draw
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES

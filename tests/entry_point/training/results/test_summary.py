@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from entry_point.contract.metrics_line import LOSS
 from entry_point.contract.run_folder import RunFolder
-from entry_point.contract.task_metrics import LOSS
 from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.measure.totals import Totals
 from entry_point.training.results.summary import closing_lines, code_version

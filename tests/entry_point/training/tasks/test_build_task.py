@@ -9,7 +9,7 @@ from torch import Tensor
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.task_config import LOSSES_OF
 from entry_point.config.train_config import load_train_config
-from entry_point.contract.task_metrics import METRICS_OF
+from entry_point.contract.metrics_line import METRICS_OF
 from entry_point.data.sources.source import Source
 from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner

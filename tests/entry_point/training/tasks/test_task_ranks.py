@@ -2,7 +2,6 @@
 
 import multiprocessing
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -44,13 +43,14 @@ def batches(outputs: Tensor, targets: Tensor, rank: int, ranks: int) -> Iterator
         yield DeviceBatch(outputs[numbers], targets[numbers], numbers, 0, 0.0, copying, ())
 
 
-def evaluated(name: str, rank: int = 0, ranks: int = 1, group: object = None) -> Evaluation:
+def evaluated(name: str, rank: int, ranks: int) -> Evaluation:
     task, outputs, targets = validation(name)
-    devices = Devices(CPU, None, rank, rank, ranks, group)  # type: ignore[arg-type]
+    group = dist.new_group(backend="gloo")
+    assert isinstance(group, dist.ProcessGroup)
+    devices = Devices(CPU, None, rank, rank, ranks, group)
     shares = batches(outputs, targets, rank, ranks)
-    with closing(shares):
-        stop = StopRequest(devices.cpu_group)
-        return evaluate(nn.Identity(), task, shares, devices, samples=SAMPLES, stop=stop)
+    stop = StopRequest(devices.cpu_group)
+    return evaluate(nn.Identity(), task, shares, devices, samples=SAMPLES, stop=stop)
 
 
 def evaluate_a_share(rank: int, ranks: int, folder: Path) -> None:
@@ -58,7 +58,7 @@ def evaluate_a_share(rank: int, ranks: int, folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=ranks)
     for name in EXPECTED:
-        found = evaluated(name, rank, ranks, dist.new_group(backend="gloo"))
+        found = evaluated(name, rank, ranks)
         torch.save((found.metrics, found.scores), folder / f"{name}-{rank}.pt")
 
 
@@ -103,25 +103,29 @@ EXPECTED = {
 
 
 @pytest.fixture(scope="module")
-def three_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with what three processes have found."""
-    folder = tmp_path_factory.mktemp("ranks")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Number of ranks -> the folder with what their processes have found."""
     fork = multiprocessing.get_context("forkserver")
-    ranks = [fork.Process(target=evaluate_a_share, args=(rank, 3, folder)) for rank in range(3)]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join(timeout=120)
-    assert [rank.exitcode for rank in ranks] == [0, 0, 0]
-    return folder
+    folders = {ranks: tmp_path_factory.mktemp("ranks") for ranks in (1, 3)}
+    for ranks, folder in folders.items():
+        arguments = [(rank, ranks, folder) for rank in range(ranks)]
+        processes = [fork.Process(target=evaluate_a_share, args=each) for each in arguments]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(timeout=120)
+        assert not any(process.exitcode for process in processes)
+    return folders
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_three_ranks_find_what_one_rank_and_scikit_learn_find(name: str, three_ranks: Path) -> None:
-    one = evaluated(name)
+def test_three_ranks_find_what_one_rank_and_scikit_learn_find(
+    name: str, found: dict[int, Path]
+) -> None:
+    values, scores = torch.load(found[1] / f"{name}-0.pt", weights_only=True)
     for rank in range(3):
-        found, scores = torch.load(three_ranks / f"{name}-{rank}.pt", weights_only=True)
-        assert found == pytest.approx(one.metrics, rel=1e-6)
-        torch.testing.assert_close(scores, one.scores, rtol=1e-6, atol=1e-7)
+        same, same_scores = torch.load(found[3] / f"{name}-{rank}.pt", weights_only=True)
+        assert same == pytest.approx(values, rel=1e-6)
+        torch.testing.assert_close(same_scores, scores, rtol=1e-6, atol=1e-7)
     _, outputs, targets = validation(name)
-    assert one.metrics == pytest.approx(EXPECTED[name](outputs, targets), rel=1e-5)
+    assert values == pytest.approx(EXPECTED[name](outputs, targets), rel=1e-5)

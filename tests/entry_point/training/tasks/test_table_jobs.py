@@ -1,0 +1,138 @@
+"""Whole jobs on tables of labels and of numbers: killed, resumed, on three ranks, predicted."""
+
+import csv
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from entry_point import predict
+from tests.entry_point.data.sources.table.labeled_tables import rows_of, write
+from tests.entry_point.training import forked
+from tests.entry_point.training.checkpoints.test_interrupted_runs import assert_same_end
+from tests.entry_point.training.training_jobs import read_records
+
+OVERRIDES = (
+    "data.format=manifest",
+    "model.name=tests.own_models.tiny_net_with_state",
+    "trainer.epochs=4",
+    "trainer.batch_size=12",
+    "trainer.log_every_steps=1",
+    "trainer.checkpoint_every_steps=1",
+    "trainer.report=true",
+    "optim.mixup_alpha=0.2",
+    "optim.ema_decay=0.9",
+)
+STEPS = 16
+NUMBERS = ("width", "place")
+
+
+def labels_of(row: dict[str, Any], number: int) -> dict[str, Any]:
+    """Two labels, one of them the class; some images have none."""
+    every_third = ["third"] if number % 3 == 0 else []
+    return {"labels": [row["label"], *every_third] if number % 5 else every_third}
+
+
+def numbers_of(row: dict[str, Any], number: int) -> dict[str, Any]:
+    return {"width": 1000.0 + 10 * len(row["label"]), "place": number / 7}
+
+
+@pytest.fixture(scope="module", params=["multilabel", "regression"])
+def job(request: pytest.FixtureRequest, photo_folder: Path, tmp_path_factory: Any) -> Any:
+    """The task, its overrides, and the rows of its table."""
+    describe = labels_of if request.param == "multilabel" else numbers_of
+    rows = [
+        {"path": row["path"], "split": row["split"], **describe(row, number)}
+        for number, row in enumerate(rows_of(photo_folder))
+    ]
+    table = write(tmp_path_factory.mktemp(request.param) / "table.csv", rows)
+    overrides = [*OVERRIDES, f"task={request.param}", f"data.images={photo_folder}"]
+    if request.param == "regression":
+        overrides.append(f"data.table.labels=[{','.join(NUMBERS)}]")
+    return request.param, table, overrides, rows
+
+
+@pytest.fixture(scope="module")
+def finished(job: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of an uninterrupted job."""
+    _, table, overrides, _ = job
+    root = tmp_path_factory.mktemp("finished")
+    assert forked.run(root, table, overrides) == 0, (root / "log").read_text()
+    return root
+
+
+def test_a_killed_and_a_stopped_job_end_bit_identical(
+    job: Any, finished: Path, tmp_path: Path
+) -> None:
+    _, table, overrides, _ = job
+    for number, step in ((signal.SIGKILL, 3), (signal.SIGTERM, 9)):
+        forked.run_until_step(tmp_path, table, overrides, step, number)
+    assert forked.run(tmp_path, table, overrides) == 0, (tmp_path / "log").read_text()
+    assert_same_end(tmp_path, finished)
+    steps = [r["step"] for r in read_records(tmp_path) if "loss" in r]
+    assert steps == list(range(1, STEPS + 1))
+
+
+def last_evaluation(root: Path) -> dict[str, float]:
+    found = [r for r in read_records(root) if "val_loss" in r][-1]
+    return {k: v for k, v in found.items() if k.startswith("val_") and k != "val_loss"}
+
+
+def test_three_ranks_evaluate_as_one(job: Any, tmp_path: Path) -> None:
+    _, table, overrides, _ = job
+    # Without steps that ranks compute in another order: the same weights from the same seed.
+    plain = [*overrides, "trainer.epochs=1", "optim.lr=1e-12", "optim.ema_decay=null"]
+    plain = [*plain, "model.name=tests.own_models.tiny_net", "trainer.report=false"]
+    for ranks in (1, 3):
+        root = tmp_path / str(ranks)
+        assert forked.run(root, table, plain, ranks) == 0, (root / "log").read_text()
+    one, three = (last_evaluation(tmp_path / name) for name in "13")
+    assert three == pytest.approx(one, rel=1e-4)
+
+
+def test_the_metrics_are_scikit_learns_of_the_predictions(
+    job: Any, finished: Path, photo_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, _, _, rows = job
+    arguments = [f"model_dir={finished / 'model'}", f"input={photo_folder / 'val'}"]
+    assert predict.main([*arguments, "engine=pillow", "num_workers=0"]) == 0
+    predicted = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    true = {str(photo_folder / row["path"]): row for row in rows}
+    paired = [(true[line["path"]], line) for line in predicted]
+    expected = labels_found(paired) if task == "multilabel" else numbers_found(paired)
+    found = last_evaluation(finished)
+    assert {f"val_{name}": value for name, value in expected.items()} == pytest.approx(
+        found, rel=1e-3
+    )
+    page = (finished / "output" / "data" / "report.html").read_text()
+    assert f"<h2>{'Labels' if task == 'multilabel' else 'Targets'}</h2>" in page
+    assert "Worst mistakes" in page
+
+
+def labels_found(paired: Sequence[tuple[dict[str, Any], dict[str, str]]]) -> dict[str, float]:
+    names = [name for name in paired[0][1] if name not in ("path", "labels")]
+    targets = np.array([[name in row["labels"] for name in names] for row, _ in paired])
+    values = np.array([[float(line[name]) for name in names] for _, line in paired])
+    for (_, line), row in zip(paired, values >= 0.5, strict=True):
+        assert line["labels"] == ";".join(np.array(names)[row])
+    return {
+        "map": metrics.average_precision_score(
+            targets[:, targets.any(0)], values[:, targets.any(0)]
+        ),
+        "f1_micro": metrics.f1_score(targets, values >= 0.5, average="micro", zero_division=0),
+        "f1_macro": metrics.f1_score(targets, values >= 0.5, average="macro", zero_division=0),
+    }
+
+
+def numbers_found(paired: Sequence[tuple[dict[str, Any], dict[str, str]]]) -> dict[str, float]:
+    targets = np.array([[row[name] for name in NUMBERS] for row, _ in paired])
+    values = np.array([[float(line[name]) for name in NUMBERS] for _, line in paired])
+    return {
+        "mae": metrics.mean_absolute_error(targets, values),
+        "rmse": metrics.root_mean_squared_error(targets, values),
+        "r2": metrics.r2_score(targets, values),
+    }
