@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.own_code import PROGRAM
 from entry_point.config.train_config import load_train_config
-from entry_point.contract.own_code import PROGRAM
 from launch.request import job_config
 from launch.request.code.dotted_paths import LOGGER, SEAMS, Seam, check, code_problems
 from launch.request.code.module_source import ModuleSource
