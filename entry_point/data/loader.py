@@ -11,6 +11,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
 from entry_point.data.checked_loader import CheckedLoader, Engine
+from entry_point.data.class_weights import class_weights
 from entry_point.data.decode.batch_maker import BatchMaker, MakeImages
 from entry_point.data.decode.operator_batch import operator_batch_images
 from entry_point.data.decode.stall import SampleBySample
@@ -18,7 +19,6 @@ from entry_point.data.engines.feed import Feed
 from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.balance import class_weights
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan, Plan
 from entry_point.data.plan.schedule import After, nothing_after

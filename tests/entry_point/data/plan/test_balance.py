@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
+from entry_point.data.class_weights import class_weights
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.balance import class_weights, draw, split_repeats, with_repeats
+from entry_point.data.plan.balance import draw, split_repeats, with_repeats
 from entry_point.data.plan.order import EpochPlan
 from entry_point.data.sources.file_source import FileSource
 from tests.entry_point.data.engines.every_engine import ENGINES

@@ -1,0 +1,1 @@
+"""Your own code: models, tasks, sources, loggers. Settings name it by dotted path."""
