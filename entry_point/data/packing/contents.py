@@ -23,6 +23,7 @@ from entry_point.data.sources.class_folders import require_no_val
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.label_kind import Kind
 from entry_point.data.sources.table.read_table import TableRequest, read_table
+from entry_point.data.sources.table.table_files import is_table
 
 
 class Contents(Protocol):
@@ -41,7 +42,7 @@ class Contents(Protocol):
 
 def contents_of(source: Path, options: OptimizeConfig) -> Contents:
     """Raises DataError and ConfigError for a source that cannot be packed."""
-    return TableContents(source, options) if source.is_file() else FolderContents(source, options)
+    return (TableContents if is_table(source) else FolderContents)(source, options)
 
 
 class FolderContents:

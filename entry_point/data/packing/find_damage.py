@@ -39,6 +39,7 @@ from entry_point.data.sources.label_kind import member
 from entry_point.data.sources.packed.index import INDEX, Index, read_index
 from entry_point.data.sources.packed.shard_index import find_wrong_rows
 from entry_point.data.sources.table.read_table import UNUSED, Table, TableRequest, read_table
+from entry_point.data.sources.table.table_files import is_table
 
 _AHEAD_PER_WORKER = 4
 _HEADER = ("height", "width", "orientation")
@@ -58,7 +59,7 @@ def find_damage(
     """The number of images that were read, and all damage. Raises DataError without a dataset."""
     damage: list[Damage] = []
     images: Iterable[Image]
-    if root.is_file():
+    if is_table(root):
         key, settings = "table", table or TableConfig()
         rows = read_table(TableRequest(root, images_of_table, settings, None, key, splits=False))
         total = int((rows.splits != UNUSED).sum())

@@ -17,7 +17,7 @@ from entry_point.data.sources.file_source import FileSource
 from entry_point.data.sources.folder import JPEG_SUFFIXES
 from entry_point.data.sources.table.missing_files import find_missing
 from entry_point.data.sources.table.read_table import UNUSED, Table, TableRequest, read_table
-from entry_point.data.sources.table.table_files import TABLE_SUFFIXES
+from entry_point.data.sources.table.table_files import is_table
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def open_manifest(data: DataConfig, root: Path, split: str) -> ManifestSource:
 
 def only_table(folder: Path) -> Path:
     """The only table in a channel. Raises DataError."""
-    tables = sorted(each for each in folder.iterdir() if each.suffix.lower() in TABLE_SUFFIXES)
+    tables = sorted(filter(is_table, folder.iterdir()))
     if len(tables) == 1:
         return tables[0]
     found = ", ".join(printable(each.name) for each in tables[:5]) or "none"
