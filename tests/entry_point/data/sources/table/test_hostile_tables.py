@@ -143,9 +143,7 @@ JSON: dict[str, tuple[str, str]] = {
 def test_a_wrong_json_lines_file_is_one_line(tmp_path: Path, name: str) -> None:
     content, expected = JSON[name]
     (tmp_path / "labels.jsonl").write_text(content)
-    assert expected in complaint(tmp_path / "labels.jsonl", val_fraction=0.5).replace(
-        "'nan'", "nan"
-    )
+    assert expected in complaint(tmp_path / "labels.jsonl", val_fraction=0.5)
 
 
 def parquet(file: Path, **columns: Any) -> None:
@@ -223,10 +221,7 @@ def test_settings_that_do_not_fit_the_table_are_one_line(
         GOOD.replace("\n", "\n\n"),
         GOOD.replace(",", ";"),
         GOOD.replace("cat", '"cat"').replace("a.jpg", '"a.jpg"'),
-        GOOD.replace(",", " ,")
-        .replace(" ,cat", ", cat ")
-        .replace(" ,dog", ",dog")
-        .replace(" ,", ","),
+        GOOD.replace(",cat", ", cat ").replace(",train", ", train"),
         GOOD.rstrip("\n"),
         GOOD.replace("train", "Training").replace("val", "validation"),
     ],
