@@ -13,11 +13,12 @@ FROM ${BASE_IMAGE}
 RUN --mount=type=bind,source=launch/containers/image_build,target=/build \
     sh /build/system_packages.sh
 
-# Names of requirements/*.in to install besides job.in: dali, onnx.
+# Names of requirements/*.in to install besides job.in: dali, mlflow, onnx, timm.
 ARG EXTRAS=
 RUN --mount=type=bind,source=launch/containers/image_build,target=/build \
     --mount=type=bind,source=requirements,target=/requirements \
-    python /build/python_packages.py /requirements job ${EXTRAS}
+    --mount=type=bind,source=project/requirements.in,target=/project/requirements.in \
+    python /build/python_packages.py /requirements /project/requirements.in job ${EXTRAS}
 
 # /opt/ml belongs to SageMaker, so the code lives elsewhere. HOME and USER let the job run under a
 # uid that is not in /etc/passwd; /tmp is writable even if the root is not.
@@ -33,6 +34,7 @@ ENV PYTHONPATH=/opt/program \
 COPY --chmod=0755 configs/ /opt/program/configs/
 COPY --chmod=0755 custom_op/ /opt/program/custom_op/
 COPY --chmod=0755 entry_point/ /opt/program/entry_point/
+COPY --chmod=0755 project/ /opt/program/project/
 WORKDIR /opt/program
 
 # A job compiles the operator when it starts, for its processor. PREBUILD=1 also compiles it here,

@@ -16,6 +16,19 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null \
 	&& { echo $$p; break; }; done)
 endif
+# A misspelt variable on the command line stops make, rather than being ignored.
+comma := ,
+VARIABLES := ARGS ONLY NPROC PYTHON SDK CODE DRY_RUN HOSTS NETWORK GPUS SHM_SIZE PORT ENGINE IMAGE \
+	DEVICE BASE_IMAGE PREBUILD EXTRAS BUILD_OPTIONS REGISTRY PART WHEELS PYTHON_VERSION SECONDS \
+	CHAOS_SEED
+GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
+UNKNOWN := $(strip $(filter-out $(VARIABLES),$(GIVEN)))
+joined = $(subst $(eval ) ,$(comma),$(strip $(1)))
+ifneq (,$(and $(UNKNOWN),$(PYTHON)))
+MISSPELT := $(shell $(PYTHON) launch/make_variables.py $(call joined,$(UNKNOWN)) $(call joined,$(VARIABLES)))
+$(if $(MISSPELT),$(error $(MISSPELT)))
+endif
+
 HERE = $(or $(PYTHON),$(error no Python 3.11 to 3.14 found; install one or name it: make PYTHON=/path/to/python3))
 READY = $(HERE) launch/environment.py
 PY := .venv/bin/python
@@ -23,7 +36,7 @@ PY := .venv/bin/python
 SDK ?= 2
 LAUNCH := launch$(if $(filter 3,$(SDK)),-v3)
 LAUNCH_PY := .venv-$(LAUNCH)/bin/python
-CODE := custom_op entry_point launch benchmarks tests
+CODE := custom_op entry_point launch project examples benchmarks tests
 # $(call check_only,WORDS) stops unless ONLY is empty or one of the words.
 check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONLY=$(ONLY): must be one of $(1)))
 
@@ -95,7 +108,7 @@ upload: ## Copy changed files: ARGS="source=DIR s3=s3://BUCKET/DIR"
 	@$(LAUNCH_PY) -m launch.upload $(ARGS)
 
 sagemaker-dataset: ## Pack in a job: ARGS="source=s3://... output=s3://..."
-	@$(READY) job $(LAUNCH)
+	@$(READY) $(if $(filter-out 0,$(DRY_RUN)),,job) $(LAUNCH)
 	@$(LAUNCH_PY) -m launch.dataset $(ARGS)
 
 sagemaker-train: ## Submit a training job; DRY_RUN=1 only prints the request
@@ -142,7 +155,7 @@ test-runs-fuzz := command -v clang++ >/dev/null \
 	PYTHON=$(PY) custom_op/fuzz/run.sh $(or $(SECONDS),60)
 test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(CHAOS_SEED),1) \
 	$(PARALLEL) -rP tests/chaos
-test-installs- := onnx
+test-installs- := onnx timm mlflow
 test-installs-launch := launch launch-v3
 test-installs-dali := dali
 test-installs-gpu := dali
@@ -154,7 +167,7 @@ test: ## All tests, or ONLY=launch|gpu|container|fuzz|chaos|...
 # The benchmarks behind ONLY=NAME, and what they install beside job and dev. Without ONLY: those
 # that need neither a container nor a GPU.
 FIGURES := op stall data train serve launch job-start deaths
-figures-op := operator.op_crop operator.op_resized operator.build_time
+figures-op := operator.op_crop operator.op_index operator.op_resized operator.build_time
 figures-stall := training.stall_step
 figures-data := data.data_startup data.data_packing data.data_reading
 figures-train := training.train_overhead

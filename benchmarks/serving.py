@@ -17,7 +17,8 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 
@@ -27,6 +28,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 import torch
 import torchvision
+from torch import nn
 
 from benchmarks import measure
 from benchmarks.sample_photographs import photographs
@@ -34,14 +36,16 @@ from entry_point import inference
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.results.model_files import save_model, save_program
+from entry_point.training.tasks.task import Export
 
 CLIENTS = (1, 8, 64)
 SECONDS, ROUNDS = 6.0, 3
 SIZES = {"533x800": (533, 800), "3000x4000": (3000, 4000)}
 CLASSES = 1000
+PRECISIONS = ("fp32", "bf16")
 Measured = tuple[float, list[float]]
 """Requests per second, and the seconds of each request."""
-OURS, PLAIN, TORCHSERVE = "this, serve", "Pillow, one at a time", "TorchServe's handler"
+OURS, PLAIN, TORCHSERVE = "this, serve, {}", "Pillow, one at a time", "TorchServe's handler"
 
 
 def write_model(root: Path) -> Path:
@@ -49,19 +53,21 @@ def write_model(root: Path) -> Path:
     run = RunFolder(root)
     run.model.mkdir(parents=True)
     config, yaml = load_train_config(["data=folder"])
-    model = torchvision.models.resnet18(num_classes=CLASSES)
+    # As training leaves it.
+    model = torchvision.models.resnet18(num_classes=CLASSES).to(memory_format=torch.channels_last)
     save_model(run, model, [f"class {number}" for number in range(CLASSES)], yaml)
-    save_program(run, model, config.data)
+    save_program(run, model, config.data, Export("classification", nn.Softmax(1)))
     return run.model
 
 
 @contextmanager
-def server(model: Path) -> Iterator[int]:
+def server(model: Path, precision: str = "fp32") -> Iterator[int]:
     """A server that is ready; yields its port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "entry_point.container", "serve", f"model_dir={model}"]
-    process = subprocess.Popen([*command, f"serve.port={port}"], stdout=subprocess.DEVNULL)
+    settings = [f"serve.port={port}", f"serve.precision={precision}"]
+    process = subprocess.Popen([*command, *settings], stdout=subprocess.DEVNULL)
     try:
         while not is_ready(port):
             assert process.poll() is None
@@ -186,10 +192,11 @@ def measure_size(folder: Path, model: Path) -> list[list[object]]:
     """The table's rows for the images in `folder`."""
     others = {PLAIN: plain(model), TORCHSERVE: torchserve()}
     found: dict[tuple[str, object], list[Measured]] = {}
-    with server(model) as port:
+    with ExitStack() as servers:
+        ports = {kind: servers.enter_context(server(model, kind)) for kind in PRECISIONS}
         for _ in range(ROUNDS):
-            for clients in CLIENTS:
-                rounds = found.setdefault((OURS, clients), [])
+            for (kind, port), clients in product(ports.items(), CLIENTS):
+                rounds = found.setdefault((OURS.format(kind), clients), [])
                 rounds.append(from_clients(port, folder, clients, SECONDS))
             for name, answer in others.items():
                 if answer is not None:
@@ -224,8 +231,8 @@ def main() -> None:
         started = ("start", "first request, ms", "median of the next, ms", "ratio")
         tables.append(measure.table(started, first_requests(Path(name, "533x800"), model)))
     method = (
-        "ResNet-18 at 224 pixels, float32, on the CPU, settings at their defaults, for all with "
-        "OMP_WAIT_POLICY=PASSIVE, which `serve` sets. `serve` runs as "
+        "ResNet-18 at 224 pixels on the CPU, the others in float32, other settings at their "
+        "defaults, for all with OMP_WAIT_POLICY=PASSIVE, which `serve` sets. `serve` runs as "
         "a process with HTTP clients in another, on the same cores. The others are called in "
         "process, without HTTP, one request after another, so that their requests/s hold for any "
         f"number of clients. Median of {ROUNDS} alternating rounds of {SECONDS:g} s, latencies "

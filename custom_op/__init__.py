@@ -5,8 +5,8 @@ from custom_op.decode_batch import decode_crop_resize_batch, decode_crop_resize_
 from custom_op.encoded_images import Packed
 from custom_op.headers import jpeg_headers, jpeg_orientation, jpeg_size, jpeg_warnings
 from custom_op.jpeg_errors import JpegError, NotIndexableError
+from custom_op.jpeg_index import add_restart_markers, index_jpeg, trim_jpeg
 from custom_op.load import build_info, load
-from custom_op.restart_markers import add_restart_markers, trim_jpeg
 from custom_op.toolchain import BuildError
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "decode_and_crop_jpeg",
     "decode_crop_resize_batch",
     "decode_crop_resize_batch_masked",
+    "index_jpeg",
     "jpeg_headers",
     "jpeg_orientation",
     "jpeg_size",

@@ -19,6 +19,7 @@ def decode_and_crop_jpeg(
     crop_height: int,
     crop_width: int,
     *,
+    index: Tensor | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> Tensor:
     """Decodes the pixels of one crop, bit-identical to decoding the whole image and cropping it.
@@ -28,6 +29,8 @@ def decode_and_crop_jpeg(
             coding; color, grayscale (returned as three equal channels) or CMYK.
         crop_y, crop_x: top and left edge, in stored pixels (before any EXIF rotation).
         crop_height, crop_width: size of the crop; the box must lie inside the image.
+        index: what `index_jpeg` returned for the same file, so that decoding starts near the crop.
+            The index of another file, or of an earlier version of it, is ignored.
         max_pixels: an image with more pixels raises JpegError.
 
     Returns:
@@ -40,5 +43,5 @@ def decode_and_crop_jpeg(
     load()
     with raising_jpeg_error():
         return torch.ops.custom_op.decode_and_crop_jpeg.default(
-            data, crop_y, crop_x, crop_height, crop_width, max_pixels=max_pixels
+            data, crop_y, crop_x, crop_height, crop_width, index=index, max_pixels=max_pixels
         )

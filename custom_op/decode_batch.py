@@ -17,6 +17,7 @@ from custom_op.load import load
 class BatchOptions(TypedDict, total=False):
     """Keyword arguments of the batch functions, see `decode_crop_resize_batch`."""
 
+    indexes: Sequence[Tensor] | Packed | None
     flip: Tensor | None
     mean: Sequence[float] | None
     std: Sequence[float] | None
@@ -42,6 +43,8 @@ def decode_crop_resize_batch(
             and lengths, both `(N,)`, so that images in a memory-mapped file need no copy.
         boxes: int64 `(N, 4)`: top, left, height, width. In upright pixels, see `apply_orientation`.
         size: height and width of every result.
+        indexes: what `index_jpeg` returned for each image, in the same form as `jpegs`; empty for
+            an image without. An index that does not fit its file is ignored. Default: none.
         flip: bool `(N,)`, which results to mirror left to right. Default: none.
         mean, std: per channel, for values from 0 to 1: `(value / 255 - mean) / std`. For floating
             dtypes only; by default values are scaled to the range 0 to 1.
@@ -85,6 +88,7 @@ def _decode_batch(
     size: int,
     *,
     mask_errors: bool,
+    indexes: Sequence[Tensor] | Packed | None = None,
     flip: Tensor | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
@@ -98,6 +102,7 @@ def _decode_batch(
 ) -> tuple[Tensor, Tensor]:
     load()
     images, offsets, lengths = operator_arguments(jpegs)
+    index_buffers, index_offsets, index_lengths = operator_arguments(indexes or [])
     if out is None:
         shape = (len(images) if offsets is None else len(offsets), 3, size, size)
         out = torch.empty(shape, dtype=dtype, memory_format=torch.channels_last)
@@ -111,6 +116,9 @@ def _decode_batch(
             lengths,
             boxes,
             size,
+            indexes=index_buffers,
+            index_offsets=index_offsets,
+            index_lengths=index_lengths,
             flip=flip,
             affine=_affine(mean, std),
             mask_errors=mask_errors,

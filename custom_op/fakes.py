@@ -22,7 +22,14 @@ def _count(jpegs: list[Tensor], offsets: Tensor | None) -> int:
 
 @register_fake("custom_op::decode_and_crop_jpeg")
 def _decode_and_crop_jpeg(
-    data: Tensor, crop_y: int, crop_x: int, crop_height: int, crop_width: int, *, max_pixels: int
+    data: Tensor,
+    crop_y: int,
+    crop_x: int,
+    crop_height: int,
+    crop_width: int,
+    *,
+    index: Tensor | None,
+    max_pixels: int,
 ) -> Tensor:
     _check_bytes(data)
     return data.new_empty((crop_height, crop_width, 3)).permute(2, 0, 1)
@@ -41,8 +48,9 @@ def _jpeg_warnings(data: Tensor, *, max_pixels: int) -> int:
     return torch.library.get_ctx().new_dynamic_size(min=0)  # type: ignore[return-value]
 
 
+@register_fake("custom_op::index_jpeg")
 @register_fake("custom_op::add_restart_markers")
-def _add_restart_markers(data: Tensor, interval: int, *, max_pixels: int) -> Tensor:
+def _rewritten(data: Tensor, interval: int, *, max_pixels: int) -> Tensor:
     _check_bytes(data)
     return data.new_empty(torch.library.get_ctx().new_dynamic_size())
 
@@ -65,6 +73,9 @@ def _decode_crop_resize_batch(
     boxes: Tensor,
     size: int,
     *,
+    indexes: list[Tensor],
+    index_offsets: Tensor | None,
+    index_lengths: Tensor | None,
     flip: Tensor | None,
     affine: Tensor,
     mask_errors: bool,

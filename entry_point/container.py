@@ -18,7 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
-from entry_point.contract import exit_codes
+from entry_point.contract import exit_codes, own_code
+from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder, has_resources
 from entry_point.contract.stop_signals import exit_on_stop
 from entry_point.supervisor import hand_over
 
@@ -30,6 +31,25 @@ PROGRAMS = {
     "check-dataset": "entry_point.check_dataset",
     "env": "entry_point.supervisor.environment_report",
 }
+_USAGE = """Image training, the same locally, in this container and on SageMaker.
+
+docker run IMAGE [COMMAND] [key=value ...]
+
+  train          train, from the files below /opt/ml/input; SageMaker runs this
+  serve          answer requests with the model in /opt/ml/model; SageMaker runs this
+  optimize       pack images for training:     source=DIR output=DIR
+  check-dataset  read a dataset, list damage:  root=DIR
+  predict        classify images:              model_dir=DIR input=PATH
+  env            print versions, devices and the files of the job
+
+Without a command: train inside a job, env elsewhere. The keys of each command are Hydra overrides;
+a wrong one ends the command with a line that says what is allowed. /opt/ml is the run folder, or
+the folder that ML_ROOT names. Mount it writable for the user that runs the container:
+
+  docker run -v "$PWD/run:/opt/ml" --user "$(id -u):$(id -g)" IMAGE train trainer.epochs=1
+
+`make docker-train` does all of this, and starts several hosts.
+"""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,7 +61,11 @@ def main(arguments: Sequence[str]) -> int:
     SageMaker's toolkit runs this file as a script without a command. It repeats hyperparameters as
     options, which are ignored: the job reads them from the platform's file.
     """
-    as_script = arguments[0].startswith("--") if arguments else _in_a_job()
+    root = Path(os.environ.get("ML_ROOT", CONTAINER_ROOT))
+    if arguments[:1] == ["help"] or {"--help", "-h"}.intersection(arguments):
+        sys.stdout.write(_USAGE)
+        return exit_codes.FINISHED
+    as_script = arguments[0].startswith("--") if arguments else has_resources(root)
     command, *overrides = ["train"] if as_script else [*arguments] or ["env"]
     if command not in PROGRAMS:
         sys.stderr.write(f"container: {command}: no such command; use {', '.join(PROGRAMS)}\n")
@@ -51,11 +75,8 @@ def main(arguments: Sequence[str]) -> int:
     else:
         signal.signal(signal.SIGTERM, _exit_with_clean_up)
     os.environ[hand_over.STARTED] = repr(time.time())
+    own_code.put_first(RunFolder(root).channels)
     return int(import_module(PROGRAMS[command]).main(overrides))
-
-
-def _in_a_job() -> bool:
-    return Path(os.environ.get("ML_ROOT", "/opt/ml"), "input/config/resourceconfig.json").exists()
 
 
 def _exit_with_clean_up(_number: int, _frame: FrameType | None) -> None:

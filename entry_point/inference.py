@@ -1,4 +1,4 @@
-"""Classifies images with the model folder of a finished run.
+"""Predicts images with the model folder of a finished run.
 
 Training copies this file to `model/code/inference.py`, so it imports only torch and Pillow. There
 SageMaker's PyTorch inference toolkit calls `model_fn`, `input_fn`, `predict_fn` and `output_fn`,
@@ -83,24 +83,27 @@ class RequestError(ValueError, _toolkit_error()):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class Classifier:
-    """A loaded model. `program` maps uint8 `(N, 3, S, S)` to probabilities `(N, classes)`."""
+class Model:
+    """A loaded model. `program` maps uint8 `(N, 3, S, S)` to answers `(N, names)`: probabilities,
+    or for the kind `regression` numbers."""
 
     program: torch.nn.Module
-    classes: list[str]
+    kind: str
+    names: list[str]
+    threshold: float
     image_size: int
     resize: int
     device: torch.device
 
 
-def model_fn(model_dir: str, context: Any = None) -> Classifier:
+def model_fn(model_dir: str, context: Any = None) -> Model:
     """Load a model folder that training wrote, on the GPU that `context` names, if any.
 
     Raises:
         ModelError: a file is missing or damaged, or this torch cannot read it.
     """
     folder = Path(model_dir)
-    settings, classes = (_read_json(folder / name) for name in (SETTINGS, "classes.json"))
+    settings, names = (_read_json(folder / name) for name in (SETTINGS, "classes.json"))
     try:
         made_with, image_size, resize = (settings[k] for k in ("torch", "image_size", "resize"))
     except KeyError as error:
@@ -108,9 +111,15 @@ def model_fn(model_dir: str, context: Any = None) -> Classifier:
             f"{folder / SETTINGS} has no {error}: another version of this code wrote it; start the "
             "finished run again, which rewrites its model"
         ) from error
+    kind, threshold = settings.get("kind", "classification"), settings.get("threshold", 0.5)
+    if kind not in _DESCRIBE:
+        raise ModelError(
+            f"{folder / SETTINGS}: kind={kind!r}: this code knows {', '.join(_DESCRIBE)}; use the "
+            "code/inference.py beside it, or the image that trained the model"
+        )
     device = _device(context)
     program = load_program(folder / PROGRAM, device, made_with)
-    return Classifier(program, classes, image_size, resize, device)
+    return Model(program, kind, names, threshold, image_size, resize, device)
 
 
 def _read_json(file: Path) -> Any:
@@ -280,31 +289,73 @@ def input_fn(body: bytes | str, content_type: str) -> list[Image.Image]:
     return images
 
 
-def predict_fn(images: list[Image.Image], model: Classifier) -> list[dict[str, Any]]:
-    """For each image: the likeliest class, its probability, and the probability of every class."""
+def predict_fn(images: list[Image.Image], model: Model) -> list[dict[str, Any]]:
+    """The prediction for each image, see `describe`."""
     batch = torch.stack([prepare(image, model.image_size, model.resize) for image in images])
-    return describe(predict_batch(batch, model), model.classes)
+    return describe(predict_batch(batch, model), model)
 
 
 @torch.inference_mode()
-def predict_batch(batch: torch.Tensor, model: Classifier) -> torch.Tensor:
-    """uint8 `(N, 3, S, S)` -> float32 probabilities `(N, classes)` on the CPU."""
-    probabilities: torch.Tensor = model.program(batch.to(model.device))
-    return probabilities.float().cpu()
+def predict_batch(batch: torch.Tensor, model: Model) -> torch.Tensor:
+    """uint8 `(N, 3, S, S)` -> float32 answers `(N, names)` on the CPU."""
+    answers: torch.Tensor = model.program(batch.to(model.device))
+    return answers.float().cpu()
 
 
-def describe(probabilities: torch.Tensor, classes: list[str]) -> list[dict[str, Any]]:
-    """Convert probabilities `(N, classes)` to plain values."""
-    return [
-        {
-            "class": classes[int(row.argmax())],
-            "probability": round(float(row.max()), 6),
-            "probabilities": {
-                name: round(value, 6) for name, value in zip(classes, row.tolist(), strict=True)
-            },
-        }
-        for row in probabilities
-    ]
+def describe(answers: torch.Tensor, model: Model) -> list[dict[str, Any]]:
+    """Convert answers `(N, names)` to plain values, by the model's kind.
+
+    - `classification`: `class` (the likeliest), its `probability`, and all `probabilities` by name.
+    - `multilabel`: `labels` that reach the threshold, and all `probabilities` by name.
+    - `regression`: `values` by name.
+    """
+    return [_DESCRIBE[model.kind](row.tolist(), model) for row in answers]
+
+
+def _classes(row: list[float], model: Model) -> dict[str, Any]:
+    likeliest = row.index(max(row))
+    return {
+        "class": model.names[likeliest],
+        "probability": round(row[likeliest], 6),
+        "probabilities": _probabilities(row, model),
+    }
+
+
+def _labels(row: list[float], model: Model) -> dict[str, Any]:
+    found = [name for name, p in zip(model.names, row, strict=True) if p >= model.threshold]
+    return {"labels": found, "probabilities": _probabilities(row, model)}
+
+
+def _numbers(row: list[float], model: Model) -> dict[str, Any]:
+    named = zip(model.names, row, strict=True)
+    return {"values": {name: float(f"{value:.7g}") for name, value in named}}
+
+
+def _probabilities(row: list[float], model: Model) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in zip(model.names, row, strict=True)}
+
+
+_DESCRIBE = {"classification": _classes, "multilabel": _labels, "regression": _numbers}
+
+
+def csv_head(model: Model) -> list[str]:
+    """The names of a CSV line's columns."""
+    if model.kind == "classification":
+        return ["class", "probability"]
+    return [*(["labels"] if model.kind == "multilabel" else []), *model.names]
+
+
+def csv_line(prediction: dict[str, Any]) -> list[Any]:
+    """A prediction as a CSV line.
+
+    A class and its probability; or the labels found, separated by `;`, and every label's
+    probability; or the numbers.
+    """
+    if "class" in prediction:
+        return [prediction["class"], prediction["probability"]]
+    if "labels" in prediction:
+        return [";".join(prediction["labels"]), *prediction["probabilities"].values()]
+    return list(prediction["values"].values())
 
 
 def choose_format(accept: str) -> str:
@@ -328,7 +379,7 @@ def choose_format(accept: str) -> str:
 def output_fn(predictions: list[dict[str, Any]], accept: str) -> str:
     """Format as JSON {"predictions": [...]}, as a JSON line per image, or as CSV lines.
 
-    A CSV line is `class,probability`. Raises RequestError.
+    For a CSV line see `csv_line`. Raises RequestError.
     """
     kind = choose_format(accept)
     if kind == JSON:
@@ -337,5 +388,5 @@ def output_fn(predictions: list[dict[str, Any]], accept: str) -> str:
         return "".join(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions)
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
-    writer.writerows((p["class"], p["probability"]) for p in predictions)
+    writer.writerows(map(csv_line, predictions))
     return lines.getvalue()

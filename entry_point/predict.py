@@ -1,4 +1,4 @@
-"""Classify images with a finished model: `python -m entry_point.predict input=PATH [...]`.
+"""Predict images with a finished model: `python -m entry_point.predict input=PATH [...]`.
 
 Writes one CSV or JSON line per image, sorted by path. Damaged files are skipped and listed on
 stderr; the exit code is then 1 unless `allow_bad=true`.
@@ -77,7 +77,7 @@ def predict(config: PredictConfig, out: TextIO) -> tuple[int, list[Damage]]:
     )
     count = 0
     bad: list[Damage] = []
-    write = _csv_writer(out) if config.format == "csv" else _jsonl_writer(out)
+    write = _csv_writer(out, model) if config.format == "csv" else _jsonl_writer(out)
     console = Console(stderr=True)
     try:
         for batch in track(
@@ -91,8 +91,7 @@ def predict(config: PredictConfig, out: TextIO) -> tuple[int, list[Damage]]:
             bad.extend(batch.damage)
             count += len(batch.indices)
             if len(batch.indices):
-                probabilities = inference.predict_batch(batch.images, model)
-                described = inference.describe(probabilities, model.classes)
+                described = inference.describe(inference.predict_batch(batch.images, model), model)
                 for index, prediction in zip(batch.indices.tolist(), described, strict=True):
                     write(printable(str(paths[index])), prediction)
     finally:
@@ -100,7 +99,7 @@ def predict(config: PredictConfig, out: TextIO) -> tuple[int, list[Damage]]:
     return count, bad
 
 
-def _load(folder: str) -> inference.Classifier:
+def _load(folder: str) -> inference.Model:
     try:
         return inference.model_fn(folder)
     except inference.ModelError as error:
@@ -110,10 +109,10 @@ def _load(folder: str) -> inference.Classifier:
 Write = Callable[[str, dict[str, Any]], object]
 
 
-def _csv_writer(out: TextIO) -> Write:
+def _csv_writer(out: TextIO, model: inference.Model) -> Write:
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["path", "class", "probability"])
-    return lambda path, p: writer.writerow([path, p["class"], p["probability"]])
+    writer.writerow(["path", *inference.csv_head(model)])
+    return lambda path, p: writer.writerow([path, *inference.csv_line(p)])
 
 
 def _jsonl_writer(out: TextIO) -> Write:
@@ -157,7 +156,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Classify the images, then list the damaged files; returns the exit code."""
+    """Predict the images, then list the damaged files; returns the exit code."""
     config = load_config("predict", PredictConfig, arguments)
     check_paths(config)
     with _opened(config.output) as out, _without_damage_warnings():
@@ -169,7 +168,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _summary(count: int, bad: int, config: PredictConfig) -> str:
-    text = f"{count} image{'' if count == 1 else 's'} classified"
+    text = f"{count} image{'' if count == 1 else 's'} predicted"
     if bad:
         text += f", {bad} damaged" + ("" if config.allow_bad else " (allow_bad=true accepts them)")
     return text + (f"; written to {config.output}" if config.output else "")

@@ -2,7 +2,7 @@
 
 Values are swept as in Hydra's --multirun: commas, `range(...)`, `choice(...)`. The runs train one
 after another in runs/NAME/0, runs/NAME/1, ... The same command resumes a stopped sweep. At the end
-a table shows the accuracy of each run.
+a table shows the metrics of each run's last evaluation.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from entry_point.config.compose import parse_overrides
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
+from entry_point.contract.metrics_line import format_metrics
 from entry_point.contract.program import run_program
 from entry_point.contract.stop_signals import stop_signals
 
@@ -77,15 +78,18 @@ class RunQueue:
         return process.wait()
 
 
-def last_accuracy(folder: Path) -> str:
-    """A run's last validation accuracy as text, or "-" if it has none."""
+def last_metrics(folder: Path) -> str:
+    """What a run's last evaluation found, or "-" if it has none."""
     try:
         lines = (folder / "output" / "data" / "metrics.jsonl").read_text().splitlines()
     except FileNotFoundError:
         return "-"
     records = [json.loads(line) for line in lines]
-    values = [record["val_accuracy"] for record in records if "val_accuracy" in record]
-    return f"{100 * values[-1]:.2f} %" if values else "-"
+    evaluations = [record for record in records if "val_loss" in record]
+    if not evaluations:
+        return "-"
+    found = {key: value for key, value in evaluations[-1].items() if key.startswith("val_")}
+    return format_metrics(found)
 
 
 def sweep(arguments: Sequence[str]) -> int:
@@ -101,7 +105,7 @@ def sweep(arguments: Sequence[str]) -> int:
         if queue.stopping or codes[-1] == exit_codes.STOPPED:
             return exit_codes.STOPPED
     for folder, run, code in zip(folders, runs, codes, strict=True):
-        sys.stdout.write(f"{folder}  {last_accuracy(folder):>8}  exit {code}  {' '.join(run)}\n")
+        sys.stdout.write(f"{folder}  {last_metrics(folder)}  exit {code}  {' '.join(run)}\n")
     return exit_codes.FAILED if any(codes) else exit_codes.FINISHED
 
 

@@ -11,15 +11,16 @@ import sys
 from collections.abc import Sequence
 
 from launch.aws.aws_errors import run_and_explain
+from launch.request.command_line import CommandLine
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code 0 if everything requested is done, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m launch.dataset")
+    parser = CommandLine("python -m launch.dataset")
     parser.add_argument("arguments", nargs="*", metavar="JOB or override")
     parser.add_argument("--no-wait", action="store_true", help="end after the launch")
     parser.add_argument("--merge", action="store_true", help="only merge the parts of JOB")
-    options = parser.parse_intermixed_args(arguments)
+    options = parser.read(arguments)
     return run_and_explain(lambda: _run(options))
 
 

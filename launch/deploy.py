@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from launch.aws.aws_errors import run_and_explain
+from launch.request.command_line import CommandLine
 from launch.request.launch_errors import LaunchError
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command; an error is one line on stderr and exit code 1."""
-    parser = argparse.ArgumentParser(prog="python -m launch.deploy")
+    parser = CommandLine("python -m launch.deploy")
     commands = {
         "deploy": _deploy,
         "invoke": _invoke,
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("command", choices=commands)
     parser.add_argument("arguments", nargs="*", metavar="JOB, ENDPOINT, FILE or override")
     parser.add_argument("--wait", action="store_true", help="transform: watch until the job ends")
-    options = parser.parse_intermixed_args(arguments)
+    options = parser.read(arguments)
     return run_and_explain(lambda: commands[options.command](options))
 
 

@@ -1,8 +1,9 @@
 """Train in the image on this machine, in containers set up as SageMaker sets them up.
 
-``python -m launch.docker [name=NAME] [channel.NAME=FOLDER] [Hydra overrides]`` is
+``python -m launch.docker [name=NAME] [channel.NAME=FOLDER] [job.code=true] [Hydra overrides]`` is
 ``make docker-train``. ``data.root=FOLDER`` becomes the channel ``training``; of a table, its folder
-does, and ``data.images=FOLDER`` becomes the channel ``images``. Environment variables:
+does, and ``data.images=FOLDER`` becomes the channel ``images``. ``job.code=true`` runs the
+``project/`` and ``configs/`` of this folder instead of the image's. Environment variables:
 
 HOSTS     number of hosts; default 1
 NETWORK   none: no network beyond the job's hosts, as with SageMaker's network isolation
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from entry_point.contract import own_code
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.user_error import UserError
 from launch.containers.container_run import Containers, say
@@ -33,6 +35,7 @@ from launch.containers.run_options import (
     network_options,
     owner_options,
 )
+from launch.request.code.code_files import OwnCode, require_free_channel, split_code
 from launch.request.launch_errors import LaunchError
 from launch.request.local_run import (
     create_run_folder,
@@ -45,6 +48,7 @@ IN_CONTAINER = Path("/opt/ml/input/data")
 CHANNEL = re.compile(r"channel\.([A-Za-z0-9._-]{1,64})=(.+)")
 STOP_SECONDS = 120
 MAX_HOSTS = 16
+VARIABLES = ("HOSTS", "NETWORK", "GPUS", "NPROC", "SHM_SIZE", "IMAGE", "DEVICE", "ENGINE")
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,34 @@ class Settings:
         return self.gpus[first : first + share]
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """What a job reads: the folders of its channels, and your own code."""
+
+    folders: dict[str, Path]
+    code: OwnCode | None
+
+    @property
+    def channels(self) -> list[str]:
+        return sorted([*self.folders, *([own_code.CHANNEL] if self.code else [])])
+
+    @property
+    def environment(self) -> list[str]:
+        return [f"--env={own_code.HASH}={self.code.hash}"] if self.code else []
+
+
+def split_inputs(arguments: Sequence[str]) -> tuple[Inputs, list[str]]:
+    """The job's inputs, and the other arguments; raises LaunchError for one that cannot be read."""
+    folders, rest = split_channels(arguments)
+    code, overrides = split_code(rest)
+    if code:
+        require_free_channel(folders, "channel")
+        for line in code.left_out:
+            say(line)
+        say(code.describe())
+    return Inputs(folders, code), overrides
+
+
 def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
     """Folders by channel name, and the other arguments; raises LaunchError for a missing folder."""
     channels: dict[str, Path] = {}
@@ -106,6 +138,16 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
     return {name: folder.resolve() for name, folder in channels.items()}, overrides
 
 
+def require_overrides(arguments: Sequence[str]) -> None:
+    """Raise LaunchError for an argument that is no override, or that is a variable of make's."""
+    for argument in arguments:
+        key, equals, _ = argument.partition("=")
+        if not equals and not argument.startswith("~"):
+            raise LaunchError(f"{argument}: not an override as in key=value")
+        if key in VARIABLES:
+            raise LaunchError(f"{argument}: set it beside ARGS: make docker-train {argument}")
+
+
 def host_folder(run: Path, host: str, first: str) -> Path:
     """The ``/opt/ml`` of one host; the run folder itself for the first host, which has rank 0."""
     return run if host == first else run / "hosts" / host
@@ -127,7 +169,7 @@ def create_hosts(
     image: str,
     settings: Settings,
     run: Path,
-    channels: dict[str, Path],
+    inputs: Inputs,
 ) -> None:
     """Create the container of each host and, unless one isolated host needs none, a network."""
     hosts = settings.names
@@ -141,10 +183,11 @@ def create_hosts(
             f"--hostname={host}",
             f"--shm-size={settings.shm_size}",
             *network_options(network, host),
-            *mounts(host_folder(run, host, hosts[0]), run, channels),
+            *mounts(host_folder(run, host, hosts[0]), run, inputs.folders),
             *gpu_options(engine, settings.gpus_of(host)),
             *owner_options(engine),
             *environment_options(run),
+            *inputs.environment,
             image,
             "train",
         )
@@ -160,30 +203,34 @@ def train(arguments: Sequence[str]) -> int:
     if engine.image(image) is None:
         raise LaunchError(f"there is no image {image}: run `make image` first")
     name, rest = split_name(arguments)
-    channels, overrides = split_channels(rest)
+    inputs, overrides = split_inputs(rest)
+    require_overrides(overrides)
     run = create_run_folder(name)
     folder = RunFolder(run)
     with folder.hold(folder.launch_lock):
         with folder.hold(folder.lock):
             for host in settings.names:
+                root = host_folder(run, host, settings.names[0])
                 write_input_config(
-                    host_folder(run, host, settings.names[0]),
+                    root,
                     overrides,
                     hosts=settings.names,
                     current=host,
-                    channels=sorted(channels),
+                    channels=inputs.channels,
                 )
+                if inputs.code:
+                    inputs.code.write(RunFolder(root).channels)
         point_latest_at(run)
-        return run_containers(engine, image, settings, run, channels)
+        return run_containers(engine, image, settings, run, inputs)
 
 
 def run_containers(
-    engine: Engine, image: str, settings: Settings, run: Path, channels: dict[str, Path]
+    engine: Engine, image: str, settings: Settings, run: Path, inputs: Inputs
 ) -> int:
     """Run the hosts' containers until the job ends; returns its exit code."""
     with Containers(engine, f"{run.name}-{os.getpid()}", STOP_SECONDS) as containers:
         say(f"{image} on {settings.hosts} host(s); /opt/ml is {run}")
-        create_hosts(containers, engine, image, settings, run, channels)
+        create_hosts(containers, engine, image, settings, run, inputs)
         code = containers.run()
     say(f"exit code {code}; /opt/ml was {run}")
     return code

@@ -2,8 +2,9 @@
 
 ``python3 launch/environment.py EXTRA ...``, with one or more keys of ``REQUIREMENTS``. ``launch``
 and ``launch-v3`` use separate environments because the two SageMaker SDKs exclude each other. An
-extra that is up to date is left alone; a setup that was killed resumes. This file uses the
-standard library only, because it runs before anything is installed.
+extra that is up to date is left alone; a setup that was killed resumes. With ``job`` come the
+packages in ``project/requirements.in``, if it names any. This file uses the standard library only,
+because it runs before anything is installed.
 """
 
 import fcntl
@@ -26,11 +27,15 @@ REQUIREMENTS = {
     "bench": ("bench.txt",),
     "dali": ("dali.txt",),
     "onnx": ("onnx.txt",),
+    "timm": ("timm.txt",),
+    "mlflow": ("mlflow.txt",),
     "launch": ("launch.txt",),
     "launch-v3": ("launch-v3.txt",),
 }
 # Disk space that a new environment takes. Only Linux gets CUDA's libraries.
 SIZES_GB = {"job": 6.0 if sys.platform == "linux" else 1.5, "launch": 0.3, "launch-v3": 0.9}
+# The packages of the user's code, which must accept the job's pins.
+OWN_REQUIREMENTS = "project/requirements.in"
 ENVIRONMENTS = {"launch": ".venv-launch", "launch-v3": ".venv-launch-v3"}
 # This file marks an environment into which nothing has been installed yet.
 UNFINISHED = ".unfinished"
@@ -162,12 +167,17 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def fingerprint(extra: str) -> str:
-    """Return a hash of the extra's pins and of the interpreter."""
+def fingerprint(files: Sequence[str]) -> str:
+    """Return a hash of these requirements files and of the interpreter."""
     digest = hashlib.sha256(f"{sys.version}{platform.machine()}".encode())
-    for name in REQUIREMENTS[extra]:
-        digest.update((ROOT / "requirements" / name).read_bytes())
+    for name in files:
+        digest.update((ROOT / name).read_bytes())
     return digest.hexdigest()
+
+
+def pins(extra: str) -> list[str]:
+    """Return the files with the extra's pins, relative to the root."""
+    return [f"requirements/{name}" for name in REQUIREMENTS[extra]]
 
 
 def create_environment(venv: Path, extra: str) -> None:
@@ -188,37 +198,57 @@ def create_environment(venv: Path, extra: str) -> None:
 def ensure_environment(venv: Path, extra: str) -> None:
     """Create ``venv`` if needed and install ``extra`` into it unless its pins are already there.
 
+    With ``job`` come the packages of the user's code, if it names any.
+    """
+    ensure_installed(venv, extra, pins(extra))
+    if extra == "job" and names_packages(ROOT / OWN_REQUIREMENTS):
+        ensure_installed(venv, "project", [OWN_REQUIREMENTS], limits=pins("job"))
+
+
+def names_packages(file: Path) -> bool:
+    """Return whether a requirements file has more than comments."""
+    lines = file.read_text().splitlines() if file.is_file() else []
+    return any(line.split("#")[0].strip() for line in lines)
+
+
+def ensure_installed(
+    venv: Path, name: str, files: Sequence[str], limits: Sequence[str] = ()
+) -> None:
+    """Install ``files`` unless they are already there; ``limits`` are pip's constraints.
+
     If pip fails in an environment that never had a complete installation, removes the environment.
     """
-    stamp = venv / f".{extra}-installed"
-    wanted = fingerprint(extra)
+    stamp = venv / f".{name}-installed"
+    wanted = fingerprint([*files, *limits])
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     if not (venv / "bin" / "pip").exists():
-        create_environment(venv, extra)
-    names = " and ".join(f"requirements/{name}" for name in REQUIREMENTS[extra])
-    size = "; torch and its CUDA libraries take about 6 GB" if extra == "job" else ""
+        create_environment(venv, name)
+    names = " and ".join(files)
+    size = "; torch and its CUDA libraries take about 6 GB" if name == "job" else ""
     say(f"installing {names} into {venv.name}{size}")
     started = time.monotonic()
-    if not pip_installs(venv, REQUIREMENTS[extra]):
+    if not pip_installs(venv, files, limits):
         if (venv / UNFINISHED).exists():
             shutil.rmtree(venv, ignore_errors=True)
+        fits = f", that it accepts the versions in {' and '.join(limits)}" if limits else ""
         raise SetupError(
-            f"pip could not install {names}, see above; check the network and the free disk space, "
-            "then run make again"
+            f"pip could not install {names}, see above; check the network and the free disk space"
+            f"{fits}, then run make again"
         )
     stamp.write_text(wanted)
     (venv / UNFINISHED).unlink(missing_ok=True)
     say(f"installed in {time.monotonic() - started:.0f} s")
 
 
-def pip_installs(venv: Path, files: Sequence[str]) -> bool:
-    """Install the pins of these requirements files; returns whether pip succeeded."""
+def pip_installs(venv: Path, files: Sequence[str], limits: Sequence[str]) -> bool:
+    """Install these requirements files within ``limits``; returns whether pip succeeded."""
     pip = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--use-pep517"]
     if not sys.stdout.isatty():
         pip.append("--quiet")
-    pins = [a for name in files for a in ("-r", str(ROOT / "requirements" / name))]
-    return subprocess.run([*pip, *pins]).returncode == 0
+    wanted = [a for name in files for a in ("-r", str(ROOT / name))]
+    within = [a for name in limits for a in ("-c", str(ROOT / name))]
+    return subprocess.run([*pip, *within, *wanted]).returncode == 0
 
 
 def main(extras: Sequence[str]) -> int:

@@ -16,12 +16,13 @@ import sys
 from collections.abc import Sequence
 
 from launch.aws.aws_errors import run_and_explain
+from launch.request.command_line import CommandLine
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command; an error is one line on stderr and exit code 1."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
-    parser = argparse.ArgumentParser(prog="python -m launch.sagemaker")
+    parser = CommandLine("python -m launch.sagemaker")
     parser.add_argument("command", choices=("train", "status", "logs", "stop", "download"))
     parser.add_argument("arguments", nargs="*", metavar="JOB or override")
     parser.add_argument(
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--checkpoints", action="store_true", help="download: include the checkpoints"
     )
-    options = parser.parse_intermixed_args(arguments)
+    options = parser.read(arguments)
     return run_and_explain(lambda: _run(options))
 
 

@@ -45,7 +45,10 @@ value ends the command with one line that says what is allowed.
 
 An option, such as `model=resnet50`, is a file in `configs/` that changes some of the defaults. Add
 your own file to add an option. Options marked (default) apply unless you choose another."""
-_TYPE_NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number"}
+_TYPE_NAMES = {
+    **{str: "text", bool: "true or false", int: "whole number", float: "number"},
+    Any: "any value",
+}
 
 
 def page() -> Iterator[str]:

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     from launch.aws.ecr import ensure_repository
-    from launch.aws.s3_bucket import ensure_bucket
+    from launch.aws.s3.s3_bucket import ensure_bucket
 
     config = load_config("setup_aws", SetupConfig, arguments)
     if is_dry_run():

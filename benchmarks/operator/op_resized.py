@@ -24,7 +24,12 @@ from torchvision.transforms.v2 import functional as F
 
 from benchmarks import measure
 from benchmarks.sample_photographs import NAMES, covering, encode, many_photographs, tensor
-from custom_op import add_restart_markers, decode_and_crop_jpeg, decode_crop_resize_batch
+from custom_op import (
+    add_restart_markers,
+    decode_and_crop_jpeg,
+    decode_crop_resize_batch,
+    index_jpeg,
+)
 
 TITLE = "RandomResizedCrop 224, flip, normalize"
 SIZE, BATCH = 224, 96
@@ -134,23 +139,33 @@ def dali(files: list[bytes]) -> dict[str, Work]:
     return {"DALI (CPU)": built.run}
 
 
-def this_operator(files: list[Tensor], boxes: Tensor, dtype: torch.dtype, threads: int = 1) -> Work:
+def this_operator(
+    files: list[Tensor],
+    boxes: Tensor,
+    dtype: torch.dtype,
+    threads: int = 1,
+    indexes: list[Tensor] | None = None,
+) -> Work:
     jpegs = [files[i % len(files)] for i in range(BATCH)]
+    of_batch = indexes and [indexes[i % len(files)] for i in range(BATCH)]
     flip = torch.arange(BATCH) % 2 == 0
     out = torch.empty((BATCH, 3, SIZE, SIZE), dtype=dtype, memory_format=torch.channels_last)
     options: dict[str, Any] = {} if dtype == torch.uint8 else {"mean": MEAN, "std": STD}
     return lambda: decode_crop_resize_batch(
-        jpegs, boxes, SIZE, flip=flip, out=out, num_threads=threads, **options
+        jpegs, boxes, SIZE, indexes=of_batch, flip=flip, out=out, num_threads=threads, **options
     )
 
 
 def large_crop() -> list[tuple[str, float, float]]:
     """A 256-pixel crop of 12 megapixels: name, CPU ms and speed relative to torchvision."""
     plain = tensor(encode(covering(NAMES[0], 3000, 4000)))
-    indexed = add_restart_markers(plain, INTERVAL)
+    indexed, index = add_restart_markers(plain, INTERVAL), index_jpeg(plain)
     works = {
         "torchvision, whole": lambda: decode_jpeg(plain)[:, 1500:1756, 2000:2256].contiguous(),
         "this operator, plain file": lambda: decode_and_crop_jpeg(plain, 1500, 2000, 256, 256),
+        "this operator, side index": lambda: decode_and_crop_jpeg(
+            plain, 1500, 2000, 256, 256, index=index
+        ),
         "this operator, restart markers": lambda: decode_and_crop_jpeg(
             indexed, 1500, 2000, 256, 256
         ),
@@ -175,9 +190,11 @@ def contenders(
     yield from spdl(files, boxes).items()
     yield from dali(files).items()
     plain = [tensor(data) for data in files]
+    indexes = [index_jpeg(data) for data in plain]
     for dtype in (torch.float32, torch.uint8):
         name = f"this operator, {{}}, {str(dtype).removeprefix('torch.')}"
         yield name.format("plain file"), this_operator(plain, boxes, dtype)
+        yield name.format("side index"), this_operator(plain, boxes, dtype, indexes=indexes)
         yield name.format("restart markers"), this_operator(indexed, boxes, dtype)
 
 
@@ -198,7 +215,8 @@ def main() -> None:
         "op",
         TITLE,
         f"{len(files)} photographs at 533x800, quality 90, 4:2:0; restart markers every "
-        f"{INTERVAL} MCUs; one thread; CPU time, median of alternating rounds.",
+        f"{INTERVAL} MCUs, side index every 10 MCUs; one thread; CPU time, median of alternating "
+        "rounds.",
         [
             measure.table(("pipeline", "CPU ms", "markers = 1", "plain file = 1"), rows),
             measure.table(("256x256 of 3000x4000", "CPU ms", "x torchvision"), large_crop()),

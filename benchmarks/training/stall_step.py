@@ -34,7 +34,7 @@ from benchmarks.training.stall_contenders import (
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.metrics_line import STEP_PARTS
 from entry_point.data.decode.stall import SampleBySample
-from entry_point.data.loader import Loader
+from entry_point.data.loader import Loader, open_source
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.input import device_batches
@@ -42,6 +42,7 @@ from entry_point.training.learner import Learner
 from entry_point.training.measure.headspace import settled
 from entry_point.training.measure.stall_meter import StallMeter, Times
 from entry_point.training.measure.stopwatch import Stopwatch
+from entry_point.training.tasks.build_task import build_task
 
 ROUNDS = 5
 FREE_MODEL = "benchmarks.training.stall_contenders.glance"
@@ -68,10 +69,11 @@ class Training:
         self._devices, self._config, self.loader = devices, config, loader
         transform = DeviceTransform(config.data, config.trainer.seed, devices.input_dtype)
         self._prepare = transform.to(devices.device)
+        source = open_source(config.data, "train", Path())
         self._learner = Learner(
             config,
             devices,
-            num_classes=6,
+            build_task(config, source, devices.device),
             steps_per_epoch=loader.steps_per_epoch,
             channels=Path(),
         )

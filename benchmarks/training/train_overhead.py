@@ -43,7 +43,7 @@ class KeptBatch:
 def bare_epoch(trainer: Trainer, batch: Batch, steps: int) -> None:
     """The same work on the same batch, written by hand."""
     learner, normalize = trainer.learner, trainer.input.transform.normalize
-    criterion = nn.CrossEntropyLoss(label_smoothing=trainer.config.optim.label_smoothing)
+    criterion = nn.CrossEntropyLoss(label_smoothing=trainer.config.task.label_smoothing)
     for _ in range(steps):
         images = normalize(batch.images)
         learner.optimizer.zero_grad(set_to_none=True)

@@ -120,9 +120,9 @@ void run(RegionDecoder& decoder, Resizer& resizer, const Box& box, Orientation o
 
 }  // namespace
 
-void ImageWorker::process(Bytes jpeg, const Box& box, bool flip, const BatchOptions& options,
-                          const Slot& slot) {
-  decoder_.open(jpeg, options.max_pixels);
+void ImageWorker::process(Bytes jpeg, Bytes side_index, const Box& box, bool flip,
+                          const BatchOptions& options, const Slot& slot) {
+  decoder_.open(jpeg, options.max_pixels, side_index);
   Orientation orientation = orientation_of(options.apply_orientation ? decoder_.orientation() : 1);
   decoder_.check(box, orientation.transposed);
   const Box stored = stored_box(orientation, box, decoder_.height(), decoder_.width());

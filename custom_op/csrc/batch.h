@@ -44,7 +44,8 @@ struct BatchOptions {
 class ImageWorker {
  public:
   // `box` is in upright pixels if options.apply_orientation is set. Throws JpegError.
-  void process(Bytes jpeg, const Box& box, bool flip, const BatchOptions& options,
+  // `side_index` may be empty.
+  void process(Bytes jpeg, Bytes side_index, const Box& box, bool flip, const BatchOptions& options,
                const Slot& slot);
 
  private:

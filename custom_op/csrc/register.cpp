@@ -34,9 +34,9 @@ class RowsInto final : public RowSink {
 };
 
 Tensor decode_and_crop_jpeg(Tensor data, int64_t crop_y, int64_t crop_x, int64_t crop_height,
-                            int64_t crop_width, int64_t max_pixels) {
+                            int64_t crop_width, std::optional<Tensor> index, int64_t max_pixels) {
   RegionDecoder& decoder = thread_decoder();
-  decoder.open(jpeg_bytes(data), max_pixels);
+  decoder.open(jpeg_bytes(data), max_pixels, index ? jpeg_bytes(*index, "index") : Bytes{});
   const Box box{crop_y, crop_x, crop_height, crop_width};
   decoder.check(box);
   const std::array<int64_t, 3> shape{crop_height, crop_width, 3};
@@ -81,12 +81,21 @@ Tensor to_tensor(const std::vector<uint8_t>& bytes) {
   return tensor;
 }
 
+Tensor index_jpeg(Tensor data, int64_t interval, int64_t max_pixels) {
+  if (interval < 1 || interval > UINT32_MAX) {
+    refuse("interval must be 1 to 4294967295 MCUs; got " + std::to_string(interval));
+  }
+  RegionDecoder& decoder = thread_decoder();
+  decoder.open(jpeg_bytes(data), max_pixels);
+  return to_tensor(decoder.build_side_index(interval));
+}
+
 Tensor add_restart_markers(Tensor data, int64_t interval, int64_t max_pixels) {
   const Bytes jpeg = jpeg_bytes(data);
   try {
     return to_tensor(with_restart_markers(jpeg, interval, max_pixels));
   } catch (const NotIndexable& error) {
-    // restart_markers.py recognizes the error by this prefix.
+    // jpeg_index.py recognizes the error by this prefix.
     refuse(std::string("not indexable: ") + error.what());
   }
 }
@@ -105,7 +114,8 @@ std::tuple<Tensor, int64_t, int64_t> trim_jpeg(Tensor data, int64_t top, int64_t
 STABLE_TORCH_LIBRARY(custom_op, m) {
   m.def(
       "decode_and_crop_jpeg(Tensor data, int crop_y, int crop_x, int crop_height, int crop_width, "
-      "*, int max_pixels) -> Tensor");
+      "*, Tensor? index, int max_pixels) -> Tensor");
+  m.def("index_jpeg(Tensor data, int interval, *, int max_pixels) -> Tensor");
   m.def(
       "jpeg_headers(Tensor[] jpegs, Tensor? offsets, Tensor? lengths, *, bool mask_errors) -> "
       "Tensor");
@@ -120,6 +130,7 @@ STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {
   m.impl("decode_and_crop_jpeg", TORCH_BOX(&custom_op::decode_and_crop_jpeg));
   m.impl("jpeg_warnings", TORCH_BOX(&custom_op::jpeg_warnings));
   m.impl("jpeg_headers", TORCH_BOX(&custom_op::jpeg_headers));
+  m.impl("index_jpeg", TORCH_BOX(&custom_op::index_jpeg));
   m.impl("add_restart_markers", TORCH_BOX(&custom_op::add_restart_markers));
   m.impl("trim_jpeg", TORCH_BOX(&custom_op::trim_jpeg));
 }

@@ -46,6 +46,7 @@ void check_out(const Tensor& out, int64_t count, int64_t size) {
 
 struct Batch {
   std::vector<Bytes> images;
+  std::vector<Bytes> side_indexes;  // one for every image, or none
   const int64_t* boxes = nullptr;
   const bool* flips = nullptr;  // null: mirror no image
   char* out = nullptr;
@@ -58,8 +59,10 @@ void process(const Batch& batch, const BatchOptions& options, int64_t i, std::st
   Slot slot = batch.strides;
   slot.data = batch.out + i * batch.slot_bytes;
   const int64_t* box = batch.boxes + 4 * i;
+  const auto image = static_cast<size_t>(i);
+  const Bytes side_index = batch.side_indexes.empty() ? Bytes{} : batch.side_indexes[image];
   try {
-    worker.process(batch.images[static_cast<size_t>(i)], {box[0], box[1], box[2], box[3]},
+    worker.process(batch.images[image], side_index, {box[0], box[1], box[2], box[3]},
                    batch.flips != nullptr && batch.flips[i], options, slot);
   } catch (const std::exception& failure) {
     error = failure.what();
@@ -114,12 +117,20 @@ void set_affine(const Tensor& affine, BatchOptions& options) {
 
 Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor> offsets,
                                 std::optional<Tensor> lengths, Tensor boxes, int64_t size,
-                                std::optional<Tensor> flip, Tensor affine, bool mask_errors,
-                                bool apply_orientation, bool scaled_decode, bool ycbcr,
-                                int64_t max_pixels, int64_t num_threads, Tensor out) {
+                                std::vector<Tensor> indexes, std::optional<Tensor> index_offsets,
+                                std::optional<Tensor> index_lengths, std::optional<Tensor> flip,
+                                Tensor affine, bool mask_errors, bool apply_orientation,
+                                bool scaled_decode, bool ycbcr, int64_t max_pixels,
+                                int64_t num_threads, Tensor out) {
   Batch batch;
   batch.images = jpegs_bytes(jpegs, offsets, lengths);
   const auto count = static_cast<int64_t>(batch.images.size());
+  if (!indexes.empty()) {
+    batch.side_indexes = jpegs_bytes(indexes, index_offsets, index_lengths);
+    if (batch.side_indexes.size() != batch.images.size()) {
+      refuse("indexes must hold one index for every image, empty or not");
+    }
+  }
   batch.boxes = box_values(boxes, count);
   check_numbers(size, num_threads);
   check_out(out, count, size);
@@ -158,8 +169,9 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
 STABLE_TORCH_LIBRARY_FRAGMENT(custom_op, m) {
   m.def(
       "decode_crop_resize_batch(Tensor[] jpegs, Tensor? offsets, Tensor? lengths, Tensor boxes, "
-      "int size, *, Tensor? flip, Tensor affine, bool mask_errors, bool apply_orientation, "
-      "bool scaled_decode, bool ycbcr, int max_pixels, int num_threads, Tensor(a!) out) -> Tensor");
+      "int size, *, Tensor[] indexes, Tensor? index_offsets, Tensor? index_lengths, Tensor? flip, "
+      "Tensor affine, bool mask_errors, bool apply_orientation, bool scaled_decode, bool ycbcr, "
+      "int max_pixels, int num_threads, Tensor(a!) out) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {

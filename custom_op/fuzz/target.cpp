@@ -2,7 +2,8 @@
 //
 // Besides crashes, it checks exactness. The whole image has the pixels that libjpeg alone decodes,
 // or libjpeg refuses it, too. If the whole image decodes, a crop has the same pixels, both of the
-// file itself and of the file that was trimmed or rewritten with restart markers.
+// file itself, also with its side index, and of the file that was trimmed or rewritten with restart
+// markers.
 #include <cstdlib>
 #include <cstring>
 
@@ -37,11 +38,11 @@ class Pixels final : public custom_op::RowSink {
 };
 
 bool decode(Bytes jpeg, const Box& box, std::vector<uint8_t>& pixels,
-            const custom_op::DecodeOptions& options = {}) {
+            const custom_op::DecodeOptions& options = {}, Bytes side_index = {}) {
   static RegionDecoder decoder;
   Pixels sink(box);
   try {
-    decoder.open(jpeg, kMaxPixels);
+    decoder.open(jpeg, kMaxPixels, side_index);
     decoder.decode(box, options, sink);
   } catch (const custom_op::JpegError&) {
     return false;
@@ -96,9 +97,22 @@ void check_batch(Bytes jpeg, const Box& box, uint8_t choice) {
   options.scaled_decode = (choice & 8) != 0;
   options.max_pixels = kMaxPixels;
   try {
-    worker.process(jpeg, box, (choice & 16) != 0, options, {out.data(), 1, 3 * kSize, 3});
+    worker.process(jpeg, {}, box, (choice & 16) != 0, options, {out.data(), 1, 3 * kSize, 3});
   } catch (const custom_op::JpegError&) {
   }
+}
+
+// A crop decoded with a side index has the same pixels. A damaged index may give wrong ones.
+void check_side_index(RegionDecoder& decoder, Bytes jpeg, const Box& box,
+                      const std::vector<uint8_t>* expected) {
+  std::vector<uint8_t> index = decoder.build_side_index(1 + static_cast<int64_t>(jpeg.size % 5));
+  if (index.empty()) return;
+  std::vector<uint8_t> crop;
+  const bool decodes = decode(jpeg, box, crop, {}, {index.data(), index.size()});
+  if (expected != nullptr) require(decodes && crop == *expected);
+  const uint8_t* const seed = jpeg.data + jpeg.size - 4;
+  index[(seed[0] << 8 | seed[1]) % index.size()] ^= seed[2];
+  decode(jpeg, box, crop, {}, {index.data(), index.size() - (seed[3] == 0 ? 1 : 0)});
 }
 
 }  // namespace
@@ -130,6 +144,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool trim_decodes = decode({small.jpeg.data(), small.jpeg.size()}, inside, trimmed);
   if (whole_decodes) require(trim_decodes && trimmed == crop);
 
+  check_side_index(decoder, jpeg, box, whole_decodes ? &crop : nullptr);
   check_batch(jpeg, box, size > 8 ? data[size - 9] : 0);
   try {
     require(decoder.warnings() < 16);

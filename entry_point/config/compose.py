@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,9 +18,12 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from entry_point.config.config_errors import ConfigError, explain
+from entry_point.contract import own_code
 
 T = TypeVar("T")
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+CONFIGS = Path(os.environ.get(own_code.CONFIGS) or own_code.PROGRAM / "configs")
+# Settings whose keys are the user's: model.kwargs, logger_kwargs, ...
+_OPEN = re.compile(r"(\w+\.)*(\w+_)?kwargs\b[.=]")
 
 
 def load_config(name: str, schema: type[T], overrides: Sequence[str]) -> T:
@@ -49,10 +53,15 @@ def compose_plain(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     """Compose `configs/<name>.yaml` with Hydra overrides, unchecked; raises ConfigError."""
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            plain = OmegaConf.to_container(compose(name, list(overrides)))
+            plain = OmegaConf.to_container(compose(name, [_opened(text) for text in overrides]))
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise explain(error, overrides) from error
     return cast(dict[str, Any], plain)
+
+
+def _opened(override: str) -> str:
+    """The override, with which Hydra adds a new key below kwargs."""
+    return f"++{override}" if _OPEN.match(override) else override
 
 
 def check_config(plain: Mapping[str, Any], schema: type[T], overrides: Sequence[str] = ()) -> T:

@@ -10,7 +10,7 @@ from entry_point.config.knob import check_knobs, knob
 
 @dataclass
 class PredictConfig:
-    """Classifying images with the model of a finished run."""
+    """Predicting images with the model of a finished run."""
 
     input: str
     """An image, or a folder that is searched with its subfolders."""
@@ -19,7 +19,8 @@ class PredictConfig:
     output: str | None = None
     """File to write. null: stdout."""
     format: str = knob("csv", choices=("csv", "jsonl"))
-    """`csv`: path, class and probability. `jsonl`: also the probability of every class."""
+    """`csv`: path, then class and probability, or a column per label or number. `jsonl`: an object
+    per image, with the probability of every class."""
     batch_size: int = knob(32, least=1)
     """Images per batch."""
     engine: str = knob("threads", choices=("threads", "subprocess", "workers", "pillow"))

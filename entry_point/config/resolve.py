@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from entry_point.config.config_errors import ConfigError, near
@@ -18,13 +18,20 @@ def resolve(key: str, name: str, known: Mapping[str, T]) -> T | Any:
     Raises:
         ConfigError: `name` is neither; the line names `key`, the known words and the nearest one.
     """
-    if name in known:
-        return known[name]
-    if "." not in name or not all(part.isidentifier() for part in name.split(".")):
+    check_name(key, name, known)
+    return known[name] if name in known else _import(key, name)
+
+
+def check_name(key: str, name: str, known: Collection[str]) -> None:
+    """Raise ConfigError unless `name` is a known word or has the form of a dotted path.
+
+    For a config, which is checked where the user's packages need not be installed.
+    """
+    is_path = "." in name and all(part.isidentifier() for part in name.split("."))
+    if name not in known and not is_path:
         allowed = f"must be one of {', '.join(known)}, " if known else "must be "
         must = f"{allowed}or the dotted path of your own{near(name, known)}"
         raise ConfigError(key, name, must)
-    return _import(key, name)
 
 
 def _import(key: str, path: str) -> Any:
@@ -60,7 +67,7 @@ def call(
     takes_any = any(each.kind is each.VAR_KEYWORD for each in taken.values())
     for name, value in kwargs.items():
         if name not in taken and not takes_any:
-            allowed = [each for each in taken if each not in named]
+            allowed = [each for each in list(taken)[len(given) :] if each not in named]
             must = f"no such argument; {_name(function)} takes {', '.join(allowed) or 'none'}"
             raise ConfigError(f"{key}.{name}", value, f"{must}{near(name, allowed)}")
     try:

@@ -35,8 +35,13 @@ class ServerConfig:
     """Address to listen on."""
     port: int = knob(8080, least=0, most=65535)
     """Port to listen on. 0: any free one."""
-    max_batch: int = knob(32, least=1)
-    """Largest number of images that the model gets at once."""
+    max_batch: int | None = knob(None, least=1)
+    """Largest number of images that the model gets at once. null: 32 on a GPU, 8 on a CPU, whose
+    caches do not hold more."""
+    precision: str = knob("fp32", choices=("fp32", "bf16"))
+    """Type that the model computes in. `bf16`: autocast to bfloat16. Takes half the time on CPUs
+    with AVX-512 BF16 or AMX and on GPUs from Ampere on, and is slow on others. Probabilities differ
+    from those of `make predict` in the third digit."""
     max_wait_ms: float = knob(2.0, least=0)
     """Milliseconds that a request may wait for others to share its batch. Only requests that find
     the server busy wait."""

@@ -7,13 +7,25 @@ checks nothing again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from entry_point.config.compose import load_config, resolved_yaml
-from entry_point.config.config_errors import ConfigError
+from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.knob import check_knobs, knob
+from entry_point.config.resolve import check_name
+from entry_point.config.task_config import TaskConfig
+
+OPTIMIZERS = (
+    *("sgd", "adamw", "adadelta", "adafactor", "adagrad", "adam", "adamax", "nadam", "radam"),
+    "rmsprop",
+)
+"""Classes of torch.optim, in lower case, that take parameter groups and a learning rate."""
+SCHEDULES = ("cosine", "step")
+LOGGERS = ("tensorboard", "mlflow")
 
 
 @dataclass
@@ -21,26 +33,33 @@ class ModelConfig:
     """The network and the weights it starts from."""
 
     name: str = "resnet18"
-    """A classification model of torchvision, or the dotted path of your own callable that takes
-    `num_classes`."""
+    """A classification model of torchvision, `timm/NAME` for one of timm, or the dotted path of
+    your own callable that takes `num_classes`."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Other arguments of the model, as in `model.kwargs.width=64`."""
     weights: str | None = None
-    """State dict to start from: a file, or the name of a channel that holds exactly one .pt or .pth
-    file. A head of another size keeps its initial weights. Nothing is downloaded."""
+    """State dict to start from: a file, or the name of a channel that holds exactly one .pt, .pth
+    or .safetensors file. A head of another size keeps its initial weights. Nothing is downloaded;
+    `make fetch-weights` does that beforehand."""
     sync_batchnorm: bool = False
     """Compute batch statistics over all ranks instead of per rank. GPUs only."""
 
     def __post_init__(self) -> None:
-        if not all(part.isidentifier() for part in self.name.split(".")):
-            must = "must be a torchvision model's name or package.function"
+        library, _, name = self.name.rpartition("/")
+        if library not in ("", "timm") or not re.fullmatch(r"\w+([.-]\w+)*", name):
+            must = "must be a torchvision model's name, timm/NAME, or package.function"
             raise ConfigError("model.name", repr(self.name), must)
 
 
 @dataclass
 class OptimConfig:
-    """Optimizer, learning-rate schedule and loss."""
+    """Optimizer, learning-rate schedule, and what blends or averages."""
 
-    name: str = knob("sgd", choices=("sgd", "adamw"))
-    """The optimizer."""
+    name: str = "sgd"
+    """The optimizer: one of torch's in lower case, such as `sgd`, `adamw` or `rmsprop`, or the
+    dotted path of your own class, which is called as in torch: `MyOptimizer(params, lr=...)`."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Other arguments of the optimizer, as in `optim.kwargs.eps=1e-6`."""
     lr: float = knob(0.03, above=0)
     """Peak learning rate for the configured batch size. It is never rescaled."""
     momentum: float = knob(0.9, least=0, most=1)
@@ -51,17 +70,18 @@ class OptimConfig:
     """`name=adamw`: decay rates of the two moment estimates."""
     weight_decay: float = knob(5e-5, least=0)
     """Weight decay. Biases and normalization weights do not decay."""
-    schedule: str = knob("cosine", choices=("cosine", "step"))
+    schedule: str = "cosine"
     """Shape of the learning rate after a linear warm-up. `cosine`: falls to zero at the end.
-    `step`: drops every `step_epochs`."""
+    `step`: drops every `step_epochs`. Or the dotted path of your own function `(epoch, epochs)`,
+    which returns the share of `lr`; `epoch` is a fraction, 2.5 in the middle of the third epoch."""
+    schedule_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Other arguments of your own schedule."""
     warmup_epochs: float = knob(1.0, least=0)
     """Epochs of linear warm-up."""
     step_epochs: float = knob(30.0, above=0)
     """`schedule=step`: epochs between drops of the learning rate."""
     step_factor: float = knob(0.1, least=0, most=1)
     """`schedule=step`: the learning rate is multiplied by this at each drop."""
-    label_smoothing: float = knob(0.1, least=0, most=1)
-    """Label smoothing of the training loss."""
     clip_norm: float | None = knob(None, above=0)
     """Largest gradient norm. null: no clipping."""
     accumulate: int = knob(1, least=1)
@@ -78,6 +98,11 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         check_knobs(self, "optim")
+        check_name("optim.name", self.name, OPTIMIZERS)
+        check_name("optim.schedule", self.schedule, SCHEDULES)
+        if self.schedule_kwargs and self.schedule in SCHEDULES:
+            must = f"optim.schedule={self.schedule} has none; remove it"
+            raise ConfigError("optim.schedule_kwargs", self.schedule_kwargs, must)
         if self.nesterov and not self.momentum and self.name == "sgd":
             raise ConfigError("optim.nesterov", True, "needs optim.momentum above 0")
 
@@ -117,6 +142,9 @@ class TrainerConfig:
     each evaluation and when the job is stopped."""
     keep_checkpoints: int = knob(2, least=1)
     """Number of newest checkpoints to keep, besides the best one."""
+    export: str = knob("last", choices=("last", "best"))
+    """Weights that `model/` holds and the report describes: those of the last step, or of the best
+    checkpoint (see `task.best`)."""
     resume: bool = True
     """Resume from the newest intact checkpoint in the run folder."""
     report: bool = True
@@ -157,10 +185,23 @@ class TrainConfig:
     data: DataConfig = field(default_factory=DataConfig)
     pipeline: PipelineConfig = field(default_factory=PipelineConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    task: TaskConfig = field(default_factory=TaskConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    loggers: list[str] = field(default_factory=lambda: ["tensorboard"])
+    """What else gets every number, beside the log and metrics.jsonl: `tensorboard`, `mlflow`, or
+    the dotted path of your own class."""
+    logger_kwargs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Arguments of a logger, by the last part of its name, as in `logger_kwargs.mlflow.uri=URL`."""
 
     def __post_init__(self) -> None:
+        for name in self.loggers:
+            check_name("loggers", name, LOGGERS)
+        words = [name.rpartition(".")[2] for name in self.loggers]
+        for word, kwargs in self.logger_kwargs.items():
+            if word not in words:
+                must = f"loggers={shown(self.loggers)} has no {word}{near(word, words)}"
+                raise ConfigError(f"logger_kwargs.{word}", kwargs, must)
         if self.trainer.batch_size % self.optim.accumulate:
             must = f"must divide trainer.batch_size={self.trainer.batch_size}"
             raise ConfigError("optim.accumulate", self.optim.accumulate, must)

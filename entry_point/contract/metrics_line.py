@@ -7,6 +7,9 @@ The trainer prints these lines. SageMaker, like any reader of CloudWatch, finds 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+
+from entry_point.contract.task_metrics import LOSS, METRICS_OF
 
 _NUMBER = r"([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
 
@@ -22,19 +25,29 @@ METRICS: dict[str, str] = {
     "train:lr": "lr",
     "train:images_per_s": "images_per_s",
     "train:data_wait_pct": "data_wait_pct",
-    "validation:loss": "val_loss",
-    "validation:accuracy": "val_accuracy",
-    "validation:best_accuracy": "best_accuracy",
     "train:headspace": "headspace",
     **{f"train:{key}": key for key in STEP_TIMES},
+    **{
+        f"validation:{metric.name}": metric.key
+        for metrics in ((LOSS,), *METRICS_OF.values())
+        for metric in metrics
+    },
 }
 """Metric name in SageMaker -> key in the log line."""
 
-METRIC_REGEXES: dict[str, str] = {
-    name: rf"(?:^|\s){key}={_NUMBER}(?:\s|$)" for name, key in METRICS.items()
-}
+
+def _regex(key: str) -> str:
+    return rf"(?:^|\s){key}={_NUMBER}(?:\s|$)"
+
+
+METRIC_REGEXES: dict[str, str] = {name: _regex(key) for name, key in METRICS.items()}
 """Metric name -> regular expression whose one group is the number. SageMaker takes at most 40
 expressions of at most 500 characters. NaN and infinity match none of them."""
+
+
+def metric_regexes(own: Iterable[str] = ()) -> dict[str, str]:
+    """`METRIC_REGEXES`, and those of an own task's metrics (`task.metrics`)."""
+    return {**METRIC_REGEXES, **{f"validation:{name}": _regex(f"val_{name}") for name in own}}
 
 
 def format_metrics(values: dict[str, float | int]) -> str:

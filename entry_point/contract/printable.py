@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from entry_point.contract.metrics_line import METRIC_REGEXES
+from entry_point.contract.metrics_line import metric_regexes
 
 # Control characters, line separators, changes of direction, bytes that are not UTF-8.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_METRICS = [re.compile(regex) for regex in METRIC_REGEXES.values()]
+_METRICS = [re.compile(regex) for regex in metric_regexes(own=[r"\w+"]).values()]
 
 
 def escaped(text: str) -> str:

@@ -5,6 +5,7 @@ In the container the root is /opt/ml. Elsewhere `ML_ROOT` names it: `runs/<name>
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -16,6 +17,8 @@ from entry_point.contract.user_error import UserError
 from entry_point.contract.whole_file import remove_partial_files
 
 CONTAINER_ROOT = Path("/opt/ml")
+RESOURCES = Path("input/config/resourceconfig.json")
+"""The platform's file that every job has, relative to the root."""
 LOCK_PATIENCE_S = 5.0
 """The kernel takes a moment to end a killed process, and then releases its locks."""
 
@@ -31,6 +34,19 @@ class RunBusyError(RunFolderError):
         super().__init__(
             f"another process is training in {root}; wait for it, stop it, or use another name"
         )
+
+
+def has_resources(root: Path) -> bool:
+    """Whether the platform's files of a job are below this root."""
+    try:
+        return (root / RESOURCES).exists()
+    except PermissionError:
+        return False
+
+
+def logs_are_collected() -> bool:
+    """Whether this is a job in a container: its output becomes a log, even if it is a terminal."""
+    return has_resources(CONTAINER_ROOT)
 
 
 @dataclass(frozen=True)
@@ -106,10 +122,20 @@ class RunFolder:
     def hold(self, lock: Path) -> BinaryIO:
         """Lock one of the files above; whoever has the returned file, by inheritance too, holds it.
 
-        Raises RunBusyError if another process holds it.
+        Raises RunBusyError if another process holds it, and RunFolderError if this user cannot
+        write to the run folder.
         """
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        file = lock.open("a+b")
+        try:
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            file = lock.open("a+b")
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            raise RunFolderError(
+                f"{error.filename}: cannot be written by user {os.getuid()} ({error.strerror}); "
+                f"run as the owner of {self.root}, mount it writable, or name another run folder "
+                "with ML_ROOT"
+            ) from error
         deadline = time.monotonic() + LOCK_PATIENCE_S
         while True:
             try:

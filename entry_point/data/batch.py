@@ -26,7 +26,8 @@ class Damage:
 class Batch:
     images: Tensor
     """uint8 (N, 3, image_size, image_size), channels_last: RGB, or YCbCr for the stall workload.
-    With data.transform_on=cpu, float32 from 0 to 1, ready for the model."""
+    With data.transform_on=cpu, floats from 0 to 1, ready for the model: bf16 if it computes in
+    bf16, else float32."""
     labels: Tensor
     """int64 (N,), or float32 (N, outputs) if the source's kind is `labels` or `numbers`."""
     indices: Tensor

@@ -146,7 +146,9 @@ def image_maker(spec: LoaderSpec) -> MakeImages:
     if spec.pipeline.engine == "dali":
         return _dali(spec)
     make_images = _pixel_maker(spec)
-    return SampleBySample(make_images) if spec.data.transform_on == "cpu" else make_images
+    if spec.data.transform_on == "cpu":
+        return SampleBySample(make_images, spec.dtype)
+    return make_images
 
 
 def _dali(spec: LoaderSpec) -> MakeImages:

@@ -28,6 +28,8 @@ class LoaderSpec:
     world_size: int = 1
     device: torch.device = CPU
     """For a CUDA device, batches are in pinned memory, or with DALI on the device."""
+    dtype: torch.dtype = torch.float32
+    """Type of the images with data.transform_on=cpu; all others are uint8."""
     profile: bool = False
     """Record in `Batch.spans` how long each part of making a batch takes."""
 
@@ -46,7 +48,7 @@ class LoaderSpec:
 
     def describe(self) -> str:
         """The engine, and what each rank gives it."""
-        per_value = 4 if self.data.transform_on == "cpu" else 1
+        per_value = self.dtype.itemsize if self.data.transform_on == "cpu" else 1
         size = per_value * self.batch_size * 3 * self.data.image_size**2
         kind = "memory"
         if self.device.type == "cuda":

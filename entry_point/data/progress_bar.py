@@ -1,4 +1,7 @@
-"""Progress on standard error: a bar on a terminal, otherwise a line every few seconds."""
+"""Progress on standard error: a bar on a terminal, otherwise a line every few seconds.
+
+A job in a container gets lines: its output is collected as a log, even if that is a terminal.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from entry_point.contract.run_folder import logs_are_collected
+
 Item = TypeVar("Item")
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -26,7 +31,7 @@ def track(items: Iterable[Item], total: int, title: str, done: int = 0) -> Itera
 
     `done` items passed in an earlier run; they count as progress but not as throughput.
     """
-    show = _bar if sys.stderr.isatty() else _lines
+    show = _bar if sys.stderr.isatty() and not logs_are_collected() else _lines
     return show(items, total, title, done)
 
 

@@ -19,8 +19,9 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
 from entry_point.config.serve_config import ServerConfig
 from entry_point.contract.user_error import UserError
-from entry_point.inference import Classifier, ModelError, RequestError
+from entry_point.inference import Model, ModelError, RequestError
 from entry_point.serving.batching import Batcher, Run
+from entry_point.serving.precision import use_precision
 from entry_point.serving.request_images import RequestImages
 from entry_point.serving.serving_metrics import ServingMetrics
 from entry_point.serving.user_code import Call, Hooks, own_code, replaces_prediction
@@ -41,11 +42,16 @@ class ModelService:
         self.is_ready = False
         self._module = own_code(folder) if config.user_code else None
         self._calls_hooks = self._module is not None and replaces_prediction(self._module)
+        if self._calls_hooks and config.precision != "fp32":
+            must = "the model's code/inference.py predicts by itself; choose its precision there"
+            raise ConfigError("serve.precision", config.precision, must)
         if self._module is None:
             _check_accept(config.default_accept)
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        self._gpus, self._max_batch = gpus, config.max_batch or (32 if gpus else 8)
         self.metrics = ServingMetrics(lambda: self._batcher.waiting)
         self._batcher = Batcher(
-            max_batch=1 if self._calls_hooks else config.max_batch,
+            max_batch=1 if self._calls_hooks else self._max_batch,
             max_wait_s=config.max_wait_ms / 1000,
             max_queue=config.max_queue,
             on_batch=self.metrics.batch,
@@ -53,7 +59,7 @@ class ModelService:
 
     def load(self) -> None:
         """Load, start the workers and warm them up. Raises UserError."""
-        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        gpus = self._gpus
         workers = self.config.workers or gpus or max(1, usable_cores() // _CORES_PER_WORKER)
         threads = max(1, usable_cores() // workers)
         torch.set_num_threads(threads)
@@ -80,7 +86,7 @@ class ModelService:
         models = {gpu: _load_on(self._folder, gpu) for gpu in set(places)}
         runs = [_Predictor(models[gpu], self.config, threads) for gpu in places]
         for run in runs:
-            run.warm_up(self.config.max_batch)
+            run.warm_up(self._max_batch)
         return list(runs)
 
     async def answer(self, body: bytearray, content_type: str, accept: str) -> tuple[Any, str]:
@@ -115,8 +121,9 @@ class ModelService:
 class _Predictor:
     """Encoded images -> predictions, on one device."""
 
-    def __init__(self, model: Classifier, config: ServerConfig, threads: int) -> None:
+    def __init__(self, model: Model, config: ServerConfig, threads: int) -> None:
         self._model = model
+        self._computing = use_precision(model, config.precision)
         self._images = RequestImages(
             model.image_size,
             model.resize,
@@ -131,8 +138,9 @@ class _Predictor:
         good = [i for i in range(len(contents)) if i not in errors]
         answers: list[Any] = [errors.get(i) for i in range(len(contents))]
         if good:
-            probabilities = inference.predict_batch(images[good] if errors else images, self._model)
-            predictions = inference.describe(probabilities, self._model.classes)
+            with self._computing():
+                found = inference.predict_batch(images[good] if errors else images, self._model)
+            predictions = inference.describe(found, self._model)
             for i, prediction in zip(good, predictions, strict=True):
                 answers[i] = prediction
         return answers
@@ -163,7 +171,7 @@ def _encoded(image: Image.Image, kind: str) -> bytes:
     return out.getvalue()
 
 
-def _load_on(folder: Path, gpu: int | None) -> Classifier:
+def _load_on(folder: Path, gpu: int | None) -> Model:
     context = SimpleNamespace(system_properties={"gpu_id": gpu})
     return inference.model_fn(str(folder), context)
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from entry_point.config.config_errors import ConfigError
+
 _Pairs = list[tuple[list[torch.Tensor], list[torch.Tensor]]]
 """(averages, values) of tensors that one kernel can update together: of one device and type."""
 
@@ -44,7 +46,13 @@ class AveragedWeights:
         return {"ema": self.model.state_dict(), "ema_updates": self._updates}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Restore what `state` returned; other keys are ignored."""
+        """Restore what `state` returned; other keys are ignored. Raises ConfigError."""
+        if "ema_updates" not in state:
+            must = (
+                "the checkpoint holds the averages of an earlier version of this code; use another "
+                "name, or set trainer.resume=false to restart from scratch"
+            )
+            raise ConfigError("optim.ema_decay", self._decay, must)
         self.model.load_state_dict(state["ema"])
         self._updates = state["ema_updates"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,38 +15,35 @@ from entry_point.training.devices import Devices
 from entry_point.training.host_copy import HostCopy
 from entry_point.training.input import DeviceBatch
 from entry_point.training.stop import Stopped, StopRequest
-
-WORST = 12
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A misclassified sample."""
-
-    index: int
-    label: int
-    predicted: int
-    loss: float
+from entry_point.training.tasks.task import Task
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Totals over the whole validation split, the same on every rank."""
+    """The whole validation split's results, the same on every rank."""
 
     loss: float
-    accuracy: float
-    pairs: torch.Tensor
-    """int64 `(K, 3)`: true class, predicted class, number of samples, for every pair that occurred.
-    Sparse, because a full confusion matrix of many classes would not fit."""
-    worst: list[Mistake]
-    """The mistakes with the largest losses."""
+    metrics: dict[str, float]
+    """The task's metrics by name, and `loss`. Those that are not finite are left out."""
+    indices: torch.Tensor
+    """int64 `(N,)`: the samples' numbers in their source, ascending."""
+    scores: torch.Tensor
+    """float64 `(N, columns)`: the task's scores of these samples."""
     damaged: int
     """Images that could not be decoded and are left out."""
+
+    def record(self) -> dict[str, float | int]:
+        """What is logged: `val_loss`, `val_accuracy` and so on."""
+        values: dict[str, float | int] = {
+            f"val_{name}": float(f"{value:.7g}") for name, value in self.metrics.items()
+        }
+        return {**values, "val_damaged": self.damaged} if self.damaged else values
 
 
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
+    task: Task,
     batches: Iterable[DeviceBatch],
     devices: Devices,
     *,
@@ -62,27 +60,32 @@ def evaluate(
     """
     model.eval()
     with suppress(Stopped):  # raised again once all ranks know
-        own = _predict(model, batches, devices, stop)
+        own = _score(model, task, batches, devices, stop)
     model.train()
     if stop.agree_now():
         raise Stopped
     shares = devices.gather(own)
-    rows = torch.cat([rows for rows, _ in shares])
+    # A rank with no share of a small split has no columns.
+    rows = torch.cat([rows for rows, _ in shares if len(rows)] or [shares[0][0]])
     damaged = sum(damaged for _, damaged in shares)
     if len(rows) + damaged != samples:
         raise RuntimeError(f"evaluated {len(rows)} + {damaged} damaged samples of {samples}")
     if not len(rows):
         raise DataError(f"none of the {samples} validation images can be decoded; see the log")
     # Sorted by sample, so that sums do not depend on how the ranks share the split.
-    return _totals(rows[rows[:, 0].argsort()], damaged)
+    return _measure(task, rows[rows[:, 0].argsort()], damaged)
 
 
-def _predict(
-    model: nn.Module, batches: Iterable[DeviceBatch], devices: Devices, stop: StopRequest
+def _score(
+    model: nn.Module,
+    task: Task,
+    batches: Iterable[DeviceBatch],
+    devices: Devices,
+    stop: StopRequest,
 ) -> tuple[torch.Tensor, int]:
-    """This rank's rows `(index, label, predicted, loss)`, float64, and its damaged images."""
-    indices = [torch.empty(0, dtype=torch.int64)]
-    results = [torch.empty(0, 3, dtype=torch.float64, device=devices.device)]
+    """This rank's rows, float64: the sample's number, then its scores; and its damaged images."""
+    indices: list[torch.Tensor] = []
+    scores: list[torch.Tensor] = []
     damaged = 0
     for batch in batches:
         if stop.requested:
@@ -91,26 +94,20 @@ def _predict(
         if len(batch.labels) == 0:
             continue
         with devices.autocast():
-            logits = model(batch.images)
-        losses = nn.functional.cross_entropy(logits.float(), batch.labels, reduction="none")
-        columns = [batch.labels, logits.argmax(1), losses]
+            outputs = model(batch.images)
         indices.append(batch.indices)
-        results.append(torch.stack([column.double() for column in columns], 1))
+        scores.append(task.scores(outputs.float(), batch.labels).double())
+    if not scores:
+        return torch.empty(0, 0, dtype=torch.float64), damaged
     # One copy for the whole evaluation: each would wait for the device.
-    rows = HostCopy(torch.cat(results)).wait()
+    rows = HostCopy(torch.cat(scores)).wait()
     return torch.cat([torch.cat(indices).double()[:, None], rows], 1), damaged
 
 
-def _totals(rows: torch.Tensor, damaged: int) -> Evaluation:
-    """`rows` as in `_predict`."""
-    _, label, predicted, loss = rows.T
-    pairs, counts = torch.stack([label, predicted], 1).long().unique(dim=0, return_counts=True)
-    wrong = rows[label != predicted]
-    worst = wrong[wrong[:, 3].argsort(descending=True, stable=True)[:WORST]]
-    return Evaluation(
-        loss=float(loss.sum()) / len(rows),
-        accuracy=float((label == predicted).sum()) / len(rows),
-        pairs=torch.cat([pairs, counts[:, None]], 1),
-        worst=[Mistake(int(i), int(t), int(p), x) for i, t, p, x in worst.tolist()],
-        damaged=damaged,
-    )
+def _measure(task: Task, rows: torch.Tensor, damaged: int) -> Evaluation:
+    """`rows` as in `_score`."""
+    scores = rows[:, 1:]
+    loss = float(scores[:, 0].sum()) / len(scores)
+    metrics = {"loss": loss, **task.measure(scores)}
+    finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+    return Evaluation(loss, finite, rows[:, 0].long(), scores, damaged)

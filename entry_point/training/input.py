@@ -130,6 +130,7 @@ def loader_spec(config: TrainConfig, devices: Devices, split: str) -> LoaderSpec
         devices.rank,
         devices.world_size,
         devices.device,
+        devices.input_dtype,
         profile=config.trainer.profile and split == "train",
     )
 

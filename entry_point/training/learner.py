@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torchvision.transforms import v2
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import OptimConfig, TrainConfig
+from entry_point.config.train_config import TrainConfig
 from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.devices import Devices
 from entry_point.training.measure.stopwatch import named_range
-from entry_point.training.model import build_model
+from entry_point.training.models.build_model import build_model
 from entry_point.training.optim import build_optimizer, build_schedule
+from entry_point.training.tasks.task import Task
 
 
 class Learner:
@@ -34,13 +36,14 @@ class Learner:
         self,
         config: TrainConfig,
         devices: Devices,
-        num_classes: int,
+        task: Task,
         steps_per_epoch: int,
         channels: Path,
     ) -> None:
         self._seed, self._optim, self._devices = config.trainer.seed, config.optim, devices
+        self._task = task
         torch.manual_seed(config.trainer.seed)
-        model = build_model(config.model, num_classes, channels, config.data.image_size)
+        model = build_model(config.model, task.outputs, channels, config.data.image_size)
         if config.model.sync_batchnorm and devices.world_size > 1:
             if devices.device.type == "cpu":
                 raise ConfigError(
@@ -56,8 +59,7 @@ class Learner:
         self.schedule = build_schedule(
             config.optim, self.optimizer, steps_per_epoch, config.trainer.epochs
         )
-        self._criterion = nn.CrossEntropyLoss(label_smoothing=config.optim.label_smoothing)
-        self._mix = _mixing(config.optim, num_classes)
+        self._mix = _mixing(config, task)
         self._shared = _shared(self.model, devices, config.trainer.deterministic)
         # Compile the DDP wrapper, so the compiler sees where gradients are exchanged.
         compiles = config.trainer.compile
@@ -90,9 +92,9 @@ class Learner:
             with self._synchronizing(number == len(pieces)):
                 with named_range("forward"):
                     with self._devices.autocast():
-                        logits = self._forward(some_images)
+                        outputs = self._forward(some_images)
                     share = len(some_images) / len(images)
-                    loss = self._criterion(logits.float(), some_labels) * share
+                    loss = self._task.loss(outputs.float(), some_labels) * share
                 with named_range("backward"):
                     loss.backward()
             total += loss.detach()
@@ -131,6 +133,10 @@ class Learner:
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
 
+    def load_evaluated(self, state: dict[str, Any]) -> None:
+        """Load only the weights that are evaluated, from what `state` returned."""
+        self.evaluated.load_state_dict(state["model" if self.ema is None else "ema"])
+
     def _synchronizing(self, last: bool) -> Any:
         """Ranks exchange gradients once per batch, in its last piece."""
         if isinstance(self._shared, DistributedDataParallel) and not last:
@@ -138,12 +144,17 @@ class Learner:
         return nullcontext()
 
 
-def _mixing(optim: OptimConfig, num_classes: int) -> v2.Transform | None:
+def _mixing(config: TrainConfig, task: Task) -> v2.Transform | None:
+    """Raises ConfigError if the task cannot learn from blended targets."""
+    optim, names = config.optim, task.names
+    wanted = {"mixup": (v2.MixUp, optim.mixup_alpha), "cutmix": (v2.CutMix, optim.cutmix_alpha)}
     mixes: list[v2.Transform] = []
-    if optim.mixup_alpha:
-        mixes.append(v2.MixUp(alpha=optim.mixup_alpha, num_classes=num_classes))
-    if optim.cutmix_alpha:
-        mixes.append(v2.CutMix(alpha=optim.cutmix_alpha, num_classes=num_classes))
+    for name, (mix, alpha) in wanted.items():
+        if alpha and name not in task.blends:
+            must = f"task.name={config.task.name} cannot learn from what it blends; set 0"
+            raise ConfigError(f"optim.{name}_alpha", alpha, must)
+        if alpha:
+            mixes.append(mix(alpha=alpha, num_classes=len(names)))
     return v2.RandomChoice(mixes) if mixes else None
 
 
@@ -155,13 +166,16 @@ def _shared(model: nn.Module, devices: Devices, deterministic: bool) -> nn.Modul
     # By default DDP regroups gradients after a process's first step. That changes the order in
     # which three or more ranks' gradients are summed, so a resumed run would differ.
     fixed = deterministic and devices.world_size > 2
-    return DistributedDataParallel(
-        model,
-        device_ids=ids,
-        broadcast_buffers=_reads_buffers(model),
-        gradient_as_bucket_view=True,
-        find_unused_parameters=fixed,
-    )
+    with warnings.catch_warnings():
+        # torch 2.15 renames `broadcast_buffers`; 2.11 does not know the new name.
+        warnings.simplefilter("ignore", FutureWarning)
+        return DistributedDataParallel(
+            model,
+            device_ids=ids,
+            broadcast_buffers=_reads_buffers(model),
+            gradient_as_bucket_view=True,
+            find_unused_parameters=fixed,
+        )
 
 
 def _reads_buffers(model: nn.Module) -> bool:

@@ -19,7 +19,7 @@ from entry_point.data.batch import Batch
 from entry_point.supervisor import hand_over
 from entry_point.training.checkpoints.checkpoint import Checkpoints
 from entry_point.training.checkpoints.progress import Progress
-from entry_point.training.checkpoints.resume import job_settings, load_to_resume
+from entry_point.training.checkpoints.resume import job_settings, load_best, load_to_resume
 from entry_point.training.devices import Devices, leave_ranks
 from entry_point.training.evaluation import Evaluation, evaluate
 from entry_point.training.input import DeviceBatch, TrainingInput
@@ -32,11 +32,14 @@ from entry_point.training.measure.step_log import StepLog
 from entry_point.training.measure.stopwatch import Stopwatch
 from entry_point.training.measure.totals import Totals
 from entry_point.training.results.console import epoch_bar, log_to_stdout
+from entry_point.training.results.logged_run import LoggedRun
 from entry_point.training.results.metrics_log import MetricsLog
 from entry_point.training.results.onnx_file import require_onnx
-from entry_point.training.results.summary import closing_lines, opening_lines
+from entry_point.training.results.run_loggers import open_loggers
+from entry_point.training.results.summary import closing_lines, opening_lines, run_name
 from entry_point.training.results.write_results import write_results
 from entry_point.training.stop import Stopped, StopRequest
+from entry_point.training.tasks.build_task import build_task, tracked_metric
 
 logger = logging.getLogger(__name__)
 
@@ -58,10 +61,11 @@ class Trainer:
         with ExitStack() as parts:
             self.input = TrainingInput(config, run.channels, devices, self.stop)
             parts.callback(self.input.close)
-            steps, classes = self.input.train_loader.steps_per_epoch, len(self.input.classes)
+            self.task = build_task(config, self.input.train, devices.device)
+            steps = self.input.train_loader.steps_per_epoch
             self.settings = job_settings(config, self.input.train, steps, devices)
-            self.progress = Progress(steps)
-            self.learner = Learner(config, devices, classes, steps, run.channels)
+            self.progress = Progress(steps, tracked_metric(config.task, self.task))
+            self.learner = Learner(config, devices, self.task, steps, run.channels)
             self.log = StepLog(devices, config.trainer.batch_size)
             saved = load_to_resume(run.checkpoints, config.trainer, self.settings, devices)
             if saved is not None:
@@ -72,13 +76,27 @@ class Trainer:
             step, records = self.progress.global_step, saved["records"] if saved else []
             self.checkpoints = Checkpoints(run.checkpoints, config.trainer, step, devices.is_first)
             parts.callback(self.checkpoints.close)
-            self.metrics = MetricsLog(run, records, devices.is_first)
+            logged = LoggedRun(run_name(run), run, config, records)
+            loggers = open_loggers(logged) if devices.is_first else []
+            self.metrics = MetricsLog(run, records, devices.is_first, loggers)
             parts.callback(self.metrics.close)
             self._parts = parts.pop_all()
         self.guard = LossGuard(self.input.train.key, run.checkpoints)
         self.headspace = Headspace(config.trainer.headspace)
         self.profiler = StepProfiler(config.trainer.profile, run.profile, devices)
         self.startup.mark("data")
+
+    def opening_lines(self) -> list[str]:
+        """What the run will do."""
+        return opening_lines(
+            self.config,
+            self.devices,
+            self.learner.model,
+            self.task,
+            self.input,
+            self.progress,
+            self.run,
+        )
 
     def fit(self) -> Evaluation:
         """Train to the last epoch; returns the last evaluation.
@@ -142,18 +160,20 @@ class Trainer:
                 f"val_loss={result.loss} after epoch {self.progress.epoch}; the checkpoints in "
                 f"{self.run.checkpoints} are from before; lower optim.lr"
             )
-        self.progress.accuracy = result.accuracy
-        values = {"val_loss": round(result.loss, 6), "val_accuracy": round(result.accuracy, 6)}
-        if result.damaged:
-            values["val_damaged"] = result.damaged
-        self.metrics.add(self.progress.stamp(values))
+        self.progress.value = result.metrics.get(self.progress.metric.name)
+        self.metrics.add(self.progress.stamp(result.record()))
         return result
 
     def _evaluate(self) -> Evaluation:
         self.learner.synchronize_buffers()
         batches, samples = self.input.val_batches(self.progress.epoch), len(self.input.val)
         return evaluate(
-            self.learner.evaluated, batches, self.devices, samples=samples, stop=self.stop
+            self.learner.evaluated,
+            self.task,
+            batches,
+            self.devices,
+            samples=samples,
+            stop=self.stop,
         )
 
     def _save_checkpoint(self, best: bool = False) -> None:
@@ -197,11 +217,15 @@ class Trainer:
         images, steps = self.config.trainer.batch_size, self.log.meter.all()
         totals = Totals(self.metrics.records, images, steps, self.headspace.measured)
         self.checkpoints.wait()
+        if self.config.trainer.export == "best":
+            evaluation = self._return_to_best() or evaluation
         write_results(
             self.run,
             self.config,
             yaml,
             self.devices,
+            task=self.task,
+            metric=self.progress.metric,
             model=self.learner.evaluated,
             val=self.input.val,
             evaluation=evaluation,
@@ -209,6 +233,19 @@ class Trainer:
         )
         for line in closing_lines(totals, self.startup.elapsed, self.progress, self.run):
             logger.info(line)
+
+    def _return_to_best(self) -> Evaluation | None:
+        """Load the best checkpoint's weights; returns their evaluation. A collective call.
+
+        None if the last weights are the best, or if no evaluation had a value to compare.
+        """
+        folder, first = self.run.checkpoints, self.devices.is_first
+        state = self.devices.from_first(load_best(folder) if first else None)
+        if state is None or state["epoch"] == self.progress.epoch:
+            return None
+        self.learner.load_evaluated(state)
+        logger.info("exporting the best weights, of epoch %d", state["epoch"])
+        return self._evaluate()
 
     def close(self) -> None:
         """Close the loaders, the checkpoint thread and the log."""
@@ -232,8 +269,7 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
         require_onnx()
     try:
         with closing(Trainer(config, run, devices)) as trainer:
-            data, progress, model = trainer.input, trainer.progress, trainer.learner.model
-            for line in opening_lines(config, devices, model, data.train, data.val, progress, run):
+            for line in trainer.opening_lines():
                 logger.info(line)
             trainer.finish(trainer.fit(), yaml)
     except Stopped:

@@ -77,6 +77,11 @@ def run_and_explain(command: Callable[[], int]) -> int:
         return 1
 
 
+def is_denied(error: exceptions.ClientError) -> bool:
+    """Whether the caller lacks the permission for the call."""
+    return bool(error.response["Error"]["Code"].startswith("AccessDenied"))
+
+
 def explain(error: BaseException) -> str | None:
     """One line for an error of boto3 or a UserError; None for any other error."""
     if isinstance(error, UserError):

@@ -22,11 +22,9 @@ def estimate_cost(target: Target, session: Any, component: str = "Training") -> 
 
     `component` is Training or Processing, as in the price list.
     """
-    machines = [(group.instance_type, group.instance_count) for group in target.instance_groups]
-    machines = machines or [(target.instance_type or "", target.instance_count)]
     hours = target.max_runtime_s / 3600
     try:
-        hourly = hourly_cost(machines, session, component)
+        hourly = hourly_cost(target.machines, session, component)
     except PriceUnknownError as error:
         return f"cost: {error}"
     line = f"cost: at most ${hourly * hours:,.2f} on demand, {hours:g} h at ${hourly:,.2f} per hour"

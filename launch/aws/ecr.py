@@ -7,7 +7,7 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from launch.aws.aws_errors import explain
+from launch.aws.aws_errors import explain, is_denied
 from launch.aws.session import aws_client
 from launch.request.image_checks import ECR_IMAGE, is_for_other_device
 from launch.request.launch_config import Target
@@ -46,7 +46,7 @@ def ensure_repository(name: str) -> None:
         ensure_expiry(client, name)
     except ClientError as error:
         # Expiry is optional, and pushing does not require the permission to set it.
-        if error.response["Error"]["Code"] != "AccessDeniedException":
+        if not is_denied(error):
             raise
 
 
@@ -74,10 +74,11 @@ def open_repository(name: str) -> tuple[str, str, str]:
     return user, password, grant["proxyEndpoint"].removeprefix("https://")
 
 
-def require_image(target: Target, session: Any) -> None:
+def require_image(target: Target, session: Any) -> list[str]:
     """Raise LaunchError if the registry does not have the image, or has it for another device.
 
-    Passes if the caller may not query the registry: the job's role may still read the image.
+    Returns the image's tags in the registry. Passes without any if the caller may not query it: the
+    job's role may still read the image.
     """
     match = ECR_IMAGE.fullmatch(target.image or "")
     assert match, "checked before"
@@ -95,12 +96,15 @@ def require_image(target: Target, session: Any) -> None:
                 f"target.image={target.image}: no such image in the registry; `make push` pushes "
                 "it and prints its URI"
             ) from error
-        if not code.startswith("AccessDenied"):
+        if not is_denied(error):
             raise
-        return
-    tags = [tag for image in answer.get("imageDetails", []) for tag in image.get("imageTags", [])]
+        return []
+    tags: list[str] = [
+        tag for image in answer.get("imageDetails", []) for tag in image.get("imageTags", [])
+    ]
     if tags and all(is_for_other_device(tag, target.device) for tag in tags):
         raise LaunchError(
             f"target.image={target.image}: its tag in the registry is {tags[0]}, but "
             f"target.device={target.device}"
         )
+    return tags

@@ -2,15 +2,17 @@
 
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from launch.aws.hosting.endpoint import summaries
-from launch.aws.s3_bucket import object_sizes, split_prefix, split_s3
-from launch.aws.sagemaker_job import FINAL, KINDS, find_job
+from launch.aws.aws_errors import is_denied
+from launch.aws.hosting import endpoint
+from launch.aws.s3.s3_bucket import object_sizes, split_prefix, split_s3
+from launch.aws.sagemaker_job import FINAL, KINDS, NEEDED_TO_DEPLOY, find_job
 from launch.aws.session import aws_client, open_session
 from launch.request.launch_errors import LaunchError
 from launch.request.launch_overrides import load_names
@@ -41,10 +43,14 @@ def status(arguments: Sequence[str]) -> list[str]:
     session = open_session(region)
     if name is None:
         return _latest(session)
-    if running := summaries(session, name):
-        return running
-    job, description = find_job(session, name)
-    return job.summary(description)
+    served = _unless_denied(lambda: endpoint.summary(session, name))
+    try:
+        job, description = find_job(session, name)
+    except LaunchError:
+        if not served:
+            raise
+        return served
+    return [*job.summary(description), *served]
 
 
 def _latest(session: Any, count: int = 10) -> list[str]:
@@ -52,19 +58,35 @@ def _latest(session: Any, count: int = 10) -> list[str]:
     sagemaker = aws_client(session, "sagemaker")
     found = []
     for kind in KINDS:
-        answer = getattr(sagemaker, f"list_{kind.lower()}_jobs")(
-            SortBy="CreationTime", SortOrder="Descending", MaxResults=count
-        )
+        ask = partial(_newest, sagemaker, kind, count)
         found += [
             (job["CreationTime"], kind, job[f"{kind}JobStatus"], job[f"{kind}JobName"])
-            for job in answer[f"{kind}JobSummaries"]
+            for job in (_unless_denied(ask) if kind in NEEDED_TO_DEPLOY else ask())
         ]
     found.sort(reverse=True)
     lines = [
         f"{created:%Y-%m-%d %H:%M}  {kind:<10}  {state:<10}  {name}"
         for created, kind, state, name in found[:count]
     ]
-    return [*lines, *summaries(session)] or [f"no jobs in {session.region_name}"]
+    lines += _unless_denied(lambda: endpoint.latest(session))
+    return lines or [f"no jobs in {session.region_name}"]
+
+
+def _newest(sagemaker: Any, kind: str, count: int) -> list[Any]:
+    listing = getattr(sagemaker, f"list_{kind.lower()}_jobs")
+    answer = listing(SortBy="CreationTime", SortOrder="Descending", MaxResults=count)
+    found: list[Any] = answer[f"{kind}JobSummaries"]
+    return found
+
+
+def _unless_denied(ask: Callable[[], list[Any]]) -> list[Any]:
+    """The answer; nothing if the user may not ask: training needs no permission to deploy."""
+    try:
+        return ask()
+    except ClientError as error:
+        if not is_denied(error):
+            raise
+        return []
 
 
 def stop(session: Any, name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from entry_point.config.compose import load_config
 from entry_point.config.packing_config import OptimizeConfig
-from launch.aws.s3_bucket import split_prefix, split_s3
+from launch.aws.s3.s3_bucket import split_prefix, split_s3
 from launch.aws.sagemaker_job import Job
 from launch.aws.session import aws_client, is_dry_run, open_session, print_request
 from launch.request import packing_request, training_request

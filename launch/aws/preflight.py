@@ -6,9 +6,10 @@ What the caller may not ask passes: the job's role may have rights that the call
 from collections.abc import Mapping
 from typing import Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, HTTPClientError
 
-from launch.aws.s3_bucket import split_s3
+from launch.aws.aws_errors import is_denied
+from launch.aws.s3.s3_bucket import split_s3
 from launch.aws.session import aws_client
 from launch.request.launch_errors import LaunchError
 
@@ -17,14 +18,15 @@ def require_role(arn: str, session: Any) -> None:
     """Raise LaunchError if IAM knows no such role, or SageMaker may not assume it."""
     name = arn.rpartition("/")[2]
     try:
-        role = aws_client(session, "iam").get_role(RoleName=name)["Role"]
+        role = aws_client(session, "iam", attempts=1).get_role(RoleName=name)["Role"]
+    except HTTPClientError:  # a private network may have no way to IAM
+        return
     except ClientError as error:
-        code = error.response["Error"]["Code"]
-        if code == "NoSuchEntity":
+        if error.response["Error"]["Code"] == "NoSuchEntity":
             raise LaunchError(
                 f"job.role={arn}: no such role in this account; `make setup-aws` creates one"
             ) from error
-        if not code.startswith("AccessDenied"):
+        if not is_denied(error):
             raise
         return
     if "sagemaker.amazonaws.com" not in str(role["AssumeRolePolicyDocument"]):

@@ -7,11 +7,14 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from launch.aws.aws_errors import is_denied
 from launch.aws.session import aws_client
 from launch.request.launch_errors import LaunchError
 
 FINAL = ("Completed", "Failed", "Stopped")
 KINDS = ("Training", "Processing", "Transform")
+NEEDED_TO_DEPLOY = ("Transform",)
+"""The kinds that a user who only trains may not be allowed to see."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ def find_job(session: Any, name: str) -> tuple[Job, dict[str, Any]]:
             return job, job.describe()
         except ClientError as error:
             # SageMaker reports an unknown job as a ValidationException.
-            if error.response["Error"]["Code"] != "ValidationException":
+            unknown = error.response["Error"]["Code"] == "ValidationException"
+            if not unknown and not (kind in NEEDED_TO_DEPLOY and is_denied(error)):
                 raise
     raise LaunchError(
         f"{name}: no such job in {session.region_name}; `make sagemaker ARGS=status` lists the "
@@ -91,19 +95,22 @@ def _training_details(description: dict[str, Any]) -> list[str]:
 def _processing_details(description: dict[str, Any]) -> list[str]:
     machines = description.get("ProcessingResources", {}).get("ClusterConfig", {})
     lines = _machines(machines)
-    if "ProcessingEndTime" in description and "ProcessingStartTime" in description:
-        ran = description["ProcessingEndTime"] - description["ProcessingStartTime"]
-        lines.append(f"ran {ran.total_seconds():.0f} s, billed per machine")
+    lines += _run_time(description, "Processing")
     for output in description.get("ProcessingOutputConfig", {}).get("Outputs", []):
         lines.append(f"output: {output['S3Output']['S3Uri']}")
     return lines
 
 
+def _run_time(description: dict[str, Any], kind: str) -> list[str]:
+    began, ended = (description.get(f"{kind}{moment}Time") for moment in ("Start", "End"))
+    if began is None or ended is None:
+        return []
+    return [f"ran {(ended - began).total_seconds():.0f} s, billed per machine"]
+
+
 def _transform_details(description: dict[str, Any]) -> list[str]:
     lines = _machines(description.get("TransformResources", {}))
-    if "TransformEndTime" in description and "TransformStartTime" in description:
-        ran = description["TransformEndTime"] - description["TransformStartTime"]
-        lines.append(f"ran {ran.total_seconds():.0f} s, billed per machine")
+    lines += _run_time(description, "Transform")
     lines.append(f"output: {description['TransformOutput']['S3OutputPath']}")
     return lines
 

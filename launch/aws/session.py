@@ -30,12 +30,12 @@ def open_session(region: str | None) -> Any:
     return session
 
 
-def aws_client(session: Any, service: str, **options: Any) -> Any:
+def aws_client(session: Any, service: str, *, attempts: int = 6, **options: Any) -> Any:
     """A boto3 client that retries throttled calls."""
     from botocore.config import Config
 
     config = Config(
-        retries={"mode": "standard", "total_max_attempts": 6},
+        retries={"mode": "standard", "total_max_attempts": attempts},
         connect_timeout=10,
         read_timeout=60,
         max_pool_connections=32,

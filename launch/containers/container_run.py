@@ -138,7 +138,7 @@ class Containers:
             self._stop("a host has failed; stopping the others")
             return []
         if code and len(self._names) > 1:
-            say(f"{host} ended with exit code {code}", self._program)
+            self._say(f"{host} ended with exit code {code}")
         return [code]
 
     def _follow(self, host: str) -> None:
@@ -165,28 +165,31 @@ class Containers:
         try:
             code = int(self._engine.call("wait", name))
             if self._engine.call("inspect", "-f", "{{.State.OOMKilled}}", name) == "true":
-                more = "give the engine more memory, or reduce trainer.batch_size"
-                say(f"{host} ran out of memory: {more}", self._program)
+                more = "give the engine more memory, or reduce the batch size"
+                self._say(f"{host} ran out of memory: {more}")
             return code
         except (LaunchError, ValueError) as error:
-            say(f"lost contact with {host}: {error}", self._program)
+            self._say(f"lost contact with {host}: {error}")
             return 1
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         """Stop the job; on a second Ctrl-C or SIGTERM, kill it."""
         self._interrupts += number != signal.SIGPIPE
         if self._interrupts > 1 and self._is_started:
-            say("killing the containers", self._program)
+            self._say("killing the containers")
             self._signal_all("kill")
         else:
             self._stop(
                 f"stopping as SageMaker does: SIGTERM, then {self._stop_seconds} s to shut down"
             )
 
+    def _say(self, text: str) -> None:
+        say(text, self._program)
+
     def _stop(self, reason: str) -> None:
         """Stop all containers; before the start, `run` stops them later."""
         self._is_stopping = True
-        say(reason, self._program)
+        self._say(reason)
         if self._is_started:
             self._signal_all("stop", "-t", str(self._stop_seconds))
 

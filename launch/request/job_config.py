@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.train_config import TrainConfig, TrainerConfig, load_train_config
+from launch.request.code.dotted_paths import code_problems
 from launch.request.image_checks import is_gpu
+from launch.request.known import timm_models, torchvision_models
 from launch.request.known.gpu_counts import gpu_count
-from launch.request.known.torchvision_models import NAMES
 from launch.request.launch_config import Target
 
 CHANNELS = PurePosixPath("/opt/ml/input/data")
 # The channel that the job reads when data.root is null.
 DATA_CHANNEL = "training"
+TIMM = "timm/"
 
 
 def training_problems(
@@ -25,30 +29,50 @@ def training_problems(
     `channels` are the names of the job's channels.
     """
     try:
-        config, _ = load_train_config(overrides)
+        config = _load(tuple(overrides))
     except ConfigError as error:
         return [str(error)]
     return [
         *_missing_inputs(config, channels),
         *_model_problems(config.model.name),
+        *code_problems(config),
         *_rank_problems(config.trainer, target),
     ]
 
 
+def own_metrics(overrides: Sequence[str]) -> list[str]:
+    """The names of an own task's metrics; none if `training_problems` refuses the overrides."""
+    try:
+        return _load(tuple(overrides)).task.metrics
+    except ConfigError:
+        return []
+
+
+@lru_cache(1)
+def _load(overrides: tuple[str, ...]) -> TrainConfig:
+    """Composing takes a third of a second."""
+    config, _ = load_train_config(overrides)
+    return config
+
+
 def _model_problems(name: str) -> Iterator[str]:
-    if "." not in name and name not in NAMES:
+    if name.startswith(TIMM):
+        # After a dot comes the name of published weights.
+        wanted = name.removeprefix(TIMM).partition(".")[0]
+        if wanted not in timm_models.NAMES:
+            hint = near(wanted, timm_models.NAMES)
+            yield f"model.name={name}: timm has no such model{hint}"
+    elif "." not in name and name not in torchvision_models.NAMES:
         yield (
-            f"model.name={name}: must be a classification model of torchvision, or "
-            f"package.function{near(name, NAMES)}"
+            f"model.name={name}: must be a classification model of torchvision, timm/NAME or "
+            f"package.function{near(name, torchvision_models.NAMES)}"
         )
 
 
 def _rank_problems(trainer: TrainerConfig, target: Target) -> Iterator[str]:
     """The ranks of all hosts share a batch equally, and each has a GPU of its own."""
-    machines = {group.instance_type: group.instance_count for group in target.instance_groups}
-    machines = machines or {target.instance_type or "": target.instance_count}
     ranks = 0
-    for instance_type, count in machines.items():
+    for instance_type, count in target.machines:
         on_gpus = is_gpu(instance_type) and trainer.device != "cpu"
         gpus = gpu_count(instance_type) if on_gpus else None
         if on_gpus and gpus is None:
@@ -62,7 +86,7 @@ def _rank_problems(trainer: TrainerConfig, target: Target) -> Iterator[str]:
             return
         ranks += count * (asked or gpus or 1)
     if trainer.batch_size % max(ranks, 1):
-        shown = ", ".join(f"{count} x {kind}" for kind, count in machines.items())
+        shown = ", ".join(f"{count} x {kind}" for kind, count in target.machines)
         yield (
             f"trainer.batch_size={trainer.batch_size}: must be a multiple of the {ranks} ranks "
             f"that share it on {shown}"
@@ -111,8 +135,11 @@ def _missing_path(
 
 def _is_of_this_machine(path: PurePosixPath) -> bool:
     """Whether an absolute path means a folder of the host: an image has such below /opt only."""
-    homes = ("/home", "/Users", "/root", str(PurePosixPath(Path.home())))
-    return path.parts[1] != "opt" and (Path(path).exists() or str(path).startswith(homes))
+    if path.is_relative_to("/opt"):
+        return False
+    homes = ("/home", "/Users", "/root", Path.home())
+    exists = os.path.exists(path)  # noqa: PTH110 - Path.exists raises if a name is too long
+    return exists or any(path.is_relative_to(home) for home in homes)
 
 
 def _channel(name: str) -> str:

@@ -48,6 +48,12 @@ class Target:
     keep_alive_s: int | None = None
     """Seconds to keep the instances in a warm pool after the job. null: no warm pool."""
 
+    @property
+    def machines(self) -> list[tuple[str, int]]:
+        """Instance type and number of each group of instances."""
+        groups = [(group.instance_type, group.instance_count) for group in self.instance_groups]
+        return groups or [(self.instance_type or "", self.instance_count)]
+
 
 @dataclass
 class Channel:
@@ -85,6 +91,10 @@ class Job:
     """S3 prefix. Everything the job writes goes below `OUTPUT/JOB-NAME/`."""
     channels: dict[str, Channel] = field(default_factory=dict)
     """Inputs: each name with an S3 prefix, or with the fields of a channel."""
+    code: bool = False
+    """Send `project/` and `configs/` with the job, in a channel `code`, and run these instead of
+    the image's. They are uploaded below `OUTPUT/code/`, once per content. `make docker-train` takes
+    this key too."""
     checkpoints: str = "auto"
     """`auto`: `OUTPUT/JOB-NAME/checkpoints`. `none`: no checkpoints. Or an S3 prefix."""
     tensorboard: bool = True

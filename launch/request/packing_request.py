@@ -117,6 +117,8 @@ def _problems(
         yield (
             f"target.keep_alive_s={target.keep_alive_s}: not available for Processing jobs; drop it"
         )
+    if config.job.code:
+        yield "job.code=true: only for training jobs; drop it"
     if config.resume_from:
         yield f"resume_from={config.resume_from}: only for training jobs; drop it"
     for override in overrides:

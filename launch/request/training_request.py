@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from entry_point.contract.hyperparameters import encode
-from entry_point.contract.metrics_line import METRIC_REGEXES
+from entry_point.contract.metrics_line import metric_regexes
 from launch.request.launch_config import Channel, Job, LaunchConfig, Target
 
 CHECKPOINTS = "/opt/ml/checkpoints"
@@ -13,8 +13,12 @@ TENSORBOARD = "/opt/ml/output/data/tensorboard"
 SPOT_WAIT_S = 86400
 
 
-def build(config: LaunchConfig, overrides: Sequence[str], name: str) -> dict[str, Any]:
+def build(
+    config: LaunchConfig, overrides: Sequence[str], name: str, metrics: Sequence[str] = ()
+) -> dict[str, Any]:
     """The request for one training job that runs with the Hydra overrides.
+
+    `metrics` are the names of an own task's metrics, for SageMaker to read from the log.
 
     A null or empty setting is left out of the request, so that `training_checks.check` reports it
     as missing where it is required. Raises nothing.
@@ -25,7 +29,9 @@ def build(config: LaunchConfig, overrides: Sequence[str], name: str) -> dict[str
         "AlgorithmSpecification": {
             "TrainingImage": target.image,
             "TrainingInputMode": "File",
-            "MetricDefinitions": [{"Name": n, "Regex": r} for n, r in METRIC_REGEXES.items()],
+            "MetricDefinitions": [
+                {"Name": n, "Regex": r} for n, r in metric_regexes(metrics).items()
+            ],
         },
         "RoleArn": job.role,
         "InputDataConfig": [_channel(name, channel) for name, channel in job.channels.items()],

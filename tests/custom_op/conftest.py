@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from custom_op.toolchain import find_toolchain
-from tests.custom_op.build_process import copy_tree
+from tests.custom_op.building.build_process import copy_tree
 
 
 @pytest.fixture(autouse=True)

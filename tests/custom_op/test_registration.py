@@ -18,12 +18,18 @@ MAX = custom_op.MAX_PIXELS
 
 def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
     data = tensor(encode(picture(40, 60), restart_interval=2))
-    yield "decode_and_crop_jpeg", (data, 3, 5, 20, 30), {"max_pixels": MAX}
+    yield "decode_and_crop_jpeg", (data, 3, 5, 20, 30), {"index": None, "max_pixels": MAX}
+    plain = tensor(encode(picture(40, 60)))
+    index = custom_op.index_jpeg(plain, 2)
+    yield "index_jpeg", (plain, 2), {"max_pixels": MAX}
     yield "jpeg_headers", ([data, data[:9]], None, None), {"mask_errors": True}
     yield "jpeg_warnings", (data,), {"max_pixels": MAX}
     yield "add_restart_markers", (data, 2), {"max_pixels": MAX}
     yield "trim_jpeg", (data, 3, 5, 20, 30), {}
     options = {
+        "indexes": [index],
+        "index_offsets": None,
+        "index_lengths": None,
         "flip": torch.tensor([True]),
         "affine": torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]),
         "mask_errors": False,
@@ -35,7 +41,7 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
         "out": torch.zeros(1, 3, 8, 8),
     }
     boxes = torch.tensor([[1, 2, 30, 40]])
-    yield "decode_crop_resize_batch", ([data], None, None, boxes, 8), options
+    yield "decode_crop_resize_batch", ([plain], None, None, boxes, 8), options
 
 
 NAMES = [name for name, _, _ in sample_inputs()]

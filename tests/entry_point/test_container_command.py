@@ -1,22 +1,67 @@
 """What the image does with and without a command."""
 
+import ctypes
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from entry_point.container import PROGRAMS
 from entry_point.contract import exit_codes
 from launch.request.local_run import write_input_config
 
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, PR_CAPBSET_DROP = 1, 2, 24
 
-def container(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+
+def container(
+    root: Path, *arguments: str, preexec: Callable[[], None] | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "entry_point.container", *arguments],
         env={**os.environ, "ML_ROOT": str(root)},
         capture_output=True,
         text=True,
         timeout=120,
+        preexec_fn=preexec,
     )
+
+
+def without_privilege() -> None:
+    """Let root, too, obey the modes of files."""
+    for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
+        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["help"], ["train", "--help"]])
+def test_help_explains_every_command(tmp_path: Path, arguments: list[str]) -> None:
+    done = container(tmp_path, *arguments)
+    assert done.returncode == exit_codes.FINISHED
+    assert all(f"\n  {command} " in done.stdout for command in PROGRAMS)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o500])
+@pytest.mark.parametrize("command", [["train"], []])
+def test_a_run_folder_of_another_user_is_one_line(
+    tmp_path: Path, mode: int, command: list[str]
+) -> None:
+    root = tmp_path / "ml"
+    write_input_config(root, [], hosts=["algo-1"], current="algo-1")
+    (root / "output").chmod(mode)
+    root.chmod(mode)
+    try:
+        done = container(root, *command, preexec=without_privilege)
+    finally:
+        root.chmod(0o700)
+        (root / "output").chmod(0o700)
+    assert "Traceback" not in done.stderr
+    if command or mode:
+        (line,) = done.stderr.splitlines()
+        assert f"cannot be written by user {os.getuid()} (Permission denied)" in line
+        assert f"run as the owner of {root}, mount it writable" in line
 
 
 def test_without_a_command_it_prints_a_report(tmp_path: Path) -> None:

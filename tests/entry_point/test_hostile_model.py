@@ -19,6 +19,7 @@ from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.results.model_files import save_program
+from tests.entry_point.training.tasks.label_sources import PROBABILITIES
 from tests.own_models import tiny_net
 
 Files = dict[str, bytes]
@@ -116,7 +117,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = RunFolder(tmp_path_factory.mktemp("run"))
     config, _ = load_train_config(["data.image_size=32", "data.resize=32"])
     run.model.mkdir()
-    save_program(run, tiny_net(num_classes=2), config.data)
+    save_program(run, tiny_net(num_classes=2), config.data, PROBABILITIES)
     (run.model / "classes.json").write_text('["a", "b"]')
     return run.model
 

@@ -205,5 +205,6 @@ def plain_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("launch.aws.sdk.send.send_request", send)
     monkeypatch.setattr("launch.aws.sdk.send.installed_version", lambda: "2")
-    # It has its own tests, and takes longer than the rest of a launch.
+    # They have their own tests, and take longer than the rest of a launch.
     monkeypatch.setattr(job_config, "training_problems", lambda *_: [])
+    monkeypatch.setattr(job_config, "own_metrics", lambda *_: [])

@@ -70,6 +70,7 @@ def test_each_host_gets_a_share_of_the_source_and_the_whole_class_list(
         (["target.spot=true"], "target.spot=true", "not available for Processing"),
         (["target.keep_alive_s=60"], "target.keep_alive_s=60", "not available for Processing"),
         (["resume_from=a"], "resume_from=a", "only for training jobs"),
+        (["job.code=true"], "job.code=true", "only for training jobs"),
         (
             ["target.instance_groups=[{name:a,instance_type:x}]"],
             "target.instance_groups",

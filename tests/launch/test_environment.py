@@ -117,15 +117,15 @@ def test_a_changed_pin_makes_the_environment_outdated(
     for name in ("torch.txt", "job.txt"):
         (tmp_path / "requirements" / name).write_text("numpy==2.2.6\n")
     monkeypatch.setattr(environment, "ROOT", tmp_path)
-    before = environment.fingerprint("job")
+    before = environment.fingerprint(environment.pins("job"))
     (tmp_path / "requirements" / "job.txt").write_text("numpy==2.2.5\n")
-    assert environment.fingerprint("job") != before
+    assert environment.fingerprint(environment.pins("job")) != before
 
 
 def test_an_up_to_date_environment_starts_no_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / ".job-installed").write_text(environment.fingerprint("job"))
+    (tmp_path / ".job-installed").write_text(environment.fingerprint(environment.pins("job")))
 
     def unexpected(*arguments: object, **_: object) -> None:
         raise AssertionError(f"started {arguments}")
@@ -184,3 +184,43 @@ def test_an_unknown_extra_is_an_error_that_lists_the_known_ones(
 ) -> None:
     assert environment.main(["gpu"]) == 1
     assert "extras=gpu: must be one or more of job, dev," in capsys.readouterr().err
+
+
+@pytest.fixture
+def pip_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tree without packages of the user's, and a pip that writes its arguments to a file."""
+    for name in ("requirements/torch.txt", "requirements/job.txt", environment.OWN_REQUIREMENTS):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("# nothing yet\n")
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    command(tmp_path / ".venv" / "bin", "pip", f'echo "$*" >> {tmp_path}/calls')
+    return tmp_path / "calls"
+
+
+def test_packages_of_the_users_code_come_with_the_job_within_its_pins(
+    tmp_path: Path, pip_calls: Path
+) -> None:
+    own = tmp_path / environment.OWN_REQUIREMENTS
+    environment.ensure_environment(tmp_path / ".venv", "job")
+    assert len(pip_calls.read_text().splitlines()) == 1
+    own.write_text("einops  # reshapes\n")
+    for _ in range(2):
+        environment.ensure_environment(tmp_path / ".venv", "job")
+    (_, call) = pip_calls.read_text().splitlines()
+    assert call.endswith(
+        f"-c {tmp_path}/requirements/torch.txt -c {tmp_path}/requirements/job.txt -r {own}"
+    )
+
+
+def test_packages_of_the_users_code_that_do_not_fit_are_named(
+    tmp_path: Path, pip_calls: Path
+) -> None:
+    environment.ensure_environment(tmp_path / ".venv", "job")
+    (tmp_path / environment.OWN_REQUIREMENTS).write_text("numpy==1.0\n")
+    command(tmp_path / ".venv" / "bin", "pip", "exit 1")
+    reason = r"pip could not install project/requirements\.in, .*requirements/job\.txt"
+    with pytest.raises(environment.SetupError, match=reason):
+        environment.ensure_environment(tmp_path / ".venv", "job")
+    assert pip_calls.is_file() and (tmp_path / ".venv").is_dir()

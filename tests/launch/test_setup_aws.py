@@ -9,7 +9,7 @@ import pytest
 
 from launch import setup_aws
 from launch.aws.job_role import Permissions
-from launch.aws.s3_bucket import BLOCK_PUBLIC_ACCESS
+from launch.aws.s3.s3_bucket import BLOCK_PUBLIC_ACCESS
 from launch.request.setup_config import SetupConfig
 from tests.launch.conftest import ACCOUNT, REGION, REPOSITORY, Aws, refusal
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from launch import upload
-from launch.aws.s3_upload import PART_BYTES, UploadPlan, crc32, plan_upload
+from launch.aws.s3.s3_upload import PART_BYTES, UploadPlan, crc32, plan_upload
 from tests.launch.conftest import BUCKET, DROPPED, ROOT, Aws
 
 PREFIX = f"s3://{BUCKET}/data"

@@ -23,6 +23,12 @@ class BitReader {
   // `end`: of the file.
   BitReader(const uint8_t* begin, const uint8_t* end) : at_(begin), end_(end) { find_ff(); }
 
+  // Starts at a bit of the first byte, from 0 to 7.
+  BitReader(const uint8_t* begin, int bit, const uint8_t* end) : BitReader(begin, end) {
+    refill();
+    drop(bit);
+  }
+
   // Afterwards, at least kRefilled bits can be taken.
   void refill() {
     if (__builtin_expect(at_ < safe_, 1)) {
@@ -52,6 +58,17 @@ class BitReader {
   // True if more bits were taken than the segment holds, or if no marker ends it: then libjpeg
   // may want to read past the end of the file.
   bool overrun() const { return bits_ < padding_ || ff_ == end_; }
+  // The position of the next bit, in bits from the start of the file, stuffed bytes included.
+  // `begin`: where this reader started, in the file that starts at `file`.
+  uint64_t position(const uint8_t* begin, const uint8_t* file) const {
+    const int held = bits_ - padding_;
+    const uint8_t* at = at_;
+    for (int left = held; left > 0; left -= 8) {
+      --at;
+      if (at > begin && *at == 0 && at[-1] == 0xFF) --at;
+    }
+    return 8 * static_cast<uint64_t>(at - file) + static_cast<uint64_t>(-held & 7);
+  }
   // True if only the padding of the last byte is left.
   bool exhausted() const { return at_ == ff_ && !stuffed_ && bits_ - padding_ < 8; }
 

@@ -9,14 +9,32 @@ constexpr size_t kMostBlocksInMcu = 10;  // by the standard
 
 }  // namespace
 
-bool McuReader::start(Bytes jpeg, const Header& header, const ScanTables& tables) {
+bool McuReader::start(Bytes jpeg, const Header& header, const ScanTables& tables,
+                      Bytes side_index) {
   jpeg_ = jpeg;
   if (!build_tables(header, tables) || !lay_out(header, tables)) return false;
   if (!index_restarts(jpeg, header, segments_)) return false;
   interval_ = header.restart_interval;
-  if (interval_ == 0) interval_ = header.mcu_rows * header.mcus_per_row;
+  side_index_.clear();
+  if (interval_ == 0) {
+    interval_ = header.mcu_rows * header.mcus_per_row;
+    if (side_index.size != 0) side_index_.parse(side_index, jpeg, header);
+  }
   enter(0);
   return true;
+}
+
+std::vector<uint8_t> McuReader::build_side_index(const Header& header, int64_t interval) {
+  if (header.restart_interval != 0) return {};
+  const uint8_t* const begin = jpeg_.data + header.scan_data;
+  SideIndex index;
+  index.begin(interval, bits_.position(begin, jpeg_.data));
+  for (int64_t mcu = interval; mcu < interval_; mcu += interval) {
+    if (!seek(mcu)) return {};
+    index.add(bits_.position(begin, jpeg_.data), predictors_, jpeg_);
+  }
+  if (!seek(interval_ - 1) || take(1) == 0) return {};
+  return index.serialize(jpeg_, header);
 }
 
 bool McuReader::build_tables(const Header& header, const ScanTables& tables) {
@@ -54,6 +72,16 @@ void McuReader::enter(int64_t segment) {
   segment_end_ = next_ + interval_;
 }
 
+bool McuReader::enter_entry(int64_t number) {
+  SideIndex::Entry entry;
+  if (!side_index_.find(number, jpeg_, entry)) return false;
+  const uint8_t* const byte = jpeg_.data + (entry.bit >> 3);
+  bits_ = BitReader(byte, static_cast<int>(entry.bit & 7), jpeg_.data + jpeg_.size);
+  std::copy(entry.predictors.begin(), entry.predictors.end(), predictors_.begin());
+  next_ = number * side_index_.interval();
+  return true;
+}
+
 // Replaces the DC differences by their sums. Returns false if one does not fit into 16 bits:
 // libjpeg wraps it and refuses what does not fit into 32.
 bool McuReader::sum_up(const Block* end) {
@@ -78,7 +106,12 @@ bool McuReader::skip(int64_t mcus) {
 
 bool McuReader::seek(int64_t mcu) {
   if (mcu == next_) return true;  // take() checks that a segment ends where the next one starts
-  if (mcu < next_ || mcu >= segment_end_) enter(mcu / interval_);
+  if (const int64_t step = side_index_.interval(); step != 0) {
+    const int64_t number = mcu / step;
+    if ((mcu < next_ || number * step > next_) && !enter_entry(number)) return false;
+  } else if (mcu < next_ || mcu >= segment_end_) {
+    enter(mcu / interval_);
+  }
   const auto most = static_cast<int64_t>(kBlocks / layout_.size());
   while (next_ < mcu) {
     if (!skip(std::min(mcu - next_, most))) return false;

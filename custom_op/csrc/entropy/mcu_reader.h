@@ -1,9 +1,11 @@
-// Decodes any MCUs of a baseline scan, starting at the nearest restart marker before them.
+// Decodes any MCUs of a baseline scan, starting at the nearest restart marker or entry of a side
+// index before them.
 #pragma once
 
 #include <vector>
 
 #include "entropy/block_decoder.h"
+#include "entropy/side_index.h"
 #include "jpeg/restarts.h"
 
 namespace custom_op {
@@ -12,8 +14,13 @@ namespace custom_op {
 class McuReader {
  public:
   // `header.baseline` must be set; `jpeg` must not change while it is read. Returns false if
-  // libjpeg refuses the tables or the restart markers cannot be trusted.
-  bool start(Bytes jpeg, const Header& header, const ScanTables& tables);
+  // libjpeg refuses the tables or the restart markers cannot be trusted. A side index that is empty
+  // or does not fit the file is ignored, as it is if there are restart markers.
+  bool start(Bytes jpeg, const Header& header, const ScanTables& tables, Bytes side_index = {});
+
+  // Builds the side index of the file, with an entry every `interval` MCUs. Call start() first,
+  // without an index. Returns an empty one if the file has restart markers or its data is damaged.
+  std::vector<uint8_t> build_side_index(const Header& header, int64_t interval);
 
   // Moves to the MCU with this index, in scan order. Returns false if the data is damaged.
   bool seek(int64_t mcu);
@@ -29,12 +36,14 @@ class McuReader {
   bool build_tables(const Header& header, const ScanTables& tables);
   bool lay_out(const Header& header, const ScanTables& tables);
   void enter(int64_t segment);
+  bool enter_entry(int64_t number);
   bool skip(int64_t mcus);
   bool sum_up(const Block* end);
 
   Bytes jpeg_{};
   int64_t interval_ = 0;
   std::vector<Range> segments_;
+  SideIndex side_index_;
   HuffmanTables huffman_;
   std::vector<uint8_t> layout_;  // the component of each block of an MCU
   const HuffmanEntry* first_dc_ = nullptr;

@@ -61,8 +61,9 @@ bool is_smoothed(const jpeg_decompress_struct& cinfo) {
 
 }  // namespace
 
-void RegionDecoder::open(Bytes jpeg, int64_t max_pixels) {
+void RegionDecoder::open(Bytes jpeg, int64_t max_pixels, Bytes side_index) {
   jpeg_ = jpeg;
+  side_index_ = side_index;
   max_pixels_ = max_pixels;
   parsed_ = parse_header(jpeg, header_);
   if (parsed_ && header_.baseline && header_.height * header_.width <= max_pixels) {
@@ -101,11 +102,18 @@ void RegionDecoder::decode(const Box& box, const DecodeOptions& options, RowSink
   jpeg_abort_decompress(&libjpeg_.cinfo());
 }
 
+std::vector<uint8_t> RegionDecoder::build_side_index(int64_t interval) {
+  if (!start_reader({})) return {};
+  return reader_.build_side_index(header_, interval);
+}
+
+bool RegionDecoder::start_reader(Bytes side_index) {
+  return parsed_ && header_.baseline && parse_tables(jpeg_, header_, tables_) &&
+         reader_.start(jpeg_, header_, tables_, side_index);
+}
+
 bool RegionDecoder::decode_baseline(const Box& box, const DecodeOptions& options, RowSink& sink) {
-  if (!parsed_ || !header_.baseline || !parse_tables(jpeg_, header_, tables_) ||
-      !reader_.start(jpeg_, header_, tables_)) {
-    return false;
-  }
+  if (!start_reader(side_index_)) return false;
   if (options.scale == 1 && BaselineDecoder::supports(jpeg_, header_)) {
     return baseline_.decode(reader_, header_, tables_, box, options.color, sink);
   }

@@ -20,8 +20,9 @@ struct DecodeOptions {
 // Keeps its buffers and tables for the next image. Not thread-safe.
 class RegionDecoder {
  public:
-  // Reads the header. `jpeg` must not change until decode() has returned.
-  void open(Bytes jpeg, int64_t max_pixels);
+  // Reads the header. `jpeg` must not change until decode() has returned, nor may `side_index`,
+  // which is optional, see Note [Side index].
+  void open(Bytes jpeg, int64_t max_pixels, Bytes side_index = {});
 
   int64_t height() const { return height_; }
   int64_t width() const { return width_; }
@@ -35,6 +36,9 @@ class RegionDecoder {
 
   // The crop as a small JPEG, see jpeg/trim.h. Throws JpegError if the box is not inside the image.
   Trimmed trim(const Box& box) const;
+
+  // A side index of the file with an entry every `interval` MCUs; empty if it cannot have one.
+  std::vector<uint8_t> build_side_index(int64_t interval);
 
   // Decodes the crop. If options.scale is s, row y and column x cover s x s pixels of the image,
   // from (s * (box.top / s + y), s * (box.left / s + x)); the rows together cover the box. Throws
@@ -57,6 +61,7 @@ class RegionDecoder {
   };
 
   static boolean decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks);
+  bool start_reader(Bytes side_index);
   bool decode_baseline(const Box& box, const DecodeOptions& options, RowSink& sink);
   bool decode_cover(const Box& box, const DecodeOptions& options, RowSink& sink);
   void decode_in_order(const Box& box, const DecodeOptions& options, RowSink& sink);
@@ -69,7 +74,7 @@ class RegionDecoder {
   const uint8_t* convert(const uint8_t* row, int64_t width);
 
   Decompressor libjpeg_;
-  Bytes jpeg_{};
+  Bytes jpeg_{}, side_index_{};
   Header header_;
   bool parsed_ = false;
   int64_t height_ = 0, width_ = 0, max_pixels_ = 0;

@@ -22,9 +22,10 @@ def empty_images(allocate: Allocate, count: int, side: int) -> Tensor:
     return allocate(count * side * side * 3).view(count, side, side, 3).permute(0, 3, 1, 2)
 
 
-def empty_floats(allocate: Allocate, count: int, side: int) -> Tensor:
-    """Memory for `count` images as floats: float32 (count, 3, side, side)."""
-    return allocate(4 * count * side * side * 3).view(torch.float32).view(count, 3, side, side)
+def empty_floats(allocate: Allocate, count: int, side: int, dtype: torch.dtype) -> Tensor:
+    """Memory for `count` images as floats: `dtype` (count, 3, side, side)."""
+    size = dtype.itemsize * count * side * side * 3
+    return allocate(size).view(dtype).view(count, 3, side, side)
 
 
 class ReusedMemory:

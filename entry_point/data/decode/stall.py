@@ -36,11 +36,13 @@ class SampleBySample:
     """Turns another maker's RGB pixels into the stall workload's floats, one sample at a time."""
 
     make_images: MakeImages
+    dtype: torch.dtype = torch.float32
+    """Type of the result. It is computed in float32."""
 
     def __call__(
         self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
     ) -> tuple[Tensor, dict[int, str]]:
-        """As MakeImages, but float32 from 0 to 1."""
+        """As MakeImages, but floats from 0 to 1."""
         images, damage = self.make_images(source, planner, epoch, indices, allocate)
         masks: list[Tensor | None] = [None] * len(indices)
         with span("mask and colour"):
@@ -48,14 +50,14 @@ class SampleBySample:
                 side = images.shape[3]
                 kept = kept_pixels(planner.seed, epoch, torch.from_numpy(indices), side)
                 masks = list(kept.squeeze(3))
-            samples = empty_floats(allocate, len(images), images.shape[3])
+            samples = empty_floats(allocate, len(images), images.shape[3], self.dtype)
             for sample, image, mask in zip(samples, images, masks, strict=True):
                 _fill(sample, image, mask)
         return samples, damage
 
 
 def _fill(sample: Tensor, image: Tensor, kept: Tensor | None) -> None:
-    """Fill float32 (3, S, S) with `image` as YCbCr; uint8 RGB, masked where `kept` (S, S) is 0."""
+    """Fill floats (3, S, S) with `image` as YCbCr; uint8 RGB, masked where `kept` (S, S) is 0."""
     pixels = image.contiguous().float()
     if kept is not None:
         pixels *= kept.float()

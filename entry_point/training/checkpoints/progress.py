@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError
+from entry_point.contract.task_metrics import Metric
 from entry_point.training.results.metrics_log import Record
 
 
@@ -15,11 +16,13 @@ class Progress:
     """(epoch, step) is the next step to take; both count from 0."""
 
     steps_per_epoch: int
+    metric: Metric
+    """What decides which epoch is the best."""
     epoch: int = 0
     step: int = 0
-    accuracy: float = 0.0
-    """The last evaluation's."""
-    best_accuracy: float = 0.0
+    value: float | None = None
+    """The last evaluation's; None without one, or if it was not finite."""
+    best_value: float | None = None
     """The best of the finished epochs'."""
 
     @property
@@ -45,9 +48,10 @@ class Progress:
             )
 
     def end_epoch(self) -> bool:
-        """Move to the next epoch; returns whether this one's accuracy is the best so far."""
-        best = self.accuracy > self.best_accuracy
-        self.best_accuracy = max(self.accuracy, self.best_accuracy)
+        """Move to the next epoch; returns whether this one's value is the best so far."""
+        best = self.metric.is_better(self.value, than=self.best_value)
+        if best:
+            self.best_value = self.value
         self.epoch, self.step = self.epoch + 1, 0
         return best
 
@@ -57,7 +61,8 @@ class Progress:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        return {name: value for name, value in vars(self).items() if name != "steps_per_epoch"}
+        given = ("steps_per_epoch", "metric")
+        return {name: value for name, value in vars(self).items() if name not in given}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned; other keys are ignored."""

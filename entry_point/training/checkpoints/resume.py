@@ -63,6 +63,23 @@ def load_newest(folder: Path) -> State | None:
     return None
 
 
+def load_best(folder: Path) -> State | None:
+    """The best checkpoint; None if there is none.
+
+    Raises CheckpointError if it is damaged.
+    """
+    path = folder / BEST
+    if not path.exists():
+        return None
+    try:
+        state: State = load_tensors(path, verify=True)
+    except DamagedFileError as error:
+        raise CheckpointError(
+            f"{path} is damaged ({error}); set trainer.export=last to export the last weights"
+        ) from error
+    return state
+
+
 def job_settings(
     config: TrainConfig, train: Source, steps_per_epoch: int, devices: Devices
 ) -> dict[str, Settings]:
@@ -78,18 +95,23 @@ def job_settings(
 
 
 def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Settings:
-    """The settings that decide the weights."""
+    """The settings that decide the weights, and which of them are the best."""
     optim = {f"optim.{key}": value for key, value in asdict(config.optim).items()}
-    return {
+    task = {f"task.{key}": value for key, value in asdict(config.task).items() if key != "metrics"}
+    settings = {
         "model.name": config.model.name,
+        "model.kwargs": config.model.kwargs,
         **{f"class {number}": name for number, name in enumerate(train.classes)},
         "training images": len(train),
         **{f"data.{key}": getattr(config.data, key) for key in _PIXELS},
         "trainer.batch_size": config.trainer.batch_size,
         "trainer.seed": config.trainer.seed,
         STEPS: steps_per_epoch,
+        **task,
         **optim,
     }
+    # Checkpoints of earlier versions know no kwargs.
+    return {key: value for key, value in settings.items() if value != {}}
 
 
 def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settings:
@@ -126,6 +148,13 @@ def check_resumable(state: State, settings: dict[str, Settings]) -> None:
     Raises:
         ConfigError: names the first setting that differs, with both values.
     """
+    if "task.name" not in state["identity"]:
+        raise ConfigError(
+            "trainer.resume",
+            True,
+            "an earlier version of this code made the checkpoint; finish the run with that "
+            "version, use another name, or set trainer.resume=false to restart from scratch",
+        )
     # With data.sharded_by_host, another set of hosts may take another number of steps.
     if state["step"] or state["identity"][STEPS] != settings["identity"][STEPS]:
         check_same(state["order"], settings["order"])

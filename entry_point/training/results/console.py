@@ -11,6 +11,8 @@ from functools import partial
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from entry_point.contract.run_folder import logs_are_collected
+
 OUR_LOGGERS = ("entry_point", "custom_op", "__main__")
 FOR_PEOPLE = "for_people"
 """The attribute of a log record that holds its short form."""
@@ -35,7 +37,8 @@ class LineHandler(logging.Handler):
 
 def log_to_stdout(first_rank: bool) -> Console:
     """Send logs to stdout: the first rank's, and other ranks' and libraries' warnings."""
-    console = Console(file=sys.stdout, force_terminal=None if first_rank else False)
+    plain = not first_rank or logs_are_collected()
+    console = Console(file=sys.stdout, force_terminal=False if plain else None)
     root = logging.getLogger()
     root.handlers[:] = [LineHandler(console)]
     root.setLevel(logging.WARNING)

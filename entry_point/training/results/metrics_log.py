@@ -1,16 +1,13 @@
-"""Logs every number of the run: as a log line, in metrics.jsonl, and for TensorBoard."""
+"""Logs every number of the run: as a log line, in metrics.jsonl, and to the loggers."""
 
 from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from torch.utils.tensorboard.writer import SummaryWriter
-
-from entry_point.contract.metrics_line import METRICS, STEP_PARTS, STEP_TIMES, format_metrics
+from entry_point.contract.metrics_line import STEP_PARTS, STEP_TIMES, format_metrics
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.whole_file import naming, write_text
 from entry_point.training.results.console import FOR_PEOPLE
@@ -19,21 +16,35 @@ logger = logging.getLogger(__name__)
 
 Record = dict[str, float | int]
 
-_NAMES = {key: name for name, key in METRICS.items()}
+
+class Logger(Protocol):
+    """Gets every record of the run, in order."""
+
+    def log(self, record: Record) -> None:
+        """`record` has `epoch`, `step`, and numbers by name."""
+
+    def close(self) -> None:
+        """The run has ended or was stopped; it may be resumed."""
 
 
 class MetricsLog:
     """The run's records in order. The first rank also logs and writes them.
 
-    `earlier` are the records before a resume.
+    `earlier` are the records before a resume; `loggers` get the later ones.
     """
 
-    def __init__(self, run: RunFolder, earlier: Sequence[Record], writes: bool) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        earlier: Sequence[Record],
+        writes: bool,
+        loggers: Sequence[Logger] = (),
+    ) -> None:
         self.records: list[Record] = list(earlier)
         if writes:
             run.create()
-        self._sinks: list[_Sink] = (
-            [_LogLines(), _JsonLines(run, earlier), _TensorBoard(run, earlier)] if writes else []
+        self._sinks: list[Logger] = (
+            [_LogLines(), _JsonLines(run, earlier), *loggers] if writes else []
         )
 
     def add(self, *records: Record) -> None:
@@ -41,21 +52,15 @@ class MetricsLog:
         for record in records:
             self.records.append(record)
             for sink in self._sinks:
-                sink.add(record)
+                sink.log(record)
 
     def close(self) -> None:
         for sink in self._sinks:
             sink.close()
 
 
-class _Sink(Protocol):
-    def add(self, record: Record) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class _LogLines:
-    def add(self, record: Record) -> None:
+    def log(self, record: Record) -> None:
         logger.info(format_metrics(record), extra={FOR_PEOPLE: _short_form(record)})
 
     def close(self) -> None: ...
@@ -68,7 +73,7 @@ class _JsonLines:
         write_text(self._path, "".join(json.dumps(record) + "\n" for record in earlier))
         self._file = self._path.open("a", encoding="utf-8")
 
-    def add(self, record: Record) -> None:
+    def log(self, record: Record) -> None:
         with naming(self._path):
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
@@ -76,34 +81,6 @@ class _JsonLines:
     def close(self) -> None:
         with naming(self._path):
             self._file.close()
-
-
-def hide_writer_traceback(failed: threading.ExceptHookArgs) -> None:
-    """A `threading.excepthook`: TensorBoard raises the error of its writing thread to us, too."""
-    if not type(failed.thread).__module__.startswith("tensorboard."):
-        threading.__excepthook__(failed)
-
-
-class _TensorBoard:
-    def __init__(self, run: RunFolder, earlier: Sequence[Record]) -> None:
-        threading.excepthook = hide_writer_traceback
-        first = int(earlier[-1]["step"]) + 1 if earlier else 0
-        lost = not any(run.tensorboard.glob("events.out.tfevents.*"))
-        self._folder = run.tensorboard
-        with naming(self._folder):
-            self._events = SummaryWriter(str(self._folder), purge_step=first)
-        for record in earlier if lost else ():
-            self.add(record)
-
-    def add(self, record: Record) -> None:
-        with naming(self._folder):
-            for key, value in record.items():
-                if key not in ("epoch", "step"):
-                    self._events.add_scalar(_NAMES.get(key, key), value, int(record["step"]))
-
-    def close(self) -> None:
-        with naming(self._folder):
-            self._events.close()
 
 
 def _short_form(record: Record) -> str:

@@ -12,7 +12,8 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.whole_file import replacing
-from entry_point.training.results.model_files import check_same, export, on_cpu
+from entry_point.training.results.model_files import check_same, exported, on_cpu
+from entry_point.training.tasks.task import Export
 
 NAME = "model.onnx"
 _PACKAGES = ("onnx", "onnxruntime", "onnxscript")
@@ -29,18 +30,18 @@ def require_onnx() -> None:
         )
 
 
-def save_onnx(run: RunFolder, model: nn.Module, data: DataConfig) -> None:
+def save_onnx(run: RunFolder, model: nn.Module, data: DataConfig, export: Export) -> None:
     """Export the model with its preprocessing, for batches of any size, and compare it with torch.
 
-    Input `images`: uint8 RGB (N, 3, S, S). Output: float32 probabilities (N, classes).
+    Input `images`: uint8 RGB (N, 3, S, S). Output: float32 answers (N, names).
     """
     import onnxruntime
 
-    probabilities = on_cpu(model, data)
+    answers = on_cpu(model, data, export.head)
     with warnings.catch_warnings(), replacing(run.model / NAME) as temporary:
         warnings.simplefilter("ignore")  # about the exporter's internals
         program = torch.onnx.export(
-            export(probabilities, data), dynamo=True, verbose=False, input_names=["images"]
+            exported(answers, data), dynamo=True, verbose=False, input_names=["images"]
         )
         assert program is not None
         program.save(temporary, external_data=False)
@@ -49,4 +50,4 @@ def save_onnx(run: RunFolder, model: nn.Module, data: DataConfig) -> None:
         def run_session(images: torch.Tensor) -> torch.Tensor:
             return torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
-        check_same(probabilities, run_session, data)
+        check_same(answers, run_session, data)

@@ -1,4 +1,4 @@
-"""Plots the run: loss, accuracy, images/s and data wait over the steps."""
+"""Plots the run: loss, the task's metric, images/s and data wait over the steps."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
+from entry_point.contract.task_metrics import Metric
 from entry_point.contract.whole_file import replacing
 from entry_point.training.results.metrics_log import (
     Record,
@@ -16,17 +17,19 @@ from entry_point.training.results.metrics_log import (
     validation_records,
 )
 
+# It may be smoothed, weighted, and of blended images.
+TRAINING = "training (training loss, random crops)"
 TRAIN, VALIDATION, WAIT = "#2b6cb0", "#c05621", "#9b2c2c"
 
 
-def draw(records: Sequence[Record], title: str, training: str = "training") -> Figure:
-    """Four panels over the training step; `training` labels the training loss."""
+def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
+    """Four panels over the training step; `metric` has one of them."""
     train, validation = training_records(records), validation_records(records)
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     figure.suptitle(title)
-    (loss, accuracy), (speed, wait) = figure.subplots(2, 2, sharex=True)
+    (loss, quality), (speed, wait) = figure.subplots(2, 2, sharex=True)
     steps, val_steps = column(train, "step"), column(validation, "step")
-    loss.plot(steps, column(train, "loss"), color=TRAIN, label=training)
+    loss.plot(steps, column(train, "loss"), color=TRAIN, label=TRAINING)
     loss.plot(val_steps, column(validation, "val_loss"), "o-", color=VALIDATION, label="validation")
     loss.set_ylabel("loss (log scale)")
     # An untrained model's validation loss can be far above the rest.
@@ -35,17 +38,19 @@ def draw(records: Sequence[Record], title: str, training: str = "training") -> F
     loss.yaxis.set_major_formatter("{x:g}")
     loss.yaxis.set_minor_formatter("{x:g}")
     figure.legend(frameon=False, loc="outside lower center", ncols=2)
-    values = [100 * value for value in column(validation, "val_accuracy")]
-    accuracy.plot(val_steps, values, "o-", color=VALIDATION)
-    accuracy.set_ylabel("validation accuracy (%)")
-    accuracy.set_ylim(0, 101)
+    measured = [record for record in validation if metric.key in record]
+    values = [metric.scale * value for value in column(measured, metric.key)]
+    quality.plot(column(measured, "step"), values, "o-", color=VALIDATION)
+    quality.set_ylabel(f"validation {metric.label}{' (%)' if metric.percent else ''}")
+    if metric.percent:
+        quality.set_ylim(0, 101)
     speed.plot(steps, column(train, "images_per_s"), color=TRAIN)
     speed.set_ylabel("images/s")
     speed.set_ylim(bottom=0)
     wait.plot(steps, column(train, "data_wait_pct"), color=WAIT)
     wait.set_ylabel("waiting for data (% of training time)")
     wait.set_ylim(0, max([5.0, *(1.1 * v for v in column(train, "data_wait_pct"))]))
-    for axes in (loss, accuracy, speed, wait):
+    for axes in (loss, quality, speed, wait):
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     for axes in (speed, wait):
@@ -53,7 +58,7 @@ def draw(records: Sequence[Record], title: str, training: str = "training") -> F
     return figure
 
 
-def save_plot(records: Sequence[Record], title: str, training: str, path: Path) -> None:
+def save_plot(records: Sequence[Record], title: str, metric: Metric, path: Path) -> None:
     """Write the plot as PNG."""
     with replacing(path) as temporary:
-        draw(records, title, training).savefig(temporary, dpi=110, format="png")
+        draw(records, title, metric).savefig(temporary, dpi=110, format="png")

@@ -1,4 +1,4 @@
-"""Writes one self-contained page on the run: curves, step times, confusion, worst mistakes."""
+"""Writes one self-contained page on the run: curves, step times, the task's tables, mistakes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from PIL import Image
 from entry_point import inference
 from entry_point.contract.metrics_line import PERCENTILES
 from entry_point.contract.printable import printable
+from entry_point.contract.task_metrics import LOSS, Metric
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source
@@ -29,12 +30,12 @@ from entry_point.training.results.metrics_log import (
     training_records,
 )
 from entry_point.training.results.plot import draw
+from entry_point.training.tasks.task import Table, Task
 
 logger = logging.getLogger(__name__)
 
 THUMBNAIL = 120
-LARGEST_MATRIX = 40
-MOST_CONFUSED = 20
+WORST = 12
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2em auto; padding: 0 1em;
@@ -55,7 +56,8 @@ def write_report(
     *,
     title: str,
     facts: Mapping[str, str],
-    training: str,
+    task: Task,
+    metric: Metric,
     evaluation: Evaluation,
     source: Source,
     totals: Totals,
@@ -63,18 +65,17 @@ def write_report(
 ) -> None:
     """Write the page.
 
-    `source` is the validation split behind `evaluation`, `facts` distinguish this run from others,
-    and `training` labels the training loss.
+    `source` is the validation split behind `evaluation`, and `facts` distinguish this run from
+    others. The curves show `metric`.
     """
-    classes = list(source.classes)
     sections = [
-        _table(facts),
-        _numbers(evaluation, totals),
-        _curves(totals.records, title, training),
+        _facts(facts),
+        _numbers(task, evaluation, totals),
+        _curves(totals.records, title, metric),
         _stall_meter(totals),
-        _confusion(evaluation.pairs, classes),
-        _mistakes(evaluation, source, classes),
-        f"<h2>Environment</h2>{_table(_environment())}",
+        *map(_table, task.tables(evaluation.scores)),
+        _mistakes(task, evaluation, source),
+        f"<h2>Environment</h2>{_facts(_environment())}",
         f"<h2>Configuration</h2><pre>{html.escape(config_yaml)}</pre>",
     ]
     name = html.escape(title)
@@ -85,10 +86,12 @@ def write_report(
     )
 
 
-def _numbers(evaluation: Evaluation, totals: Totals) -> str:
+def _numbers(task: Task, evaluation: Evaluation, totals: Totals) -> str:
+    values = evaluation.metrics
     numbers = {
-        "validation accuracy": f"{100 * evaluation.accuracy:.2f} %",
-        "validation loss": f"{evaluation.loss:.4g}",
+        f"validation {html.escape(metric.label)}": metric.show(values[metric.name])
+        for metric in (*task.metrics, LOSS)
+        if metric.name in values
     }
     if totals.training_seconds:
         numbers["training images/s"] = f"{totals.images_per_s:.0f}"
@@ -97,9 +100,9 @@ def _numbers(evaluation: Evaluation, totals: Totals) -> str:
     return f'<div class="numbers">{cells}</div>'
 
 
-def _curves(records: Sequence[Record], title: str, training: str) -> str:
+def _curves(records: Sequence[Record], title: str, metric: Metric) -> str:
     buffer = io.BytesIO()
-    draw(records, title, training).savefig(buffer, format="png", dpi=100)
+    draw(records, title, metric).savefig(buffer, format="png", dpi=100)
     picture = _data_url("image/png", buffer.getvalue())
     return f'<h2>Curves</h2><img class="plot" alt="curves" src="{picture}">'
 
@@ -129,51 +132,40 @@ def _stall_meter(totals: Totals) -> str:
     )
 
 
-def _confusion(pairs: torch.Tensor, classes: list[str]) -> str:
-    """`pairs` as in Evaluation."""
-    if len(classes) > LARGEST_MATRIX:
-        return _most_confused(pairs, classes)
-    confusion = torch.zeros(len(classes), len(classes), dtype=torch.int64)
-    confusion[pairs[:, 0], pairs[:, 1]] = pairs[:, 2]
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in classes)
-    rows = []
-    for name, counts in zip(classes, confusion.tolist(), strict=True):
-        total = max(1, sum(counts))
-        cells = "".join(
-            f'<td style="background:rgba(43,108,176,{count / total:.2f});'
-            f'color:{"white" if count > total / 2 else "inherit"}">{count or ""}</td>'
-            for count in counts
-        )
-        rows.append(f"<tr><th>{html.escape(name)}</th>{cells}</tr>")
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in table.head)
+    rows = "".join(f"<tr>{_cells(row, table.shaded)}</tr>" for row in table.rows)
+    note = f"<p>{html.escape(table.note)}</p>" if table.note else ""
     return (
-        "<h2>Confusion matrix</h2><p>Rows are the true classes, columns the predicted ones.</p>"
-        f'<table class="matrix"><tr><th></th>{head}</tr>{"".join(rows)}</table>'
+        f"<h2>{html.escape(table.title)}</h2>{note}"
+        f'<table class="matrix"><tr>{head}</tr>{rows}</table>'
     )
 
 
-def _most_confused(pairs: torch.Tensor, classes: list[str]) -> str:
-    """For many classes: the most frequent confusions."""
-    wrong = pairs[pairs[:, 0] != pairs[:, 1]]
-    most = wrong[wrong[:, 2].argsort(descending=True, stable=True)[:MOST_CONFUSED]]
-    rows = "".join(
-        f"<tr><td>{html.escape(classes[true])}</td><td>{html.escape(classes[predicted])}</td>"
-        f"<td>{count}</td></tr>"
-        for true, predicted, count in most.tolist()
+def _cells(row: Sequence[str | int | float], shaded: bool) -> str:
+    name, *values = row
+    cells = [f"<th>{html.escape(str(name))}</th>"]
+    if not shaded:
+        return "".join([*cells, *(f"<td>{html.escape(str(value))}</td>" for value in values)])
+    counts = [int(value) for value in values]
+    total = max(1, sum(counts))
+    cells += (
+        f'<td style="background:rgba(43,108,176,{count / total:.2f});'
+        f'color:{"white" if count > total / 2 else "inherit"}">{count or ""}</td>'
+        for count in counts
     )
-    return (
-        "<h2>Most frequent confusions</h2>"
-        '<table class="matrix"><tr><th>true</th><th>predicted</th><th>images</th></tr>'
-        f"{rows}</table>"
-    )
+    return "".join(cells)
 
 
-def _mistakes(evaluation: Evaluation, source: Source, classes: list[str]) -> str:
+def _mistakes(task: Task, evaluation: Evaluation, source: Source) -> str:
+    worst = [
+        (int(evaluation.indices[row]), caption)
+        for row, caption in task.mistakes(evaluation.scores, WORST)
+    ]
     figures = "".join(
-        f'<figure><img alt="" src="{_thumbnail(source, mistake.index)}"><figcaption>'
-        f"<b>{html.escape(classes[mistake.label])}</b>, predicted "
-        f"{html.escape(classes[mistake.predicted])} (loss {mistake.loss:.2f})<br>"
-        f"{html.escape(source.key(mistake.index))}</figcaption></figure>"
-        for mistake in evaluation.worst
+        f'<figure><img alt="" src="{_thumbnail(source, index)}"><figcaption>'
+        f"{html.escape(caption)}<br>{html.escape(source.key(index))}</figcaption></figure>"
+        for index, caption in worst
     )
     return f'<h2>Worst mistakes</h2><div class="mistakes">{figures or "None."}</div>'
 
@@ -191,7 +183,7 @@ def _thumbnail(source: Source, index: int) -> str:
     return _data_url("image/jpeg", buffer.getvalue())
 
 
-def _table(facts: Mapping[str, str]) -> str:
+def _facts(facts: Mapping[str, str]) -> str:
     cells = "".join(f"<tr><td>{n}</td><td>{html.escape(v)}</td></tr>" for n, v in facts.items())
     return f'<table class="facts">{cells}</table>'
 

@@ -13,35 +13,38 @@ from pathlib import Path
 from torch import nn
 
 from entry_point.config.train_config import TrainConfig
+from entry_point.contract import own_code
 from entry_point.contract.metrics_line import PERCENTILES
 from entry_point.contract.run_folder import RunFolder
-from entry_point.data.sources.source import Source
 from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.devices import Devices
-from entry_point.training.input import loader_spec
+from entry_point.training.input import TrainingInput, loader_spec
 from entry_point.training.measure.totals import Totals
-from entry_point.training.model import count_parameters
+from entry_point.training.models.build_model import count_parameters
 from entry_point.training.results.metrics_log import format_milliseconds
+from entry_point.training.tasks.task import Task
 
 CODE = Path(__file__).parents[3]
+_NAMED = {"class": "classes", "labels": "labels", "numbers": "targets"}
 
 
 def opening_lines(
     config: TrainConfig,
     devices: Devices,
     model: nn.Module,
-    train: Source,
-    val: Source,
+    task: Task,
+    data: TrainingInput,
     progress: Progress,
     run: RunFolder,
 ) -> list[str]:
     """What the run will do."""
-    trainer, data, epochs = config.trainer, config.data, config.trainer.epochs
+    trainer, epochs, side = config.trainer, config.trainer.epochs, config.data.image_size
     lines = [
-        f"code     {revision() or 'unknown revision'}",
+        f"code     {code_version() or 'unknown revision'}",
         f"model    {config.model.name}, {count_parameters(model):,} parameters",
-        f"data     {len(train):,} training and {len(val):,} validation images, "
-        f"{len(train.classes)} classes, {data.image_size} x {data.image_size} pixels",
+        f"task     {config.task.name}, best checkpoint by {progress.metric.label}",
+        f"data     {len(data.train):,} training and {len(data.val):,} validation images, "
+        f"{len(task.names)} {_NAMED[task.takes]}, {side} x {side} pixels",
         f"pipeline {loader_spec(config, devices, 'train').describe()}",
         f"devices  {devices.describe()}",
         f"plan     {epochs} epochs of {progress.steps_per_epoch} steps of "
@@ -66,12 +69,13 @@ def closing_lines(totals: Totals, seconds: float, progress: Progress, run: RunFo
         "plot": run.output_data / "summary.png",
         **({"trace": traces[-1]} if traces else {}),
     }
-    best = 100 * progress.best_accuracy
+    metric = progress.metric
+    value, best = metric.show(progress.value), metric.show(progress.best_value)
     rows = {
-        "validation accuracy": f"{100 * progress.accuracy:.2f} % (best {best:.2f} %)",
+        f"validation {metric.label}": f"{value} (best {best})",
         **_speed_rows(totals),
         **{name: _relative(path) for name, path in files.items() if path.is_file()},
-        "TensorBoard": f"{_tensorboard()} --logdir {_relative(run.tensorboard)}",
+        **_tensorboard_row(run),
     }
     width = max(map(len, rows))
     done = "Finished" if len(totals.steps) else "Already finished; rewrote the results"
@@ -106,10 +110,14 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s"
 
 
-def _tensorboard() -> str:
-    """The command to type: a virtual environment's programs may not be on PATH."""
+def _tensorboard_row(run: RunFolder) -> dict[str, str]:
+    """The command to type, if there is anything to see."""
+    if not any(run.tensorboard.iterdir()):
+        return {}
+    # A virtual environment's programs may not be on PATH.
     program = Path(sys.executable).with_name("tensorboard")
-    return _relative(program) if program.is_file() else "tensorboard"
+    command = _relative(program) if program.is_file() else program.name
+    return {"TensorBoard": f"{command} --logdir {_relative(run.tensorboard)}"}
 
 
 def _relative(path: Path) -> str:
@@ -130,6 +138,7 @@ def run_facts(run: RunFolder, totals: Totals, devices: Devices) -> dict[str, str
         "ended": _ended(run),
         "training time": duration(totals.training_seconds),
         "code revision": revision(),
+        "own code": os.environ.get(own_code.HASH, ""),
         "devices": devices.describe(),
         "processor": processor(),
     }
@@ -142,6 +151,12 @@ def _ended(run: RunFolder) -> str:
     if not times:
         return ""
     return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def code_version() -> str:
+    """The code's commit, and the hash of the code that was sent with the job; empty if unknown."""
+    sent = os.environ.get(own_code.HASH)
+    return ", ".join(filter(None, [revision(), sent and f"your own code {sent}"]))
 
 
 @cache

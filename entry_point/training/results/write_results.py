@@ -11,6 +11,7 @@ from torch import nn
 from entry_point import inference
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.run_folder import RunFolder
+from entry_point.contract.task_metrics import Metric
 from entry_point.data.sources.source import Source
 from entry_point.training.devices import Devices
 from entry_point.training.evaluation import Evaluation
@@ -20,6 +21,7 @@ from entry_point.training.results.model_files import TRAINING_CONFIG, save_model
 from entry_point.training.results.plot import save_plot
 from entry_point.training.results.report import write_report
 from entry_point.training.results.summary import run_facts, run_name
+from entry_point.training.tasks.task import Task
 
 logger = logging.getLogger(__name__)
 
@@ -30,35 +32,39 @@ def write_results(
     yaml: str,
     devices: Devices,
     *,
+    task: Task,
+    metric: Metric,
     model: nn.Module,
     val: Source,
     evaluation: Evaluation,
     totals: Totals,
 ) -> None:
-    """Write model/ and output/data/, on the first rank; `evaluation` is the model's on `val`."""
+    """Write model/ and output/data/, on the first rank; `evaluation` is the model's on `val`.
+
+    `metric` is in the title and the plot.
+    """
     if not devices.is_first:
         return
     _remove_results(run)
-    save_model(run, model, list(val.classes), yaml)
-    accuracy = f"validation accuracy {100 * evaluation.accuracy:.2f} %"
-    title = f"{run_name(run)}: {config.model.name}, {accuracy}"
-    smoothed = config.optim.label_smoothing > 0
-    training = "training (label smoothing, random crops)" if smoothed else "training"
+    save_model(run, model, task.names, yaml)
+    value = metric.show(evaluation.metrics.get(metric.name))
+    title = f"{run_name(run)}: {config.model.name}, validation {metric.label} {value}"
     with _optional("summary.png"):
-        save_plot(totals.records, title, training, run.output_data / "summary.png")
+        save_plot(totals.records, title, metric, run.output_data / "summary.png")
     if not config.trainer.report:
         return
     with _optional("model.pt2"):
-        save_program(run, model, config.data)
+        save_program(run, model, config.data, task.export)
     if config.trainer.onnx:
         with _optional(onnx_file.NAME):
-            onnx_file.save_onnx(run, model, config.data)
+            onnx_file.save_onnx(run, model, config.data, task.export)
     with _optional("report.html"):
         write_report(
             run.output_data / "report.html",
             title=title,
             facts=run_facts(run, totals, devices),
-            training=training,
+            task=task,
+            metric=metric,
             evaluation=evaluation,
             source=val,
             totals=totals,

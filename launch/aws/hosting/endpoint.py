@@ -80,22 +80,26 @@ def find_endpoint(session: Any, name: str) -> dict[str, Any]:
     return found
 
 
-def summaries(session: Any, name: str = "", count: int = 10) -> list[str]:
-    """One line for each of the latest endpoints whose names contain `name`."""
+def latest(session: Any, count: int = 10) -> list[str]:
+    """One line for each of the latest endpoints."""
     sagemaker = aws_client(session, "sagemaker")
     listed = sagemaker.list_endpoints(
-        SortBy="CreationTime",
-        SortOrder="Descending",
-        MaxResults=count,
-        **({"NameContains": name} if name else {}),
-    )
-    return [_summary(session, sagemaker, item) for item in listed["Endpoints"]]
+        SortBy="CreationTime", SortOrder="Descending", MaxResults=count
+    )["Endpoints"]
+    return [line for item in listed for line in summary(session, item["EndpointName"])]
 
 
-def _summary(session: Any, sagemaker: Any, endpoint: dict[str, Any]) -> str:
+def summary(session: Any, name: str) -> list[str]:
+    """A line on the endpoint of that name; none if there is none."""
+    sagemaker = aws_client(session, "sagemaker")
+    endpoint = _describe(sagemaker, name)
+    return [_line(session, sagemaker, endpoint)] if endpoint else []
+
+
+def _line(session: Any, sagemaker: Any, endpoint: dict[str, Any]) -> str:
     name = endpoint["EndpointName"]
-    config = sagemaker.describe_endpoint(EndpointName=name)["EndpointConfigName"]
-    costs = [_cost(variant, session) for variant in _variants(sagemaker, config)]
+    variants = _variants(sagemaker, endpoint["EndpointConfigName"])
+    costs = [_cost(variant, session) for variant in variants]
     return (
         f"{endpoint['CreationTime']:%Y-%m-%d %H:%M}  Endpoint    {endpoint['EndpointStatus']:<10}  "
         f"{name}  {', '.join(costs)}"
@@ -141,6 +145,9 @@ def _wait(session: Any, sagemaker: Any, name: str, config: str) -> None:
         sagemaker.get_waiter("endpoint_in_service").wait(
             EndpointName=name, WaiterConfig={"Delay": _POLL_S, "MaxAttempts": _MOST_POLLS}
         )
+    except KeyboardInterrupt:
+        _say(f"endpoint {name}: is still starting; `make sagemaker ARGS=status` shows its state")
+        raise
     except WaiterError as error:
         problem = sagemaker.describe_endpoint(EndpointName=name)
         if problem["EndpointStatus"] != "Failed":

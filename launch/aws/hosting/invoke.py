@@ -10,7 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from launch.aws.hosting.endpoint import find_endpoint
-from launch.aws.s3_bucket import split_s3
+from launch.aws.s3.s3_bucket import split_s3
 from launch.aws.session import aws_client
 from launch.request.launch_errors import LaunchError
 
@@ -24,18 +24,26 @@ def answers(session: Any, endpoint: str, files: Sequence[Path]) -> Iterator[str]
     queue = description.get("AsyncInferenceConfig", {}).get("OutputConfig", {}).get("S3OutputPath")
     runtime = aws_client(session, "sagemaker-runtime")
     for path in files:
+        image = _read(path)
         content = mimetypes.guess_type(path)[0] or "application/x-image"
         if queue:
             s3 = aws_client(session, "s3")
-            yield _queued(runtime, s3, endpoint, path, content, queue)
+            yield _queued(runtime, s3, endpoint, path, image, content, queue)
         else:
-            yield _direct(runtime, endpoint, path, content)
+            yield _direct(runtime, endpoint, path, image, content)
 
 
-def _direct(runtime: Any, endpoint: str, path: Path, content: str) -> str:
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise LaunchError(f"{path}: {error.strerror}") from error
+
+
+def _direct(runtime: Any, endpoint: str, path: Path, image: bytes, content: str) -> str:
     try:
         answer = runtime.invoke_endpoint(
-            EndpointName=endpoint, ContentType=content, Accept=_ACCEPT, Body=path.read_bytes()
+            EndpointName=endpoint, ContentType=content, Accept=_ACCEPT, Body=image
         )
     except ClientError as error:
         if error.response["Error"]["Code"] != "ModelError":
@@ -44,11 +52,13 @@ def _direct(runtime: Any, endpoint: str, path: Path, content: str) -> str:
     return _text(answer["Body"])
 
 
-def _queued(runtime: Any, s3: Any, endpoint: str, path: Path, content: str, output: str) -> str:
+def _queued(
+    runtime: Any, s3: Any, endpoint: str, path: Path, image: bytes, content: str, output: str
+) -> str:
     """Upload the file below the endpoint's output, queue it and wait for the answer."""
     bucket, prefix = split_s3(output, "S3OutputPath")
     key = f"{prefix}/input/{uuid.uuid4()}-{path.name}".lstrip("/")
-    s3.put_object(Bucket=bucket, Key=key, Body=path.read_bytes(), ContentType=content)
+    s3.put_object(Bucket=bucket, Key=key, Body=image, ContentType=content)
     queued = runtime.invoke_endpoint_async(
         EndpointName=endpoint,
         ContentType=content,

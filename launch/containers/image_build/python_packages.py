@@ -1,8 +1,9 @@
 """Install the job's Python packages into a base image that already has torch and other packages.
 
-``python python_packages.py FOLDER job [dali]`` runs in the image build. A package of the base keeps
-its version if ``FOLDER/job.in`` accepts it; torch and torchvision always do. Other packages get the
-versions pinned in ``job.txt``. Further names (``dali``) work the same way. The build fails if a
+``python python_packages.py FOLDER OWN job [dali]`` runs in the image build. A package of the base
+keeps its version if ``FOLDER/job.in`` accepts it; torch and torchvision always do. Other packages
+get the versions pinned in ``job.txt``. Further names (``dali``) work the same way. The file ``OWN``
+lists the packages of the user's code, which must accept those versions. The build fails if a
 package of the base would get a broken dependency. Packages that only TensorBoard's viewer needs are
 left out.
 """
@@ -49,6 +50,8 @@ def constraints(
     for pin in locked:
         pins.setdefault(canonicalize_name(pin.name), pin)
     for name, pin in pins.items():
+        if name in BASE_BRINGS:
+            continue
         version = present.get(name)
         keeps = version is not None and (
             name not in accepted or accepted[name].contains(version, prereleases=True)
@@ -105,19 +108,21 @@ def requirements(folder: Path, names: Iterable[str], suffix: str) -> list[Requir
     return found
 
 
-def main(folder: Path, names: Sequence[str]) -> None:
+def main(folder: Path, own: Path, names: Sequence[str]) -> None:
     """Install the packages and print what changed; exits with one line if the base does not fit."""
     before = installed()
     check_base(before)
     wanted, locked = (requirements(folder, names, suffix) for suffix in (".in", ".txt"))
+    wanted += parse(own.read_text())
     problems = dependency_problems()
     try:
         install(wanted, constraints(wanted, locked, before))
     except subprocess.CalledProcessError:
         sys.exit(
             "pip could not install the job's packages, see its error above: if versions conflict, "
-            "choose another BASE_IMAGE or other ranges in requirements/*.in; if pip got no "
-            "answer, set a proxy: BUILD_OPTIONS='--build-arg HTTPS_PROXY=...'"
+            "choose another BASE_IMAGE or other ranges in requirements/*.in or "
+            "project/requirements.in; if pip got no answer, set a proxy: "
+            "BUILD_OPTIONS='--build-arg HTTPS_PROXY=...'"
         )
     new = dependency_problems() - problems
     if new:
@@ -132,4 +137,4 @@ def main(folder: Path, names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

@@ -23,6 +23,7 @@ _GPUS: dict[str, dict[str, int]] = {
 
 def gpu_count(instance_type: str) -> int | None:
     """The GPUs of a GPU type; None for a type that is not known here."""
-    _, family, size = instance_type.split(".")
+    _, _, name = instance_type.partition(".")
+    family, _, size = name.partition(".")
     sizes = _GPUS.get(family)
-    return sizes.get(size, sizes[""]) if sizes else None
+    return sizes.get(size, sizes[""]) if sizes and size else None

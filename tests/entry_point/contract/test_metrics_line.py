@@ -2,10 +2,18 @@
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entry_point.contract.metrics_line import METRIC_REGEXES, METRICS, format_metrics
+from entry_point.config.task_config import MOST_OWN_METRICS
+from entry_point.contract.metrics_line import (
+    METRIC_REGEXES,
+    METRICS,
+    format_metrics,
+    metric_regexes,
+)
+from entry_point.contract.task_metrics import METRICS_OF
 
 TRAINING_LINE = "epoch=2 step=140 loss=1.25e-05 images_per_s=812.3 data_wait_pct=3.1 lr=0.0954915"
 VALIDATION_LINE = "epoch=2 step=150 val_loss=0.25 val_accuracy=0.9725"
@@ -37,9 +45,22 @@ def test_golden_validation_line_is_not_mistaken_for_a_training_line() -> None:
 
 
 def test_the_expressions_are_within_sagemakers_limits() -> None:
-    assert len(METRIC_REGEXES) <= 40
-    assert all(len(regex) <= 500 for regex in METRIC_REGEXES.values())
-    assert all(re.compile(regex).groups == 1 for regex in METRIC_REGEXES.values())
+    regexes = metric_regexes(f"own_{number}" for number in range(MOST_OWN_METRICS))
+    assert len(METRIC_REGEXES) + MOST_OWN_METRICS == len(regexes) <= 40
+    assert all(len(regex) <= 500 for regex in regexes.values())
+    assert all(re.compile(regex).groups == 1 for regex in regexes.values())
+
+
+@pytest.mark.parametrize("task", METRICS_OF)
+def test_every_metric_of_a_task_is_read_back(task: str) -> None:
+    values = {metric.key: 0.5 for metric in METRICS_OF[task]}
+    assert found(format_metrics(values)) == {f"validation:{m.name}": 0.5 for m in METRICS_OF[task]}
+
+
+def test_an_own_tasks_metrics_are_read_too() -> None:
+    line = format_metrics({"epoch": 1, "val_kappa": 0.25})
+    match = re.search(metric_regexes(["kappa"])["validation:kappa"], line)
+    assert match and match[1] == "0.25"
 
 
 def test_a_loss_of_nan_is_not_a_metric() -> None:

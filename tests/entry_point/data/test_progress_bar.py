@@ -6,10 +6,12 @@ import re
 import subprocess
 import sys
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from entry_point.data.progress_bar import track
+from launch.request.local_run import write_input_config
 
 RUN = """
 import time
@@ -17,12 +19,22 @@ from entry_point.data.progress_bar import track
 for _ in track(range(90), 100, "packing", done=10):
     time.sleep(0.005)
 """
+TRAINING = """
+from entry_point.training.results.console import epoch_bar, log_to_stdout
+console = log_to_stdout(first_rank=True)
+with epoch_bar(console, "epoch 1", 2, 0) as advance:
+    advance()
+print(console.is_terminal)
+"""
 
 
-def test_a_terminal_shows_a_bar_with_images_per_second_and_time_left() -> None:
+def on_a_terminal(program: str) -> str:
+    """What a program shows on a terminal that is its standard output and error."""
     terminal, child_end = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
-    process = subprocess.Popen([sys.executable, "-c", RUN], stderr=child_end, env=environment)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=child_end, stderr=child_end, env=environment
+    )
     os.close(child_end)
     shown = b""
     try:
@@ -31,9 +43,26 @@ def test_a_terminal_shows_a_bar_with_images_per_second_and_time_left() -> None:
     except OSError:  # Linux raises EIO when the other end of a terminal closes
         pass
     os.close(terminal)
-    assert process.wait() == 0
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert process.wait() == 0, shown.decode()
+    return shown.decode()
+
+
+def test_a_terminal_shows_a_bar_with_images_per_second_and_time_left() -> None:
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", on_a_terminal(RUN))
     assert re.search(r"packing .* 100/100 .*\d+ images/s .*0:00:00", text)
+
+
+def test_a_job_in_a_container_shows_no_bar_even_on_a_terminal(tmp_path: Path) -> None:
+    """Local mode of SageMaker's SDKs gives the container a terminal and keeps its output."""
+    write_input_config(tmp_path, [], hosts=["algo-1"], current="algo-1")
+    inside = (
+        "import pathlib\nfrom entry_point.contract import run_folder\n"
+        f"run_folder.CONTAINER_ROOT = pathlib.Path({str(tmp_path)!r})\n"
+    )
+    text = on_a_terminal(inside + RUN)
+    assert "\x1b" not in text and "packing: 100 of 100" in text
+    assert "True" in on_a_terminal(TRAINING)
+    assert "\x1b" not in (text := on_a_terminal(inside + TRAINING)) and "False" in text
 
 
 def test_items_of_an_earlier_run_count_as_progress_but_not_as_throughput(

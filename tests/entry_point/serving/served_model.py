@@ -20,13 +20,15 @@ import torch
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.results.model_files import save_model, save_program
+from entry_point.training.tasks.task import Export
+from tests.entry_point.training.tasks.label_sources import PROBABILITIES
 from tests.own_models import tiny_net
 
 PATIENCE_S = 120.0
 CLASSES = ["cat, big", "dog", "fish"]
 
 
-def write_model(root: Path) -> Path:
+def write_model(root: Path, export: Export = PROBABILITIES) -> Path:
     """The model folder of a run with a small network on 32 pixels."""
     run = RunFolder(root)
     run.model.mkdir()
@@ -34,7 +36,7 @@ def write_model(root: Path) -> Path:
     torch.manual_seed(0)
     model = tiny_net(len(CLASSES))
     save_model(run, model, CLASSES, yaml)
-    save_program(run, model, config.data)
+    save_program(run, model, config.data, export)
     return run.model
 
 

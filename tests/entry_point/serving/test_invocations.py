@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from entry_point import predict
+from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import CLASSES, Served
 
 
@@ -125,6 +126,15 @@ def test_the_answers_are_those_of_predict(
         path = Path(line.pop("path"))
         (answer,) = server.invoke(path.read_bytes()).json()["predictions"]
         assert answer == line, path
+
+
+def test_bf16_answers_nearly_the_same(server: Served, served_model: Path, serve: Serve) -> None:
+    half = serve(f"model_dir={served_model}", "serve.precision=bf16")
+    half.wait_until_ready()
+    image = encoded()
+    (exact,), (near,) = (each.invoke(image).json()["predictions"] for each in (server, half))
+    assert near["probabilities"] == pytest.approx(exact["probabilities"], abs=0.02)
+    assert near["probabilities"] != exact["probabilities"]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import PATIENCE_S, with_code
 from tests.entry_point.serving.test_invocations import encoded
 from tests.entry_point.serving.test_serve_limits import SLOW_CODE, head, wait_for, waiting
+from tests.entry_point.training.tasks.label_sources import PROBABILITIES
 
 LONGEST_STOP_S = 25
 LONGEST_PING_S = 2
@@ -110,7 +111,7 @@ def test_ping_answers_while_every_core_computes(serve: Serve, tmp_path: Path) ->
     config, yaml = load_train_config(["data=folder"])
     model = torchvision.models.resnet18(num_classes=2)
     save_model(run, model, ["a", "b"], yaml)
-    save_program(run, model, config.data)
+    save_program(run, model, config.data, PROBABILITIES)
     server = serve(f"model_dir={run.model}")
     server.wait_until_ready()
     photo = io.BytesIO()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from entry_point.contract import exit_codes
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import CLASSES, with_code
 from tests.entry_point.serving.test_invocations import as_json, encoded
@@ -45,6 +46,16 @@ def test_all_four_functions_replace_ours(serve: Serve, served_model: Path, tmp_p
     assert "KeyError: 'secret'" in server.log()
     assert server.invoke(b"\xff", "text/csv").status == 400
     assert server.invoke(b"again", "text/csv").body == b"AGAIN!"
+
+
+def test_the_precision_of_own_code_cannot_be_set_from_outside(
+    serve: Serve, served_model: Path, tmp_path: Path
+) -> None:
+    code = "def predict_fn(data, model):\n    return data\n"
+    model = with_code(served_model, tmp_path / "model", code)
+    server = serve(f"model_dir={model}", "serve.precision=bf16")
+    assert server.process.wait(120) == exit_codes.USAGE
+    assert "serve.precision=bf16: the model's code/inference.py predicts by" in server.log()
 
 
 def test_an_own_output_fn_formats_our_predictions(

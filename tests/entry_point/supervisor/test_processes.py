@@ -129,7 +129,8 @@ def test_sigterm_writes_a_checkpoint_from_which_the_job_resumes(
 
 def test_two_ranks_train_like_one(tmp_path: Path, photo_folder: Path) -> None:
     run_job(tmp_path / "one", photo_folder)
-    run_job(tmp_path / "two", photo_folder, TWO_RANKS)
+    output = run_job(tmp_path / "two", photo_folder, TWO_RANKS)
+    assert "FutureWarning" not in output
     one = timeless(read_records(tmp_path / "one"))
     two = timeless(read_records(tmp_path / "two"))
     assert [r.keys() for r in one] == [r.keys() for r in two]

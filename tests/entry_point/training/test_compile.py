@@ -11,8 +11,9 @@ from entry_point.config.data_config import DataConfig
 from entry_point.contract import exit_codes
 from entry_point.training.device_transform import FromRgb
 from entry_point.training.results.metrics_log import column, training_records
-from entry_point.training.results.model_files import Probabilities
+from entry_point.training.results.model_files import Answers
 from tests.entry_point.training import forked
+from tests.entry_point.training.tasks.label_sources import PROBABILITIES
 from tests.entry_point.training.training_jobs import read_records
 from tests.own_models import tiny_net
 
@@ -51,5 +52,5 @@ def test_a_compiled_model_trains_resumes_and_exports_like_any_other(
     model.load_state_dict(torch.load(compiled / "model" / "model.pt", weights_only=True))
     program = inference.load_program(compiled / "model" / "model.pt2", torch.device("cpu"), "")
     images = torch.randint(256, (3, 3, 32, 32), dtype=torch.uint8)
-    expected_program = Probabilities(model, FromRgb(DataConfig()))
+    expected_program = Answers(model, FromRgb(DataConfig()), PROBABILITIES.head)
     torch.testing.assert_close(program(images), expected_program(images))

@@ -12,8 +12,9 @@ from entry_point.data.batch import Batch
 from entry_point.data.decode.stall import kept_pixels, mask_ycbcr, rgb_to_ycbcr
 from entry_point.training.device_transform import DeviceTransform, Normalize
 from entry_point.training.input import device_batches
-from entry_point.training.results.model_files import export, on_cpu
+from entry_point.training.results.model_files import exported, on_cpu
 from tests.entry_point.training import forked
+from tests.entry_point.training.tasks.label_sources import PROBABILITIES
 from tests.entry_point.training.training_jobs import read_records
 from tests.own_models import tiny_net
 
@@ -64,7 +65,7 @@ def test_a_bf16_model_gets_what_autocast_would_round_its_fp32_input_to() -> None
 def test_the_deployed_program_takes_rgb_even_if_the_model_was_trained_on_ycbcr() -> None:
     model = nn.Sequential(tiny_net(3)).eval()
     data = DataConfig(**STALL)  # type: ignore[arg-type]
-    program = export(on_cpu(model, data), data)
+    program = exported(on_cpu(model, data, PROBABILITIES.head), data)
     rgb = images()[:3]
     expected = model(rgb_to_ycbcr(rgb.float()) / 255).softmax(1)
     torch.testing.assert_close(program.module()(rgb.contiguous()), expected)

@@ -20,6 +20,7 @@ from entry_point.training.host_copy import HostCopy
 from entry_point.training.input import device_batches
 from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
 from entry_point.training.stop import StopRequest
+from tests.entry_point.training.tasks.label_sources import classes, task_of
 
 CPU = Devices(torch.device("cpu"), None)
 
@@ -73,10 +74,13 @@ def two_batches_and_a_damaged_image() -> Iterator[Batch]:
 def test_evaluation_counts_every_sample_and_finds_the_worst_mistake(stop: StopRequest) -> None:
     identity = DeviceTransform(DataConfig(mean=[0, 0, 0], std=[1 / 255] * 3), 0)
     batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity, False)
-    result = evaluate(_FirstPixel(), batches, CPU, samples=5, stop=stop)
-    assert result.pairs.tolist() == [[0, 0, 1], [0, 2, 1], [1, 1, 2]]
-    assert (result.accuracy, result.damaged) == (0.75, 1)
-    assert [(m.index, m.label, m.predicted) for m in result.worst] == [(2, 0, 2)]
+    task = task_of(classes(3))
+    result = evaluate(_FirstPixel(), task, batches, CPU, samples=5, stop=stop)
+    assert result.indices.tolist() == [0, 1, 2, 3]
+    assert (result.metrics["accuracy"], result.damaged) == (0.75, 1)
+    assert result.record()["val_accuracy"] == 0.75 and result.record()["val_damaged"] == 1
+    ((row, caption),) = task.mistakes(result.scores, 12)
+    assert result.indices[row] == 2 and caption == "a, predicted c (loss 10.00)"
 
 
 def test_evaluation_in_which_every_image_is_damaged_is_an_error(stop: StopRequest) -> None:
@@ -84,7 +88,7 @@ def test_evaluation_in_which_every_image_is_damaged_is_an_error(stop: StopReques
     identity = DeviceTransform(DataConfig(), 0)
     batches = device_batches([damaged, damaged], CPU.device, identity, False)
     with pytest.raises(DataError, match="none of the 2 validation images can be decoded"):
-        evaluate(_FirstPixel(), batches, CPU, samples=2, stop=stop)
+        evaluate(_FirstPixel(), task_of(classes(3)), batches, CPU, samples=2, stop=stop)
 
 
 def test_evaluation_moves_its_results_from_the_device_once(
@@ -100,10 +104,11 @@ def test_evaluation_moves_its_results_from_the_device_once(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a copy that waits for the device")
 
+    task = task_of(classes(3))
     monkeypatch.setattr(evaluation, "HostCopy", Counted)
     for name in ("cpu", "item", "tolist", "numpy"):
         monkeypatch.setattr(torch.Tensor, name, refuse)
     identity = DeviceTransform(DataConfig(mean=[0, 0, 0], std=[1 / 255] * 3), 0)
     batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity, False)
-    rows, damaged = evaluation._predict(_FirstPixel(), batches, CPU, stop)
+    rows, damaged = evaluation._score(_FirstPixel(), task, batches, CPU, stop)
     assert len(moved) == 1 and rows.shape == (4, 4) and damaged == 1

@@ -15,6 +15,7 @@ from entry_point.training import learner as learner_module
 from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
 from entry_point.training.optim import build_optimizer, rate_factor
+from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.own_models import tiny_net
 
 CPU = Devices(torch.device("cpu"), None)
@@ -22,7 +23,9 @@ CPU = Devices(torch.device("cpu"), None)
 
 def learner(*overrides: str) -> Learner:
     config, _ = load_train_config(["model.name=tests.own_models.tiny_net", *overrides])
-    return Learner(config, CPU, num_classes=4, steps_per_epoch=10, channels=Path())
+    return Learner(
+        config, CPU, task_of(classes(4), *overrides), steps_per_epoch=10, channels=Path()
+    )
 
 
 def batch(count: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
@@ -117,7 +120,7 @@ def test_bf16_computes_in_bf16_and_keeps_the_weights_in_fp32() -> None:
     half = Learner(
         config,
         Devices(CPU.device, torch.bfloat16),
-        num_classes=4,
+        task_of(classes(4)),
         steps_per_epoch=10,
         channels=Path(),
     )
@@ -131,7 +134,7 @@ def test_sync_batchnorm_is_refused_on_a_cpu() -> None:
     config, _ = load_train_config(["model.sync_batchnorm=true"])
     two = Devices(CPU.device, None, world_size=2)
     with pytest.raises(ConfigError, match=r"model\.sync_batchnorm=true"):
-        Learner(config, two, num_classes=4, steps_per_epoch=10, channels=Path())
+        Learner(config, two, task_of(classes(4)), steps_per_epoch=10, channels=Path())
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
@@ -168,7 +171,7 @@ def test_ranks_exchange_gradients_in_place_and_only_buffers_that_training_reads(
     monkeypatch.setattr(learner_module, "DistributedDataParallel", shared)
     config, _ = load_train_config([f"model.name=tests.own_models.{model}"])
     two = Devices(CPU.device, None, world_size=2)
-    Learner(config, two, num_classes=4, steps_per_epoch=10, channels=Path())
+    Learner(config, two, task_of(classes(4)), steps_per_epoch=10, channels=Path())
     assert given["broadcast_buffers"] is broadcast and given["gradient_as_bucket_view"] is True
 
 

@@ -1,4 +1,4 @@
-"""torchvision's models by name, your own by path, and weights from published files."""
+"""torchvision's and timm's models by name, your own by path, and weights from published files."""
 
 import io
 import os
@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 import torchvision
+from safetensors.torch import save_file
 from torch import nn
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import ModelConfig, OptimConfig
-from entry_point.training.model import build_model
+from entry_point.training.models import timm_models
+from entry_point.training.models.build_model import build_model, count_parameters
 from entry_point.training.optim import build_optimizer
 
 SMALLEST = (
@@ -182,6 +184,39 @@ def test_weights_load_except_a_head_of_another_size(tmp_path: Path) -> None:
         (ModelConfig(name="tests.own_models.no_such"), "no_such"),
         (ModelConfig(name="os.path.join.nothing"), "model.name=os.path.join.nothing"),
         (ModelConfig(weights="/no/such.pt"), "model.weights=/no/such.pt"),
+        (
+            ModelConfig(name="timm/resnet18d9"),
+            r"model\.name=timm/resnet18d9: timm [\d.]+ has no such model; did you mean resnet18d\?",
+        ),
+        (
+            ModelConfig(name="timm/resnet18.a1_in2k"),
+            r"timm has no such weights of resnet18; it has .*a1_in1k.*; did you mean a1_in1k\?",
+        ),
+        (
+            ModelConfig(name="project.models.small_net", kwargs={"widht": 8}),
+            r"model\.kwargs\.widht=8: no such argument; small_net takes width; did you mean width",
+        ),
+        (
+            ModelConfig(name="project.models.smal_net"),
+            r"project\.models has no smal_net; did you mean small_net\?",
+        ),
+        (
+            ModelConfig(kwargs={"zero_init": True}),
+            r"model\.kwargs\.zero_init=true: no such argument of resnet18",
+        ),
+        (
+            ModelConfig(name="timm/resnet18", kwargs={"drop_pat_rate": 0.1}),
+            r"model\.kwargs\.drop_pat_rate=0\.1: no such argument of timm/resnet18",
+        ),
+        (
+            ModelConfig(name="timm/resnet18", kwargs={"pretrained": True}),
+            r"model\.kwargs\.pretrained=true: is set by the job; remove it",
+        ),
+        (
+            ModelConfig(name="os.getcwd"),
+            r"model\.kwargs=.*unexpected keyword argument 'num_classes'",
+        ),
+        (ModelConfig(name="builtins.dict"), r"must return a torch\.nn\.Module, not dict"),
     ],
 )
 def test_the_error_names_a_model_that_cannot_be_built(config: ModelConfig, message: str) -> None:
@@ -193,3 +228,60 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     torch.save(torchvision.models.resnet50(num_classes=3).state_dict(), tmp_path / "other.pt")
     with pytest.raises(ConfigError, match=r"model\.weights=.*other\.pt"):
         build_model(ModelConfig(weights=str(tmp_path / "other.pt")), 3)
+
+
+# One small model of each kind: no image size, one that is fixed, a convolutional head, two heads.
+TIMM = ("test_resnet", "test_vit", "test_byobnet", "deit_tiny_distilled_patch16_224")
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("name", TIMM)
+@pytest.mark.parametrize("kind", ["pth", "safetensors"])
+def test_weights_of_timms_models_load_except_the_head(name: str, kind: str, tmp_path: Path) -> None:
+    config = ModelConfig(f"timm/{name}", weights=str(tmp_path / f"weights.{kind}"))
+    size = 64
+    source = build_model(ModelConfig(config.name), 1000, image_size=size).state_dict()
+    if kind == "pth":
+        torch.save({"state_dict": source}, str(config.weights))
+    else:
+        save_file(source, str(config.weights))
+    model = build_model(config, 7, image_size=size)
+    built = model.state_dict()
+    different = {key for key, value in built.items() if value.shape != source[key].shape}
+    assert different and all(key.startswith(("head", "fc")) for key in different)
+    assert all(torch.equal(built[key], source[key]) for key in set(built) - different)
+    assert model.eval()(torch.zeros(2, 3, size, size)).shape == (2, 7)
+
+
+def test_every_timm_model_with_a_fixed_image_size_takes_another() -> None:
+    with torch.device("meta"):
+        model = build_model(ModelConfig("timm/vit_tiny_patch16_224"), 7, image_size=448)
+        assert model(torch.empty(1, 3, 448, 448)).shape == (1, 7)
+
+
+def test_kwargs_reach_every_kind_of_model() -> None:
+    def size(name: str, **kwargs: object) -> int:
+        return count_parameters(build_model(ModelConfig(name, kwargs=kwargs), 7))
+
+    assert size("resnet18", width_per_group=64) == size("resnet18")
+    assert size("resnet50", width_per_group=128) > size("resnet50")
+    assert size("timm/test_vit", depth=3) > size("timm/test_vit", depth=2)
+    assert size("project.models.small_net", width=64) > size("project.models.small_net")
+
+
+def test_without_timm_the_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timm_models, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigError) as caught:
+        build_model(ModelConfig("timm/resnet18"), 7)
+    assert str(caught.value) == (
+        "model.name=timm/resnet18: needs the package timm: run `python3 launch/environment.py job "
+        "timm`, or build the image with `make image EXTRAS=timm`"
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"no tensors here", bytes(100), b"\xff" * 100])
+def test_the_error_names_a_damaged_safetensors_file(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"model\.weights=.* must be a safetensors file \("):
+        build_model(ModelConfig(weights=str(path)), 7)

@@ -16,6 +16,7 @@ from entry_point.training.learner import Learner
 from tests.entry_point.supervisor.test_processes import TWO_RANKS, rank_processes, wait_for_steps
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
+from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.entry_point.training.training_jobs import TINY, run_job, start_job
 from tests.entry_point.training.ways import SOURCES
 
@@ -47,7 +48,7 @@ def _train_with_a_new_learner_from_step_two(rank: int, ranks: int, folder: Path)
     config, _ = load_train_config([*TINY, *OVERRIDES])
     devices = Devices(torch.device("cpu"), None, rank, rank, ranks)
     first, second = (
-        Learner(config, devices, num_classes=8, steps_per_epoch=9, channels=folder)
+        Learner(config, devices, task_of(classes(8)), steps_per_epoch=9, channels=folder)
         for _ in range(2)
     )
     for learner, steps in ((first, range(2)), (second, range(2, 5)), (first, range(2, 5))):

@@ -102,10 +102,47 @@ def test_a_job_is_deployed_listed_and_undeployed(
     assert model["ExecutionRoleArn"] == ROLE
     for command in ([], [JOB]):
         assert sagemaker.main(["status", *command]) == 0
-        (line,) = capsys.readouterr().out.splitlines()
+        *about_job, line = capsys.readouterr().out.splitlines()
         assert all(part in line for part in ("Endpoint", "InService", JOB, cost))
+        assert bool(about_job) == bool(command), "the job itself is described too"
     assert "deleted" in run(capsys, "undeploy", JOB)
     assert not left(job)
+
+
+@pytest.mark.parametrize("command", [[], [JOB]])
+def test_who_may_only_train_sees_the_state_of_jobs(
+    job: Aws, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    listed = {"TrainingJobName": JOB, "TrainingJobArn": ROLE, "CreationTime": NOW}
+    job.answers["ListTrainingJobs"] = [
+        (200, {"TrainingJobSummaries": [{**listed, "TrainingJobStatus": "Completed"}]})
+    ]
+    for operation in ("DescribeEndpoint", "ListEndpoints", "ListTransformJobs"):
+        job.refuse(operation, "AccessDeniedException")
+    assert sagemaker.main(["status", *command]) == 0
+    assert JOB in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("job")
+def test_another_jobs_endpoint_with_a_longer_name_is_not_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(capsys, "deploy", JOB, f"name={JOB}-2")
+    assert sagemaker.main(["status", JOB]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{JOB}: Completed") and "Endpoint" not in out
+
+
+def test_ctrl_c_while_waiting_says_that_the_endpoint_still_starts(
+    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("botocore.waiter.Waiter.wait", interrupted)
+    assert deploy.main(["deploy", JOB]) == 130
+    assert f"endpoint {JOB}: is still starting" in capsys.readouterr().out
+    assert JOB in left(job)
 
 
 def test_a_dry_run_prints_what_is_then_sent(
@@ -314,6 +351,7 @@ def test_the_reason_of_a_refused_queued_image_is_shown(
         (["invoke"], "no endpoint given"),
         (["invoke", "name"], "name: no image given"),
         (["invoke", "name", "/no/such.jpg"], "/no/such.jpg: no such file"),
+        (["invoke", "name", "/"], "/: "),
         (["undeploy"], "no endpoint given"),
         (["undeploy", "a", "instance_type=b"], "instance_type=b: must be an override of"),
     ],

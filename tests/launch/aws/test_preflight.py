@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from launch import sagemaker
-from tests.launch.conftest import BUCKET, MANIFEST, REPOSITORY, ROLE, Aws
+from tests.launch.conftest import BUCKET, DROPPED, MANIFEST, REPOSITORY, ROLE, Aws
 
 pytestmark = pytest.mark.usefixtures("plain_sdk")
 NO_ACCESS = (
@@ -65,6 +65,12 @@ def test_what_the_caller_may_not_ask_does_not_stop_the_launch(aws: Aws) -> None:
     aws.answers["POST /"] = [NO_ACCESS]
     aws.answers["HEAD /not-mine"] = [(403, "")]
     assert launch(aws.pretend_image(), "job.channels.training=s3://not-mine/data/") == 0
+
+
+def test_a_network_without_a_way_to_iam_does_not_stop_the_launch(aws: Aws) -> None:
+    aws.answers["POST /"] = [DROPPED]
+    assert launch(aws.pretend_image()) == 0
+    assert sum(call.operation == "POST /" for call in aws.calls) == 1, "asked once"
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ JOBS = {
         "job.checkpoints=none",
         "trainer.batch_size=96",
     ],
+    "own code": [*COMMON, "job.code=true", "job.tags.team=vision"],
     "warm pool": [*COMMON, "target.keep_alive_s=600", f"job.checkpoints=s3://{BUCKET}/kept"],
 }
 
@@ -81,7 +82,10 @@ def test_sdk_sends_the_dry_run_request_and_makes_no_other_call(
     _run(_python(sdk), aws, tmp_path, *arguments)
     (sent,) = aws.made("CreateTrainingJob")
     assert differences(without_harmless(sent, shown), shown) == []
-    operations = {call.operation for call in aws.calls}
+    code = f"/{BUCKET}/runs/code/"
+    operations = {
+        call.operation for call in aws.calls if not call.operation.startswith(f"PUT {code}")
+    }
     assert operations <= {
         "DescribeImages",
         "GetProducts",
@@ -89,6 +93,7 @@ def test_sdk_sends_the_dry_run_request_and_makes_no_other_call(
         "DescribeTrainingJob",
         f"HEAD /{BUCKET}",
         "POST /",
+        *([f"GET /{BUCKET}"] if job == "own code" else []),
     }
     questions = [call.body for call in aws.calls if call.operation == "POST /"]
     assert questions and all(b"Action=GetRole" in body for body in questions)

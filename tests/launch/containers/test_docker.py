@@ -62,6 +62,32 @@ def test_each_host_gets_its_own_name_and_the_same_host_order(
     assert json.loads(other.read_text()) == {**first, "current_host": "algo-10"}
 
 
+def test_own_code_reaches_every_host_as_a_read_only_channel(
+    start_folder: Path,
+    fake_engine: FakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    calls = fake_engine(IDLE)
+    monkeypatch.setenv("HOSTS", "2")
+    assert docker.train(["name=mine", "job.code=true"]) == 0
+    run = start_folder / "runs/mine"
+    for folder in (run, run / "hosts/algo-2"):
+        code = folder / "input/data/code"
+        assert (code / "project/__init__.py").is_file() and (code / "configs").is_dir()
+        channels = json.loads((folder / "input/config/inputdataconfig.json").read_text())
+        assert "code" in channels
+    created = [line for line in calls.read_text().splitlines() if line.startswith("create")]
+    digest = capsys.readouterr().out.split("docker-train: code ")[1].split(":")[0]
+    assert len(created) == 2 and all(f"--env=OWN_CODE={digest}" in line for line in created)
+    docker.train(["name=mine"])
+    assert "OWN_CODE" not in calls.read_text().splitlines()[-1]
+    other = start_folder / "other"
+    other.mkdir()
+    with pytest.raises(LaunchError, match=r"channel\.code: job\.code=true sends your code in"):
+        docker.train(["job.code=true", f"channel.code={other}"])
+
+
 def test_isolated_hosts_reach_only_each_other(
     start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

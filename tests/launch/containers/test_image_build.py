@@ -13,6 +13,7 @@ from launch.containers.image_build.python_packages import constraints, parse
 
 SCRIPT = Path(python_packages.__file__).with_name("system_packages.sh")
 REQUIREMENTS = SCRIPT.parents[3] / "requirements"
+OWN = SCRIPT.parents[3] / "project" / "requirements.in"
 
 
 def test_versions_of_the_base_win_if_they_satisfy_the_ranges() -> None:
@@ -46,7 +47,7 @@ def test_the_requirements_of_the_project_can_be_parsed() -> None:
 def test_a_base_without_torch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(python_packages, "installed", lambda: {"torch": "2.13"})
     with pytest.raises(SystemExit, match="lacks torchvision: set BASE_IMAGE"):
-        python_packages.main(REQUIREMENTS, ["job"])
+        python_packages.main(REQUIREMENTS, OWN, ["job"])
 
 
 @pytest.mark.parametrize("old", ["2.10.0+cpu", "1.13.1"])
@@ -55,7 +56,7 @@ def test_a_base_with_too_old_a_torch_is_one_line(monkeypatch: pytest.MonkeyPatch
         python_packages, "installed", lambda: {"torch": old, "torchvision": "0.25.0"}
     )
     with pytest.raises(SystemExit, match=rf"has torch {re.escape(old)}, too old .*2\.11 or newer"):
-        python_packages.main(REQUIREMENTS, ["job"])
+        python_packages.main(REQUIREMENTS, OWN, ["job"])
 
 
 @pytest.mark.parametrize("new", ["2.11.0", "2.15.0+cu133"])

@@ -2,13 +2,15 @@
 
 import json
 import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from launch.containers.engine import Engine
 from launch.request.launch_errors import LaunchError
-from tests.launch.real_engine.engine_jobs import ENDLESS, STEP_LINE, Job, Launch, leftovers
+from tests.launch.real_engine.engine_jobs import ENDLESS, ROOT, STEP_LINE, Job, Launch, leftovers
 from tests.launch.real_engine.photos import CLASSES, PER_CLASS
 
 EPOCHS, BATCH = 2, 16
@@ -55,6 +57,32 @@ def test_two_isolated_hosts_train_together_and_compile_once_each(
     assert (run / "model/model.pt").exists()
     assert not (run / "hosts/algo-2/model/model.pt").exists()
     assert leftovers(engine) == ""
+
+
+NET = """
+from torch import nn
+def net(num_classes):
+    pool = nn.AdaptiveAvgPool2d(1)
+    return nn.Sequential(nn.Conv2d(3, 8, 3), pool, nn.Flatten(), nn.Linear(8, num_classes))
+"""
+
+
+def test_own_code_runs_on_two_isolated_hosts_without_a_build(
+    prebuilt_image: str, photos: Path, launch: Launch, tmp_path: Path
+) -> None:
+    clone = tmp_path / "clone"
+    for folder in ("launch", "entry_point", "configs", "project"):
+        shutil.copytree(ROOT / folder, clone / folder)
+    (clone / "project/fresh.py").write_text(NET)
+    (clone / "configs/optim/fresh.yaml").write_text("lr: 0.0123\n")
+    own = ("job.code=true", "model.name=project.fresh.net", "optim=fresh")
+    settings = {"HOSTS": "2", "NETWORK": "none", "PYTHONPATH": str(clone)}
+    launcher = launch(prebuilt_image, f"data.root={photos}", *own, name="own", settings=settings)
+    assert launcher.wait() == 0, launcher.text()
+    digest = re.search("docker-train: code ([0-9a-f]{16}): ", launcher.text())
+    assert digest and f"your own code {digest[1]}" in launcher.text()
+    trained = (launcher.run_folder / "model/training.yaml").read_text()
+    assert "project.fresh.net" in trained and "lr: 0.0123" in trained
 
 
 def test_inputs_of_a_host_are_read_only(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.request.code.code_files import collect
 from tests.launch.real_engine.engine_jobs import OVERRIDES, PATIENCE_SECONDS, ROOT
 from tests.launch.real_engine.photos import CLASSES
 
@@ -55,14 +56,16 @@ from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import Compute, InputData
 from sagemaker.train.model_trainer import Mode
 
-image, photos, folder, hyperparameters = sys.argv[1:]
+image, photos, code, digest, folder, hyperparameters = sys.argv[1:]
 trainer = ModelTrainer(
     training_image=image, training_mode=Mode.LOCAL_CONTAINER, local_container_root=folder,
     role="arn:aws:iam::123456789012:role/any", base_job_name="local",
     compute=Compute(instance_type="local_cpu", instance_count=1),
-    hyperparameters=json.loads(hyperparameters),
+    hyperparameters=json.loads(hyperparameters), environment={"OWN_CODE": digest},
 )
-trainer.train(input_data_config=[InputData(channel_name="training", data_source=photos)])
+channels = {"training": photos, "code": code}
+inputs = [InputData(channel_name=name, data_source=source) for name, source in channels.items()]
+trainer.train(input_data_config=inputs)
 """
 
 
@@ -101,11 +104,15 @@ def test_local_mode_of_sdk_v2_trains_deploys_and_predicts(
     assert set(prediction["probabilities"]) == set(CLASSES)
 
 
-def test_local_mode_of_sdk_v3_trains(prebuilt_image: str, photos: Path, tmp_path: Path) -> None:
-    run_sdk(
-        ".venv-launch-v3", V3, prebuilt_image, str(photos), str(tmp_path),
-        json.dumps(HYPERPARAMETERS),
-    )  # fmt: skip
+def test_local_mode_of_sdk_v3_trains_with_own_code(
+    prebuilt_image: str, photos: Path, tmp_path: Path
+) -> None:
+    code = collect()
+    code.write(tmp_path / "channels")
+    arguments = (str(photos), str(tmp_path / "channels/code"), code.hash, str(tmp_path))
+    hyperparameters = json.dumps(HYPERPARAMETERS)
+    output = run_sdk(".venv-launch-v3", V3, prebuilt_image, *arguments, hyperparameters)
+    assert f"your own code {code.hash}" in output
     (archive,) = tmp_path.rglob("model.tar.gz")
     with tarfile.open(archive) as model:
         names = {Path(name).name for name in model.getnames()}

@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pytest
 import torchvision
+from timm.models._registry import _model_entrypoints
 
 from launch import sagemaker, setup_aws
 from launch.request import job_config, service_model
 from launch.request.image_checks import is_gpu
+from launch.request.known import timm_models
 from launch.request.known.gpu_counts import gpu_count
 from launch.request.known.torchvision_models import NAMES
 from launch.request.launch_config import InstanceGroup, Target
@@ -95,6 +97,9 @@ MIXED = Target(
 )
 
 
+TWO_GROUPS = Target(instance_groups=[InstanceGroup(name, "ml.g6.xlarge", 2) for name in ("a", "b")])
+
+
 @pytest.mark.parametrize(
     ("override", "target", "problem"),
     [
@@ -107,6 +112,8 @@ MIXED = Target(
             "3 x ml.p5.48xlarge",
         ),
         ("trainer.batch_size=32", MIXED, "must be a multiple of the 6 ranks"),
+        ("trainer.batch_size=6", TWO_GROUPS, "4 ranks that share it on 2 x ml.g6.xlarge, 2 x"),
+        ("data=folder data.root=/", Target(), "data.root=/: a folder on this machine"),
         (
             "trainer.nproc_per_host=8 trainer.batch_size=64",
             MIXED,
@@ -138,11 +145,19 @@ def test_what_ends_the_job_on_its_machines_is_told_on_the_host(
         ("trainer.batch_size=96", GPUS_8),
         ("trainer.batch_size=100 trainer.device=cpu", replace(GPUS_8, instance_count=1)),
         ("trainer.batch_size=7", Target(instance_type="ml.g99.xlarge")),
+        ("trainer.batch_size=7", Target(instance_type="ml.p5")),
+        ("data=folder data.root=/homeless", Target()),
+        (f"data=folder data.root=/{'x' * 300}", Target()),
         ("model.name=my_models.net", Target()),
     ],
 )
 def test_a_job_that_fits_its_machines_passes(override: str, target: Target) -> None:
     assert job_config.training_problems(override.split(), ["training"], target) == []
+
+
+def test_the_names_of_models_are_those_of_timm() -> None:
+    """After an update of timm: sorted(_model_entrypoints)."""
+    assert timm_models.NAMES == sorted(_model_entrypoints)
 
 
 def test_the_names_of_models_are_those_of_torchvision() -> None:

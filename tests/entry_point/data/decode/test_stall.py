@@ -31,11 +31,17 @@ def stall_data(root: Path, transform_on: str = "device") -> DataConfig:
     )
 
 
-def batches(root: Path, engine: str, transform_on: str, split: str = "train") -> list[Batch]:
+def batches(
+    root: Path,
+    engine: str,
+    transform_on: str,
+    split: str = "train",
+    dtype: torch.dtype = torch.float32,
+) -> list[Batch]:
     data = stall_data(root, transform_on)
     source = open_source(data, split, root)
     pipeline = PipelineConfig(engine=engine, num_workers=0)
-    loader = build_loader(source, LoaderSpec(data, pipeline, split, 12, seed=SEED))
+    loader = build_loader(source, LoaderSpec(data, pipeline, split, 12, seed=SEED, dtype=dtype))
     made = list(loader.epoch(EPOCH))
     loader.close()
     return made
@@ -102,6 +108,15 @@ def test_all_engines_give_the_same_samples_in_either_form(photo_folder: Path, sp
             for a, b in zip(reference, other, strict=True):
                 assert torch.equal(a.indices, b.indices)
                 assert (a.images.double() - b.images.double()).abs().max() <= levels + 1e-6
+
+
+@pytest.mark.parametrize("engine", ["pillow", "workers", "threads", "subprocess"])
+def test_a_model_in_bf16_gets_batches_in_bf16(photo_folder: Path, engine: str) -> None:
+    full = batches(photo_folder, engine, "cpu", "val")
+    half = batches(photo_folder, engine, "cpu", "val", torch.bfloat16)
+    for a, b in zip(full, half, strict=True):
+        assert b.images.dtype == torch.bfloat16
+        assert torch.equal(b.images, a.images.bfloat16())
 
 
 def test_both_forms_agree_within_a_level_for_colors_that_rgb_can_hold(

@@ -12,6 +12,7 @@ import torch
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.contract import exit_codes
+from entry_point.contract.task_metrics import LOSS
 from entry_point.training.checkpoints.progress import Progress
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records, timeless
@@ -167,7 +168,7 @@ def test_a_complete_run_refuses_fewer_epochs_and_continues_with_more(
 
 @pytest.mark.parametrize(("step", "least"), [(0, 7), (3, 8)])
 def test_the_error_for_too_few_epochs_names_the_least_allowed(step: int, least: int) -> None:
-    progress = Progress(steps_per_epoch=5, epoch=7, step=step)
+    progress = Progress(steps_per_epoch=5, metric=LOSS, epoch=7, step=step)
     progress.check_epochs(least)
     with pytest.raises(ConfigError, match=rf"epochs={least - 1}: .* set trainer\.epochs={least}"):
         progress.check_epochs(least - 1)

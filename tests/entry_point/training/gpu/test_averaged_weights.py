@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
+from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.own_models import tiny_net_with_state
 
 
@@ -51,6 +54,12 @@ def test_the_average_is_torchs_bit_for_bit_also_after_a_resume() -> None:
         )
 
 
+def test_a_checkpoint_of_earlier_averages_is_refused_in_one_line() -> None:
+    own = AveragedWeights(tiny_net_with_state(4), 0.9)
+    with pytest.raises(ConfigError, match=r"optim.ema_decay=0.9: .*earlier version.*resume=false"):
+        own.load_state({"ema": {"n_averaged": torch.tensor(3)}})
+
+
 def test_an_update_is_one_call_per_type_whatever_the_size_of_the_model() -> None:
     model = nn.Sequential(*(nn.BatchNorm2d(3) for _ in range(20)))
     average = AveragedWeights(model, 0.9)
@@ -64,7 +73,7 @@ def test_an_update_is_one_call_per_type_whatever_the_size_of_the_model() -> None
 def test_a_step_reads_no_value_from_the_device() -> None:
     overrides = ["optim.ema_decay=0.9", "optim.clip_norm=1", "optim.accumulate=2"]
     config, _ = load_train_config(["model.name=tests.own_models.tiny_net_with_state", *overrides])
-    learner = Learner(config, Devices(torch.device("cpu"), None), 4, 10, Path())
+    learner = Learner(config, Devices(torch.device("cpu"), None), task_of(classes(4)), 10, Path())
     images, labels = torch.randn(8, 3, 16, 16), torch.randint(4, (8,))
     with Calls() as calls:
         for step in range(3):

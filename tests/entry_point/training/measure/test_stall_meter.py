@@ -24,6 +24,7 @@ from entry_point.training.measure.stopwatch import Stopwatch
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, weights
 from tests.entry_point.training.gpu.simulated_gpu import SimulatedGpu
+from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.entry_point.training.training_jobs import read_records, timeless
 
 CPU = Devices(torch.device("cpu"), None)
@@ -178,7 +179,7 @@ def test_headspace_compares_real_steps_with_steps_on_kept_batches(seconds: float
             "optim.ema_decay=0.9",
         ]
     )
-    learner = Learner(config, CPU, num_classes=4, steps_per_epoch=9, channels=Path())
+    learner = Learner(config, CPU, task_of(classes(4)), steps_per_epoch=9, channels=Path())
     prepare = DeviceTransform(config.data, 0)
     trained: list[int] = []
 

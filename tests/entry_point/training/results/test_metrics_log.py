@@ -1,36 +1,16 @@
-"""The metrics log: log lines, metrics.jsonl and TensorBoard."""
+"""The metrics log: log lines and metrics.jsonl."""
 
-import errno
 import io
 import logging
-import threading
 from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from entry_point.contract.metrics_line import METRICS, STEP_TIMES, format_metrics
+from entry_point.contract.metrics_line import STEP_TIMES, format_metrics
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.results.console import LineHandler
 from entry_point.training.results.metrics_log import MetricsLog, Record, format_milliseconds
-
-(LOSS,) = (name for name, key in METRICS.items() if key == "loss")
-
-
-def shown(folder: Path) -> dict[int, float]:
-    events = EventAccumulator(str(folder))
-    events.Reload()
-    return {scalar.step: scalar.value for scalar in events.Scalars(LOSS)}
-
-
-def test_a_restart_from_scratch_hides_the_earlier_curves(tmp_path: Path) -> None:
-    for losses in ((5.0, 4.0, 3.0), (2.0, 1.0)):
-        log = MetricsLog(RunFolder(tmp_path), [], writes=True)
-        for step, loss in enumerate(losses):
-            log.add({"epoch": 0, "step": step, "loss": loss})
-        log.close()
-    assert shown(RunFolder(tmp_path).tensorboard) == {0: 2.0, 1: 1.0}
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -69,23 +49,3 @@ def test_other_ranks_keep_the_records_and_write_nothing(tmp_path: Path) -> None:
     log.close()
     assert log.records == [{"epoch": 0, "step": 1, "loss": 0.5}]
     assert list(tmp_path.iterdir()) == []
-
-
-class FullDisk:
-    """What TensorBoard's writing thread writes to."""
-
-    def write(self, _data: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-
-@pytest.mark.parametrize("module", ["tensorboard.summary.writer.event_file_writer", "ours"])
-def test_the_traceback_of_tensorboards_own_thread_is_hidden_but_no_other(
-    module: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-    MetricsLog(RunFolder(tmp_path), [], writes=True).close()
-    kind = type("Writer", (threading.Thread,), {"__module__": module})
-    thread = kind(target=FullDisk().write, args=(b"",))
-    thread.start()
-    thread.join()
-    assert ("No space left" in capfd.readouterr().err) is (module == "ours")

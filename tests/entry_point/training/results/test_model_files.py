@@ -15,10 +15,11 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.results import onnx_file
-from entry_point.training.results.model_files import check_same, export, on_cpu
+from entry_point.training.results.model_files import check_same, exported, on_cpu
 from entry_point.training.results.onnx_file import require_onnx, save_onnx
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES
+from tests.entry_point.training.tasks.label_sources import PROBABILITIES
 from tests.own_models import tiny_net
 
 DEPLOYED = """
@@ -56,7 +57,8 @@ def test_a_program_moved_to_another_device_keeps_nothing_on_the_cpu(
     """A checked or constant CPU tensor in it would fail the first prediction on a GPU."""
     config, _ = load_train_config(["data=folder", "data.image_size=32", *transform])
     path = tmp_path / "model.pt2"
-    torch.export.save(export(on_cpu(tiny_net(3), config.data), config.data), path)
+    answers = on_cpu(tiny_net(3), config.data, PROBABILITIES.head)
+    torch.export.save(exported(answers, config.data), path)
     meta = inference.load_program(path, torch.device("meta"), torch.__version__)
     assert isinstance(meta, torch.fx.GraphModule)
     assert not [node for node in meta.graph.nodes if "cpu" in f"{node.args} {node.kwargs}"]
@@ -67,7 +69,7 @@ def test_a_program_moved_to_another_device_keeps_nothing_on_the_cpu(
 def test_a_program_that_computes_something_else_is_refused(wrong_size: int) -> None:
     """Also if it does so for some batch sizes only."""
     config, _ = load_train_config(["data=folder", "data.image_size=32"])
-    right = on_cpu(tiny_net(3), config.data)
+    right = on_cpu(tiny_net(3), config.data, PROBABILITIES.head)
 
     def wrong(images: torch.Tensor) -> torch.Tensor:
         return right(images) + 0.01 * (len(images) == wrong_size)
@@ -82,12 +84,12 @@ def test_the_onnx_file_computes_what_torch_does_for_every_batch_size(tmp_path: P
     config, _ = load_train_config(["data=folder", "data.image_size=32"])
     model, run = tiny_net(3), RunFolder(tmp_path)
     run.model.mkdir()
-    save_onnx(run, model, config.data)
+    save_onnx(run, model, config.data, PROBABILITIES)
     session = onnxruntime.InferenceSession(run.model / "model.onnx")
     for size in (1, 2, 7):
         images = torch.randint(0, 256, (size, 3, 32, 32), dtype=torch.uint8)
         (found,) = session.run(None, {"images": images.numpy()})
-        expected = on_cpu(model, config.data)(images).detach()
+        expected = on_cpu(model, config.data, PROBABILITIES.head)(images).detach()
         torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-4, rtol=0)
 
 
@@ -141,12 +143,13 @@ import errno, pathlib, resource, sys
 from entry_point.config.data_config import DataConfig
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.results.model_files import save_program
+from tests.entry_point.training.tasks.label_sources import PROBABILITIES
 from tests.own_models import tiny_net
 run = RunFolder(pathlib.Path(sys.argv[1]))
 run.create()
 resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
 try:
-    save_program(run, tiny_net(8), DataConfig(image_size=32, resize=32))
+    save_program(run, tiny_net(8), DataConfig(image_size=32, resize=32), PROBABILITIES)
 except OSError as error:
     print(errno.errorcode[error.errno], error.filename, list(run.model.iterdir()))
 """

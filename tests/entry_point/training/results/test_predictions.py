@@ -76,7 +76,7 @@ def test_damaged_images_are_listed_and_fail_the_command_unless_allowed(
     assert predict.main(arguments) == exit_codes.FAILED
     error = capsys.readouterr().err
     assert f"{images / 'bad.jpg'}: not an image" in error
-    counts = "predict: 2 images classified, 1 damaged"
+    counts = "predict: 2 images predicted, 1 damaged"
     assert error.endswith(f"{counts} (allow_bad=true accepts them); written to {output}\n")
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert [Path(line["path"]).name for line in lines] == ["good.png", "tiny.gif"]

@@ -6,9 +6,11 @@ import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from entry_point.training.results.plot import draw
+from entry_point.contract.task_metrics import METRICS_OF
+from entry_point.training.results.plot import TRAINING, draw
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES
 from tests.entry_point.training.training_jobs import read_records
@@ -19,10 +21,16 @@ def test_the_plot_shows_every_loss_and_labels_the_training_loss() -> None:
         {"step": step, "loss": 2 / step, "images_per_s": 9.0, "data_wait_pct": 0.0}
         for step in (10, 20)
     ]
-    figure = draw([*train, {"step": 10, "val_loss": 15.0, "val_accuracy": 0.1}], "a", "smoothed")
+    measured = {"step": 10, "val_loss": 15.0, "val_accuracy": 0.1}
+    (accuracy, *_), (error, *_) = METRICS_OF["classification"], METRICS_OF["regression"]
+    figure = draw([*train, measured], "a", accuracy)
     low, high = figure.axes[0].get_ylim()
     assert low < 0.1 and high > 15
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["smoothed", "validation"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [TRAINING, "validation"]
+    assert figure.axes[1].get_ylabel() == "validation accuracy (%)"
+    assert np.asarray(figure.axes[1].lines[0].get_ydata()).tolist() == [10]
+    unmeasured = draw([*train, measured], "a", error)
+    assert unmeasured.axes[1].get_ylabel() == "validation mean absolute error"
 
 
 class _Page(HTMLParser):

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from entry_point.contract.run_folder import RunFolder
+from entry_point.contract.task_metrics import LOSS
 from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.measure.totals import Totals
-from entry_point.training.results.summary import closing_lines
+from entry_point.training.results.summary import closing_lines, code_version
 
 
 def test_paths_below_the_working_directory_are_shown_relative(
@@ -18,6 +19,18 @@ def test_paths_below_the_working_directory_are_shown_relative(
         run = RunFolder(root)
         run.create()
         (run.model / "model.pt").touch()
-        lines = closing_lines(Totals([], 16), 1.0, Progress(3), run)
+        lines = closing_lines(Totals([], 16), 1.0, Progress(3, LOSS), run)
         (line,) = (line for line in lines if line.startswith("  model "))
         assert line.split()[1] == f"{shown or root}/model/model.pt"
+
+
+def test_the_code_is_told_by_its_commit_and_by_what_was_sent_with_the_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("entry_point.training.results.summary.revision", lambda: "0123456789ab")
+    monkeypatch.delenv("OWN_CODE", raising=False)
+    assert code_version() == "0123456789ab"
+    monkeypatch.setenv("OWN_CODE", "fedcba9876543210")
+    assert code_version() == "0123456789ab, your own code fedcba9876543210"
+    monkeypatch.setattr("entry_point.training.results.summary.revision", lambda: "")
+    assert code_version() == "your own code fedcba9876543210"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from rich.progress import Progress
 
-from launch.aws.s3_bucket import object_sizes
+from launch.aws.s3.s3_bucket import object_sizes
 from launch.request.launch_errors import LaunchError
 
 PARALLEL = 16

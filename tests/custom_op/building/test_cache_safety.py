@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.custom_op.build_process import copy_tree, run, start
+from tests.custom_op.building.build_process import copy_tree, run, start
 
 STRANGER = 12345
 

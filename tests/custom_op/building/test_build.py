@@ -18,7 +18,7 @@ import custom_op
 from custom_op.build import SOURCES
 from custom_op.load import _load_library
 from custom_op.toolchain import _check_torch, find_toolchain
-from tests.custom_op.build_process import run, start
+from tests.custom_op.building.build_process import run, start
 
 FORK_AND_BUILD = """
 import os

@@ -1,4 +1,4 @@
-"""Restart markers: written into a file once, offline; then used to cut a crop out of it."""
+"""Where decoding can start inside a file: restart markers in it, or an index beside it."""
 
 from __future__ import annotations
 
@@ -41,6 +41,31 @@ def add_restart_markers(data: Tensor, interval: int, *, max_pixels: int = MAX_PI
         if message.startswith(_NOT_INDEXABLE):
             raise NotIndexableError(message.removeprefix(_NOT_INDEXABLE)) from None
         raise JpegError(message) from None
+
+
+def index_jpeg(data: Tensor, interval: int = 10, *, max_pixels: int = MAX_PIXELS) -> Tensor:
+    """Indexes a JPEG, so that crops of it decode as fast as with restart markers.
+
+    The index holds the position and the DC predictors of every `interval`-th MCU. With the default,
+    it has about 1 % of the file's size. It belongs to this file alone: its size, its header, and
+    the bytes where decoding starts are compared with what the index was made of. A changed file
+    decodes as if it had no index.
+
+    Args:
+        data: uint8 `(bytes,)`, one encoded JPEG.
+        interval: MCUs between entries, at least 1. A smaller one decodes less and takes more space.
+        max_pixels: an image with more pixels raises JpegError.
+
+    Returns:
+        uint8 `(bytes,)`; empty if the file needs no index or cannot have one: it has restart
+        markers, is not baseline, or is damaged.
+
+    Raises:
+        JpegError: the data is not a JPEG, or `interval` is not allowed.
+    """
+    load()
+    with raising_jpeg_error():
+        return torch.ops.custom_op.index_jpeg.default(data, interval, max_pixels=max_pixels)
 
 
 def trim_jpeg(

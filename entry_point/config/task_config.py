@@ -1,0 +1,98 @@
+"""Typed settings of the group `task`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.knob import check_knobs, knob
+from entry_point.config.resolve import check_name
+from entry_point.contract.task_metrics import LOSS, METRICS_OF
+
+LOSSES_OF = {
+    "classification": ("cross_entropy", "focal"),
+    "multilabel": ("binary_cross_entropy", "focal"),
+    "regression": ("squared_error", "absolute_error", "huber"),
+}
+"""Task -> its training losses, the default first."""
+MOST_OWN_METRICS = 8
+
+
+@dataclass
+class TaskConfig:
+    """What the model learns: the kind of labels, the loss, and the metrics."""
+
+    name: str = "classification"
+    """`classification`: one class per image. `multilabel`: any number of labels per image.
+    `regression`: one or more numbers per image. Or the dotted path of your own task."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of your own task."""
+    loss: str | None = None
+    """Training loss. null: `cross_entropy`, `binary_cross_entropy` or `squared_error`, as the task
+    needs. Also `focal` (classification, multilabel), `absolute_error` and `huber` (regression), or
+    the dotted path of your own function that takes the model's outputs and the targets."""
+    gamma: float = knob(2.0, least=0)
+    """`loss=focal`: how much less samples count that the model already gets right. 0: no less."""
+    label_smoothing: float = knob(0.1, least=0, most=1)
+    """`name=classification`: label smoothing of the training loss."""
+    class_weights: Any = None
+    """Weights in the training loss: a list with one per class (for multilabel: what the images
+    that have the label count), or `auto`: the inverse of its frequency in the train split. null:
+    all count the same."""
+    threshold: float = knob(0.5, least=0, most=1)
+    """`name=multilabel`: smallest probability with which a label counts as found."""
+    standardize: bool = True
+    """`name=regression`: let the model learn targets of mean 0 and standard deviation 1, measured
+    on the train split. Metrics and predictions stay in the units of the data."""
+    best: str | None = None
+    """Metric by which the best checkpoint is chosen, or `loss`. null: the task's first: `accuracy`,
+    `map` or `mae`."""
+    metrics: list[str] = field(default_factory=list)
+    """Names of the metrics that only your own task has, so that SageMaker reads them too."""
+
+    def __post_init__(self) -> None:
+        check_knobs(self, "task")
+        self._check_name()
+        self._check_loss()
+        self._check_best()
+        self._check_class_weights()
+        if len(self.metrics) > MOST_OWN_METRICS:
+            raise ConfigError("task.metrics", self.metrics, f"at most {MOST_OWN_METRICS} names")
+        for name in self.metrics:
+            if not name.isidentifier() or not name.isascii():
+                raise ConfigError("task.metrics", name, "must be letters, digits and underscores")
+
+    def _check_name(self) -> None:
+        check_name("task.name", self.name, METRICS_OF)
+        if self.kwargs and self.name in METRICS_OF:
+            must = f"task.name={self.name} takes none; they are for a task of your own"
+            raise ConfigError("task.kwargs", self.kwargs, must)
+
+    def _check_loss(self) -> None:
+        if self.loss is not None and self.name in LOSSES_OF:
+            check_name("task.loss", self.loss, LOSSES_OF[self.name])
+        if self.class_weights is not None and self.name == "regression":
+            must = "task.name=regression has no classes; set null"
+            raise ConfigError("task.class_weights", self.class_weights, must)
+
+    def _check_best(self) -> None:
+        """Only your own task knows its own metrics."""
+        names = [metric.name for metric in (*METRICS_OF.get(self.name, ()), LOSS)]
+        if self.best is not None and self.name in METRICS_OF and self.best not in names:
+            must = f"must be one of {', '.join(names)}{near(self.best, names)}"
+            raise ConfigError("task.best", self.best, must)
+
+    def _check_class_weights(self) -> None:
+        weights = self.class_weights
+        if weights is None or weights == "auto":
+            return
+        if not isinstance(weights, list) or not weights or not all(map(_is_weight, weights)):
+            must = "must be auto, null, or a list of numbers of at least 0, one per class"
+            raise ConfigError("task.class_weights", weights, must)
+
+
+def _is_weight(value: Any) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and math.isfinite(value) and value >= 0

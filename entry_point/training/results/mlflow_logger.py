@@ -1,0 +1,136 @@
+"""`loggers=[mlflow]`: parameters and metrics in MLflow; its client is an optional package."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from importlib.util import find_spec
+from itertools import islice
+from typing import Any
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.contract.whole_file import write_text
+from entry_point.training.results.logged_run import LoggedRun
+from entry_point.training.results.metrics_log import Record
+
+RUN_FILE = "mlflow.json"
+"""In the checkpoint folder: the MLflow run that a resumed job continues."""
+_MOST_PARAMS = 100
+_LONGEST_PARAM = 6000
+
+
+class MlflowLogger:
+    """Logs to `uri`: a server, a folder, or the ARN of one of SageMaker's tracking servers.
+
+    Without it, to `MLFLOW_TRACKING_URI`, else to output/data/mlflow in the run folder. `experiment`
+    is `MLFLOW_EXPERIMENT_NAME` by default. It connects with the first record.
+    """
+
+    def __init__(self, run: LoggedRun, uri: str | None = None, experiment: str | None = None):
+        require_mlflow()
+        self._run = run
+        local = str(run.folder.output_data / "mlflow")
+        self._uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or local
+        self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default"
+        self._client: Any = None
+        self._id = ""
+        self._logged: dict[str, int] = {}
+        self._finished = False
+
+    def log(self, record: Record) -> None:
+        if self._client is None:
+            self._connect()
+            for earlier in self._run.earlier:
+                self._send(earlier)
+        self._send(record)
+
+    def close(self) -> None:
+        if self._client is not None:
+            status = "FINISHED" if self._finished else "KILLED"
+            self._client.set_terminated(self._id, status)
+
+    def _connect(self) -> None:
+        # Without these, MLflow reports usage over the network, and refuses folders.
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        import mlflow
+
+        # SageMaker's plugin signs its requests for this one, not for the client's.
+        mlflow.set_tracking_uri(self._uri)
+        self._client = mlflow.MlflowClient()
+        if not self._continue_run():
+            self._start_run()
+
+    def _continue_run(self) -> bool:
+        """Continue the run of the earlier process, if it is in this store."""
+        from mlflow.exceptions import MlflowException
+
+        file = self._run.folder.checkpoints / RUN_FILE
+        if not self._run.earlier or not file.is_file():
+            return False
+        saved = json.loads(file.read_text(encoding="utf-8"))
+        if saved["uri"] != self._uri:
+            return False
+        try:
+            found = self._client.get_run(saved["run_id"])
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return False
+        if found.info.lifecycle_stage != "active":
+            return False
+        self._id = found.info.run_id
+        self._client.update_run(self._id, status="RUNNING")
+        self._logged = {metric.key: metric.step for metric in found.data._metric_objs}
+        return True
+
+    def _start_run(self) -> None:
+        from mlflow.entities import Param
+
+        found = self._client.get_experiment_by_name(self._experiment)
+        place = found.experiment_id if found else self._client.create_experiment(self._experiment)
+        self._id = self._client.create_run(place, run_name=self._run.name).info.run_id
+        values = iter(_flat(asdict(self._run.config)))
+        while params := [Param(k, v[:_LONGEST_PARAM]) for k, v in islice(values, _MOST_PARAMS)]:
+            self._client.log_batch(self._id, params=params)
+        place_of_run = {"uri": self._uri, "run_id": self._id}
+        write_text(self._run.folder.checkpoints / RUN_FILE, json.dumps(place_of_run) + "\n")
+
+    def _send(self, record: Record) -> None:
+        """Send what the store does not have yet: a resumed run repeats steps."""
+        from mlflow.entities import Metric
+
+        now, step = int(time.time() * 1000), int(record["step"])
+        metrics = [
+            Metric(key, float(value), now, step)
+            for key, value in record.items()
+            if key not in ("epoch", "step") and step > self._logged.get(key, -1)
+        ]
+        if metrics:
+            self._client.log_batch(self._id, metrics=metrics)
+            self._logged |= {metric.key: step for metric in metrics}
+        last_epoch = self._run.config.trainer.epochs - 1
+        self._finished = self._finished or (record["epoch"] >= last_epoch and "val_loss" in record)
+
+
+def require_mlflow() -> None:
+    """Raise ConfigError if MLflow's client is not installed."""
+    if find_spec("mlflow") is None:
+        raise ConfigError(
+            "loggers",
+            "mlflow",
+            "needs the package mlflow-skinny: run `python3 launch/environment.py job mlflow`, or "
+            "build the image with `make image EXTRAS=mlflow`",
+        )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted key -> value as text."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, str(value)

@@ -1,0 +1,44 @@
+"""`loggers=[tensorboard]`: event files in output/data/tensorboard."""
+
+from __future__ import annotations
+
+import threading
+
+from torch.utils.tensorboard.writer import SummaryWriter
+
+from entry_point.contract.metrics_line import METRICS
+from entry_point.contract.whole_file import naming
+from entry_point.training.results.logged_run import LoggedRun
+from entry_point.training.results.metrics_log import Record
+
+_NAMES = {key: name for name, key in METRICS.items()}
+
+
+def hide_writer_traceback(failed: threading.ExceptHookArgs) -> None:
+    """A `threading.excepthook`: TensorBoard raises the error of its writing thread to us, too."""
+    if not type(failed.thread).__module__.startswith("tensorboard."):
+        threading.__excepthook__(failed)
+
+
+class TensorBoardLogger:
+    """Writes scalars, and hides those that a resumed run repeats."""
+
+    def __init__(self, run: LoggedRun) -> None:
+        threading.excepthook = hide_writer_traceback
+        self._folder = run.folder.tensorboard
+        first = int(run.earlier[-1]["step"]) + 1 if run.earlier else 0
+        lost = not any(self._folder.glob("events.out.tfevents.*"))
+        with naming(self._folder):
+            self._events = SummaryWriter(str(self._folder), purge_step=first)
+        for record in run.earlier if lost else ():
+            self.log(record)
+
+    def log(self, record: Record) -> None:
+        with naming(self._folder):
+            for key, value in record.items():
+                if key not in ("epoch", "step"):
+                    self._events.add_scalar(_NAMES.get(key, key), value, int(record["step"]))
+
+    def close(self) -> None:
+        with naming(self._folder):
+            self._events.close()

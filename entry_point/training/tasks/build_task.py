@@ -1,0 +1,76 @@
+"""From the settings of `task` to the task, and to the metric that checkpoints track."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.resolve import call, resolve
+from entry_point.config.task_config import TaskConfig
+from entry_point.config.train_config import TrainConfig
+from entry_point.contract.task_metrics import LOSS, Metric
+from entry_point.data.sources.source import Source
+from entry_point.training.tasks.classification import Classification
+from entry_point.training.tasks.multilabel import Multilabel
+from entry_point.training.tasks.regression import Regression
+from entry_point.training.tasks.task import Task
+
+KNOWN: dict[str, Callable[..., Task]] = {
+    "classification": Classification,
+    "multilabel": Multilabel,
+    "regression": Regression,
+}
+_HOLDS = {
+    "class": "one class per image",
+    "labels": "any number of labels per image",
+    "numbers": "numbers",
+}
+
+
+def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task:
+    """The task that `task.name` names, for the train split.
+
+    Raises ConfigError if it cannot be built, or needs other labels than the split has.
+    """
+    settings = config.task
+    build = resolve("task.name", settings.name, KNOWN)
+    _check_kind(settings.name, getattr(build, "takes", None), train)
+    _check_complete(settings.name, sorted(getattr(build, "__abstractmethods__", ())))
+    task: Task = call(
+        "task.kwargs", build, settings.kwargs, train=train, config=config, device=device
+    )
+    members = [*Task.__annotations__, *(name for name in vars(Task) if not name.startswith("_"))]
+    _check_complete(settings.name, [name for name in members if not hasattr(task, name)])
+    _check_kind(settings.name, task.takes, train)
+    return task
+
+
+def _check_complete(name: str, missing: list[str]) -> None:
+    if missing:
+        must = f"has no {', '.join(missing)}; entry_point/training/tasks/task.py tells more"
+        raise ConfigError("task.name", name, must)
+
+
+def _check_kind(name: str, takes: str | None, train: Source) -> None:
+    kind = getattr(train, "kind", "class")
+    if takes in (None, kind):
+        return
+    fitting = [known for known, task in KNOWN.items() if getattr(task, "takes", None) == kind]
+    must = (
+        f"learns from {_HOLDS[str(takes)]}, but the dataset holds {_HOLDS[kind]}; "
+        f"use task={fitting[0]}, or other labels"
+    )
+    raise ConfigError("task.name", name, must)
+
+
+def tracked_metric(config: TaskConfig, task: Task) -> Metric:
+    """The metric that decides which checkpoint is the best. Raises ConfigError."""
+    if config.best is None:
+        return task.metrics[0]
+    known = {metric.name: metric for metric in (*task.metrics, LOSS)}
+    if config.best not in known:
+        must = f"must be one of {', '.join(known)}{near(config.best, known)}"
+        raise ConfigError("task.best", config.best, must)
+    return known[config.best]

@@ -1,0 +1,106 @@
+"""Any number of labels per image."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from entry_point.config.train_config import TrainConfig
+from entry_point.contract.task_metrics import METRICS_OF
+from entry_point.data.sources.source import Source
+from entry_point.training.tasks.class_weights import class_weights, inverse_odds
+from entry_point.training.tasks.losses import binary_cross_entropy, binary_focal, choose_loss
+from entry_point.training.tasks.task import Export, Table, Task
+
+
+class Multilabel(Task):
+    """Scores are the loss, then each label's target, then each label's probability."""
+
+    takes = "labels"
+    blends = ("mixup", "cutmix")
+    metrics = METRICS_OF["multilabel"]
+
+    def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
+        task = config.task
+        self.names = list(train.classes)
+        self.outputs = len(self.names)
+        self.threshold = task.threshold
+        self.export = Export("multilabel", nn.Sigmoid(), {"threshold": task.threshold})
+        weights = class_weights(task, train, inverse_odds, device)
+        losses = {
+            "binary_cross_entropy": partial(binary_cross_entropy, weights=weights),
+            "focal": partial(binary_focal, weights=weights, gamma=task.gamma),
+        }
+        self._loss = choose_loss(task, losses)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self._loss(outputs, targets)
+
+    def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+        columns = [losses.mean(1, keepdim=True), targets, self.export.head(outputs)]
+        return torch.cat([column.double() for column in columns], 1)
+
+    def measure(self, scores: Tensor) -> dict[str, float]:
+        present, probabilities, found = self._parts(scores)
+        right = (present & found).sum(0)
+        # 2 x right / (predicted + present), for labels that are neither: 0.
+        both = present.sum(0) + found.sum(0)
+        return {
+            "map": float(average_precision(probabilities, present).nanmean()),
+            "f1_micro": 2 * int(right.sum()) / max(1, int(both.sum())),
+            "f1_macro": float((2 * right.double() / both.clamp(min=1)).mean()),
+        }
+
+    def tables(self, scores: Tensor) -> list[Table]:
+        present, probabilities, found = self._parts(scores)
+        right, of, as_ = ((present & found).sum(0), present.sum(0), found.sum(0))
+        columns = (average_precision(probabilities, present), right / as_, right / of)
+        shares = [[_shown(value) for value in column.tolist()] for column in columns]
+        rows = list(zip(self.names, *shares, of.tolist(), strict=True))
+        note = f"Precision and recall at task.threshold={self.threshold:g}."
+        head = ("label", "average precision", "precision", "recall", "images")
+        return [Table("Labels", head, rows, note)]
+
+    def mistakes(self, scores: Tensor, most: int) -> list[tuple[int, str]]:
+        present, _, found = self._parts(scores)
+        rows = (present != found).any(1).nonzero()[:, 0]
+        worst = rows[scores[rows, 0].argsort(descending=True, stable=True)[:most]].tolist()
+        captions = []
+        for row in worst:
+            missed, wrong = (
+                ", ".join(self.names[i] for i in which.nonzero()[:, 0].tolist()) or "none"
+                for which in (present[row] & ~found[row], found[row] & ~present[row])
+            )
+            loss = float(scores[row, 0])
+            captions.append((row, f"missed: {missed}; wrong: {wrong} (loss {loss:.2f})"))
+        return captions
+
+    def _parts(self, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`(N, labels)` each: whether a label is present, its probability, whether it is found."""
+        targets, probabilities = scores[:, 1:].chunk(2, 1)
+        return targets > 0.5, probabilities, probabilities >= self.threshold
+
+
+def average_precision(probabilities: Tensor, present: Tensor) -> Tensor:
+    """Area below the precision-recall steps, `(labels,)` from `(N, labels)`.
+
+    As scikit-learn's: samples of equal probability count together. NaN for labels without samples.
+    """
+    values = []
+    for probability, positive in zip(probabilities.T, present.T, strict=True):
+        order = probability.argsort(descending=True, stable=True)
+        probability, hits = probability[order], positive[order].double().cumsum(0)
+        last = torch.ones_like(positive)
+        last[:-1] = probability[1:] != probability[:-1]
+        ranks = torch.arange(1, len(last) + 1, dtype=torch.float64)
+        gained = hits[last].diff(prepend=torch.zeros(1, dtype=torch.float64))
+        values.append((gained * hits[last] / ranks[last]).sum() / positive.sum())
+    return torch.stack(values)
+
+
+def _shown(share: float) -> str:
+    return f"{100 * share:.2f} %" if share == share else "-"

@@ -1,0 +1,99 @@
+"""One or more numbers per image."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from entry_point.config.train_config import TrainConfig
+from entry_point.contract.task_metrics import METRICS_OF
+from entry_point.data.sources.source import Source
+from entry_point.training.tasks.losses import ERRORS, choose_loss
+from entry_point.training.tasks.task import Export, Table, Task
+
+
+class Standardized(nn.Module):
+    """Outputs of mean 0 and standard deviation 1 -> numbers in the units of the data."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Tensor, std: Tensor) -> None:
+        """Both float `(numbers,)`. A standard deviation of 0 counts as 1."""
+        super().__init__()
+        self.register_buffer("mean", mean.float())
+        self.register_buffer("std", std.where(std > 0, 1.0).float())
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        return outputs * self.std + self.mean
+
+    def targets(self, numbers: Tensor) -> Tensor:
+        """The outputs that answer `numbers`."""
+        return (numbers - self.mean) / self.std
+
+
+class Regression(Task):
+    """Scores are the loss, then each target, then each predicted number."""
+
+    takes = "numbers"
+    blends = ("mixup",)  # a patch's area does not say what it adds to a number
+    metrics = METRICS_OF["regression"]
+
+    def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
+        task = config.task
+        self.names = list(train.classes)
+        self.outputs = len(self.names)
+        numbers = train.labels.double()
+        mean, std = numbers.mean(0), numbers.std(0, correction=0)
+        if not task.standardize:
+            mean, std = torch.zeros_like(mean), torch.ones_like(std)
+        self._scale = Standardized(mean, std).to(device)
+        self.export = Export("regression", self._scale)
+        self._loss = choose_loss(task, ERRORS)
+        self._error = ERRORS.get(task.loss or "", ERRORS["squared_error"])
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self._loss(outputs, self._scale.targets(targets))
+
+    def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss is the training loss, for your own function the squared error."""
+        losses = self._error(outputs, self._scale.targets(targets), reduction="none")
+        columns = [losses.mean(1, keepdim=True), targets, self.export.head(outputs)]
+        return torch.cat([column.double() for column in columns], 1)
+
+    def measure(self, scores: Tensor) -> dict[str, float]:
+        """The mean over the targets of each target's value."""
+        mae, rmse, r2 = (float(column.mean()) for column in _errors(scores))
+        return {"mae": mae, "rmse": rmse, "r2": r2}
+
+    def tables(self, scores: Tensor) -> list[Table]:
+        columns = [[f"{value:.4g}" for value in column.tolist()] for column in _errors(scores)]
+        rows = list(zip(self.names, *columns, strict=True))
+        head = ("target", "mean absolute error", "root mean square error", "R2")
+        return [Table("Targets", head, rows)]
+
+    def mistakes(self, scores: Tensor, most: int) -> list[tuple[int, str]]:
+        worst = scores[:, 0].argsort(descending=True, stable=True)[:most].tolist()
+        captions = []
+        for row in worst:
+            targets, answers = scores[row, 1:].chunk(2)
+            texts = [
+                f"{name} {target:.4g}, predicted {answer:.4g}"
+                for name, target, answer in zip(
+                    self.names, targets.tolist(), answers.tolist(), strict=True
+                )
+            ]
+            captions.append((row, "; ".join(texts)))
+        return captions
+
+
+def _errors(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Per target: mean absolute error, root mean square error, and R2.
+
+    As in scikit-learn, R2 of a constant target is 1 if it is met exactly, else 0.
+    """
+    targets, answers = scores[:, 1:].chunk(2, 1)
+    errors = answers - targets
+    squares, spread = errors.square().sum(0), (targets - targets.mean(0)).square().sum(0)
+    r2 = torch.where(spread > 0, 1 - squares / spread, (squares == 0).double())
+    return errors.abs().mean(0), (squares / len(errors)).sqrt(), r2

@@ -1,0 +1,1 @@
+"""The operator and the loader in other training code; see README.md."""

@@ -1,0 +1,31 @@
+"""The command line of the programs with flags: what is misspelt is named, with the nearest flag."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from entry_point.config.config_errors import near
+
+
+class CommandLine(argparse.ArgumentParser):
+    """A parser of names, overrides and flags in any order; its errors are one line."""
+
+    def __init__(self, prog: str) -> None:
+        self._flags: list[str] = []
+        super().__init__(prog=prog, allow_abbrev=False)
+
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        action = super().add_argument(*names, **options)
+        self._flags += action.option_strings
+        return action
+
+    def read(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """The parsed arguments; exits with code 2 for one that is not known."""
+        for each in arguments:
+            if each.startswith("-") and each not in self._flags:
+                known = ", ".join(self._flags)
+                self.error(f"{each}: no such flag; must be one of {known}{near(each, self._flags)}")
+        return self.parse_intermixed_args(arguments)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")

@@ -1,0 +1,127 @@
+"""What a model of each kind answers: in Python, JSON, CSV, on the command line, on the page."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from entry_point import inference, predict
+from entry_point.training.tasks.task import Export
+from tests.entry_point.serving.chromium import COMMAND, browser
+from tests.entry_point.serving.conftest import Serve
+from tests.entry_point.serving.served_model import CLASSES, write_model
+from tests.entry_point.serving.test_invocations import encoded
+from tests.entry_point.serving.test_page import ROWS
+from tests.entry_point.training.tasks.label_sources import PROBABILITIES, labels, task_of
+
+PAIRS = torch.tensor([[1.0, 0, 1], [0, 1, 0]])
+EXPORTS: dict[str, Export] = {
+    "classification": PROBABILITIES,
+    "multilabel": task_of(labels("labels", CLASSES, PAIRS), "task=multilabel").export,
+    "regression": task_of(labels("numbers", CLASSES, 1e6 * PAIRS), "task=regression").export,
+}
+ANSWERS = torch.tensor([[0.25, 0.5, 0.75], [0.1, 0.2, 0.1234567]])
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A model folder of each kind."""
+    roots = {kind: tmp_path_factory.mktemp(kind) for kind in EXPORTS}
+    return {kind: write_model(roots[kind], export) for kind, export in EXPORTS.items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "answers", "lines"),
+    [
+        (
+            "classification",
+            [
+                {"class": "fish", "probability": 0.75},
+                {"class": "dog", "probability": 0.2},
+            ],
+            "fish,0.75\ndog,0.2\n",
+        ),
+        (
+            "multilabel",
+            [{"labels": ["dog", "fish"]}, {"labels": []}],
+            "dog;fish,0.25,0.5,0.75\n,0.1,0.2,0.123457\n",
+        ),
+        (
+            "regression",
+            [
+                {"values": {"cat, big": 0.25, "dog": 0.5, "fish": 0.75}},
+                {"values": {"cat, big": 0.1, "dog": 0.2, "fish": 0.1234567}},
+            ],
+            "0.25,0.5,0.75\n0.1,0.2,0.1234567\n",
+        ),
+    ],
+)
+def test_the_answers_of_a_kind(
+    kind: str, answers: list[dict[str, object]], lines: str, folders: dict[str, Path]
+) -> None:
+    described = inference.describe(ANSWERS, inference.model_fn(str(folders[kind])))
+    for found, expected in zip(described, answers, strict=True):
+        assert {key: found[key] for key in expected} == expected
+        if kind != "regression":
+            assert list(found["probabilities"]) == CLASSES
+    assert inference.output_fn(described, "text/csv") == lines
+    assert json.loads(inference.output_fn(described, inference.JSON))["predictions"] == described
+
+
+@pytest.mark.parametrize("kind", EXPORTS)
+def test_the_command_line_answers_as_the_exported_program(
+    kind: str, folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = tmp_path / "photo.png"
+    image.write_bytes(encoded("PNG"))
+    model = inference.model_fn(str(folders[kind]))
+    (expected,) = inference.predict_fn([Image.open(image).convert("RGB")], model)
+    arguments = [f"model_dir={folders[kind]}", f"input={image}", "engine=pillow", "num_workers=0"]
+    assert predict.main([*arguments, "format=jsonl"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"path": str(image), **expected}
+    assert predict.main(arguments) == 0
+    head, line = csv.reader(capsys.readouterr().out.splitlines())
+    assert head == ["path", *inference.csv_head(model)]
+    assert line == [str(image), *map(str, inference.csv_line(expected))]
+
+
+def test_a_folder_of_a_version_without_kinds_classifies(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    settings = json.loads((folders["classification"] / inference.SETTINGS).read_text())
+    for name in ("model.pt2", "classes.json"):
+        (tmp_path / name).symlink_to(folders["classification"] / name)
+    del settings["kind"]
+    (tmp_path / inference.SETTINGS).write_text(json.dumps(settings))
+    assert inference.model_fn(str(tmp_path)).kind == "classification"
+    (tmp_path / inference.SETTINGS).write_text(json.dumps({**settings, "kind": "boxes"}))
+    with pytest.raises(inference.ModelError, match="kind='boxes': this code knows classification"):
+        inference.model_fn(str(tmp_path))
+
+
+@pytest.mark.skipif(COMMAND is None, reason="needs chromium")
+@pytest.mark.parametrize("kind", ["multilabel", "regression"])
+def test_the_page_shows_them(
+    kind: str, folders: dict[str, Path], serve: Serve, tmp_path: Path
+) -> None:
+    image = tmp_path / "photo.png"
+    image.write_bytes(encoded("PNG"))
+    server = serve(f"model_dir={folders[kind]}")
+    server.wait_until_ready()
+    (answer,) = server.invoke(image.read_bytes(), "image/png").json()["predictions"]
+    with browser(f"http://127.0.0.1:{server.port}/", tmp_path / "profile") as page:
+        page.wait_for("document.querySelector('#drop') !== null")
+        page.drop(image, 100, 150)
+        page.wait_for(f"{ROWS}.length === {len(CLASSES)}")
+        shown = {row[0]: row[1] for row in page.evaluate(ROWS)}
+        found = page.evaluate(
+            "[...document.querySelectorAll('.found')].map((row) => row.cells[0].innerText)"
+        )
+    if kind == "multilabel":
+        assert shown == {n: f"{100 * p:.1f} %" for n, p in answer["probabilities"].items()}
+        assert sorted(found) == sorted(answer["labels"])
+    else:
+        assert {name: float(value) for name, value in shown.items()} == answer["values"]

@@ -1,0 +1,98 @@
+"""Which checkpoint is the best, and which weights a finished run leaves in `model/`."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.contract import exit_codes
+from entry_point.contract.task_metrics import Metric
+from entry_point.training.checkpoints.progress import Progress
+from entry_point.training.checkpoints.resume import check_resumable
+from tests.entry_point.training import forked
+from tests.entry_point.training.checkpoints.test_interrupted_runs import weights
+from tests.entry_point.training.training_jobs import read_records
+
+# The rate rises until later epochs are worse than the first ones.
+OVERRIDES = (
+    "model.name=tests.own_models.tiny_net_with_state",
+    "trainer.epochs=4",
+    "trainer.report=true",
+    "optim.lr=20",
+    "optim.warmup_epochs=4",
+    "task.best=loss",
+)
+
+
+def progress(higher_is_better: bool) -> Progress:
+    return Progress(3, Metric("x", "x", higher_is_better=higher_is_better))
+
+
+@pytest.mark.parametrize(
+    ("higher_is_better", "values", "best"),
+    [
+        (True, [0.0, 0.5, 0.5, 0.4, 0.6], [True, True, False, False, True]),
+        (False, [9.0, 3.0, 3.0, 4.0, 2.0], [True, True, False, False, True]),
+        (False, [None, float("nan"), -1.0, None], [False, False, True, False]),
+    ],
+)
+def test_the_best_epoch_is_by_the_metrics_direction(
+    higher_is_better: bool, values: list[float | None], best: list[bool]
+) -> None:
+    some, found = progress(higher_is_better), []
+    for value in values:
+        some.value = value
+        found.append(some.end_epoch())
+    assert found == best
+
+
+@pytest.mark.parametrize("averaged", [(), ("optim.ema_decay=0.5",)])
+def test_the_weights_of_the_best_checkpoint_are_exported_and_reported(
+    averaged: tuple[str, ...], tmp_path: Path, photo_folder: Path
+) -> None:
+    overrides = [*OVERRIDES, *averaged]
+    assert forked.run(tmp_path, photo_folder, [*overrides, "trainer.export=best"]) == 0
+    losses = [r["val_loss"] for r in read_records(tmp_path) if "val_loss" in r]
+    best = min(range(4), key=losses.__getitem__)
+    assert best < 3, losses
+    checkpoint = torch.load(tmp_path / "checkpoints" / "best.pt", weights_only=True)
+    assert checkpoint["epoch"] == best + 1
+    saved, exported = checkpoint["ema" if averaged else "model"], weights(tmp_path)
+    assert all(torch.equal(exported[key], saved[key]) for key in saved)
+    log = (tmp_path / "log").read_text()
+    assert f"exporting the best weights, of epoch {best + 1}" in log
+    page = (tmp_path / "output" / "data" / "report.html").read_text()
+    assert f"<b>{losses[best]:.4g}</b>validation loss" in page
+    # The same command again, with the last weights.
+    assert forked.run(tmp_path, photo_folder, [*overrides, "trainer.export=last"]) == 0
+    newest = sorted((tmp_path / "checkpoints").glob("step-*.pt"))[-1]
+    last = torch.load(newest, weights_only=True)["ema" if averaged else "model"]
+    exported = weights(tmp_path)
+    assert all(torch.equal(exported[key], last[key]) for key in last)
+
+
+def test_a_damaged_best_checkpoint_is_named(tmp_path: Path, photo_folder: Path) -> None:
+    overrides = [*OVERRIDES, "trainer.report=false"]
+    assert forked.run(tmp_path, photo_folder, overrides) == 0
+    best = tmp_path / "checkpoints" / "best.pt"
+    best.write_bytes(best.read_bytes()[:1000])
+    again = [*overrides, "trainer.export=best"]
+    assert forked.run(tmp_path, photo_folder, again) == exit_codes.FAILED
+    failure = (tmp_path / "output" / "failure").read_text()
+    assert f"{best} is damaged" in failure and "set trainer.export=last" in failure
+
+
+def test_a_checkpoint_of_a_version_without_tasks_is_refused_in_one_line() -> None:
+    old = {"identity": {"model.name": "resnet18", "optim.label_smoothing": 0.1}, "order": {}}
+    with pytest.raises(ConfigError, match="an earlier version of this code made the checkpoint"):
+        check_resumable({**old, "step": 0}, {"identity": {"task.name": "a"}, "order": {}})
+
+
+@pytest.mark.parametrize("change", ["task.label_smoothing=0.2", "task.best=accuracy"])
+def test_another_task_does_not_resume(change: str, tmp_path: Path, photo_folder: Path) -> None:
+    overrides = [*OVERRIDES, "trainer.report=false", "trainer.epochs=1"]
+    assert forked.run(tmp_path, photo_folder, overrides) == 0
+    assert forked.run(tmp_path, photo_folder, [*overrides, change]) == exit_codes.USAGE
+    failure = (tmp_path / "output" / "failure").read_text()
+    assert f"{change}: the checkpoint was made with {change.partition('=')[0]}=" in failure

@@ -1,0 +1,32 @@
+"""Logs a few records as a run does, without training."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from entry_point.config.train_config import TrainConfig
+from entry_point.contract.run_folder import RunFolder
+from entry_point.training.results.logged_run import LoggedRun
+from entry_point.training.results.metrics_log import MetricsLog, Record
+from entry_point.training.results.run_loggers import open_loggers
+
+
+def losses(*values: float, first: int = 0) -> list[Record]:
+    """A record for each loss, from step `first` on."""
+    return [{"epoch": 0, "step": step, "loss": loss} for step, loss in enumerate(values, first)]
+
+
+def log_to(
+    folder: Path,
+    loggers: Sequence[str],
+    new: Sequence[Record],
+    earlier: Sequence[Record] = (),
+    **kwargs: str,
+) -> None:
+    """Log a run's records to these loggers; `kwargs` are the last one's."""
+    config = TrainConfig(loggers=list(loggers))
+    if kwargs:
+        config.logger_kwargs = {loggers[-1].rpartition(".")[2]: dict(kwargs)}
+    run = LoggedRun("a-run", RunFolder(folder), config, earlier)
+    log = MetricsLog(run.folder, earlier, True, open_loggers(run))
+    log.add(*new)
+    log.close()

@@ -1,0 +1,175 @@
+"""loggers=[mlflow]: a folder, a real server, and SageMaker's way to one."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entry_point.config.compose import load_resolved
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import TrainConfig
+from entry_point.training.results import mlflow_logger
+from tests.entry_point.training import forked
+from tests.entry_point.training.results import mlflow_server
+from tests.entry_point.training.results.logging_runs import log_to, losses
+from tests.entry_point.training.training_jobs import read_records
+
+ARN = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/ours"
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+
+
+def only_run(uri: str, experiment: str = "Default") -> tuple[Any, Any]:
+    """A client, and the only run in the experiment."""
+    import mlflow
+
+    client = mlflow.MlflowClient(uri)
+    found = client.get_experiment_by_name(experiment)
+    (run,) = client.search_runs([found.experiment_id])
+    return client, run
+
+
+def history(client: Any, run: Any, key: str) -> list[tuple[int, float]]:
+    values = client.get_metric_history(run.info.run_id, key)
+    return [(metric.step, metric.value) for metric in values]
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        nested = isinstance(value, dict) and value
+        found |= flat(value, f"{prefix}{key}.") if nested else {prefix + key: str(value)}
+    return found
+
+
+def test_a_stopped_job_continues_its_mlflow_run_with_every_number_once(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    root, overrides = tmp_path / "job", ["loggers=[mlflow]", "trainer.epochs=4"]
+    forked.run_until_step(root, photo_folder, overrides, 2, signal.SIGTERM)
+    assert not (root / "model" / "model.pt").is_file()
+    stopped = read_records(root)
+    client, run = only_run(str(root / "output" / "data" / "mlflow"))
+    assert run.info.status == "KILLED" and 0 < len(stopped)
+
+    assert forked.run(root, photo_folder, overrides) == 0
+    client, run = only_run(str(root / "output" / "data" / "mlflow"))
+    assert (run.info.run_name, run.info.status) == ("job", "FINISHED")
+    records = read_records(root)
+    for key in ("loss", "lr", "val_loss"):
+        logged = [(record["step"], record[key]) for record in records if key in record]
+        assert history(client, run, key) == logged
+    yaml = (root / "model" / "training.yaml").read_text()
+    assert run.data.params == flat(asdict(load_resolved(yaml, TrainConfig)))
+    assert "TensorBoard" not in (root / "log").read_text()
+
+
+def test_a_new_store_gets_the_earlier_numbers_too(tmp_path: Path) -> None:
+    log_to(tmp_path, ["mlflow"], losses(5, 4), uri=str(tmp_path / "first"))
+    log_to(tmp_path, ["mlflow"], losses(3, first=2), losses(5, 4), uri=str(tmp_path / "second"))
+    client, run = only_run(str(tmp_path / "second"))
+    assert history(client, run, "loss") == [(0, 5.0), (1, 4.0), (2, 3.0)]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_deleted_run_is_replaced_by_a_new_one(gone: bool, tmp_path: Path) -> None:
+    uri = str(tmp_path / "store")
+    log_to(tmp_path, ["mlflow"], losses(5, 4), uri=uri)
+    client, run = only_run(uri)
+    client.delete_run(run.info.run_id)
+    if gone:
+        shutil.rmtree(tmp_path / "store" / "0" / run.info.run_id)
+    log_to(tmp_path, ["mlflow"], losses(3, first=2), losses(5, 4), uri=uri)
+    client, run = only_run(uri)
+    assert history(client, run, "loss") == [(0, 5.0), (1, 4.0), (2, 3.0)]
+
+
+def test_a_database_file_takes_a_run(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    log_to(tmp_path, ["mlflow"], losses(5, 4), uri=uri, experiment="photos")
+    client, run = only_run(uri, "photos")
+    assert history(client, run, "loss") == [(0, 5.0), (1, 4.0)]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """The URL of a real tracking server, and the file with the requests' signatures."""
+    folder = tmp_path / "server"
+    folder.mkdir()
+    command = [sys.executable, mlflow_server.__file__, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().strip()
+        assert port, "the server did not start"
+        yield f"http://127.0.0.1:{port}", folder / "authorization"
+        process.kill()
+
+
+def test_a_server_takes_a_run_and_its_resumption(
+    tmp_path: Path, server: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, _ = server
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "photos")
+    log_to(tmp_path, ["mlflow"], losses(5, 4, 3))
+    log_to(tmp_path, ["mlflow"], losses(3, 2, first=2), losses(5, 4))
+    client, run = only_run(url, "photos")
+    assert history(client, run, "loss") == [(0, 5.0), (1, 4.0), (2, 3.0), (3, 2.0)]
+    assert run.info.run_name == "a-run" and run.data.params["optim.name"] == "sgd"
+
+
+def test_requests_to_a_managed_server_are_signed(
+    tmp_path: Path,
+    server: tuple[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    url, authorization = server
+    monkeypatch.setenv("SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT", url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATEST")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    log_to(tmp_path, ["mlflow"], losses(5, 4), uri=ARN)
+    assert not caplog.messages
+    signed = authorization.read_text().splitlines()
+    assert signed and all(
+        line.startswith("AWS4-HMAC-SHA256 Credential=AKIATEST/")
+        and "/eu-west-1/sagemaker-mlflow/" in line
+        for line in signed
+    )
+    client, run = only_run(url)
+    assert history(client, run, "loss") == [(0, 5.0), (1, 4.0)]
+
+
+def test_a_server_that_is_not_there_costs_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    log_to(tmp_path, ["mlflow"], losses(5, 4), uri="http://127.0.0.1:9")
+    (line,) = [record.message for record in caplog.records if record.name.startswith("entry_point")]
+    assert line.startswith("logger mlflow failed and is off; the job continues: ")
+    assert "127.0.0.1" in line
+    assert len(read_records(tmp_path)) == 2
+
+
+def test_without_the_package_the_line_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mlflow_logger, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigError) as caught:
+        log_to(tmp_path, ["mlflow"], [])
+    assert str(caught.value) == (
+        "loggers=mlflow: needs the package mlflow-skinny: run `python3 launch/environment.py job "
+        "mlflow`, or build the image with `make image EXTRAS=mlflow`"
+    )

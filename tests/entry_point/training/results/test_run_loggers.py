@@ -1,0 +1,144 @@
+"""Loggers: TensorBoard, your own, and those that fail."""
+
+import csv
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import load_train_config
+from entry_point.contract.metrics_line import METRICS
+from entry_point.contract.run_folder import RunFolder
+from entry_point.training.results import run_loggers
+from entry_point.training.results.logged_run import LoggedRun
+from entry_point.training.results.run_loggers import open_loggers
+from tests.entry_point.training import forked
+from tests.entry_point.training.results.logging_runs import log_to, losses
+from tests.entry_point.training.training_jobs import read_records
+
+(LOSS,) = (name for name, key in METRICS.items() if key == "loss")
+
+
+def shown(folder: Path) -> dict[int, float]:
+    events = EventAccumulator(str(RunFolder(folder).tensorboard))
+    events.Reload()
+    return {scalar.step: scalar.value for scalar in events.Scalars(LOSS)}
+
+
+def test_a_restart_from_scratch_hides_the_earlier_curves_in_tensorboard(tmp_path: Path) -> None:
+    for values in ((5.0, 4.0, 3.0), (2.0, 1.0)):
+        log_to(tmp_path, ["tensorboard"], losses(*values))
+    assert shown(tmp_path) == {0: 2.0, 1: 1.0}
+
+
+def test_tensorboard_gets_the_earlier_records_if_its_files_are_lost(tmp_path: Path) -> None:
+    log_to(tmp_path, ["tensorboard"], losses(3.0, first=2), earlier=losses(5.0, 4.0))
+    assert shown(tmp_path) == {0: 5.0, 1: 4.0, 2: 3.0}
+
+
+class FullDisk:
+    """What TensorBoard's writing thread writes to."""
+
+    def write(self, _data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("module", ["tensorboard.summary.writer.event_file_writer", "ours"])
+def test_the_traceback_of_tensorboards_own_thread_is_hidden_but_no_other(
+    module: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    log_to(tmp_path, ["tensorboard"], [])
+    kind = type("Writer", (threading.Thread,), {"__module__": module})
+    thread = kind(target=FullDisk().write, args=(b"",))
+    thread.start()
+    thread.join()
+    assert ("No space left" in capfd.readouterr().err) is (module == "ours")
+
+
+def test_the_logger_in_project_writes_every_number_of_a_resumed_run_once(tmp_path: Path) -> None:
+    for new, earlier in ((losses(5, 4, 3), []), (losses(3, 2, first=2), losses(5, 4))):
+        name = "losses.csv"
+        log_to(tmp_path, ["project.loggers.CsvLogger"], new, earlier, name=name)
+    with (tmp_path / "output" / "data" / name).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["step"], row["name"], row["value"]) for row in rows] == [
+        (str(step), "loss", str(5 - step)) for step in range(4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Failing", "the server is gone"),
+        ("Unopened", "[Errno 13] Permission denied: '{root}'"),
+        ("Unclosable", "TimeoutError()"),
+    ],
+)
+def test_a_logger_that_fails_says_so_once_and_stops_nothing(
+    name: str, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loggers = [f"tests.own_loggers.{name}", "tensorboard"]
+    log_to(tmp_path, loggers, losses(5, 4, 3, 2))
+    assert caplog.messages == [
+        f"logger {loggers[0]} failed and is off; the job continues: {reason.format(root=tmp_path)}"
+    ]
+    assert shown(tmp_path) == {0: 5, 1: 4, 2: 3, 3: 2}
+    assert len(read_records(tmp_path)) == 4
+
+
+def test_a_logger_that_hangs_delays_neither_training_nor_the_end_for_long(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_loggers, "PATIENCE_S", 0.1)
+    log_to(tmp_path, ["tests.own_loggers.Slow"], losses(5, 4, 3))
+    assert caplog.messages == [
+        "logger tests.own_loggers.Slow did not take the last records within 0.1 s; the job ends "
+        "without it"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error"),
+    [
+        (
+            ["loggers=[tensorbord]"],
+            "loggers=tensorbord: must be one of tensorboard, mlflow, or the dotted path of your "
+            "own; did you mean tensorboard?",
+        ),
+        (
+            ["loggers=[tests.own_loggers.Failed]"],
+            "loggers=tests.own_loggers.Failed: tests.own_loggers has no Failed; did you mean "
+            "Failing?",
+        ),
+        (
+            ["logger_kwargs.mlflow.uri=x"],
+            "logger_kwargs.mlflow={'uri': 'x'}: loggers=[tensorboard] has no mlflow",
+        ),
+        (
+            ["loggers=[project.loggers.CsvLogger]", "logger_kwargs.CsvLogger.nam=x.csv"],
+            "logger_kwargs.CsvLogger.nam=x.csv: no such argument; CsvLogger takes name; did "
+            "you mean name?",
+        ),
+    ],
+)
+def test_a_logger_that_cannot_be_meant_is_one_line(
+    overrides: list[str], error: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config, _ = load_train_config(overrides)
+        open_loggers(LoggedRun("a-run", RunFolder(tmp_path), config, []))
+    assert str(caught.value) == error
+
+
+def test_a_job_ends_well_although_its_only_logger_fails(tmp_path: Path, photo_folder: Path) -> None:
+    root = tmp_path / "run"
+    loggers = "loggers=[tests.own_loggers.Failing,project.loggers.CsvLogger]"
+    assert forked.run(root, photo_folder, [loggers, "trainer.epochs=1"]) == 0
+    log = (root / "log").read_text()
+    assert log.count("failed and is off; the job continues: the server is gone\n") == 1
+    assert "Traceback" not in log and "TensorBoard" not in log
+    assert (root / "output" / "data" / "metrics.csv").is_file()

@@ -1,0 +1,160 @@
+"""The task that the settings describe, or one line that says why there is none."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.task_config import LOSSES_OF
+from entry_point.config.train_config import load_train_config
+from entry_point.contract.task_metrics import METRICS_OF
+from entry_point.data.sources.source import Source
+from entry_point.training.devices import Devices
+from entry_point.training.learner import Learner
+from entry_point.training.tasks.build_task import KNOWN, tracked_metric
+from entry_point.training.tasks.classification import Classification
+from entry_point.training.tasks.task import Task
+from project.tasks import OrderedClasses
+from tests.entry_point.training.tasks.label_sources import CPU, classes, labels, task_of
+
+ORDERED = "task.name=project.tasks.OrderedClasses"
+NUMBERS = labels("numbers", ["age"], torch.tensor([[1.0], [2], [3], [4]]))
+MANY = labels("labels", ["a", "b"], torch.tensor([[1.0, 0], [0, 1], [1, 1], [0, 0]]))
+SOURCES = {"classification": classes(6), "multilabel": MANY, "regression": NUMBERS}
+
+
+class Unfinished(Task):
+    """Lacks most of what a task needs."""
+
+    takes = "class"
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+def a_function(train: Source, config: object, device: torch.device) -> object:
+    """Makes something that is no task."""
+    return (train, config, device)
+
+
+class Watching(Classification):
+    """An own task with an argument."""
+
+    def __init__(self, train: Source, config: object, device: torch.device, watched: str) -> None:
+        super().__init__(train, config, device)  # type: ignore[arg-type]
+        self.watched = watched
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_config_contract_and_training_know_the_same_tasks_losses_and_metrics(name: str) -> None:
+    assert set(KNOWN) == set(METRICS_OF) == set(LOSSES_OF)
+    task = task_of(SOURCES[name], f"task={name}")
+    assert list(task.metrics) == list(METRICS_OF[name])
+    outputs = torch.randn(4, task.outputs)
+    targets = SOURCES[name].labels[:4]
+    assert set(task.measure(task.scores(outputs, targets))) == {m.name for m in task.metrics}
+    for loss in LOSSES_OF[name]:
+        value = task_of(SOURCES[name], f"task={name}", f"task.loss={loss}").loss(outputs, targets)
+        assert value.shape == () and value.isfinite()
+
+
+@pytest.mark.parametrize(
+    ("source", "overrides", "message"),
+    [
+        (NUMBERS, (), r"task\.name=classification: learns from one class per image, but the "
+                      r"dataset holds numbers; use task=regression, or other labels"),
+        (classes(3), ("task=multilabel",), r"use task=classification"),
+        (MANY, (ORDERED,), r"task\.name=project\.tasks\.OrderedClasses: learns from one class"),
+        (classes(3), ("task.name=project.tasks.Ordered",), r"has no Ordered; did you mean Ordered"),
+        (classes(3), ("task.name=no.such.Task",), r"task\.name=no\.such\.Task: no\.such cannot be"),
+        (classes(3), (f"task.name={__name__}.Unfinished",), r"has no measure, mistakes, scores"),
+        (classes(3), (f"task.name={__name__}.a_function",), r"has no takes, names, outputs"),
+        (classes(3), (f"task.name={__name__}.Watching",), r"kwargs=\{\}: Watching: .*watched"),
+        (classes(3), (f"task.name={__name__}.Watching", "task.kwargs.watch=a"),
+         r"task\.kwargs\.watch=a: no such argument; Watching takes watched; did you mean watched"),
+        (classes(3), (f"task.name={__name__}.Watching", "task.kwargs.device=a"),
+         r"task\.kwargs\.device=a: is set by the job; remove it"),
+    ],
+)  # fmt: skip
+def test_what_is_no_task_for_the_data_is_refused(
+    source: Source, overrides: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        task_of(source, *overrides)
+
+
+def test_arguments_reach_an_own_task() -> None:
+    task = task_of(classes(3), f"task.name={__name__}.Watching", "task.kwargs.watched=a")
+    assert isinstance(task, Watching) and task.watched == "a"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ((), "accuracy"),
+        (("task.best=loss",), "loss"),
+        (("task.best=balanced_accuracy",), "balanced_accuracy"),
+        ((ORDERED,), "distance"),
+        ((ORDERED, "task.best=accuracy"), "accuracy"),
+    ],
+)
+def test_checkpoints_track_the_first_metric_or_the_one_named(
+    overrides: tuple[str, ...], name: str
+) -> None:
+    config, _ = load_train_config(["data=folder", *overrides])
+    assert tracked_metric(config.task, task_of(classes(3), *overrides)).name == name
+
+
+def test_a_metric_that_the_task_or_the_dataset_does_not_have_is_refused() -> None:
+    for overrides in (["task.best=top5_accuracy"], [ORDERED, "task.best=distances"]):
+        config, _ = load_train_config(["data=folder", *overrides])
+        with pytest.raises(ConfigError, match=r"task\.best=\w+: must be one of"):
+            tracked_metric(config.task, task_of(classes(3), *overrides))
+
+
+def learner(source: Source, *overrides: str) -> Learner:
+    settings = ["data=folder", "model.name=tests.own_models.tiny_net", *overrides]
+    config, _ = load_train_config(settings)
+    return Learner(config, Devices(CPU, None), task_of(source, *overrides), 10, Path())
+
+
+@pytest.mark.parametrize("mix", ["mixup", "cutmix"])
+@pytest.mark.parametrize("name", KNOWN)
+def test_blended_batches_train_or_are_refused(name: str, mix: str) -> None:
+    overrides = (f"task={name}", f"optim.{mix}_alpha=0.4")
+    if (name, mix) == ("regression", "cutmix"):
+        with pytest.raises(ConfigError, match=r"optim\.cutmix_alpha=0\.4: task\.name=regression"):
+            learner(NUMBERS, *overrides)
+        return
+    targets = SOURCES[name].labels[:4]
+    loss = learner(SOURCES[name], *overrides).loss(torch.randn(4, 3, 16, 16), targets, 0)
+    assert loss.isfinite()
+
+
+def test_mixup_blends_the_targets_of_a_regression_as_it_blends_the_images() -> None:
+    some = learner(NUMBERS, "task=regression", "optim.mixup_alpha=0.4")
+    assert some._mix is not None
+    images = NUMBERS.labels[:, :, None, None].expand(4, 3, 2, 2).contiguous()
+    mixed, targets = some._mix(images, NUMBERS.labels)
+    assert not torch.equal(targets, NUMBERS.labels)
+    torch.testing.assert_close(mixed[:, :1, 0, 0], targets)
+
+
+def test_the_example_of_an_own_task_learns_the_order_of_its_classes() -> None:
+    task = task_of(classes(4), ORDERED)
+    assert isinstance(task, OrderedClasses) and task.outputs == 3
+    outputs = torch.tensor([[-9.0, -9, -9], [9, -9, -9], [9, 9, 9], [0, 0, 0]])
+    probabilities = task.export.head(outputs)
+    torch.testing.assert_close(probabilities.sum(1), torch.ones(4))
+    assert probabilities.argmax(1).tolist()[:3] == [0, 1, 3]
+    near, far = (task.loss(outputs[:1], torch.tensor([label])) for label in (1, 3))
+    assert far > near
+    found = task.measure(task.scores(outputs[:3], torch.tensor([0, 3, 3])))
+    assert found["distance"] == pytest.approx(2 / 3) and found["accuracy"] == pytest.approx(2 / 3)
+
+
+def test_the_model_has_as_many_outputs_as_the_task() -> None:
+    model = learner(classes(4), ORDERED).model
+    assert model(torch.zeros(1, 3, 8, 8)).shape == (1, 3)

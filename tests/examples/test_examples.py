@@ -1,0 +1,61 @@
+"""Every example runs as its file says, on real photographs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+SHARED = ("__init__", "random_crop")
+
+
+def example(name: str, data: str) -> list[str]:
+    """Run an example; returns its lines."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"examples.{name}", data], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def batches(lines: list[str]) -> list[tuple[int, str]]:
+    """The size and dtype of each batch that an example tells."""
+    found = [re.fullmatch(r"\((\d+), 3, 224, 224\) torch\.(\w+) \(\1,\)", line) for line in lines]
+    assert all(found), lines
+    return [(int(match[1]), match[2]) for match in found if match]
+
+
+def test_image_folder(photo_folder: Path) -> None:
+    found = batches(example("image_folder", str(photo_folder / "train")))
+    assert found == [(32, "float32"), (16, "float32")]
+
+
+def test_webdataset_pipeline(packed: Path) -> None:
+    found = batches(example("webdataset_pipeline", str(packed / "train")))
+    assert sum(size for size, _ in found) == 48
+    assert {dtype for _, dtype in found} == {"uint8"}
+
+
+def test_timm_loader(photo_folder: Path) -> None:
+    # timm leaves out the last, incomplete batch.
+    assert batches(example("timm_loader", str(photo_folder / "train"))) == [(32, "float32")]
+
+
+def test_plain_loop(photo_folder: Path) -> None:
+    lines = example("plain_loop", str(photo_folder))
+    assert len(lines) == 3 and all(re.fullmatch(r"epoch 0 loss \d\.\d+", line) for line in lines)
+
+
+def test_the_plain_loop_has_thirty_lines() -> None:
+    source = (EXAMPLES / "plain_loop.py").read_text().partition('"""\n\nimport')[2]
+    assert len([line for line in source.splitlines() if line.strip()]) <= 30
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.stem)
+def test_every_example_is_listed_and_tested(file: Path) -> None:
+    if file.stem not in SHARED:
+        assert f"`{file.name}`" in (EXAMPLES / "README.md").read_text()
+        assert f"def test_{file.stem}(" in Path(__file__).read_text()

@@ -1,0 +1,35 @@
+"""Small custom optimizers and schedules for the tests."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+
+class Sign(torch.optim.Optimizer):
+    """Moves each weight by the rate, and counts its steps in its state."""
+
+    def __init__(self, params: Iterable[Any], lr: float, scale: float = 1.0) -> None:
+        super().__init__(params, {"lr": lr, "scale": scale})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        assert closure is None
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self.state[weight]["steps"] = self.state[weight].get("steps", 0) + 1
+                    weight -= group["lr"] * group["scale"] * weight.grad.sign()
+
+
+def no_optimizer(params: Iterable[Any], lr: float) -> tuple[Iterable[Any], float]:
+    return params, lr
+
+
+def falling(epoch: float, epochs: int, power: float = 1.0) -> float:
+    """From one to zero at the end."""
+    return (1 - epoch / epochs) ** power
+
+
+def text(epoch: float, epochs: int) -> str:
+    return f"{epoch} of {epochs}"

@@ -1,0 +1,97 @@
+"""docs/adapt.md: each recipe runs exactly as printed, in a fresh copy of the repository."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.photographs import write_photo_folder
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "adapt.md"
+MOST_LINES = 15
+SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# (project/\S+)\n")
+
+
+@dataclass
+class Recipe:
+    """A section: its blocks run in order, in one copy of the repository."""
+
+    title: str
+    blocks: list[tuple[str, str]]
+    """Each with its language. Python that starts with a comment naming a file in project/ is that
+    file; other Python and the shell's lines are run."""
+
+
+RECIPES = [
+    Recipe(title, BLOCK.findall(text))
+    for title, text in SECTION.findall(PAGE.read_text(encoding="utf-8"))
+]
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`$PHOTOS`: 8 classes with 4 photographs to train on, and one to validate."""
+    return write_photo_folder(tmp_path_factory.mktemp("recipes") / "photos", train=4, val=1)
+
+
+def fresh_copy(folder: Path) -> Path:
+    """What a clone of this tree would hold, with the environment that `make` would install."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    # Not resolved: it must stay the environment's own interpreter.
+    (folder / ".venv").symlink_to(Path(sys.executable).parents[1])
+    return folder
+
+
+def run(folder: Path, program: list[str], environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        program,
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
+def test_a_recipe_runs_as_printed(recipe: Recipe, tmp_path: Path, photos: Path) -> None:
+    folder = fresh_copy(tmp_path / "copy")
+    # The environment is complete: several copies must not install into it at once.
+    environment = {"PHOTOS": str(photos), "MAKEFLAGS": "READY=true"}
+    for language, text in recipe.blocks:
+        if language == "python" and (named := FILE.match(text)):
+            (folder / named[1]).write_text(text, encoding="utf-8")
+        elif language == "python":
+            run(folder, [str(folder / ".venv" / "bin" / "python"), "-c", text], environment)
+        else:
+            run(folder, ["bash", "-euo", "pipefail", "-c", text], environment)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
+def test_a_recipe_is_short_and_ends_with_a_command(recipe: Recipe) -> None:
+    lines = [line for _, text in recipe.blocks for line in text.splitlines() if line]
+    assert 0 < len(lines) <= MOST_LINES
+    language, text = recipe.blocks[-1]
+    assert language != "python" or not FILE.match(text)
+
+
+def test_the_table_of_contents_lists_every_recipe() -> None:
+    listed = re.findall(r"^- \[.+\]\(#([a-z-]+)\)$", PAGE.read_text(), re.MULTILINE)
+    assert listed == [recipe.title.lower().replace(" ", "-") for recipe in RECIPES]
