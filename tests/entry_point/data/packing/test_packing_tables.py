@@ -25,7 +25,7 @@ CELLS: dict[str, list[Any]] = {
     "labels": [["cat", "dog"], [], ["bird"]],
     "numbers": [0.1, 2.5, -3.25],
 }
-MEMBERS = {
+MEMBERS: dict[str, list[Any]] = {
     "class": [2, 1, 0],
     "labels": [["cat", "dog"], [], ["bird"]],
     "numbers": [{"tags": pytest.approx(0.1)}, {"tags": 2.5}, {"tags": -3.25}],

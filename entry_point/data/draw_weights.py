@@ -10,7 +10,7 @@ from entry_point.data.plan.balance import Weights
 from entry_point.data.sources.source import Source
 
 
-def class_weights(source: Source) -> Weights:
+def draw_weights(source: Source) -> Weights:
     """How often to draw each image, relative to the others: float64 (N,).
 
     An image counts as the inverse of how many images share its class; with several labels, its
