@@ -199,13 +199,13 @@ class _Reading:
         unused += [f"{repeated} that repeat an earlier row"] if repeated else []
         what = {"class": "classes", "labels": "labels", "numbers": "numbers"}[labels.kind]
         log.info(
-            "%s: %d rows: %d to train on, %d to validate (%s), %d %s%s",
+            "%s: %d rows: %d to train on, %d to validate (%s), %s: %d%s",
             printable(str(self.request.file)),
             self.rows,
             int((splits == TRAIN).sum()),
             int((splits == VAL).sum()),
             how,
-            len(labels.names),
             what,
+            len(labels.names),
             f"; not used: {', '.join(unused)}" if unused else "",
         )

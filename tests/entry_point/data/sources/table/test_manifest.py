@@ -184,7 +184,7 @@ def test_every_row_is_accounted_for(
         train, val = opened(file, images=str(photo_folder))
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == (
-        f"{file}: 75 rows: 48 to train on, 24 to validate (by the column 'split'), 8 classes; not "
+        f"{file}: 75 rows: 48 to train on, 24 to validate (by the column 'split'), classes: 8; not "
         "used: 1 of split 'test', 2 that repeat an earlier row"
     )
     assert (len(train), len(val)) == (48, 24)
