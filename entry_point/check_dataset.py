@@ -31,7 +31,9 @@ def check(arguments: Sequence[str]) -> int:
     """Read every image and list the damage. Returns the exit code."""
     config = load_config("check_dataset", CheckConfig, arguments)
     try:
-        count, damage = find_damage(Path(config.root), config.workers or usable_cores())
+        images = Path(config.images) if config.images else None
+        workers = config.workers or usable_cores()
+        count, damage = find_damage(Path(config.root), workers, images, config.table)
     except OSError as error:  # exit code 1 means damage, not a folder that cannot be opened
         raise DataError(f"{error.filename}: {error.strerror}") from error
     for damaged in damage:

@@ -1,8 +1,9 @@
 """Train in the image on this machine, in containers set up as SageMaker sets them up.
 
 ``python -m launch.docker [name=NAME] [channel.NAME=FOLDER] [job.code=true] [Hydra overrides]`` is
-``make docker-train``. ``data.root=FOLDER`` becomes the channel ``training``. ``job.code=true`` runs
-the ``project/`` and ``configs/`` of this folder instead of the image's. Environment variables:
+``make docker-train``. ``data.root=FOLDER`` becomes the channel ``training``; of a table, its folder
+does, and ``data.images=FOLDER`` becomes the channel ``images``. ``job.code=true`` runs the
+``project/`` and ``configs/`` of this folder instead of the image's. Environment variables:
 
 HOSTS     number of hosts; default 1
 NETWORK   none: no network beyond the job's hosts, as with SageMaker's network isolation
@@ -43,6 +44,7 @@ from launch.request.local_run import (
     write_input_config,
 )
 
+IN_CONTAINER = Path("/opt/ml/input/data")
 CHANNEL = re.compile(r"channel\.([A-Za-z0-9._-]{1,64})=(.+)")
 STOP_SECONDS = 120
 MAX_HOSTS = 16
@@ -117,8 +119,14 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
         key, _, value = argument.partition("=")
         if match:
             channels[match[1]] = Path(match[2])
+        elif key == "data.root" and Path(value).is_file():  # a table, which lies in its channel
+            channels["training"] = Path(value).parent
+            overrides.append(f"{key}={IN_CONTAINER / 'training' / Path(value).name}")
         elif key == "data.root" and value not in ("", "null"):
             channels["training"] = Path(value)
+        elif key == "data.images" and value not in ("", "null"):
+            channels["images"] = Path(value)
+            overrides.append(f"{key}={IN_CONTAINER / 'images'}")
         else:
             overrides.append(argument)
     for name, folder in channels.items():

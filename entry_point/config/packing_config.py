@@ -6,14 +6,22 @@ from dataclasses import dataclass, field
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.knob import check_knobs, knob
+from entry_point.config.table_config import TableConfig
 
 
 @dataclass
 class OptimizeConfig:
-    """Packing a folder of images for training."""
+    """Packing images for training."""
 
     source: str | None = None
-    """Folder with `source/<split>/<class>/` images. null, in a Processing job: its input folder."""
+    """Folder with `source/<split>/<class>/` images, or a table that lists images and their labels.
+    null, in a Processing job: its input folder."""
+    images: str | None = None
+    """`source=TABLE`: folder that the table's paths start from. null: the table's folder."""
+    table: TableConfig = field(default_factory=TableConfig)
+    val_fraction: float | None = knob(None, above=0, below=1)
+    """Share of the images for `val`, chosen by a hash of their paths: for a folder without `val`,
+    and for a table without a column of splits. It must not be set for others."""
     output: str | None = None
     """Folder to create. null, in a Processing job: its output folder."""
     merge: list[str] = field(default_factory=list)
@@ -41,5 +49,6 @@ class OptimizeConfig:
 
     def __post_init__(self) -> None:
         check_knobs(self)
+        self.table.check("table")
         if self.merge and not self.output:
             raise ConfigError("output", self.output, "merge needs a folder to create")

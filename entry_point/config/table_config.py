@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from entry_point.config.config_errors import ConfigError
+from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.knob import check_knobs, knob
 
 
@@ -24,11 +24,17 @@ class TableConfig:
     kind: str | None = knob(None, choices=("class", "labels", "numbers"))
     """What the labels are. `class`: one name per image. `labels`: any number of names, as a list or
     between `separator`s; or several columns that hold 0 or 1. `numbers`: one or more columns. null:
-    what the first rows look like; whole numbers are classes."""
+    what `task.name` needs, or else what the first rows look like; whole numbers are classes."""
     separator: str = "|"
     """Between the names in a cell of text that holds several labels."""
     prefix: str | None = None
     """Start of the paths that stands for the folder of images, such as `s3://bucket/photos/`."""
+
+    def changed(self, group: str) -> list[str]:
+        """The settings that are not the defaults, as typed: `table.path=file`."""
+        values, defaults = vars(self), vars(TableConfig())
+        changes = {key: value for key, value in values.items() if value != defaults[key]}
+        return [f"{group}.{key}={shown(value)}" for key, value in changes.items()]
 
     def check(self, group: str) -> None:
         """Raise ConfigError for a setting of `group` that is not allowed."""

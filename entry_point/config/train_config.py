@@ -178,6 +178,10 @@ def check_ranks(trainer: TrainerConfig, ranks: int) -> None:
         raise ConfigError("trainer.batch_size", trainer.batch_size, must)
 
 
+# A task that the user chose says how to read whole numbers, and names without separators.
+_KIND_OF_TABLE = {"multilabel": "labels", "regression": "numbers"}
+
+
 @dataclass
 class TrainConfig:
     """A training run."""
@@ -202,6 +206,8 @@ class TrainConfig:
             if word not in words:
                 must = f"loggers={shown(self.loggers)} has no {word}{near(word, words)}"
                 raise ConfigError(f"logger_kwargs.{word}", kwargs, must)
+        if self.data.format == "manifest" and self.data.table.kind is None:
+            self.data.table.kind = _KIND_OF_TABLE.get(self.task.name)
         if self.trainer.batch_size % self.optim.accumulate:
             must = f"must divide trainer.batch_size={self.trainer.batch_size}"
             raise ConfigError("optim.accumulate", self.optim.accumulate, must)

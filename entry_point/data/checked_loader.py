@@ -8,7 +8,7 @@ from typing import Protocol
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
-from entry_point.data.decode.batch_maker import check_command
+from entry_point.data.check_command import check_command
 from entry_point.data.errors import DataError
 from entry_point.data.plan.order import Plan
 from entry_point.data.plan.schedule import Part

@@ -14,11 +14,11 @@ from entry_point.data.checked_loader import CheckedLoader, Engine
 from entry_point.data.decode.batch_maker import BatchMaker, MakeImages
 from entry_point.data.decode.operator_batch import operator_batch_images
 from entry_point.data.decode.stall import SampleBySample
+from entry_point.data.draw_weights import draw_weights
 from entry_point.data.engines.feed import Feed
 from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.balance import class_weights
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan, Plan
 from entry_point.data.plan.schedule import After, nothing_after
@@ -123,7 +123,7 @@ def _plan(source: Source, spec: LoaderSpec) -> Plan:
             train=spec.train,
             window_shards=spec.data.window_shards,
         )
-    weights = class_weights(source) if spec.data.balance and spec.train else None
+    weights = draw_weights(source) if spec.data.balance and spec.train else None
     return EpochPlan(
         len(source), spec.batch_size, spec.seed, spec.train, spec.rank, spec.world_size, weights
     )

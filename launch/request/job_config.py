@@ -102,6 +102,7 @@ def _missing_inputs(config: TrainConfig, channels: Collection[str]) -> Iterator[
             f"add {_channel(DATA_CHANNEL)}"
         )
     folders = {"data.root": data.root, "data.index_root": data.index_root}
+    folders |= {"data.images": data.images}
     for key, value in folders.items() if data.format != "demo" else ():
         if value is not None:
             yield from _missing_path(key, value, channels)

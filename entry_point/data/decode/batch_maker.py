@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch, Damage
+from entry_point.data.check_command import check_command
 from entry_point.data.decode.allocation import Allocate
 from entry_point.data.errors import DataError
 from entry_point.data.plan.balance import split_repeats
@@ -111,8 +111,3 @@ class BatchMaker:
             labels = self.source.labels[indices]
             labels = labels.long() if self.source.kind == "class" else labels.float()
             return Batch(images, labels, torch.from_numpy(indices), damage)
-
-
-def check_command(data: DataConfig) -> str:
-    """How to list all damaged images at once."""
-    return f'`make check-dataset ARGS="root={data.root or "FOLDER"}"` lists them all'

@@ -15,6 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from custom_op import decode_and_crop_jpeg, jpeg_headers, jpeg_size
+from entry_point.config.table_config import TableConfig
 from entry_point.data.batch import Damage
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.errors import DataError
@@ -34,11 +35,13 @@ from entry_point.data.sources.dataset_description import (
 )
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import FolderSource
+from entry_point.data.sources.label_kind import member
 from entry_point.data.sources.packed.index import INDEX, Index, read_index
 from entry_point.data.sources.packed.shard_index import find_wrong_rows
+from entry_point.data.sources.table.read_table import UNUSED, Table, TableRequest, read_table
+from entry_point.data.sources.table.table_files import is_table
 
 _AHEAD_PER_WORKER = 4
-_LONGEST_LABEL = 32
 _HEADER = ("height", "width", "orientation")
 
 
@@ -50,17 +53,25 @@ class Image:
     read: Callable[[], Tensor]
 
 
-def find_damage(root: Path, workers: int) -> tuple[int, list[Damage]]:
+def find_damage(
+    root: Path, workers: int, images_of_table: Path | None = None, table: TableConfig | None = None
+) -> tuple[int, list[Damage]]:
     """The number of images that were read, and all damage. Raises DataError without a dataset."""
-    require_folder("root", root)
     damage: list[Damage] = []
-    if (root / DESCRIPTION).is_file():
+    images: Iterable[Image]
+    if is_table(root):
+        key, settings = "table", table or TableConfig()
+        rows = read_table(TableRequest(root, images_of_table, settings, None, key, splits=False))
+        total = int((rows.splits != UNUSED).sum())
+        images = _table_images(rows)
+    elif (root / DESCRIPTION).is_file():
         description = read_description(root)
         total = sum(split.samples for split in description.splits.values())
-        images: Iterable[Image] = chain.from_iterable(
+        images = chain.from_iterable(
             _packed_images(root, description, split, damage) for split in description.splits
         )
     else:
+        require_folder("root", root)
         sources = _open_splits(root, damage)
         total = sum(len(source) for source in sources)
         images = chain.from_iterable(_folder_images(source) for source in sources)
@@ -102,6 +113,12 @@ def _folder_images(source: FolderSource) -> Iterator[Image]:
         yield Image(source.key(index), partial(source.read, index))
 
 
+def _table_images(table: Table) -> Iterator[Image]:
+    for row in np.flatnonzero(table.splits != UNUSED).tolist():
+        file = f"{table.folder}/{table.paths[row]}"
+        yield Image(f"row {row + 1}: {file}", partial(read_bytes, file))
+
+
 def _packed_images(
     root: Path, description: Description, split: str, damage: list[Damage]
 ) -> Iterator[Image]:
@@ -118,7 +135,7 @@ def _packed_images(
         _require_known(folder, {shard.file for shard in shards}, damage)
         for number, shard in enumerate(shards):
             rows = np.flatnonzero(index["shard"] == number).tolist()
-            yield from _shard_images(folder, shard, index, rows, damage)
+            yield from _shard_images(folder, shard, index, rows, description, damage)
     except (OSError, DataError) as error:
         damage.append(Damage(str(folder), str(error)))
 
@@ -139,7 +156,12 @@ def _require_known(folder: Path, known: Iterable[str], damage: list[Damage]) -> 
 
 
 def _shard_images(
-    folder: Path, shard: Shard, index: Index, rows: list[int], damage: list[Damage]
+    folder: Path,
+    shard: Shard,
+    index: Index,
+    rows: list[int],
+    description: Description,
+    damage: list[Damage],
 ) -> Iterator[Image]:
     file = folder / shard.file
     try:
@@ -148,7 +170,7 @@ def _shard_images(
         damage.append(Damage(str(file), f"{error} ({len(rows)} samples)"))
         return
     try:
-        damage += _compare_members(file, index, rows)
+        damage += _compare_members(file, index, rows, description)
     except Exception as error:  # tarfile's parsers raise any type for a damaged file
         damage.append(Damage(str(file), f"not a readable tar file: {error}"))
     for row in rows:
@@ -156,22 +178,25 @@ def _shard_images(
         yield Image(f"{file}: {index.key(row)}.jpg", read)
 
 
-def _compare_members(file: Path, index: Index, rows: list[int]) -> Iterator[Damage]:
+def _compare_members(
+    file: Path, index: Index, rows: list[int], description: Description
+) -> Iterator[Damage]:
     """Differences between the tar file's members and the index."""
     with tarfile.open(file, "r:") as tar:
-        members = {member.name: member for member in tar if member.isreg()}
+        members = {each.name: each for each in tar if each.isreg()}
         for row in rows:
             name = index.key(row)
             key = f"{file}: {name}.jpg"
-            image, label = members.pop(f"{name}.jpg", None), members.pop(f"{name}.cls", None)
+            suffix, content = member(description.kind, description.classes, index.label(row))
+            image, label = members.pop(f"{name}.jpg", None), members.pop(name + suffix, None)
             if image is None or label is None:
                 yield Damage(key, "not in the shard")
                 continue
             if image.offset_data != index["offset"][row] or image.size != index["length"][row]:
                 yield Damage(key, "its offset or length differs from the index")
             text = tar.extractfile(label)
-            if text is None or text.read(_LONGEST_LABEL) != str(int(index["label"][row])).encode():
-                yield Damage(key, "its .cls differs from the label in the index")
+            if text is None or text.read(len(content) + 1) != content:
+                yield Damage(key, f"its {suffix} differs from the label in the index")
     for name in members:
         yield Damage(f"{file}: {name}", "not in the index")
 

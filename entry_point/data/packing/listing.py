@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from entry_point.data.errors import DataError
-from entry_point.data.packing.scan_source import Entry, scan_split
+from entry_point.data.packing.scan_source import Entry
 from entry_point.data.plan.philox import stream_words
 
 _SHUFFLE_STREAM = 21
@@ -62,9 +63,8 @@ class Listing:
         )
         return [Entry(*row) for row in rows]
 
-    def add(self, source: Path, split: str, classes: list[str], *, all_classes: bool) -> None:
-        """List a split; see `scan_split` for `all_classes`."""
-        files = scan_split(source, split, classes, all_classes=all_classes)
+    def add(self, split: str, files: Iterator[Entry]) -> None:
+        """List the files of a split."""
         number = 0
         while chunk := list(islice(files, _ROWS_PER_INSERT)):
             words = stream_words((self._seed, _SHUFFLE_STREAM), 0, number, len(chunk))

@@ -48,8 +48,8 @@ def merge(parts: list[Path], output: Path) -> None:
 
 
 def _merge(parts: list[Path], descriptions: list[Description], data: Path, made_from: str) -> None:
-    classes = descriptions[0].classes
-    report = Report(classes)
+    classes, kind = descriptions[0].classes, descriptions[0].kind
+    report = Report(classes, kind)
     for part in parts:
         report.add_part(part)
     splits = {}
@@ -58,13 +58,18 @@ def _merge(parts: list[Path], descriptions: list[Description], data: Path, made_
         splits[split] = _merge_split(split, parts, descriptions, data / split)
     report.duplicates = find_duplicates({split: data / split for split in splits})
     report.finish(data, "shards")
-    write_description(data, Description(classes, splits, made_from))
+    write_description(data, Description(classes, splits, made_from, kind=kind))
 
 
 def _require_alike(parts: list[Path], descriptions: list[Description]) -> None:
     for part, description in zip(parts, descriptions, strict=True):
         if description.format != "shards":
             raise DataError(f"{part} holds plain files, not shards: copy the folders together")
+        if description.kind != descriptions[0].kind:
+            raise DataError(
+                f"{parts[0]} has labels of kind {descriptions[0].kind}, {part} of kind "
+                f"{description.kind}: merge only parts of one kind"
+            )
         if description.classes != descriptions[0].classes:
             difference = set(description.classes) ^ set(descriptions[0].classes)
             raise DataError(
@@ -85,7 +90,7 @@ def _merge_split(
         for shard in description.splits[name].shards:
             _link(_find(part, name, shard), folder / shard.file)
             shards.append(shard)
-    checksum = write_index(folder, chain.from_iterable(rows))
+    checksum = write_index(folder, chain.from_iterable(rows), descriptions[0].kind)
     require_distinct_keys(folder)
     return Split(shards, checksum)
 

@@ -19,11 +19,11 @@ from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
+from entry_point.data.packing.contents import Contents, contents_of
 from entry_point.data.packing.duplicates import find_duplicates
 from entry_point.data.packing.listing import Listing
 from entry_point.data.packing.output_folder import beside, is_complete, locked, publish
 from entry_point.data.packing.packing_report import Report, SplitReport
-from entry_point.data.packing.scan_source import list_classes, list_left_out, list_splits
 from entry_point.data.packing.shard_packer import ShardPacker
 from entry_point.data.packing.work_folder import ShardRecord, WorkFolder
 from entry_point.data.progress_bar import track
@@ -38,14 +38,16 @@ from entry_point.data.sources.packed.index import COLUMNS, Rows, write_index
 
 log = logging.getLogger(__name__)
 
+_IN_LISTING = ("images", "table", "val_fraction")
+"""Options that decide nothing but which files are listed, with which labels."""
+
 
 @dataclass(frozen=True)
 class PackingPlan:
     """Everything that determines the output's bytes, known before the first image is read."""
 
-    source: Path
+    contents: Contents
     options: OptimizeConfig
-    classes: list[str]
     listing: Listing
     fingerprint: str
     """Hash of the list of source files and the options."""
@@ -78,13 +80,16 @@ def pack(source: Path, output: Path, options: OptimizeConfig, is_part: bool = Fa
 
 def _make_plan(source: Path, listing: Listing, options: OptimizeConfig) -> PackingPlan:
     """List all files of `source` in `listing`."""
-    classes = list_classes(source, options.classes)
-    for split in list_splits(source):
-        listing.add(source, split, classes, all_classes=options.classes is None)
+    contents = contents_of(source, options)
+    for split in contents.splits:
+        listing.add(split, contents.entries(split))
     relevant = asdict(options) | {"source": None, "output": None, "workers": None}
-    content = json.dumps([VERSIONS["class"], relevant, classes, listing.fingerprint])
+    for key in _IN_LISTING:
+        del relevant[key]
+    version = VERSIONS[contents.kind]
+    content = json.dumps([version, relevant, contents.classes, listing.fingerprint])
     fingerprint = hashlib.sha256(content.encode()).hexdigest()
-    return PackingPlan(source, options, classes, listing, fingerprint)
+    return PackingPlan(contents, options, listing, fingerprint)
 
 
 def _pack(plan: PackingPlan, output: Path, is_part: bool) -> None:
@@ -92,9 +97,12 @@ def _pack(plan: PackingPlan, output: Path, is_part: bool) -> None:
     if is_complete(output, plan.fingerprint):
         shutil.rmtree(work.root, ignore_errors=True)  # left by a run killed after its rename
         return
-    report = Report(plan.classes, left_out=list_left_out(plan.source))
+    contents = plan.contents
+    report = Report(contents.classes, contents.kind, left_out=contents.left_out)
     if names := ", ".join(report.left_out[:5]):
-        log.warning("%s: only train and val are packed, ignored: %s", plan.source, printable(names))
+        log.warning(
+            "%s: only train and val are packed, ignored: %s", contents.root, printable(names)
+        )
     work.prepare(plan.fingerprint, plan.listing.shards)
     _pack_shards(plan, work)
     description = _describe(plan, work, report)
@@ -113,7 +121,7 @@ def _pack_shards(plan: PackingPlan, work: WorkFolder) -> None:
     def files_done() -> Iterator[int]:
         with ThreadPoolExecutor(workers) as pool:
             for split, number in left:
-                packer = ShardPacker(plan.source, work.data / split, plan.options, pool, workers)
+                packer = ShardPacker(plan.contents, work.data / split, plan.options, pool, workers)
                 entries = plan.listing.entries(split, number)
                 yield from packer.pack(plan.shard_name(number), entries, work.record(split, number))
 
@@ -129,9 +137,12 @@ def _describe(plan: PackingPlan, work: WorkFolder, report: Report) -> Descriptio
     for split in plan.listing.shards:
         shards: list[Shard] = []
         rows = _split_rows(plan, work, split, report.split(split), shards)
-        splits[split] = Split(shards, write_index(work.data / split, rows))
+        splits[split] = Split(shards, write_index(work.data / split, rows, plan.contents.kind))
     report.duplicates = find_duplicates({split: work.data / split for split in splits})
-    return Description(plan.classes, splits, plan.fingerprint, plan.options.output_format)
+    contents, options = plan.contents, plan.options
+    return Description(
+        contents.classes, splits, plan.fingerprint, options.output_format, contents.kind
+    )
 
 
 def _split_rows(
@@ -141,7 +152,7 @@ def _split_rows(
     for number in range(len(plan.listing.shards[split])):
         record = ShardRecord.read(work.record(split, number))
         for row in record.rows:
-            report.add(row, plan.classes)
+            report.add(row, plan.contents)
         samples = [row | {"shard": number} for row in record.rows if "rejected" not in row]
         name = plan.shard_name(number)
         shards.append(Shard(name, record.made.get(name, 0), len(samples)))

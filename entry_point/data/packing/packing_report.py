@@ -13,7 +13,9 @@ from typing import Any
 from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
+from entry_point.data.packing.contents import Contents
 from entry_point.data.sources.file_bytes import read_bytes
+from entry_point.data.sources.label_kind import Kind, names_of
 
 REPORT = "report.json"
 
@@ -36,9 +38,9 @@ class SplitReport:
     bytes_before: int = 0
     bytes_after: int = 0
     classes: Counter[str] = field(default_factory=Counter)
-    """Images of each class; 0 if all its files were rejected."""
+    """Images of each class or label; 0 if all its files were rejected. Empty for numbers."""
 
-    def add(self, row: dict[str, Any], classes: list[str]) -> None:
+    def add(self, row: dict[str, Any], contents: Contents) -> None:
         self.files += 1
         if "rejected" in row:
             self.rejected.append({"path": row["path"], "reason": row["rejected"]})
@@ -49,7 +51,7 @@ class SplitReport:
         self.warnings.update(row.get("warnings", ()))  # rows of earlier versions have none
         self.bytes_before += row["source_bytes"]
         self.bytes_after += row["length"]
-        self.classes[classes[row["label"]]] += 1
+        self.classes.update(names_of(contents.kind, contents.classes, row["label"]))
 
     def add_part(self, part: dict[str, Any]) -> None:
         """Add the same split of a part, as read from its report."""
@@ -79,6 +81,7 @@ class Report:
     """The content of report.json, and the class names."""
 
     classes: list[str]
+    kind: Kind = "class"
     splits: dict[str, SplitReport] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     """Files and folders of the source beside its splits."""
@@ -88,7 +91,8 @@ class Report:
 
     def split(self, name: str) -> SplitReport:
         """The split's report; a new one counts 0 images for every class."""
-        empty = SplitReport(classes=Counter(dict.fromkeys(self.classes, 0)))
+        names = [] if self.kind == "numbers" else self.classes
+        empty = SplitReport(classes=Counter(dict.fromkeys(names, 0)))
         return self.splits.setdefault(name, empty)
 
     def add_part(self, folder: Path) -> None:
@@ -108,7 +112,9 @@ class Report:
         Raises DataError if training could not read the dataset, unless it `is_part` of another.
         """
         splits = {name: vars(report) for name, report in self.splits.items()}
-        content = {key: value for key, value in vars(self).items() if key != "classes"}
+        content = {
+            key: value for key, value in vars(self).items() if key not in ("classes", "kind")
+        }
         text = json.dumps(content | {"splits": splits}, indent=1, ensure_ascii=False)
         write_text(folder / REPORT, text)
         for line in self._lines():
@@ -130,12 +136,14 @@ def _require_images(split: str, report: SplitReport, output_format: str) -> None
     Shards only need a warning for an empty class: their classes do not come from folders.
     """
     empty = [label for label, count in report.classes.items() if not count]
-    if not empty:
+    if not empty and report.how:
         return
-    message = f"{split}: {len(empty)} of {len(report.classes)} classes have no usable image "
-    message += f"({', '.join(empty[:5])})"
+    message = f"{split}: no image can be used"
+    if empty:
+        message = f"{split}: {len(empty)} of {len(report.classes)} classes have no usable image "
+        message += f"({', '.join(empty[:5])})"
     for file in report.rejected[:1]:
         message += f"; the first rejected file is {file['path']}: {file['reason']}"
-    if len(empty) == len(report.classes) or output_format == "folder":
+    if not report.how or output_format == "folder":
         raise DataError(message)
     log.warning("%s", printable(message))

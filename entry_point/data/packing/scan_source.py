@@ -25,10 +25,11 @@ class Entry(NamedTuple):
     """One file of the source."""
 
     path: str
-    """Relative to the source: <split>/<class>/..."""
+    """Relative to the source: <split>/<class>/..., or as in the table."""
     key: str
-    """<class>/<name without suffix>: the name of its members in the shard."""
-    label: int
+    """<class>/<name>, or the path in the table, without suffix: the name of its members."""
+    label: int | str
+    """The class's number. Of the kinds `labels` and `numbers`: the label as JSON."""
     bytes: int
     changed: int
     """Modification time in nanoseconds."""
@@ -70,13 +71,14 @@ def scan_split(
     labels = {name: label for label, name in enumerate(classes)}
     present = class_names(source, split, least=int(all_classes))
     for file in loose_files(source / split):
-        yield _entry(source, f"{split}/{file}", -1, "lies in no class folder")
+        yield entry_of(source, f"{split}/{file}", file, -1, "lies in no class folder")
     for name in present:
         if name not in labels:
             raise DataError(f"{source / split / name}: {name} is not in the list of classes")
         images = 0
         for file in all_files(source / split / name):
-            entry = _entry(source, f"{split}/{name}/{file}", labels[name])
+            path = f"{name}/{file}"
+            entry = entry_of(source, f"{split}/{path}", path, labels[name])
             images += not entry.rejected
             yield entry
         if all_classes and not images:
@@ -94,7 +96,8 @@ def _read_classes(file: Path) -> list[str]:
     return sorted(names - {""})
 
 
-def _entry(source: Path, path: str, label: int, rejected: str = "") -> Entry:
+def entry_of(source: Path, path: str, name: str, label: int | str, rejected: str = "") -> Entry:
+    """The file `path` of the source, whose key is `name` without its suffix."""
     size = changed = 0
     rejected = rejected or _reject_by_name(path)
     if not rejected:
@@ -105,7 +108,7 @@ def _entry(source: Path, path: str, label: int, rejected: str = "") -> Entry:
                 rejected = "is no regular file"
         except OSError as error:
             rejected = f"unreadable: {error.strerror}"
-    return Entry(_printable(path), _key(path), label, size, changed, rejected)
+    return Entry(_printable(path), _key(name), label, size, changed, rejected)
 
 
 def _reject_by_name(path: str) -> str:
@@ -116,10 +119,10 @@ def _reject_by_name(path: str) -> str:
     return "" if _printable(path) == path else "its name is no UTF-8: rename it"
 
 
-def _key(path: str) -> str:
+def _key(name: str) -> str:
     # Readers of tar shards treat everything after a name's first dot as the member's type.
-    file = PurePosixPath(_printable(path))
-    return str(PurePosixPath(*file.parts[1:-1], file.stem.replace(".", "_")))
+    file = PurePosixPath(_printable(name))
+    return str(file.with_name(file.stem.replace(".", "_")))
 
 
 def _printable(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import tarfile
 import zlib
@@ -16,10 +17,12 @@ from typing import Any, BinaryIO
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract.whole_file import naming, whole_file
 from entry_point.data.engines.ahead import map_ahead
+from entry_point.data.packing.contents import Contents
 from entry_point.data.packing.convert import RejectedError
 from entry_point.data.packing.encode import encode
 from entry_point.data.packing.scan_source import Entry
 from entry_point.data.packing.work_folder import ShardRecord
+from entry_point.data.sources.label_kind import member
 
 _AHEAD_PER_WORKER = 4
 
@@ -31,7 +34,7 @@ Row = dict[str, Any]
 class ShardPacker:
     """Packs entries of one source into shards, or into plain files, under one folder."""
 
-    source: Path
+    contents: Contents
     folder: Path
     options: OptimizeConfig
     pool: Executor
@@ -56,9 +59,13 @@ class ShardPacker:
                 for row, data in encoded:
                     if data:
                         row["offset"] = add_member(tar, file, f"{row['key']}.jpg", data)
-                        add_member(tar, file, f"{row['key']}.cls", str(row["label"]).encode())
+                        suffix, label = self._label_member(row)
+                        add_member(tar, file, f"{row['key']}{suffix}", label)
                     yield row
             made[name] = file.tell()
+
+    def _label_member(self, row: Row) -> tuple[str, bytes]:
+        return member(self.contents.kind, self.contents.classes, row["label"])
 
     def _to_files(
         self, _name: str, encoded: Iterator[tuple[Row, bytes]], made: dict[str, int]
@@ -79,14 +86,14 @@ class ShardPacker:
         try:
             if entry.rejected:
                 raise RejectedError(entry.rejected)
-            original, encoded = encode(self.source / entry.path, self.options)
+            original, encoded = encode(self.contents.root / entry.path, self.options)
         except RejectedError as error:
             return {"path": entry.path, "rejected": str(error)}, b""
         digest = hashlib.blake2b(original, digest_size=8).digest()
         row = vars(encoded) | {
             "path": entry.path,
             "key": entry.key,
-            "label": entry.label,
+            "label": json.loads(entry.label) if isinstance(entry.label, str) else entry.label,
             "offset": 0,
             "length": len(encoded.data),
             "crc32": zlib.crc32(encoded.data),

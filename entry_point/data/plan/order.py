@@ -58,9 +58,10 @@ class EpochPlan:
     """The order of an epoch, a function of (seed, epoch).
 
     Training shuffles, or with `weights` draws as many samples with replacement. It drops the
-    samples that do not fill a step of all ranks. A step takes the next batch_size * world_size samples of the order, and each rank takes its slice of them, so the
-    steps do not depend on the number of ranks if the global batch size is the same. Validation
-    deals all samples to the ranks in turn, each exactly once; ranks may differ by one step.
+    samples that do not fill a step of all ranks. A step takes the next batch_size * world_size
+    samples of the order, and each rank takes its slice of them, so the steps do not depend on the
+    number of ranks if the global batch size is the same. Validation deals all samples to the ranks
+    in turn, each exactly once; ranks may differ by one step.
     """
 
     count: int

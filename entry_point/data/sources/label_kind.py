@@ -31,8 +31,10 @@ def member(kind: str, classes: Sequence[str], label: Label) -> tuple[str, bytes]
     """Suffix and content of the member that holds a sample's label, as WebDataset decodes it."""
     if kind == "class":
         return ".cls", str(label).encode()
-    content: Any = [classes[number] for number in label]
-    if kind == "numbers":
+    content: Any
+    if kind == "labels":
+        content = [classes[number] for number in label]
+    else:
         content = dict(zip(classes, (float(np.float32(value)) for value in label), strict=True))
     return ".json", json.dumps(content, ensure_ascii=False).encode()
 

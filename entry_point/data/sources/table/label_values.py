@@ -17,18 +17,23 @@ from entry_point.data.sources.table.bad_row import BadRowError, quoted
 _WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*")
 _LONGEST_NAME = 255
 _FAMILIES = {str: "text", bool: "true or false", int: "a number", float: "a number"}
-_FAMILIES |= {list: "a list", type(None): "empty"}
+_FAMILIES |= {list: "a list", tuple: "a list", type(None): "empty"}
 
 
 def family(column: Sequence[Any]) -> str:
     """The type that all cells have, in words. Raises BadRowError if they have several."""
     types = list(dict.fromkeys(map(type, column)))
-    families = [_FAMILIES.get(each, each.__name__) for each in types]
+    families = [_FAMILIES.get(each, "") for each in types]
     for each, name in zip(types, families, strict=True):
-        if name != families[0] or name == "empty":
+        if name != families[0] or name in ("", "empty"):
             row = next(i for i, cell in enumerate(column) if type(cell) is each)
             if name == "empty":
                 raise BadRowError(row, "has no label: add one, or remove the row")
+            if not name:
+                must = "must be a name, a list of names, or a number"
+                raise BadRowError(
+                    row, f"the label {quoted(column[row])} is {each.__name__}: {must}"
+                )
             raise BadRowError(
                 row,
                 f"the label {quoted(column[row])} is {name}, others are "

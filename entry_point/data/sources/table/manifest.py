@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,13 @@ from numpy.typing import NDArray
 
 from entry_point.config.data_config import DataConfig
 from entry_point.contract.printable import printable
+from entry_point.data.check_command import check_command
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_source import FileSource
 from entry_point.data.sources.folder import JPEG_SUFFIXES
 from entry_point.data.sources.table.missing_files import find_missing
 from entry_point.data.sources.table.read_table import UNUSED, Table, TableRequest, read_table
-from entry_point.data.sources.table.table_files import TABLE_SUFFIXES
+from entry_point.data.sources.table.table_files import is_table
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ def open_manifest(data: DataConfig, root: Path, split: str) -> ManifestSource:
     stamp = repr((request, status and (status.st_mtime_ns, status.st_size), data.on_error))
     if stamp not in _opened:
         table = read_table(request)
-        _check_files(table, data)
+        _check_files(table, root, data)
         _opened.clear()
         _opened[stamp] = table
     return ManifestSource(_opened[stamp], split)
@@ -55,7 +57,7 @@ def open_manifest(data: DataConfig, root: Path, split: str) -> ManifestSource:
 
 def only_table(folder: Path) -> Path:
     """The only table in a channel. Raises DataError."""
-    tables = sorted(each for each in folder.iterdir() if each.suffix.lower() in TABLE_SUFFIXES)
+    tables = sorted(filter(is_table, folder.iterdir()))
     if len(tables) == 1:
         return tables[0]
     found = ", ".join(printable(each.name) for each in tables[:5]) or "none"
@@ -64,7 +66,7 @@ def only_table(folder: Path) -> Path:
     )
 
 
-def _check_files(table: Table, data: DataConfig) -> None:
+def _check_files(table: Table, file: Path, data: DataConfig) -> None:
     used = table.splits != UNUSED
     missing, checked = find_missing(table.folder, table.paths, used)
     if checked < used.sum():
@@ -76,7 +78,7 @@ def _check_files(table: Table, data: DataConfig) -> None:
         )
     if len(missing):
         found = f"{len(missing)} of {checked} files are missing: {_examples(table, missing)}"
-        check = f'`make check-dataset ARGS="root={data.root}"` lists them all'
+        check = check_command(replace(data, root=str(file)))
         if data.on_error == "raise":
             raise DataError(
                 f"{found}; correct the table or data.images, or set data.on_error=skip; {check}"

@@ -44,6 +44,8 @@ class TableRequest:
     val_fraction: float | None
     key: str
     """Group of the settings in messages: `data.table`, or `table` when packing."""
+    splits: bool = True
+    """Whether both splits are needed; else all rows may be of one."""
 
     @property
     def folder(self) -> str:
@@ -75,7 +77,8 @@ def read_table(request: TableRequest) -> Table:
     file = request.file
     table = open_table_file(file)
     chosen = choose_columns(file, table.names, request.settings, request.key)
-    _check_fraction(request, chosen)
+    if request.splits:
+        _check_fraction(request, chosen)
     reading = _Reading(request, chosen)
     try:
         with no_collection():  # it would visit all of torch's objects every few thousand cells
@@ -135,8 +138,9 @@ class _Reading:
         self._hashes.append(np.fromiter(map(hash, paths), np.int64, count))
         if self.chosen.split is not None:
             self._splits.append(self._by_column(columns[-1]))
-        elif request.val_fraction is not None:
-            self._splits.append(chosen_for_val(paths, request.val_fraction).astype(np.int8))
+        else:
+            in_val = chosen_for_val(paths, request.val_fraction or 0)
+            self._splits.append(in_val.astype(np.int8))
         self.rows += count
 
     def _by_column(self, column: Sequence[Any]) -> NDArray[np.int8]:
@@ -153,7 +157,8 @@ class _Reading:
         repeated = repeated_rows(paths, np.concatenate(self._hashes), labels, splits)
         splits[repeated] = UNUSED
         labels = labels.used_by(splits != UNUSED)
-        self._check_splits(splits, labels)
+        if self.request.splits:
+            self._check_splits(splits, labels)
         self._log(splits, labels, len(repeated))
         return Table(self.request.folder, paths, labels, splits)
 
@@ -194,13 +199,13 @@ class _Reading:
         unused += [f"{repeated} that repeat an earlier row"] if repeated else []
         what = {"class": "classes", "labels": "labels", "numbers": "numbers"}[labels.kind]
         log.info(
-            "%s: %d rows: %d to train on, %d to validate (%s), %d %s%s",
+            "%s: %d rows: %d to train on, %d to validate (%s), %s: %d%s",
             printable(str(self.request.file)),
             self.rows,
             int((splits == TRAIN).sum()),
             int((splits == VAL).sum()),
             how,
-            len(labels.names),
             what,
+            len(labels.names),
             f"; not used: {', '.join(unused)}" if unused else "",
         )

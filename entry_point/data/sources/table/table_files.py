@@ -53,6 +53,11 @@ def open_table_file(file: Path) -> TableFile:
     return opener(file)
 
 
+def is_table(path: Path) -> bool:
+    """Whether it is a file with the name of a table."""
+    return path.suffix.lower() in TABLE_SUFFIXES and path.is_file()
+
+
 class DelimitedFile:
     """CSV or TSV in UTF-8, with a header; a CSV may use semicolons."""
 

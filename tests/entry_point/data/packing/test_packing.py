@@ -18,6 +18,7 @@ from entry_point.config.data_config import DataConfig
 from entry_point.contract import exit_codes
 from entry_point.data.loader import open_source
 from entry_point.data.packing import listing
+from entry_point.data.packing.scan_source import scan_split
 from tests.entry_point.data.packing.pack_command import contents, copy, pack, report
 
 
@@ -140,7 +141,8 @@ def test_listing_memory_does_not_grow_with_the_number_of_files(
                 (folder / f"{number:04d}.jpg").touch()
         tracemalloc.start()
         with closing(listing.Listing(tmp_path / "list", seed=0, shard_bytes=1e9)) as found:
-            found.add(tmp_path / str(classes), "train", names, all_classes=True)
+            files = scan_split(tmp_path / str(classes), "train", names, all_classes=True)
+            found.add("train", files)
             peaks.append(tracemalloc.get_traced_memory()[1])
             assert len(found) == 100 * classes and len(found.shards["train"]) == 1
             keys = {entry.key for entry in found.entries("train", 0)}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.table_config import TableConfig
+from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.path_split import chosen_for_val
@@ -183,7 +184,7 @@ def test_every_row_is_accounted_for(
         train, val = opened(file, images=str(photo_folder))
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == (
-        f"{file}: 75 rows: 48 to train on, 24 to validate (by the column 'split'), 8 classes; not "
+        f"{file}: 75 rows: 48 to train on, 24 to validate (by the column 'split'), classes: 8; not "
         "used: 1 of split 'test', 2 that repeat an earlier row"
     )
     assert (len(train), len(val)) == (48, 24)
@@ -272,3 +273,14 @@ def test_names_may_be_any_text(photo_folder: Path, tmp_path: Path) -> None:
         source, _ = opened(write(tmp_path / f"t{suffix}", rows), images=str(photo_folder))
         assert source.classes == names
     assert json.loads((tmp_path / "t.jsonl").read_text().splitlines()[0])["label"] == "Käse, alt"
+
+
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [("classification", None), ("multilabel", "labels"), ("regression", "numbers")],
+)
+def test_the_task_says_how_to_read_the_labels(task: str, kind: str | None) -> None:
+    overrides = ["data=manifest", "data.root=labels.csv", f"task.name={task}"]
+    assert load_train_config(overrides)[0].data.table.kind == kind
+    named, _ = load_train_config([*overrides, "data.table.kind=class"])
+    assert named.data.table.kind == "class"

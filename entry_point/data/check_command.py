@@ -1,0 +1,12 @@
+"""The command that reads a whole dataset."""
+
+from __future__ import annotations
+
+from entry_point.config.data_config import DataConfig
+
+
+def check_command(data: DataConfig) -> str:
+    """How to list all damaged images at once."""
+    arguments = [f"root={data.root or 'FOLDER'}", *data.table.changed("table")]
+    arguments += [f"images={data.images}"] if data.images else []
+    return f'`make check-dataset ARGS="{" ".join(arguments)}"` lists them all'

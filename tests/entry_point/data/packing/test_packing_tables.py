@@ -1,0 +1,200 @@
+"""`make dataset source=labels.csv`: the same labels in the index, in the shards and in training."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import webdataset
+from PIL import Image
+
+from entry_point.check_dataset import main as check_dataset
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.table_config import TableConfig
+from entry_point.contract import exit_codes
+from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources.source import Source
+from entry_point.optimize import main as optimize
+from tests.entry_point.data.packing.pack_command import copy, pack, rejected, report
+from tests.entry_point.data.sources.table.labeled_tables import config, opened, rows_of, write
+
+CELLS: dict[str, list[Any]] = {
+    "class": ["dog", "cat", "bird"],
+    "labels": [["cat", "dog"], [], ["bird"]],
+    "numbers": [0.1, 2.5, -3.25],
+}
+MEMBERS: dict[str, list[Any]] = {
+    "class": [2, 1, 0],
+    "labels": [["cat", "dog"], [], ["bird"]],
+    "numbers": [{"tags": pytest.approx(0.1)}, {"tags": 2.5}, {"tags": -3.25}],
+}
+
+
+@pytest.fixture(scope="module", params=list(CELLS))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def table(kind: str, photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [
+        {"path": row["path"], "tags": CELLS[kind][i % 3], "split": row["split"]}
+        for i, row in enumerate(rows_of(photo_folder))
+    ]
+    return write(tmp_path_factory.mktemp("tables") / "tags.jsonl", rows)
+
+
+@pytest.fixture(scope="module")
+def shards(table: Path, photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("tables") / "shards"
+    assert pack(table, output, f"images={photo_folder}", "table.labels=[tags]") == 0
+    return output
+
+
+def by_name(source: Source) -> dict[str, list[float]]:
+    """Labels by the end of the path, without its suffix."""
+    names = ["/".join(source.key(i).split(": ")[-1].split("/")[-3:]) for i in range(len(source))]
+    labels: list[list[float]] = source.labels.tolist()
+    return dict(zip((name.rsplit(".", 1)[0] for name in names), labels, strict=True))
+
+
+@pytest.mark.parametrize("access", ["map", "stream"])
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_packed_labels_are_those_of_the_table(
+    table: Path, photo_folder: Path, shards: Path, kind: str, access: str, split: str
+) -> None:
+    data = DataConfig(format="shards", root=str(shards), access=access)
+    packed = open_source(data, split, shards)
+    train, val = opened(table, images=str(photo_folder), table=TableConfig(labels=["tags"]))
+    assert packed.kind == kind and packed.classes == train.classes
+    assert by_name(packed) == by_name(train if split == "train" else val)
+    if kind != "class":
+        assert packed.labels.dtype == torch.float32
+
+
+@pytest.mark.parametrize("engine", ["threads", "subprocess", "workers"])
+@pytest.mark.parametrize("access", ["map", "stream"])
+def test_shards_of_any_kind_train_in_every_way_they_are_read(
+    shards: Path, kind: str, access: str, engine: str
+) -> None:
+    data = DataConfig(format="shards", root=str(shards), access=access, image_size=48, resize=56)
+    source = open_source(data, "train", shards)
+    pipeline = PipelineConfig(engine=engine, num_workers=1)
+    loader = build_loader(source, LoaderSpec(data, pipeline, "train", 12, seed=0))
+    for batch in loader.epoch(0):
+        expected = source.labels[batch.indices]
+        assert torch.equal(batch.labels, expected.long() if kind == "class" else expected)
+        assert batch.labels.dtype == (torch.int64 if kind == "class" else torch.float32)
+    loader.close()
+
+
+def test_the_webdataset_package_reads_the_labels(shards: Path, kind: str) -> None:
+    files = sorted(str(file) for file in (shards / "train").glob("*.tar"))
+    samples = webdataset.WebDataset(files, shardshuffle=False).decode()
+    suffix = "cls" if kind == "class" else "json"
+    found = [sample[suffix] for sample in samples]
+    assert len(found) == 48 and all(label in MEMBERS[kind] for label in found)
+
+
+def test_checking_a_packed_table_finds_nothing_and_a_changed_label(
+    shards: Path, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        assert check_dataset([f"root={shards}"]) == exit_codes.FINISHED
+    assert "72 images checked, problems: 0" in caplog.text
+    if kind == "class":
+        return  # test_check_dataset.py changes its labels
+    copied = copy(shards, tmp_path / "copy")
+    file = next((copied / "train").glob("*.tar"))
+    right = {"labels": b'["cat", "dog"]', "numbers": b'{"tags": 2.5}'}[kind]
+    wrong = {"labels": b'["cat", "cow"]', "numbers": b'{"tags": 2.6}'}[kind]
+    assert right in file.read_bytes()
+    file.write_bytes(file.read_bytes().replace(right, wrong, 1))
+    assert check_dataset([f"root={copied}"]) == exit_codes.FAILED
+    assert "its .json differs from the label in the index" in caplog.text
+
+
+def test_the_report_counts_the_images_of_each_label(shards: Path, kind: str) -> None:
+    counts = report(shards)["splits"]["train"]["classes"]
+    assert counts == {} if kind == "numbers" else set(counts.values()) == {16}
+
+
+def test_a_packed_table_is_merged_with_its_labels(shards: Path, kind: str, tmp_path: Path) -> None:
+    merged = tmp_path / "merged"
+    assert optimize([f"merge=[{shards}]", f"output={merged}"]) == 0
+    data = DataConfig(format="shards", root=str(merged))
+    again = open_source(data, "train", merged)
+    assert again.kind == kind
+    assert by_name(again) == by_name(open_source(data, "train", shards))
+
+
+def test_other_formats_are_converted_and_missing_files_rejected(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    rows = rows_of(photo_folder)
+    Image.open(photo_folder / rows[0]["path"]).save(tmp_path / "first.png")
+    rows[0]["path"] = str(tmp_path / "first.png")
+    rows[1]["path"] = "train/gone.jpg"
+    rows[2:] = [{**row, "path": str(photo_folder / row["path"])} for row in rows[2:]]
+    file = write(tmp_path / "labels.csv", rows)
+    assert pack(file, tmp_path / "packed", "images=/") == 0
+    assert report(tmp_path / "packed")["splits"]["train"]["how"]["converted"] == 1
+    assert rejected(tmp_path / "packed") == {
+        "train/gone.jpg": "unreadable: No such file or directory"
+    }
+
+
+def test_a_folder_without_val_is_packed_as_it_would_be_trained(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "train").symlink_to(photo_folder / "train")
+    assert pack(tmp_path / "source", tmp_path / "packed", "val_fraction=0.3") == 0
+    folder = DataConfig(root=str(tmp_path / "source"), val_fraction=0.3)
+    shards = DataConfig(format="shards", root=str(tmp_path / "packed"))
+    for split in ("train", "val"):
+        names = [
+            {"/".join(name.split("/")[-2:]) for name in by_name(open_source(data, split, tmp_path))}
+            for data in (folder, shards)
+        ]
+        assert names[0] == names[1] and len(names[0]) > 5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["output_format=folder"], "output_format=folder: needs a folder as source"),
+        (["classes=names.txt"], "classes=names.txt: needs a folder as source"),
+        (["val_fraction=0.2"], "val_fraction=0.2: "),
+        (["table.kind=numbers"], "row 1: the label 'astronaut' is no number"),
+    ],
+)
+def test_what_a_table_cannot_be_packed_into_is_one_line(
+    photo_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    message: str,
+) -> None:
+    file = write(tmp_path / "labels.csv", rows_of(photo_folder))
+    code = pack(file, tmp_path / "packed", f"images={photo_folder}", *options)
+    error = capsys.readouterr().err
+    assert code == exit_codes.USAGE and message in error and len(error.splitlines()) == 1
+
+
+def test_a_whole_table_is_checked(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The command that training's messages name, with the settings of the table."""
+    rows = [{**row, "path": f"x:/{row['path']}"} for row in rows_of(photo_folder)]
+    rows[3]["path"] = "gone.jpg"
+    file = write(tmp_path / "labels.csv", rows)
+    with pytest.raises(RuntimeError) as raised:
+        open_source(
+            config(file, images=str(photo_folder), table=TableConfig(prefix="x:/")), "train", file
+        )
+    command = str(raised.value).split('ARGS="')[1].split('"')[0]
+    assert check_dataset(command.split()) == exit_codes.FAILED
+    assert f"row 4: {photo_folder}/gone.jpg: cannot be read" in caplog.text

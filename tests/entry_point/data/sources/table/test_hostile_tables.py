@@ -1,0 +1,275 @@
+"""Tables that are wrong: each gives one line that names the file, and the row if there is one."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from entry_point.config.table_config import TableConfig
+from entry_point.data.errors import DataError
+from entry_point.data.sources.table.read_table import Table, TableRequest, read_table
+
+GOOD = "path,label,split\na.jpg,cat,train\nb.jpg,dog,train\nc.jpg,cat,val\nd.jpg,dog,val\n"
+
+
+def read(file: Path, **table: Any) -> Table:
+    fraction = table.pop("val_fraction", None)
+    return read_table(TableRequest(file, None, TableConfig(**table), fraction, "data.table"))
+
+
+def complaint(file: Path, **table: Any) -> str:
+    with pytest.raises(DataError) as raised:
+        read(file, **table)
+    text = str(raised.value)
+    assert "\n" not in text and str(file) in text and len(text) < 600
+    return text.replace(str(file), "FILE").replace(str(file.parent), "FOLDER")
+
+
+def csv_of(*rows: str, header: str = "path,label,split") -> str:
+    return "\n".join([header, *rows]) + "\n"
+
+
+CSV: dict[str, tuple[str | bytes, str]] = {
+    "empty": ("", "FILE is empty"),
+    "blank lines only": ("\n\n\n", "FILE has no header"),
+    "header only": ("path,label,split\n", "FILE holds no rows, only a header"),
+    "no path column": (csv_of("a,b,c", header="foto,label,split"), "has no column of the images'"),
+    "no label column": (csv_of("a,b,c", header="path,animal,split"), "has no column of labels"),
+    "no split column": (csv_of("a,b", header="path,label"), "data.val_fraction=0.1"),
+    "a column twice": (csv_of("a,b,c,d", header="path,label,label,split"), "two columns 'label'"),
+    "too few cells": (csv_of("a.jpg,cat,train", "b.jpg,cat"), "row 2: has 2 cells, but the header"),
+    "too many cells": (csv_of("a.jpg,cat,fat,train"), "row 1: has 4 cells, but the header has 3"),
+    "open quote": (csv_of('a.jpg,"cat,train', "b.jpg,dog,val"), "line 3: unexpected end of data"),
+    "text after a quote": (csv_of('a.jpg,"cat"s,train'), "line 2: ',' expected after '\"'"),
+    "10 MB cell": (csv_of(f"a.jpg,{'x' * 10_000_000},train"), "line 2: field larger than field"),
+    "long label": (csv_of(f"a.jpg,{'x' * 1000},train"), "row 1: the label 'xxx"),
+    "no label": (csv_of("a.jpg,cat,train", "b.jpg,,val"), "row 2: the label is empty"),
+    "NaN label": (csv_of("a.jpg,cat,train", "b.jpg,NaN,val"), "row 2: the label is NaN"),
+    "NaN number": (
+        csv_of("a,1.5,train", "b,nan,val"),
+        "row 2: the label 'nan' is no finite",
+    ),
+    "infinite": (csv_of("a,1.5,train", "b,1e60,val"), "row 2: the label '1e60' is no finite"),
+    "mixed": (csv_of("a,1.5,train", "b,cat,val"), "row 2: some labels are numbers, such as '1.5'"),
+    "no path": (csv_of(",cat,train"), "row 1: the path is empty"),
+    "parent": (csv_of("../a.jpg,cat,train"), "row 1: the path '../a.jpg' leads out of the folder"),
+    "hidden parent": (
+        csv_of("b.jpg,cat,train", "x/../../a.jpg,cat,train"),
+        "row 2: the path 'x/",
+    ),
+    "absolute": (csv_of("/etc/passwd,cat,train"), "row 1: the path '/etc/passwd' leads out of"),
+    "sibling": (
+        csv_of("{folder}2/a.jpg,cat,train"),
+        "leads out of the folder FOLDER: set data",
+    ),
+    "the folder itself": (csv_of("x/..,cat,train"), "row 1: the path 'x/..' leads out"),
+    "URI": (csv_of("s3://bucket/a.jpg,cat,train"), "is no file: set data.table.prefix to the part"),
+    "NUL": (csv_of("a\0b.jpg,cat,train"), "holds a NUL character"),
+    "other label twice": (
+        csv_of("a.jpg,cat,train", "b.jpg,dog,val", "./a.jpg,dog,train"),
+        "row 3: 'a.jpg' has another label than in row 1",
+    ),
+    "in both splits": (
+        csv_of("a.jpg,cat,train", "a.jpg,cat,val"),
+        "row 2: 'a.jpg' is in another split in row 1: remove one",
+    ),
+    "one class": (csv_of("a,cat,train", "b,cat,val"), "all rows have the label 'cat'"),
+    "no train": (csv_of("a,cat,val", "b,dog,val"), "FILE has no row for train"),
+    "no val": (
+        csv_of("a,cat,train", "b,dog,test"),
+        "has no row for val; its column of splits",
+    ),
+    "unknown label": (
+        csv_of("a,cat,train", "b,dog,train", "c,cow,val", "d,emu,val"),
+        "2 labels are in val but not in train: 'cow', 'emu': move some of their rows to train",
+    ),
+    "control characters": (csv_of("a.jpg,\x1b[2J,train"), "row 1: the label '\\\\x1b[2J'"),
+    "latin 1": (csv_of("a.jpg,K\xe4se,train").encode("latin-1"), "is not UTF-8 after line"),
+    "UTF-16": (GOOD.encode("utf-16"), "is not UTF-8 after line 0 (byte 0xff)"),
+}
+
+
+@pytest.mark.parametrize("name", CSV)
+def test_a_wrong_csv_is_one_line(tmp_path: Path, name: str) -> None:
+    content, expected = CSV[name]
+    file = tmp_path / "labels.csv"
+    if isinstance(content, str):
+        content = content.replace("{folder}", str(tmp_path)).encode()
+    file.write_bytes(content)
+    assert expected in complaint(file)
+
+
+JSON: dict[str, tuple[str, str]] = {
+    "no object": ('[1, 2]\n{"path": "a"}\n', "row 1: is not a JSON object"),
+    "an array of rows": ('[{"path": "a", "label": "b"}]', "row 1: is not a JSON object"),
+    "no JSON": ('{"path": "a", "label": "x"}\n{"path":\n', "row 2: is not JSON (Expecting"),
+    "two objects": (
+        '{"path": "a", "label": 1}\n{"path": "b", "label": 1},{"path": "c"}\n',
+        "row 2: is not JSON (Extra",
+    ),
+    "nesting": ('{"path": "a", "label": ' + "[" * 100_000, "row 1: is not JSON (maximum recurs"),
+    "a missing key": ('{"path": "a", "label": "x"}\n{"path": "b"}\n', "row 2: has no 'label'"),
+    "null": ('{"path": "a", "label": "x"}\n{"path": "b", "label": null}\n', "row 2: has no label"),
+    "null first": ('{"path": "a", "label": null}\n', "row 1: has no label"),
+    "NaN": ('{"path": "a", "label": NaN}\n', "row 1: the label 'nan' is no finite number"),
+    "mixed types": (
+        '{"path": "a", "label": "x"}\n{"path": "b", "label": 3}\n',
+        "row 2: the label '3' is a number, others are text",
+    ),
+    "an object": (
+        '{"path": "a", "label": {"x": 1}}\n',
+        "row 1: the label \"{'x': 1}\" is dict: must be",
+    ),
+    "nested lists": ('{"path": "a", "label": [["x"]]}\n', "row 1: the label "),
+    "number as path": ('{"path": 5, "label": "x"}\n', "row 1: the path is '5': must be text"),
+    "half a pair": ('{"path": "\\ud800", "label": "x"}\n', "row 1: the path '\\\\ud800' is not"),
+    "a long line": ('{"path": "a", "label": "' + "x" * 10_000_000 + '"}', "row 1: is longer than"),
+    "lengths": (
+        '{"path": "a", "label": [0.5]}\n{"path": "b", "label": [0.5, 1]}\n',
+        "row 2: the label '[0.5, 1]' has another length",
+    ),
+    "blank": ("\n\n", "FILE is empty"),
+}
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_a_wrong_json_lines_file_is_one_line(tmp_path: Path, name: str) -> None:
+    content, expected = JSON[name]
+    (tmp_path / "labels.jsonl").write_text(content)
+    assert expected in complaint(tmp_path / "labels.jsonl", val_fraction=0.5)
+
+
+def parquet(file: Path, **columns: Any) -> None:
+    pq.write_table(pa.table(columns), file)
+
+
+def cut(file: Path, _size: int = 0) -> None:
+    parquet(file, path=["a.jpg"] * 1000, label=["x", "y"] * 500)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+PARQUET: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "truncated": (cut, "FILE is damaged ("),
+    "no Parquet": (lambda file: file.write_bytes(b"PAR1" + b"x" * 100), "FILE is damaged ("),
+    "empty": (lambda file: file.touch(), "FILE is empty"),
+    "no rows": (lambda file: parquet(file, path=pa.array([], "string"), label=[]), "holds no rows"),
+    "null label": (lambda file: parquet(file, path=["a", "b"], label=["x", None]), "row 2: has no"),
+    "NaN": (
+        lambda file: parquet(file, path=["a", "b"], label=[0.5, float("nan")]),
+        "row 2: the lab",
+    ),
+    "null path": (
+        lambda file: parquet(file, path=["a", None], label=["x", "y"]),
+        "row 2: the path",
+    ),
+    "bytes": (
+        lambda file: parquet(file, path=[b"a", b"b"], label=["x", "y"]),
+        "row 1: the path is",
+    ),
+    "structs": (lambda file: parquet(file, path=["a"], label=[{"x": 1}]), "row 1: the label "),
+}
+
+
+@pytest.mark.parametrize("name", PARQUET)
+def test_a_wrong_parquet_file_is_one_line(
+    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make, expected = PARQUET[name]
+    make(tmp_path / "labels.parquet")
+    assert expected in complaint(tmp_path / "labels.parquet", val_fraction=0.5)
+    assert not capfd.readouterr().err
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    assert "no such table" in complaint(tmp_path / "gone.csv")
+    (tmp_path / "labels.xlsx").touch()
+    assert "must end in one of .csv, .tsv, .parquet" in complaint(tmp_path / "labels.xlsx")
+    (tmp_path / "folder.csv").mkdir()
+    assert "no such table" in complaint(tmp_path / "folder.csv")
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ({"path": "pth"}, "FILE has no column 'pth'; did you mean path?; it has 'path', 'label'"),
+        ({"labels": ["label", "x"]}, "FILE has no column 'x'"),
+        ({"labels": ["path"]}, "the column 'path' cannot hold two things"),
+        ({"kind": "numbers"}, "row 1: the label 'cat' is no number"),
+        ({"val_fraction": 0.1}, "data.val_fraction=0.1: FILE has the column 'split'; remove one"),
+    ],
+)
+def test_settings_that_do_not_fit_the_table_are_one_line(
+    tmp_path: Path, table: dict[str, Any], expected: str
+) -> None:
+    (tmp_path / "labels.csv").write_text(GOOD)
+    assert expected in complaint(tmp_path / "labels.csv", **table)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD,
+        GOOD.replace("\n", "\r\n"),
+        "\ufeff" + GOOD,
+        GOOD.replace("\n", "\n\n"),
+        GOOD.replace(",", ";"),
+        GOOD.replace("cat", '"cat"').replace("a.jpg", '"a.jpg"'),
+        GOOD.replace(",cat", ", cat ").replace(",train", ", train"),
+        GOOD.rstrip("\n"),
+        GOOD.replace("train", "Training").replace("val", "validation"),
+    ],
+)
+def test_the_ways_that_programs_write_csv_are_read_alike(tmp_path: Path, text: str) -> None:
+    (tmp_path / "labels.csv").write_text(text, encoding="utf-8", newline="")
+    table = read(tmp_path / "labels.csv")
+    assert [table.paths[row] for row in range(4)] == ["a.jpg", "b.jpg", "c.jpg", "d.jpg"]
+    assert table.labels.names == ["cat", "dog"] and table.labels.values.tolist() == [0, 1, 0, 1]
+    assert table.splits.tolist() == [0, 0, 1, 1]
+
+
+def test_a_quoted_path_may_hold_commas_quotes_and_newlines(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(GOOD.replace("a.jpg", '"a, ""b""\nc.jpg"'))
+    assert read(tmp_path / "t.csv").paths[0] == 'a, "b"\nc.jpg'
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=2),
+    max_leaves=5,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.fixed_dictionaries({"path": ANYTHING | st.just("a"), "label": ANYTHING})))
+def test_any_json_lines_are_read_or_refused_in_one_line(
+    tmp_path: Path, rows: list[dict[str, Any]]
+) -> None:
+    file = tmp_path / "labels.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _read_or_refuse(file, len(rows))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary() | st.text(alphabet=',"\n\r;|. abc1', max_size=80).map(str.encode))
+def test_any_bytes_of_a_csv_are_read_or_refused_in_one_line(tmp_path: Path, text: bytes) -> None:
+    file = tmp_path / "labels.csv"
+    file.write_bytes(b"path,label\n" + text)
+    _read_or_refuse(file)
+
+
+def _read_or_refuse(file: Path, rows: int | None = None) -> None:
+    try:
+        table = read(file, val_fraction=0.5)
+    except DataError as error:
+        assert not re.search(r"[\n\r\x1b]", str(error)) and str(file) in str(error)
+        return
+    assert rows in (None, len(table.paths))
+    for row in range(len(table.paths)):
+        assert ".." not in Path(table.paths[row]).parts and not table.paths[row].startswith("/")
