@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from entry_point.contract import own_code
+from entry_point.config import own_code
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.user_error import UserError
 from launch.containers.container_run import Containers, say

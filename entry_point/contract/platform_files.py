@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from entry_point.contract import hyperparameters, own_code
+from entry_point.contract import hyperparameters
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.user_error import UserError
 
@@ -71,16 +71,13 @@ def read_overrides(folder: Path) -> list[str]:
 
 
 def check_channels(run: RunFolder) -> None:
-    """Check that every channel in inputdataconfig.json has a folder, and that of the job's own code
-    what was sent. Raises ContractError."""
+    """Check that every channel in inputdataconfig.json has a folder. Raises ContractError."""
     path = run.platform_config / "inputdataconfig.json"
     for channel in read_json(path):
         if not (run.channels / channel).is_dir():
             raise ContractError(
                 f"{path}: channel {channel!r}: must have the folder {run.channels / channel}"
             )
-    if problem := own_code.problem(run.channels):
-        raise ContractError(problem)
 
 
 def wait_for_names(hosts: Hosts, patience: float = DNS_PATIENCE_S) -> None:

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from entry_point.config import own_code
 from entry_point.config.train_config import TrainConfig, check_ranks, load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.failure import failure_file
@@ -102,6 +103,7 @@ def train(
     overrides = [*read_overrides(run.platform_config), *extra]
     hosts = read_hosts(run.platform_config)
     check_channels(run)
+    own_code.require_sent(run.channels)
     config, yaml = load_train_config(overrides)
     command = training_command(config, hosts)
     wait_for_names(hosts)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from entry_point.contract.own_code import CHANNEL
+from entry_point.config.own_code import CHANNEL
 from launch.aws.sagemaker_job import Job
 from launch.aws.session import aws_client, is_dry_run, open_session, print_request
 from launch.request import job_config, training_checks, training_request

@@ -11,7 +11,7 @@ from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.train_config import TrainConfig, TrainerConfig, load_train_config
 from launch.request.code.dotted_paths import code_problems
 from launch.request.image_checks import is_gpu
-from launch.request.known import timm_models, torchvision_models
+from launch.request.known import timm_names, torchvision_models
 from launch.request.known.gpu_counts import gpu_count
 from launch.request.launch_config import Target
 
@@ -59,8 +59,8 @@ def _model_problems(name: str) -> Iterator[str]:
     if name.startswith(TIMM):
         # After a dot comes the name of published weights.
         wanted = name.removeprefix(TIMM).partition(".")[0]
-        if wanted not in timm_models.NAMES:
-            hint = near(wanted, timm_models.NAMES)
+        if wanted not in timm_names.NAMES:
+            hint = near(wanted, timm_names.NAMES)
             yield f"model.name={name}: timm has no such model{hint}"
     elif "." not in name and name not in torchvision_models.NAMES:
         yield (

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.own_code import PROGRAM
 from entry_point.config.resolve import call
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.own_code import PROGRAM
 from launch.request.code.module_source import ModuleSource, find_module, modules_beside
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 from inspect import Parameter
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.own_code import PROGRAM
 from entry_point.config.train_config import load_train_config
 from launch.request import job_config
-from launch.request.code.dotted_paths import SEAMS, Seam, check, code_problems
+from launch.request.code.dotted_paths import LOGGER, SEAMS, Seam, check, code_problems
 from launch.request.code.module_source import ModuleSource
 from launch.request.launch_config import Target
 
@@ -146,6 +148,15 @@ def test_each_setting_is_checked_as_the_job_calls_it(root: Path) -> None:
     schedule = next(seam for seam in SEAMS if seam.key == "optim.schedule")
     assert refusal(root, "mine.rates.rate", schedule, {"floor": 0.1}) == ""
     assert "too many positional" in refusal(root, "mine.rates.short", schedule)
+
+
+def test_every_setting_that_the_job_resolves_is_checked_here() -> None:
+    sources = [path.read_text() for path in (PROGRAM / "entry_point").rglob("*.py")]
+    resolved = {key for text in sources for key in re.findall(r'\bresolve\(\s*"([\w.]+)"', text)}
+    called = {key for text in sources for key in re.findall(r'\bcall\(\s*"([\w.]+)"', text)}
+    seams = [*SEAMS, LOGGER]
+    assert resolved <= {seam.key for seam in seams}
+    assert called <= {seam.kwargs for seam in seams}
 
 
 def test_every_setting_of_the_config_is_read() -> None:

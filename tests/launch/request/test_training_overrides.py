@@ -13,7 +13,7 @@ from timm.models._registry import _model_entrypoints
 from launch import sagemaker, setup_aws
 from launch.request import job_config, service_model
 from launch.request.image_checks import is_gpu
-from launch.request.known import timm_models
+from launch.request.known import timm_names
 from launch.request.known.gpu_counts import gpu_count
 from launch.request.known.torchvision_models import NAMES
 from launch.request.launch_config import InstanceGroup, Target
@@ -157,7 +157,7 @@ def test_a_job_that_fits_its_machines_passes(override: str, target: Target) -> N
 
 def test_the_names_of_models_are_those_of_timm() -> None:
     """After an update of timm: sorted(_model_entrypoints)."""
-    assert timm_models.NAMES == sorted(_model_entrypoints)
+    assert timm_names.NAMES == sorted(_model_entrypoints)
 
 
 def test_the_names_of_models_are_those_of_torchvision() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.contract import own_code
-from entry_point.contract.platform_files import ContractError, check_channels
+from entry_point.config import own_code
+from entry_point.contract.platform_files import ContractError
 from entry_point.contract.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,7 +35,7 @@ def sent_code(run: RunFolder, **files: str) -> str:
 
 def start(folder: Path, ml_root: Path, **environment: str) -> str:
     """Run PROGRAM in a folder with a `project` of its own; returns its output."""
-    start = "import pathlib, runpy; from entry_point.contract import own_code;"
+    start = "import pathlib, runpy; from entry_point.config import own_code;"
     start += f"own_code.put_first(pathlib.Path({str(ml_root)!r}, 'input/data'));"
     start += "runpy.run_module('show')"
     done = subprocess.run(
@@ -75,15 +75,15 @@ def test_code_other_than_what_was_sent_is_refused(
     run = RunFolder(tmp_path)
     monkeypatch.setenv(own_code.HASH, "0" * 16)
     with pytest.raises(ContractError, match="the job has no channel code, must have the folder"):
-        check_channels(run)
+        own_code.require_sent(run.channels)
     sent = sent_code(run, **{"project/answer.py": "x = 1"})
     with pytest.raises(ContractError, match=f"must hold the code with the hash 0+ .* has {sent}"):
-        check_channels(run)
+        own_code.require_sent(run.channels)
     monkeypatch.setenv(own_code.HASH, sent)
-    check_channels(run)
+    own_code.require_sent(run.channels)
 
 
 def test_a_channel_named_code_is_data_unless_the_launcher_sent_code(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     sent_code(run, **{"train/a/1.jpg": "x"})
-    check_channels(run)
+    own_code.require_sent(run.channels)

@@ -1,5 +1,7 @@
 """Code that was sent with the job: `project/` and `configs/` in a channel, instead of the image's.
 
+Uses the standard library only, because `make docker-train` runs before anything is installed.
+
 The launcher fills the channel and sets the variable `OWN_CODE` to the content's hash. The entry
 point then puts the channel first on the import path of every process of the job.
 """
@@ -11,6 +13,8 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from entry_point.contract.platform_files import ContractError
 
 CHANNEL = "code"
 FOLDERS = ("project", "configs")
@@ -44,15 +48,16 @@ def put_first(channels: Path) -> None:
     os.environ[CONFIGS] = str(folder / "configs")
 
 
-def problem(channels: Path) -> str | None:
-    """What is wrong with the code that was sent with this job; None if nothing is."""
+def require_sent(channels: Path) -> None:
+    """Raise ContractError unless the channel has what was sent with this job, if anything was."""
     sent, folder = os.environ.get(HASH), channels / CHANNEL
     if not sent:
-        return None
+        return
     if not folder.is_dir():
-        return f"{HASH}={sent}: the job has no channel {CHANNEL}, must have the folder {folder}"
+        must = f"the job has no channel {CHANNEL}, must have the folder {folder}"
+        raise ContractError(f"{HASH}={sent}: {must}")
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     found = content_hash({name: p.read_bytes() for name, p in files.items() if p.is_file()})
     if found != sent:
-        return f"{folder}: must hold the code with the hash {sent} that was sent, has {found}"
-    return None
+        must = f"must hold the code with the hash {sent} that was sent, has {found}"
+        raise ContractError(f"{folder}: {must}")
