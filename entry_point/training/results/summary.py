@@ -112,7 +112,8 @@ def duration(seconds: float) -> str:
 
 def _tensorboard_row(run: RunFolder) -> dict[str, str]:
     """The command to type, if there is anything to see."""
-    if not any(run.tensorboard.iterdir()):
+    # Only the host of the first rank has the folder.
+    if not any(run.tensorboard.glob("*")):
         return {}
     # A virtual environment's programs may not be on PATH.
     program = Path(sys.executable).with_name("tensorboard")

@@ -34,3 +34,8 @@ def test_the_code_is_told_by_its_commit_and_by_what_was_sent_with_the_job(
     assert code_version() == "0123456789ab, your own code fedcba9876543210"
     monkeypatch.setattr("entry_point.training.results.summary.revision", lambda: "")
     assert code_version() == "your own code fedcba9876543210"
+
+
+def test_a_host_without_the_first_rank_has_no_folders_and_still_closes(tmp_path: Path) -> None:
+    lines = closing_lines(Totals([], 16), 1.0, Progress(3, LOSS), RunFolder(tmp_path / "algo-2"))
+    assert not any("TensorBoard" in line for line in lines)
