@@ -29,8 +29,8 @@ def check_name(key: str, name: str, known: Collection[str]) -> None:
     """
     is_path = "." in name and all(part.isidentifier() for part in name.split("."))
     if name not in known and not is_path:
-        allowed = f"must be one of {', '.join(known)}, " if known else "must be "
-        must = f"{allowed}or the dotted path of your own{near(name, known)}"
+        words = f"one of {', '.join(known)}, or " if known else ""
+        must = f"must be {words}the dotted path of your own{near(name, known)}"
         raise ConfigError(key, name, must)
 
 

@@ -52,6 +52,25 @@ class ModelConfig:
 
 
 @dataclass
+class AugmentConfig:
+    """Augmentation of training batches on the device, before MixUp and CutMix."""
+
+    name: str | None = None
+    """Dotted path of a class or function that is called once with `kwargs`. It returns a function
+    from images to images of the same shape: floats `(N, 3, image_size, image_size)`, normalized.
+    Transforms of torchvision are such classes, as in `torchvision.transforms.v2.RandomErasing`,
+    which treat all images of a batch alike. null: none."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the augmentation, as in `augment.kwargs.p=0.25`."""
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name("augment.name", self.name, ())
+        elif self.kwargs:
+            raise ConfigError("augment.kwargs", self.kwargs, "needs augment.name")
+
+
+@dataclass
 class OptimConfig:
     """Optimizer, learning-rate schedule, and what blends or averages."""
 
@@ -190,6 +209,7 @@ class TrainConfig:
     pipeline: PipelineConfig = field(default_factory=PipelineConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     loggers: list[str] = field(default_factory=lambda: ["tensorboard"])

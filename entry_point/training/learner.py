@@ -17,6 +17,7 @@ from torchvision.transforms import v2
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
+from entry_point.training.augmentation import build_augmentation
 from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.devices import Devices
 from entry_point.training.measure.stopwatch import named_range
@@ -59,6 +60,7 @@ class Learner:
         self.schedule = build_schedule(
             config.optim, self.optimizer, steps_per_epoch, config.trainer.epochs
         )
+        self._augment = build_augmentation(config.augment)
         self._mix = _mixing(config, task)
         self._shared = _shared(self.model, devices, config.trainer.deterministic)
         # Compile the DDP wrapper, so the compiler sees where gradients are exchanged.
@@ -77,6 +79,8 @@ class Learner:
     def loss(self, images: torch.Tensor, labels: torch.Tensor, step: int) -> torch.Tensor:
         """Compute one batch's gradients, in `optim.accumulate` pieces; returns its mean loss."""
         _seed_step(self._devices, _step_seed(self._seed, step, self._devices.rank))
+        if self._augment is not None:
+            images = self._augment(images)
         if self._mix is not None:
             images, labels = self._mix(images, labels)
         self.optimizer.zero_grad(set_to_none=True)

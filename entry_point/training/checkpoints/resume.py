@@ -98,6 +98,7 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
     """The settings that decide the weights, and which of them are the best."""
     optim = {f"optim.{key}": value for key, value in asdict(config.optim).items()}
     task = {f"task.{key}": value for key, value in asdict(config.task).items() if key != "metrics"}
+    augments = config.augment.name is not None
     settings = {
         "model.name": config.model.name,
         "model.kwargs": config.model.kwargs,
@@ -109,6 +110,7 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
         STEPS: steps_per_epoch,
         **task,
         **optim,
+        **({f"augment.{k}": v for k, v in asdict(config.augment).items()} if augments else {}),
     }
     # Checkpoints of earlier versions know no kwargs.
     return {key: value for key, value in settings.items() if value != {}}

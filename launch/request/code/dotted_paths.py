@@ -35,6 +35,7 @@ class Seam:
 
 SEAMS = (
     Seam("model.name", "model.kwargs", 0, ("num_classes",)),
+    Seam("augment.name", "augment.kwargs"),
     Seam("optim.name", "optim.kwargs", 1, ("lr",)),
     Seam("optim.schedule", "optim.schedule_kwargs", 2),
     Seam("task.name", "task.kwargs", 0, ("train", "config", "device")),

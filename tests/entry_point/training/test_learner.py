@@ -1,6 +1,7 @@
 """The learner: one step's loss, gradients and randomness; the optimizer and its schedule."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,74 @@ def drawing_net(num_classes: int) -> nn.Module:
             return logits
 
     return Drawing()
+
+
+class Doubled:
+    """An augmentation that notes what it draws."""
+
+    def __init__(self, factor: float = 2) -> None:
+        self.factor, self.drawn = factor, list[float]()
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        self.drawn.append(float(torch.rand(())))
+        return images * self.factor
+
+
+def cut(_size: int = 1) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda images: images[:, :, 1:]
+
+
+def test_an_augmentation_of_your_own_changes_what_the_model_gets() -> None:
+    name = "augment.name=tests.entry_point.training.test_learner.Doubled"
+    images, labels = batch()
+    plain, doubled = learner(), learner(name, "augment.kwargs.factor=3")
+    losses = [plain.loss(3 * images, labels, 0), doubled.loss(images, labels, 0)]
+    assert float(losses[0]) == pytest.approx(float(losses[1]))
+
+
+def test_an_augmentation_draws_the_same_at_the_same_step() -> None:
+    noise = "augment.name=project.augmentations.Noise"
+    images, labels = batch()
+    values = [float(learner(noise).loss(images, labels, step)) for step in (3, 3, 4)]
+    assert values[0] == values[1] != values[2]
+
+
+def test_torchvisions_transforms_are_augmentations() -> None:
+    erasing = "augment.name=torchvision.transforms.v2.RandomErasing"
+    losses = [float(learner(erasing, f"augment.kwargs.p={p}").loss(*batch(), 0)) for p in (0, 1)]
+    assert losses[0] == float(learner().loss(*batch(), 0)) != losses[1]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error"),
+    [
+        (["augment.name=noise"], "augment.name=noise: must be the dotted path of your own"),
+        (["augment.kwargs.p=1"], "augment.kwargs={'p': 1}: needs augment.name"),
+        (
+            ["augment.name=project.augmentations.Nois"],
+            "augment.name=project.augmentations.Nois: project.augmentations has no Nois; did you "
+            "mean Noise?",
+        ),
+        (
+            ["augment.name=project.augmentations.Noise", "augment.kwargs.strenght=1"],
+            "augment.kwargs.strenght=1: no such argument; Noise takes strength; did you mean "
+            "strength?",
+        ),
+        (
+            ["augment.name=os.getcwd"],
+            "augment.name=os.getcwd: must return a function from images to images, not str",
+        ),
+        (
+            ["augment.name=tests.entry_point.training.test_learner.cut"],
+            "augment.name=tests.entry_point.training.test_learner.cut: must return images of the "
+            "shape (8, 3, 16, 16), not torch.Size([8, 3, 15, 16])",
+        ),
+    ],
+)
+def test_a_wrong_augmentation_is_one_line(overrides: list[str], error: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        learner(*overrides).loss(*batch(), 0)
+    assert str(caught.value) == error
 
 
 def gradients(some: Learner) -> list[torch.Tensor]:
