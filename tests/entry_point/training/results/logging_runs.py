@@ -1,7 +1,10 @@
 """Logs a few records as a run does, without training."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.run_folder import RunFolder
@@ -30,3 +33,12 @@ def log_to(
     log = MetricsLog(run.folder, earlier, True, open_loggers(run))
     log.add(*new)
     log.close()
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Our warnings; other tests of the process may have turned the records' own lines on."""
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno >= logging.WARNING and record.name.startswith("entry_point")
+    ]

@@ -16,7 +16,7 @@ from entry_point.training.results import run_loggers
 from entry_point.training.results.logged_run import LoggedRun
 from entry_point.training.results.run_loggers import open_loggers
 from tests.entry_point.training import forked
-from tests.entry_point.training.results.logging_runs import log_to, losses
+from tests.entry_point.training.results.logging_runs import log_to, losses, warnings_in
 from tests.entry_point.training.training_jobs import read_records
 
 (LOSS,) = (name for name, key in METRICS.items() if key == "loss")
@@ -83,7 +83,7 @@ def test_a_logger_that_fails_says_so_once_and_stops_nothing(
 ) -> None:
     loggers = [f"tests.own_loggers.{name}", "tensorboard"]
     log_to(tmp_path, loggers, losses(5, 4, 3, 2))
-    assert caplog.messages == [
+    assert warnings_in(caplog) == [
         f"logger {loggers[0]} failed and is off; the job continues: {reason.format(root=tmp_path)}"
     ]
     assert shown(tmp_path) == {0: 5, 1: 4, 2: 3, 3: 2}
@@ -95,7 +95,7 @@ def test_a_logger_that_hangs_delays_neither_training_nor_the_end_for_long(
 ) -> None:
     monkeypatch.setattr(run_loggers, "PATIENCE_S", 0.1)
     log_to(tmp_path, ["tests.own_loggers.Slow"], losses(5, 4, 3))
-    assert caplog.messages == [
+    assert warnings_in(caplog) == [
         "logger tests.own_loggers.Slow did not take the last records within 0.1 s; the job ends "
         "without it"
     ]
