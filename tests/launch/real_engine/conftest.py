@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from launch.containers.engine import Engine
-from tests.launch.real_engine.engine_jobs import ROOT, Job, Launch, Launcher
+from tests.launch.real_engine.engine_jobs import ROOT, Job, Launch, Launcher, remove_leftovers
 from tests.launch.real_engine.photos import write_many_photos, write_photos
 from tests.launch.real_engine.private_engine import (
     MissingPart,
@@ -61,6 +61,8 @@ def engine(tell: Callable[[str], None]) -> Iterator[Engine]:
                 patch.setenv("ENGINE", docker)
                 patch.setenv("DOCKER_BUILDKIT", "1")
                 engine = Engine((docker,))
+                if host:
+                    remove_leftovers(engine)
                 tell(f"engine {engine.call('version', '--format', '{{.Server.Version}}')}")
                 yield engine
         except MissingPart as error:

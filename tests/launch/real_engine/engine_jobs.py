@@ -168,5 +168,17 @@ class Launch(Protocol):
 
 def leftovers(engine: Engine) -> str:
     """IDs of the launchers' containers and networks that still exist."""
-    label = ("--quiet", "--filter", f"label={LABEL}")
-    return engine.call("ps", "--all", *label) + engine.call("network", "ls", *label)
+    return engine.call("ps", "--all", *_OURS) + engine.call("network", "ls", *_OURS)
+
+
+def remove_leftovers(engine: Engine) -> None:
+    """Remove what a killed session left in the private engine, whose images are kept."""
+    containers = engine.call("ps", "--all", *_OURS).split()
+    if containers:
+        engine.call("rm", "--force", "--volumes", *containers)
+    networks = engine.call("network", "ls", *_OURS).split()
+    if networks:
+        engine.call("network", "rm", *networks)
+
+
+_OURS = ("--quiet", "--filter", f"label={LABEL}")
