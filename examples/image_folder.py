@@ -2,7 +2,7 @@
 
     python -m examples.image_folder data/demo/train
 
-Whoever decodes in the dataset's loader, as ImageFolder does by default, decodes whole images.
+By default, ImageFolder decodes the whole image before any transform. Here it returns the bytes.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from entry_point.config import own_code
-from entry_point.contract.run_folder import RunFolder
+from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.contract.user_error import UserError
 from launch.containers.container_run import Containers, say
 from launch.containers.engine import Engine, find_engine
@@ -44,7 +44,7 @@ from launch.request.local_run import (
     write_input_config,
 )
 
-IN_CONTAINER = Path("/opt/ml/input/data")
+IN_CONTAINER = RunFolder(CONTAINER_ROOT).channels
 CHANNEL = re.compile(r"channel\.([A-Za-z0-9._-]{1,64})=(.+)")
 STOP_SECONDS = 120
 MAX_HOSTS = 16

@@ -1,1 +1,1 @@
-"""Your own code: models, tasks, sources, loggers. Settings name it by dotted path."""
+"""Your own code: models, tasks, augmentations, sources, loggers. Settings name it by dotted path."""

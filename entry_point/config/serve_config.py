@@ -39,9 +39,9 @@ class ServerConfig:
     """Largest number of images that the model gets at once. null: 32 on a GPU, 8 on a CPU, whose
     caches do not hold more."""
     precision: str = knob("fp32", choices=("fp32", "bf16"))
-    """Type that the model computes in. `bf16`: autocast to bfloat16. Takes half the time on CPUs
-    with AVX-512 BF16 or AMX and on GPUs from Ampere on, and is slow on others. Probabilities differ
-    from those of `make predict` in the third digit."""
+    """Type that the model computes in. `bf16`: autocast to bfloat16. Halves the time of a
+    ResNet-18 on a CPU with AVX-512 BF16; processors without bfloat16 are slower with it. Not
+    measured on GPUs. Probabilities differ from those of `make predict` in the third digit."""
     max_wait_ms: float = knob(2.0, least=0)
     """Milliseconds that a request may wait for others to share its batch. Only requests that find
     the server busy wait."""

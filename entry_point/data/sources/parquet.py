@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +11,6 @@ from arro3.core import RecordBatch, Schema
 from arro3.io import read_parquet
 
 from entry_point.data.errors import DataError
-
-# arro3 0.8, the newest for Python 3.10, always reads 1024 rows at a time.
-_CAN_CHOOSE = sys.version_info >= (3, 11)
 
 
 def parquet_batches(
@@ -26,7 +22,7 @@ def parquet_batches(
     """
     try:
         with _panic_hidden():
-            reader = read_parquet(file, **({"batch_size": rows} if _CAN_CHOOSE else {}))
+            reader = read_parquet(file, batch_size=rows)
         check(reader.schema)
         while True:
             with _panic_hidden():

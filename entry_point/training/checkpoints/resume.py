@@ -98,8 +98,8 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
     """The settings that decide the weights, and which of them are the best."""
     optim = {f"optim.{key}": value for key, value in asdict(config.optim).items()}
     task = {f"task.{key}": value for key, value in asdict(config.task).items() if key != "metrics"}
-    augments = config.augment.name is not None
-    settings = {
+    augment = {f"augment.{key}": value for key, value in asdict(config.augment).items()}
+    return {
         "model.name": config.model.name,
         "model.kwargs": config.model.kwargs,
         **{f"class {number}": name for number, name in enumerate(train.classes)},
@@ -109,11 +109,9 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
         "trainer.seed": config.trainer.seed,
         STEPS: steps_per_epoch,
         **task,
+        **augment,
         **optim,
-        **({f"augment.{k}": v for k, v in asdict(config.augment).items()} if augments else {}),
     }
-    # Checkpoints of earlier versions know no kwargs.
-    return {key: value for key, value in settings.items() if value != {}}
 
 
 def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settings:

@@ -1,7 +1,7 @@
 """The interface of a task: what a model learns, how it is judged, and what it answers.
 
 To write your own, subclass the nearest one in this folder, override what differs, and name it
-by its dotted path: `task.name=project.tasks.OrdinalClasses`. It is created once per process, with
+by its dotted path: `task.name=project.tasks.OrderedClasses`. It is created once per process, with
 the keyword arguments `train` (the train split, a `Source`), `config` (the `TrainConfig`), `device`
 (where `loss` and `scores` get their tensors), and those in `task.kwargs`.
 """
