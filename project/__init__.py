@@ -1,1 +1,1 @@
-"""Your own code: models, tasks, augmentations, sources, loggers. Settings name it by dotted path."""
+"""Your own code, named by dotted path: models, tasks, augmentations, sources, loggers."""
