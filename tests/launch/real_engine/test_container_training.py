@@ -4,13 +4,24 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from entry_point.contract import hyperparameters
 from launch.containers.engine import Engine
 from launch.request.launch_errors import LaunchError
-from tests.launch.real_engine.engine_jobs import ENDLESS, ROOT, STEP_LINE, Job, Launch, leftovers
+from tests.launch.real_engine.engine_jobs import (
+    ENDLESS,
+    OVERRIDES,
+    ROOT,
+    STEP_LINE,
+    Job,
+    Launch,
+    leftovers,
+)
 from tests.launch.real_engine.photos import CLASSES, PER_CLASS
 
 EPOCHS, BATCH = 2, 16
@@ -67,22 +78,66 @@ def net(num_classes):
 """
 
 
+OWN_WORDS = ("model.name=project.fresh.net", "optim=fresh")
+NO_ACCOUNT = (
+    "job.role=arn:aws:iam::123456789012:role/any",
+    "job.output=s3://bucket/runs",
+    "job.channels.training=s3://bucket/photos/",
+    f"target.image=123456789012.dkr.ecr.eu-west-1.amazonaws.com/training@sha256:{'0' * 64}",
+)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A copy of this repository with a model and a setting of one's own."""
+    for folder in ("launch", "entry_point", "custom_op", "configs", "project"):
+        shutil.copytree(ROOT / folder, tmp_path / "clone" / folder)
+    (tmp_path / "clone/project/fresh.py").write_text(NET)
+    (tmp_path / "clone/configs/optim/fresh.yaml").write_text("lr: 0.0123\n")
+    return tmp_path / "clone"
+
+
+def require_own_words(run: Path) -> None:
+    trained = (run / "model/training.yaml").read_text()
+    assert "project.fresh.net" in trained and "lr: 0.0123" in trained
+
+
 def test_own_code_runs_on_two_isolated_hosts_without_a_build(
-    prebuilt_image: str, photos: Path, launch: Launch, tmp_path: Path
+    prebuilt_image: str, photos: Path, launch: Launch, clone: Path
 ) -> None:
-    clone = tmp_path / "clone"
-    for folder in ("launch", "entry_point", "configs", "project"):
-        shutil.copytree(ROOT / folder, clone / folder)
-    (clone / "project/fresh.py").write_text(NET)
-    (clone / "configs/optim/fresh.yaml").write_text("lr: 0.0123\n")
-    own = ("job.code=true", "model.name=project.fresh.net", "optim=fresh")
     settings = {"HOSTS": "2", "NETWORK": "none", "PYTHONPATH": str(clone)}
-    launcher = launch(prebuilt_image, f"data.root={photos}", *own, name="own", settings=settings)
+    words = (f"data.root={photos}", *OWN_WORDS, "job.code=true")
+    launcher = launch(prebuilt_image, *words, name="own", settings=settings)
     assert launcher.wait() == 0, launcher.text()
     digest = re.search("docker-train: code ([0-9a-f]{16}): ", launcher.text())
     assert digest and f"your own code {digest[1]}" in launcher.text()
-    trained = (launcher.run_folder / "model/training.yaml").read_text()
-    assert "project.fresh.net" in trained and "lr: 0.0123" in trained
+    require_own_words(launcher.run_folder)
+
+
+def test_the_same_words_train_the_same_code_on_the_host_and_in_the_dry_run(
+    photos: Path, clone: Path
+) -> None:
+    words = [*OVERRIDES, *OWN_WORDS]
+    local = [sys.executable, "-m", "launch.local", "name=own", f"data.root={photos}", *words]
+    done = subprocess.run(local, cwd=clone, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    require_own_words(clone / "runs/own")
+
+    host = str(ROOT / ".venv-launch/bin/python")
+    paid = [host, "-m", "launch.sagemaker", "train", *words, *NO_ACCOUNT, "job.code=true"]
+    dry = {**os.environ, "DRY_RUN": "1", "AWS_DEFAULT_REGION": "eu-west-1"}
+    done = subprocess.run(paid, cwd=clone, env=dry, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    request = json.loads(done.stdout[done.stdout.index("{") :])
+    assert request["Environment"]["OWN_CODE"] in {
+        tag["Value"] for tag in request["Tags"] if tag["Key"] == "code"
+    }
+    sent = hyperparameters.decode(request["HyperParameters"])
+    assert set(words) <= set(sent)
+    paid[paid.index("model.name=project.fresh.net")] = "model.name=project.fresh.nett"
+    done = subprocess.run(paid, cwd=clone, env=dry, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "model.name=project.fresh.nett" in done.stderr and "net" in done.stderr
 
 
 def test_inputs_of_a_host_are_read_only(

@@ -1,9 +1,6 @@
 """Your own source by its dotted path: project/sources.py, and what is wrong with a source."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,6 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import open_source
 
-ROOT = Path(__file__).resolve().parents[4]
 OWN = "project.sources.by_file_name"
 
 
@@ -34,21 +30,6 @@ def test_the_example_of_project_splits_and_labels_by_file_name(flat: Path) -> No
     for source in (train, val):
         for i in range(len(source)):
             assert Path(source.key(i)).name.startswith(f"{source.classes[int(source.labels[i])]}_")
-
-
-def test_the_example_of_project_trains(flat: Path, tmp_path: Path) -> None:
-    overrides = f"""data=folder data.format={OWN} data.root={flat} data.image_size=32 data.resize=36
-        model.name=shufflenet_v2_x0_5 trainer.epochs=1 trainer.batch_size=16 trainer.device=cpu
-        trainer.report=false pipeline.num_workers=1"""
-    done = subprocess.run(
-        [sys.executable, "-m", "entry_point.train", *overrides.split()],
-        cwd=ROOT,
-        env={**os.environ, "ML_ROOT": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "model" / "model.pt").is_file()
 
 
 @pytest.mark.parametrize(

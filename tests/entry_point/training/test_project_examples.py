@@ -1,0 +1,46 @@
+"""The examples of project/ in one job: a model, a task, an augmentation, a source, a logger."""
+
+import csv
+import shutil
+from pathlib import Path
+
+import pytest
+
+from entry_point import predict
+from tests.entry_point.training import forked
+from tests.entry_point.training.training_jobs import read_records
+
+EXAMPLES = (
+    "data.format=project.sources.by_file_name",
+    "data.kwargs.val_fraction=0.25",
+    "model.name=project.models.small_net",
+    "task.name=project.tasks.OrderedClasses",
+    "task.metrics=[distance]",
+    "augment.name=project.augmentations.Noise",
+    "loggers=[project.loggers.CsvLogger]",
+    "trainer.report=true",
+)
+
+
+def test_they_train_together_resume_and_answer_with_probabilities_of_classes(
+    photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flat, run = tmp_path / "flat", tmp_path / "run"
+    flat.mkdir()
+    for file in photo_folder.rglob("*.jpg"):
+        split, name = file.parts[-3:-1]
+        shutil.copy(file, flat / f"{name}_{split}-{file.name}")
+    for epochs in (1, 2):  # the second run continues the first
+        overrides = [*EXAMPLES, f"trainer.epochs={epochs}"]
+        assert forked.run(run, flat, overrides) == 0, (run / "log").read_text()
+
+    evaluations = [record for record in read_records(run) if "val_loss" in record]
+    assert [record["epoch"] for record in evaluations] == [0, 1]
+    assert all(0 <= record["val_distance"] <= 7 for record in evaluations)
+    with (run / "output/data/metrics.csv").open() as rows:
+        logged = [float(row["value"]) for row in csv.DictReader(rows) if row["name"] == "val_loss"]
+    assert logged == pytest.approx([record["val_loss"] for record in evaluations])
+    assert predict.main([f"model_dir={run / 'model'}", f"input={flat}", "num_workers=0"]) == 0
+    answers = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    classes = {file.name.rpartition("_")[0] for file in flat.iterdir()}
+    assert len(answers) == 72 and {answer["class"] for answer in answers} <= classes
