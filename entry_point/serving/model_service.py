@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from PIL import Image
+from torch.fx import GraphModule
 
 import custom_op
 from entry_point import inference
@@ -21,6 +23,7 @@ from entry_point.config.serve_config import ServerConfig
 from entry_point.contract.user_error import UserError
 from entry_point.inference import Model, ModelError, RequestError
 from entry_point.serving.batching import Batcher, Run
+from entry_point.serving.folded_norms import fold_batch_norms
 from entry_point.serving.precision import use_precision
 from entry_point.serving.request_images import RequestImages
 from entry_point.serving.serving_metrics import ServingMetrics
@@ -70,6 +73,8 @@ class ModelService:
         self._batcher.start(runs)
         where = f"{gpus} GPUs" if gpus else f"the CPU, {threads} threads each"
         logger.info("%d workers on %s", workers, where)
+        # What loading made stays: the garbage collector need not look through it again.
+        gc.freeze()
         self.is_ready = True
 
     def stop(self, patience_s: float) -> bool:
@@ -84,6 +89,8 @@ class ModelService:
             custom_op.load()
         # On a CPU, all workers share one copy.
         models = {gpu: _load_on(self._folder, gpu) for gpu in set(places)}
+        for model in models.values():
+            fold_batch_norms(cast(GraphModule, model.program))
         runs = [_Predictor(models[gpu], self.config, threads) for gpu in places]
         for run in runs:
             run.warm_up(self._max_batch)
