@@ -19,6 +19,7 @@ class BatchOptions(TypedDict, total=False):
 
     indexes: Sequence[Tensor] | Packed | None
     flip: Tensor | None
+    augment: Tensor | None
     mean: Sequence[float] | None
     std: Sequence[float] | None
     dtype: torch.dtype
@@ -46,6 +47,8 @@ def decode_crop_resize_batch(
         indexes: what `index_jpeg` returned for each image, in the same form as `jpegs`; empty for
             an image without. An index that does not fit its file is ignored. Default: none.
         flip: bool `(N,)`, which results to mirror left to right. Default: none.
+        augment: float32 `(N, K, 8)`: K operations for each image, applied in order to the resized
+            and flipped crop; `custom_op.augment_ops` names them. Default: none. See below.
         mean, std: per channel, for values from 0 to 1: `(value / 255 - mean) / std`. For floating
             dtypes only; by default values are scaled to the range 0 to 1.
         dtype: uint8 (default), float32, float16 or bfloat16.
@@ -67,6 +70,16 @@ def decode_crop_resize_batch(
         JpegError: an image cannot be decoded as requested (the message gives its position in the
             batch), or a tensor has the wrong dtype, shape or device.
         ValueError: `color`, `mean` or `std` has a value that is not allowed.
+
+    Operations give what `torchvision.transforms.v2.functional` gives for uint8 tensors, within 1
+    level (hue and gaussian_blur: 2), with these differences:
+
+    - rotate, shear_x and shear_y with bilinear=0 take the nearest pixel of the exact coordinate.
+      torchvision rounds coordinates to float32 first, so where one is half-way between two pixels,
+      to about 1e-4 pixels, it may take the other one.
+    - Fill colors are rounded to whole values. The color is given, as with torchvision's `fill=[red,
+      green, blue]`; without `fill`, torchvision blends partly outside pixels with black only once.
+    - Contrast, saturation and sharpness round intermediate values differently in the last bits.
     """
     return _decode_batch(jpegs, boxes, size, mask_errors=False, **options)[0]
 
@@ -90,6 +103,7 @@ def _decode_batch(
     mask_errors: bool,
     indexes: Sequence[Tensor] | Packed | None = None,
     flip: Tensor | None = None,
+    augment: Tensor | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     dtype: torch.dtype = torch.uint8,
@@ -107,6 +121,8 @@ def _decode_batch(
         shape = (len(images) if offsets is None else len(offsets), 3, size, size)
         out = torch.empty(shape, dtype=dtype, memory_format=torch.channels_last)
     _check_choices(color, mean, std, out.dtype)
+    if augment is not None and color != "rgb":
+        raise ValueError(f'color={color!r}: must be "rgb" with augment, which changes RGB values')
     if not images:
         return out, torch.empty(0, dtype=torch.bool)
     with raising_jpeg_error():
@@ -128,6 +144,7 @@ def _decode_batch(
             max_pixels=max_pixels,
             num_threads=num_threads,
             out=out,
+            augment=augment,
         )
     return out, failed
 

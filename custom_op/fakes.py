@@ -92,6 +92,7 @@ def _decode_crop_resize_batch(
     max_pixels: int,
     num_threads: int,
     out: Tensor,
+    augment: Tensor | None = None,
 ) -> Tensor:
     count = _count(jpegs, offsets)
     expected = (count, 3, size, size)

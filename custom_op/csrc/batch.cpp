@@ -106,8 +106,8 @@ class SlotWriter final : public ResizedRows {
 };
 
 template <typename T>
-void run(RegionDecoder& decoder, Resizer& resizer, const Box& box, Orientation orientation,
-         const BatchOptions& options, const Slot& slot) {
+void resize_into(RegionDecoder& decoder, Resizer& resizer, const Box& box, Orientation orientation,
+                 const BatchOptions& options, const Slot& slot) {
   // The resizer mirrors stored rows at no cost. Columns that become rows are mirrored by the slot.
   const bool mirror = orientation.mirrored && !orientation.transposed;
   if (mirror) orientation.mirrored = false;
@@ -118,17 +118,31 @@ void run(RegionDecoder& decoder, Resizer& resizer, const Box& box, Orientation o
   decoder.decode(box, decode, resizer);
 }
 
+template <typename T>
+void copy_into(const Canvas& canvas, const BatchOptions& options, const Slot& slot) {
+  SlotWriter<T> writer(slot, options);
+  for (int64_t y = 0; y < canvas.size(); ++y) writer.resized(y, canvas.row(y));
+}
+
 }  // namespace
 
 void ImageWorker::process(Bytes jpeg, Bytes side_index, const Box& box, bool flip,
-                          const BatchOptions& options, const Slot& slot) {
+                          const std::vector<Operation>& operations, const BatchOptions& options,
+                          const Slot& slot) {
   decoder_.open(jpeg, options.max_pixels, side_index);
   Orientation orientation = orientation_of(options.apply_orientation ? decoder_.orientation() : 1);
   decoder_.check(box, orientation.transposed);
   const Box stored = stored_box(orientation, box, decoder_.height(), decoder_.width());
   if (flip) orientation.mirrored = !orientation.mirrored;
   const auto start = [&](auto type) {
-    run<decltype(type)>(decoder_, resizer_, stored, orientation, options, slot);
+    using T = decltype(type);
+    if (operations.empty()) {
+      return resize_into<T>(decoder_, resizer_, stored, orientation, options, slot);
+    }
+    Canvas& canvas = augmenter_.start(options.size);
+    resize_into<uint8_t>(decoder_, resizer_, stored, orientation, options,
+                         {canvas.row(0), 1, canvas.row_values(), 3});
+    copy_into<T>(augmenter_.apply(operations), options, slot);
   };
   switch (options.element) {
     case Element::kUint8:

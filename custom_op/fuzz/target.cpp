@@ -97,7 +97,7 @@ void check_batch(Bytes jpeg, const Box& box, uint8_t choice) {
   options.scaled_decode = (choice & 8) != 0;
   options.max_pixels = kMaxPixels;
   try {
-    worker.process(jpeg, {}, box, (choice & 16) != 0, options, {out.data(), 1, 3 * kSize, 3});
+    worker.process(jpeg, {}, box, (choice & 16) != 0, {}, options, {out.data(), 1, 3 * kSize, 3});
   } catch (const custom_op::JpegError&) {
   }
 }
