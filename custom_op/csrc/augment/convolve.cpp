@@ -7,8 +7,10 @@
 namespace custom_op {
 namespace {
 
-// Values that an inner loop handles at once, so that sums stay in registers.
-constexpr int64_t kTile = 32;
+// Values that are added up at once, in registers: GCC's and clang's portable vectors.
+constexpr int64_t kLanes = 16;
+using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
+constexpr int64_t kTile = 2 * kLanes;
 
 // Rounded; the sum of weights that count 13 is at most 13 * 255.
 constexpr int kWeightOfAll = 13;
@@ -63,53 +65,65 @@ void GaussianBlur::set_weights(int64_t kernel_size, double sigma) {
                  [=](double weight) { return static_cast<float>(weight / total); });
 }
 
-void GaussianBlur::sum_rows(const Canvas& from, int64_t y) {
-  const int64_t size = from.size(), radius = static_cast<int64_t>(weights_.size()) - 1;
-  float* line = line_.data() + 3 * radius;
-  for (int64_t start = 0; start < from.row_values(); start += kTile) {
-    float sums[kTile];
-    const uint8_t* center = from.row(y) + start;
-    for (int64_t i = 0; i < kTile; ++i) sums[i] = static_cast<float>(center[i]) * weights_[0];
-    for (int64_t k = 1; k <= radius; ++k) {
-      const uint8_t* above = from.row(reflected(y - k, size)) + start;
-      const uint8_t* below = from.row(reflected(y + k, size)) + start;
-      const float weight = weights_[static_cast<size_t>(k)];
-      for (int64_t i = 0; i < kTile; ++i) {
-        sums[i] += static_cast<float>(above[i] + below[i]) * weight;
-      }
+float* GaussianBlur::blurred(int64_t y) { return ring_.data() + y % (2 * radius_ + 1) * stride_; }
+
+// out[i] = the weighted sum of before_[k][i] and after_[k][i].
+void GaussianBlur::add_up(int64_t values, float* out) const {
+  for (int64_t start = 0; start < values; start += kTile) {
+    Lanes sums[2], left[2], right[2];
+    std::memcpy(sums, before_[0] + start, sizeof sums);
+    for (Lanes& sum : sums) sum *= weights_[0];
+    for (size_t k = 1; k < weights_.size(); ++k) {
+      std::memcpy(left, before_[k] + start, sizeof left);
+      std::memcpy(right, after_[k] + start, sizeof right);
+      for (int i = 0; i < 2; ++i) sums[i] += (left[i] + right[i]) * weights_[k];
     }
-    std::copy_n(sums, kTile, line + start);
-  }
-  for (int64_t x = -radius; x < 0; ++x) std::copy_n(line + 3 * reflected(x, size), 3, line + 3 * x);
-  for (int64_t x = size; x < size + radius; ++x) {
-    std::copy_n(line + 3 * reflected(x, size), 3, line + 3 * x);
+    std::memcpy(out + start, sums, sizeof sums);
   }
 }
 
-void GaussianBlur::sum_columns(int64_t size, uint8_t* out) {
-  const int64_t radius = static_cast<int64_t>(weights_.size()) - 1;
-  const float* line = line_.data() + 3 * radius;
-  for (int64_t start = 0; start < 3 * size; start += kTile) {
-    float sums[kTile];
-    for (int64_t i = 0; i < kTile; ++i) sums[i] = 0.5F + line[start + i] * weights_[0];
-    for (int64_t k = 1; k <= radius; ++k) {
-      const float *left = line + start - 3 * k, *right = line + start + 3 * k;
-      const float weight = weights_[static_cast<size_t>(k)];
-      for (int64_t i = 0; i < kTile; ++i) sums[i] += (left[i] + right[i]) * weight;
-    }
-    for (int64_t i = 0; i < kTile; ++i) {
-      out[start + i] = static_cast<uint8_t>(static_cast<int>(std::min(sums[i], 255.F)));
-    }
+void GaussianBlur::blur_row(const uint8_t* row, int64_t size, float* out) {
+  float* line = line_.data() + 3 * radius_;
+  for (int64_t i = 0; i < 3 * size; ++i) line[i] = row[i];
+  for (int64_t x = 1; x <= radius_; ++x) {
+    std::copy_n(line + 3 * x, 3, line - 3 * x);
+    std::copy_n(line + 3 * (size - 1 - x), 3, line + 3 * (size - 1 + x));
+  }
+  for (int64_t k = 0; k <= radius_; ++k) {
+    before_[static_cast<size_t>(k)] = line - 3 * k;
+    after_[static_cast<size_t>(k)] = line + 3 * k;
+  }
+  add_up(3 * size, out);
+}
+
+void GaussianBlur::blur_columns(int64_t y, int64_t size, uint8_t* out) {
+  for (int64_t k = 0; k <= radius_; ++k) {
+    before_[static_cast<size_t>(k)] = blurred(reflected(y - k, size));
+    after_[static_cast<size_t>(k)] = blurred(reflected(y + k, size));
+  }
+  add_up(3 * size, sums_.data());
+  for (int64_t i = 0; i < 3 * size; ++i) {
+    out[i] = static_cast<uint8_t>(
+        static_cast<int>(std::min(sums_[static_cast<size_t>(i)] + 0.5F, 255.F)));
   }
 }
 
 void GaussianBlur::apply(const Canvas& from, int64_t kernel_size, float sigma, Canvas& to) {
   set_weights(kernel_size, sigma);
-  const int64_t size = from.size(), radius = static_cast<int64_t>(weights_.size()) - 1;
-  line_.assign(static_cast<size_t>(3 * (size + 2 * radius) + kTile), 0);
+  const int64_t size = from.size();
+  radius_ = static_cast<int64_t>(weights_.size()) - 1;
+  stride_ = divide_up(3 * size, kTile) * kTile;
+  line_.resize(static_cast<size_t>(stride_ + 6 * radius_));
+  ring_.resize(static_cast<size_t>(stride_ * (2 * radius_ + 1)));
+  sums_.resize(static_cast<size_t>(stride_));
+  before_.resize(weights_.size());
+  after_.resize(weights_.size());
+  int64_t ready = 0;
   for (int64_t y = 0; y < size; ++y) {
-    sum_rows(from, y);
-    sum_columns(size, to.row(y));
+    for (; ready < size && ready <= y + radius_; ++ready) {
+      blur_row(from.row(ready), size, blurred(ready));
+    }
+    blur_columns(y, size, to.row(y));
   }
 }
 

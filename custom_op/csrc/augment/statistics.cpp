@@ -1,7 +1,6 @@
 #include "augment/statistics.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "augment/gray.h"
 
@@ -12,29 +11,21 @@ struct Limits {
   std::array<uint8_t, 3> least{255, 255, 255}, most{};
 };
 
-// Keeps the limits of kPeriod neighbors apart, so that compilers vectorize the inner loop.
 Limits limits_of(const Canvas& canvas) {
-  constexpr int64_t kPeriod = 96;  // a multiple of 3 channels and of a vector register
-  uint8_t least[kPeriod], most[kPeriod];
-  std::fill_n(least, kPeriod, uint8_t{255});
-  std::fill_n(most, kPeriod, uint8_t{0});
-  const uint8_t* values = canvas.row(0);
-  const int64_t count = canvas.values();
-  int64_t i = 0;
-  for (; i + kPeriod <= count; i += kPeriod) {
-    for (int64_t j = 0; j < kPeriod; ++j) {
-      least[j] = std::min(least[j], values[i + j]);
-      most[j] = std::max(most[j], values[i + j]);
+  // Of each column first: a loop that compilers vectorize.
+  const auto values = static_cast<size_t>(canvas.row_values());
+  std::vector<uint8_t> least(values, 255), most(values, 0);
+  for (int64_t y = 0; y < canvas.size(); ++y) {
+    const uint8_t* row = canvas.row(y);
+    for (size_t i = 0; i < values; ++i) {
+      least[i] = std::min(least[i], row[i]);
+      most[i] = std::max(most[i], row[i]);
     }
   }
-  for (int64_t j = 0; i + j < count; ++j) {
-    least[j] = std::min(least[j], values[i + j]);
-    most[j] = std::max(most[j], values[i + j]);
-  }
   Limits limits;
-  for (size_t j = 0; j < kPeriod; ++j) {
-    limits.least[j % 3] = std::min(limits.least[j % 3], least[j]);
-    limits.most[j % 3] = std::max(limits.most[j % 3], most[j]);
+  for (size_t i = 0; i < values; ++i) {
+    limits.least[i % 3] = std::min(limits.least[i % 3], least[i]);
+    limits.most[i % 3] = std::max(limits.most[i % 3], most[i]);
   }
   return limits;
 }

@@ -29,6 +29,9 @@ struct Line {
   int64_t x, y, x_step, y_step;
 };
 
+// Whether the source is a part of one row, pixel for pixel.
+bool along_row(const Line& line) { return line.x_step == kOne && line.y_step == 0; }
+
 struct Span {
   int64_t first, end;
 };
@@ -58,7 +61,7 @@ Span span_inside(const Line& line, int64_t least, int64_t end, int64_t size) {
 void copy_nearest(const Canvas& from, Line line, Span span, uint8_t* out) {
   const int64_t stride = from.row_values();
   const uint8_t* pixels = from.row(0);
-  if (line.x_step == kOne && line.y_step == 0) {
+  if (along_row(line)) {
     const int64_t x = (line.x >> kBits) + span.first, y = line.y >> kBits;
     std::memcpy(out + 3 * span.first, pixels + y * stride + 3 * x,
                 static_cast<size_t>(3 * (span.end - span.first)));
@@ -74,30 +77,59 @@ void copy_nearest(const Canvas& from, Line line, Span span, uint8_t* out) {
   }
 }
 
-constexpr int kWeightBits = 11;
-constexpr int kWeightOne = 1 << kWeightBits;
+// Note [Three channels in one number]
+// The channels of a pixel lie 21 bits apart in 64 bits, so that one multiplication weighs all of
+// them. Four weights that sum to 1 << kWeightBits add up to less than 21 bits.
+constexpr int kChannelBits = 21, kWeightBits = 12;
+constexpr uint64_t kWeightOne = 1 << kWeightBits;
+constexpr uint64_t kRounding =
+    (uint64_t{1} | uint64_t{1} << kChannelBits | uint64_t{1} << (2 * kChannelBits))
+    << (kWeightBits - 1);
 
-int weight_of(int64_t coordinate) {
-  return static_cast<int>((coordinate >> (kBits - kWeightBits)) & (kWeightOne - 1));
+void spread(const Canvas& from, std::vector<uint64_t>& pixels) {
+  const int64_t count = from.size() * from.size();
+  pixels.resize(static_cast<size_t>(count));
+  const uint8_t* values = from.row(0);
+  uint64_t* out = pixels.data();
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = uint64_t{values[3 * i]} | uint64_t{values[3 * i + 1]} << kChannelBits |
+             uint64_t{values[3 * i + 2]} << (2 * kChannelBits);
+  }
 }
 
-void blend_inside(const Canvas& from, Line line, Span span, uint8_t* out) {
-  const int64_t stride = from.row_values();
+// The fraction of a coordinate.
+uint64_t weight_of(int64_t coordinate) {
+  return static_cast<uint64_t>(coordinate >> (kBits - kWeightBits)) & (kWeightOne - 1);
+}
+
+void blend_inside(const uint64_t* pixels, int64_t size, Line line, Span span, uint8_t* out) {
   line.x += span.first * line.x_step;
   line.y += span.first * line.y_step;
   for (int64_t x = span.first; x < span.end; ++x) {
-    const uint8_t* above = from.row(line.y >> kBits) + 3 * (line.x >> kBits);
-    const uint8_t* below = above + stride;
-    const int right = weight_of(line.x), left = kWeightOne - right;
-    const int lower = weight_of(line.y), upper = kWeightOne - lower;
-    for (int64_t c = 0; c < 3; ++c) {
-      const int sum = (above[c] * left + above[c + 3] * right) * upper +
-                      (below[c] * left + below[c + 3] * right) * lower;
-      out[3 * x + c] =
-          static_cast<uint8_t>((sum + (1 << (2 * kWeightBits - 1))) >> (2 * kWeightBits));
+    const uint64_t* above = pixels + (line.y >> kBits) * size + (line.x >> kBits);
+    const uint64_t* below = above + size;
+    const uint64_t right = weight_of(line.x), lower = weight_of(line.y);
+    const uint64_t last = (right * lower) >> kWeightBits;
+    const uint64_t sum = above[0] * (kWeightOne - right - lower + last) +
+                         above[1] * (right - last) + below[0] * (lower - last) + below[1] * last +
+                         kRounding;
+    for (int c = 0; c < 3; ++c) {
+      out[3 * x + c] = static_cast<uint8_t>(sum >> (c * kChannelBits + kWeightBits));
     }
     line.x += line.x_step;
     line.y += line.y_step;
+  }
+}
+
+// The same if the source is a row: all pixels have the same weights.
+void blend_along_row(const Canvas& from, const Line& line, Span span, uint8_t* out) {
+  const uint8_t* left = from.row(line.y >> kBits) + 3 * ((line.x >> kBits) + span.first);
+  const auto weight = static_cast<uint16_t>((line.x >> (kBits - 8)) & 255);
+  const auto rest = static_cast<uint16_t>(256 - weight);
+  uint8_t* to = out + 3 * span.first;
+  for (int64_t i = 0; i < 3 * (span.end - span.first); ++i) {
+    to[i] = static_cast<uint8_t>(
+        static_cast<uint16_t>(left[i] * rest + left[i + 3] * weight + 128) >> 8);
   }
 }
 
@@ -122,25 +154,35 @@ void blend_edge(const Canvas& from, int64_t x, int64_t y, const Rgb& fill, uint8
   }
 }
 
-Span blend_row(const Canvas& from, const Line& line, const Rgb& fill, uint8_t* out) {
-  const int64_t size = from.size();
-  const Span span = span_inside(line, 1 - kOne, size * kOne, size);
-  Span inner = span_inside(line, 0, (size - 1) * kOne, size);
-  if (inner.first >= inner.end) inner = {span.end, span.end};
-  blend_inside(from, line, inner, out);
-  for (int64_t x = span.first; x < span.end; ++x) {
-    if (x == inner.first) x = inner.end;
-    if (x >= span.end) break;
-    blend_edge(from, line.x + x * line.x_step, line.y + x * line.y_step, fill, out + 3 * x);
-  }
-  return span;
-}
-
 Span nearest_row(const Canvas& from, Line line, uint8_t* out) {
   line.x += kHalf;
   line.y += kHalf;
   const Span span = span_inside(line, 0, from.size() * kOne, from.size());
   copy_nearest(from, line, span, out);
+  return span;
+}
+
+bool is_whole(const Line& line) {
+  return ((line.x | line.y | line.x_step | line.y_step) & (kOne - 1)) == 0;
+}
+
+// Blends the pixels whose source is inside the image, then those on its edge.
+Span blend_row(const Canvas& from, const uint64_t* pixels, const Line& line, const Rgb& fill,
+               uint8_t* out) {
+  const int64_t size = from.size();
+  if (is_whole(line)) return nearest_row(from, line, out);
+  const Span span = span_inside(line, 1 - kOne, size * kOne, size);
+  Span inner = span_inside(line, 0, (size - 1) * kOne, size);
+  if (inner.first >= inner.end) inner = {span.end, span.end};
+  if (along_row(line))
+    blend_along_row(from, line, inner, out);
+  else
+    blend_inside(pixels, size, line, inner, out);
+  for (int64_t x = span.first; x < span.end; ++x) {
+    if (x == inner.first) x = inner.end;
+    if (x >= span.end) break;
+    blend_edge(from, line.x + x * line.x_step, line.y + x * line.y_step, fill, out + 3 * x);
+  }
   return span;
 }
 
@@ -173,12 +215,14 @@ void Warp::apply(const Canvas& from, const Placement& placement, bool bilinear, 
   fill_.resize(static_cast<size_t>(from.row_values()));
   for (size_t i = 0; i < fill_.size(); ++i) fill_[i] = fill[i % 3];
   Line line{0, 0, fixed(placement.x_from_x), fixed(placement.y_from_x)};
+  if (bilinear && !along_row(line)) spread(from, spread_);
   for (int64_t y = 0; y < size; ++y) {
     const auto row = static_cast<double>(y);
     line.x = fixed(placement.x_from_y * row + placement.x_start);
     line.y = fixed(placement.y_from_y * row + placement.y_start);
     uint8_t* out = to.row(y);
-    const Span span = bilinear ? blend_row(from, line, fill, out) : nearest_row(from, line, out);
+    const Span span =
+        bilinear ? blend_row(from, spread_.data(), line, fill, out) : nearest_row(from, line, out);
     std::memcpy(out, fill_.data(), static_cast<size_t>(3 * span.first));
     std::memcpy(out + 3 * span.end, fill_.data(), static_cast<size_t>(3 * (size - span.end)));
   }

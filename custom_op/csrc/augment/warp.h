@@ -25,7 +25,8 @@ class Warp {
              Canvas& to);
 
  private:
-  std::vector<uint8_t> fill_;  // a row
+  std::vector<uint8_t> fill_;     // a row
+  std::vector<uint64_t> spread_;  // see Note [Three channels in one number]
 };
 
 void erase(int64_t top, int64_t left, int64_t height, int64_t width, const Rgb& fill,
