@@ -27,6 +27,7 @@ class BatchOptions(TypedDict, total=False):
     num_threads: int
     color: Literal["rgb", "ycbcr"]
     scaled_decode: bool
+    fast_color: bool
     apply_orientation: bool
     max_pixels: int
 
@@ -59,6 +60,9 @@ def decode_crop_resize_batch(
         color: "rgb" (default), or "ycbcr" to skip the conversion to RGB (full-range JFIF YCbCr).
         scaled_decode: decode at 1/2, 1/4 or 1/8 of the size while that is at least twice `size`:
             much faster for large crops, but not the same pixels. Default: False.
+        fast_color: resize the samples of luma and chroma before the conversion to RGB, where that
+            makes fewer rows: faster by about a fifth, but not the same pixels, see below. Default:
+            False.
         apply_orientation: apply the EXIF orientation to boxes and pixels (default). If False, boxes
             and pixels are as stored.
         max_pixels: an image with more pixels is an error. Default: MAX_PIXELS.
@@ -111,6 +115,7 @@ def _decode_batch(
     color: Literal["rgb", "ycbcr"] = "rgb",
     num_threads: int = 0,
     scaled_decode: bool = False,
+    fast_color: bool = False,
     apply_orientation: bool = True,
     max_pixels: int = MAX_PIXELS,
 ) -> tuple[Tensor, Tensor]:
@@ -145,6 +150,7 @@ def _decode_batch(
             num_threads=num_threads,
             out=out,
             augment=augment,
+            fast_color=fast_color,
         )
     return out, failed
 

@@ -5,6 +5,7 @@
 
 #include "augment/augmenter.h"
 #include "pixels/decode.h"
+#include "pixels/late_color.h"
 #include "pixels/resize.h"
 
 namespace custom_op {
@@ -41,6 +42,7 @@ struct BatchOptions {
   std::array<float, 3> scale{1, 1, 1}, bias{};  // floating elements are value * scale + bias
   bool apply_orientation = true;
   bool scaled_decode = false;
+  bool fast_color = false;
   int64_t max_pixels = 0;
 };
 
@@ -56,6 +58,7 @@ class ImageWorker {
  private:
   RegionDecoder decoder_;
   Resizer resizer_;
+  LateColorResizer late_color_;
   Augmenter augmenter_;
 };
 

@@ -149,7 +149,8 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
                                 std::optional<Tensor> index_lengths, std::optional<Tensor> flip,
                                 Tensor affine, bool mask_errors, bool apply_orientation,
                                 bool scaled_decode, bool ycbcr, int64_t max_pixels,
-                                int64_t num_threads, Tensor out, std::optional<Tensor> augment) {
+                                int64_t num_threads, Tensor out, std::optional<Tensor> augment,
+                                bool fast_color) {
   Batch batch;
   batch.images = jpegs_bytes(jpegs, offsets, lengths);
   const auto count = static_cast<int64_t>(batch.images.size());
@@ -169,6 +170,7 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
   set_affine(affine, options);
   options.apply_orientation = apply_orientation;
   options.scaled_decode = scaled_decode;
+  options.fast_color = fast_color;
   options.max_pixels = max_pixels;
   batch.flips = flip_values(flip, count);
   batch.operations = operations_of(augment, count, size);
@@ -200,7 +202,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(custom_op, m) {
       "decode_crop_resize_batch(Tensor[] jpegs, Tensor? offsets, Tensor? lengths, Tensor boxes, "
       "int size, *, Tensor[] indexes, Tensor? index_offsets, Tensor? index_lengths, Tensor? flip, "
       "Tensor affine, bool mask_errors, bool apply_orientation, bool scaled_decode, bool ycbcr, "
-      "int max_pixels, int num_threads, Tensor(a!) out, Tensor? augment=None) -> Tensor");
+      "int max_pixels, int num_threads, Tensor(a!) out, Tensor? augment=None, "
+      "bool fast_color=False) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {
