@@ -60,9 +60,10 @@ def decode_crop_resize_batch(
         color: "rgb" (default), or "ycbcr" to skip the conversion to RGB (full-range JFIF YCbCr).
         scaled_decode: decode at 1/2, 1/4 or 1/8 of the size while that is at least twice `size`:
             much faster for large crops, but not the same pixels. Default: False.
-        fast_color: resize the samples of luma and chroma before the conversion to RGB, where that
-            makes fewer rows: faster by about a fifth, but not the same pixels, see below. Default:
-            False.
+        fast_color: where a crop has at least `size` rows, resize luma and chroma before colors are
+            converted: about a tenth less time, a mean difference of 0.25 levels on photographs.
+            Without effect where `scaled_decode` applies, or with
+            color="ycbcr". Default: False.
         apply_orientation: apply the EXIF orientation to boxes and pixels (default). If False, boxes
             and pixels are as stored.
         max_pixels: an image with more pixels is an error. Default: MAX_PIXELS.
