@@ -92,6 +92,8 @@ def _decode_crop_resize_batch(
     max_pixels: int,
     num_threads: int,
     out: Tensor,
+    augment: Tensor | None = None,
+    fast_color: bool = False,
 ) -> Tensor:
     count = _count(jpegs, offsets)
     expected = (count, 3, size, size)

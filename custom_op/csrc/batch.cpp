@@ -24,6 +24,13 @@ int scale_for(const Box& box, const BatchOptions& options) {
   return 1;
 }
 
+// With fewer rows than the result has, colors are cheaper to convert early.
+bool gains_from_late_color(const Box& box, const DecodeOptions& decode,
+                           const BatchOptions& options) {
+  return options.fast_color && options.color == Color::kRgb && decode.scale == 1 &&
+         box.height >= options.size;
+}
+
 Axis axis_of(int64_t first, int64_t length, int scale) {
   const int64_t begin = first / scale;
   return {static_cast<double>(first) / scale - static_cast<double>(begin),
@@ -106,29 +113,48 @@ class SlotWriter final : public ResizedRows {
 };
 
 template <typename T>
-void run(RegionDecoder& decoder, Resizer& resizer, const Box& box, Orientation orientation,
-         const BatchOptions& options, const Slot& slot) {
+void resize_into(RegionDecoder& decoder, Resizer& resizer, LateColorResizer& late_color,
+                 const Box& box, Orientation orientation, const BatchOptions& options,
+                 const Slot& slot) {
   // The resizer mirrors stored rows at no cost. Columns that become rows are mirrored by the slot.
   const bool mirror = orientation.mirrored && !orientation.transposed;
   if (mirror) orientation.mirrored = false;
   SlotWriter<T> writer(orient(slot, orientation, options.size, sizeof(T)), options);
   const DecodeOptions decode{options.color, scale_for(box, options)};
+  if (gains_from_late_color(box, decode, options)) {
+    late_color.configure(box, options.size, mirror, writer);
+    if (decoder.decode_samples(box, late_color)) return;
+  }
   resizer.configure(axis_of(box.top, box.height, decode.scale),
                     axis_of(box.left, box.width, decode.scale), options.size, mirror, writer);
   decoder.decode(box, decode, resizer);
 }
 
+template <typename T>
+void copy_into(const Canvas& canvas, const BatchOptions& options, const Slot& slot) {
+  SlotWriter<T> writer(slot, options);
+  for (int64_t y = 0; y < canvas.size(); ++y) writer.resized(y, canvas.row(y));
+}
+
 }  // namespace
 
 void ImageWorker::process(Bytes jpeg, Bytes side_index, const Box& box, bool flip,
-                          const BatchOptions& options, const Slot& slot) {
+                          const std::vector<Operation>& operations, const BatchOptions& options,
+                          const Slot& slot) {
   decoder_.open(jpeg, options.max_pixels, side_index);
   Orientation orientation = orientation_of(options.apply_orientation ? decoder_.orientation() : 1);
   decoder_.check(box, orientation.transposed);
   const Box stored = stored_box(orientation, box, decoder_.height(), decoder_.width());
   if (flip) orientation.mirrored = !orientation.mirrored;
   const auto start = [&](auto type) {
-    run<decltype(type)>(decoder_, resizer_, stored, orientation, options, slot);
+    using T = decltype(type);
+    if (operations.empty()) {
+      return resize_into<T>(decoder_, resizer_, late_color_, stored, orientation, options, slot);
+    }
+    Canvas& canvas = augmenter_.start(options.size);
+    resize_into<uint8_t>(decoder_, resizer_, late_color_, stored, orientation, options,
+                         {canvas.row(0), 1, canvas.row_values(), 3});
+    copy_into<T>(augmenter_.apply(operations), options, slot);
   };
   switch (options.element) {
     case Element::kUint8:

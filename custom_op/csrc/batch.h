@@ -3,7 +3,9 @@
 
 #include <array>
 
+#include "augment/augmenter.h"
 #include "pixels/decode.h"
+#include "pixels/late_color.h"
 #include "pixels/resize.h"
 
 namespace custom_op {
@@ -16,10 +18,13 @@ namespace custom_op {
 // samples/            coefficients to rows: inverse DCT, upsampling, color
 // pixels/             the decoder of regions, which chooses between samples/ and libjpeg; resizer
 // SlotWriter          receives resized rows; converts values and writes them into the batch
+// augment/            operations on the resized crop, if the sample has any
 //
 // Rows flow one at a time while they are in cache: RegionDecoder calls RowSink (the Resizer), which
-// calls ResizedRows (the SlotWriter). A folder includes only those listed before it, and none of
-// them includes torch.
+// calls ResizedRows (the SlotWriter). A sample with operations takes a detour: a SlotWriter writes
+// its rows to a canvas, which stays in cache too, the operations change it as a whole, and another
+// SlotWriter receives its rows. A folder includes only those listed before it, and none of them
+// includes torch.
 
 enum class Element { kUint8, kFloat32, kFloat16, kBfloat16 };
 
@@ -37,6 +42,7 @@ struct BatchOptions {
   std::array<float, 3> scale{1, 1, 1}, bias{};  // floating elements are value * scale + bias
   bool apply_orientation = true;
   bool scaled_decode = false;
+  bool fast_color = false;
   int64_t max_pixels = 0;
 };
 
@@ -44,13 +50,16 @@ struct BatchOptions {
 class ImageWorker {
  public:
   // `box` is in upright pixels if options.apply_orientation is set. Throws JpegError.
-  // `side_index` may be empty.
-  void process(Bytes jpeg, Bytes side_index, const Box& box, bool flip, const BatchOptions& options,
+  // `side_index` and `operations` may be empty.
+  void process(Bytes jpeg, Bytes side_index, const Box& box, bool flip,
+               const std::vector<Operation>& operations, const BatchOptions& options,
                const Slot& slot);
 
  private:
   RegionDecoder decoder_;
   Resizer resizer_;
+  LateColorResizer late_color_;
+  Augmenter augmenter_;
 };
 
 }  // namespace custom_op

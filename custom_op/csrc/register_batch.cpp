@@ -48,7 +48,8 @@ struct Batch {
   std::vector<Bytes> images;
   std::vector<Bytes> side_indexes;  // one for every image, or none
   const int64_t* boxes = nullptr;
-  const bool* flips = nullptr;  // null: mirror no image
+  const bool* flips = nullptr;                     // null: mirror no image
+  std::vector<std::vector<Operation>> operations;  // of every image, or none
   char* out = nullptr;
   Slot strides;  // of every slot
   int64_t slot_bytes = 0;
@@ -61,9 +62,11 @@ void process(const Batch& batch, const BatchOptions& options, int64_t i, std::st
   const int64_t* box = batch.boxes + 4 * i;
   const auto image = static_cast<size_t>(i);
   const Bytes side_index = batch.side_indexes.empty() ? Bytes{} : batch.side_indexes[image];
+  static const std::vector<Operation> kNone;
   try {
     worker.process(batch.images[image], side_index, {box[0], box[1], box[2], box[3]},
-                   batch.flips != nullptr && batch.flips[i], options, slot);
+                   batch.flips != nullptr && batch.flips[i],
+                   batch.operations.empty() ? kNone : batch.operations[image], options, slot);
   } catch (const std::exception& failure) {
     error = failure.what();
     if (error.empty()) error = "unknown error";
@@ -107,6 +110,31 @@ const bool* flip_values(const std::optional<Tensor>& flip, int64_t count) {
   return static_cast<const bool*>(flip->const_data_ptr());
 }
 
+// Checks the whole table, so that no image is decoded for a batch that is refused.
+std::vector<std::vector<Operation>> operations_of(const std::optional<Tensor>& augment,
+                                                  int64_t count, int64_t size) {
+  if (!augment) return {};
+  check_cpu(*augment, "augment", ScalarType::Float, "float32", 3);
+  if (augment->size(0) != count || augment->size(2) != kOperationColumns) {
+    refuse("augment must have the shape (" + std::to_string(count) + ", K, " +
+           std::to_string(kOperationColumns) + "): K operations for every image");
+  }
+  const int64_t each = augment->size(1);
+  const auto* row = static_cast<const float*>(augment->const_data_ptr());
+  std::vector<std::vector<Operation>> operations;
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t k = 0; k < each; ++k) {
+      const std::string problem = operation_problem(row + k * kOperationColumns, size);
+      if (problem.empty()) continue;
+      refuse("augment: operation " + std::to_string(k) + " of image " + std::to_string(i) + ": " +
+             problem);
+    }
+    operations.push_back(read_operations(row, each));
+    row += each * kOperationColumns;
+  }
+  return operations;
+}
+
 void set_affine(const Tensor& affine, BatchOptions& options) {
   check_cpu(affine, "affine", ScalarType::Float, "float32", 2);
   if (affine.numel() != 6) refuse("affine must hold a scale and a bias for each of 3 channels");
@@ -121,7 +149,8 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
                                 std::optional<Tensor> index_lengths, std::optional<Tensor> flip,
                                 Tensor affine, bool mask_errors, bool apply_orientation,
                                 bool scaled_decode, bool ycbcr, int64_t max_pixels,
-                                int64_t num_threads, Tensor out) {
+                                int64_t num_threads, Tensor out, std::optional<Tensor> augment,
+                                bool fast_color) {
   Batch batch;
   batch.images = jpegs_bytes(jpegs, offsets, lengths);
   const auto count = static_cast<int64_t>(batch.images.size());
@@ -141,8 +170,10 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
   set_affine(affine, options);
   options.apply_orientation = apply_orientation;
   options.scaled_decode = scaled_decode;
+  options.fast_color = fast_color;
   options.max_pixels = max_pixels;
   batch.flips = flip_values(flip, count);
+  batch.operations = operations_of(augment, count, size);
   batch.out = static_cast<char*>(out.mutable_data_ptr());
   batch.strides.channel_stride = out.stride(1);
   batch.strides.row_stride = out.stride(2);
@@ -171,7 +202,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(custom_op, m) {
       "decode_crop_resize_batch(Tensor[] jpegs, Tensor? offsets, Tensor? lengths, Tensor boxes, "
       "int size, *, Tensor[] indexes, Tensor? index_offsets, Tensor? index_lengths, Tensor? flip, "
       "Tensor affine, bool mask_errors, bool apply_orientation, bool scaled_decode, bool ycbcr, "
-      "int max_pixels, int num_threads, Tensor(a!) out) -> Tensor");
+      "int max_pixels, int num_threads, Tensor(a!) out, Tensor? augment=None, "
+      "bool fast_color=False) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {

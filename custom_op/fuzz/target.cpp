@@ -95,9 +95,10 @@ void check_batch(Bytes jpeg, const Box& box, uint8_t choice) {
   options.element = choice & 2 ? custom_op::Element::kFloat32 : custom_op::Element::kUint8;
   options.apply_orientation = (choice & 4) != 0;
   options.scaled_decode = (choice & 8) != 0;
+  options.fast_color = (choice & 32) != 0;
   options.max_pixels = kMaxPixels;
   try {
-    worker.process(jpeg, {}, box, (choice & 16) != 0, options, {out.data(), 1, 3 * kSize, 3});
+    worker.process(jpeg, {}, box, (choice & 16) != 0, {}, options, {out.data(), 1, 3 * kSize, 3});
   } catch (const custom_op::JpegError&) {
   }
 }

@@ -42,10 +42,11 @@ for _ in range(40):
 flip = torch.arange(40) % 2 == 0
 digest = hashlib.sha256()
 dtypes = (torch.uint8, torch.float32)
-for color, dtype, size in itertools.product(("rgb", "ycbcr"), dtypes, (7, 224)):
+ways = ({"color": "rgb"}, {"color": "ycbcr"}, {"fast_color": True})
+for way, dtype, size in itertools.product(ways, dtypes, (7, 224)):
     norm = {} if dtype == torch.uint8 else {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.1]}
     batch = decode_crop_resize_batch(
-        [jpeg] * 40, torch.tensor(boxes), size, flip=flip, dtype=dtype, color=color, **norm
+        [jpeg] * 40, torch.tensor(boxes), size, flip=flip, dtype=dtype, **way, **norm
     )
     digest.update(batch.contiguous().numpy().tobytes())
 print("native" if "native" in build_info()["flags"] else "portable", digest.hexdigest())

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import custom_op
+from custom_op.augment_ops import NUMBERS
 from custom_op.build import SOURCES
 from tests.custom_op.jpegs import encode, picture, tensor
 
@@ -39,6 +40,7 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
         "max_pixels": MAX,
         "num_threads": 1,
         "out": torch.zeros(1, 3, 8, 8),
+        "augment": torch.tensor([[[float(NUMBERS["invert"]), *[0.0] * 7]]]),
     }
     boxes = torch.tensor([[1, 2, 30, 40]])
     yield "decode_crop_resize_batch", ([plain], None, None, boxes, 8), options

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "pixels/resize.h"
+#include "pixels/axis_weights.h"
 
 #ifdef __AVX2__
 #include <immintrin.h>

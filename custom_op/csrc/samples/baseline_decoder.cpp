@@ -15,7 +15,7 @@ namespace {
 // an MCU row, that one is in the next MCU row. So the planes hold two MCU rows, the current one and
 // the one before, and the last pixel row of each waits for the next. Rows and columns beyond the
 // image repeat its edge, as in libjpeg; the cover has a margin at all other edges, see Note
-// [One-pixel margin].
+// [One-pixel margin]. A SampleSink says how many rows it needs.
 constexpr int64_t kMcuRows = 2;
 
 // Samples before and after each row of a plane: repeated edges, and what vector code reads and
@@ -59,9 +59,7 @@ uint8_t* BaselineDecoder::Plane::row_beside(int64_t y) {
 
 bool BaselineDecoder::decode(McuReader& reader, const Header& header, const ScanTables& tables,
                              const Box& box, Color color, RowSink& sink) {
-  header_ = &header;
-  cover_ = cover_of(header, box, 1);
-  prepare(header, tables);
+  prepare(header, tables, box, kMcuRows);
   sink.begin();
   const bool waits = header.component_count == 3 && header.components[0].vertical == 2;
   int64_t y = box.top;
@@ -77,7 +75,37 @@ bool BaselineDecoder::decode(McuReader& reader, const Header& header, const Scan
   return true;
 }
 
-void BaselineDecoder::prepare(const Header& header, const ScanTables& tables) {
+bool BaselineDecoder::decode(McuReader& reader, const Header& header, const ScanTables& tables,
+                             const Box& box, SampleSink& sink) {
+  int64_t mcu_rows = kMcuRows;
+  while ((mcu_rows - 1) * header.mcu_height < sink.rows_kept()) mcu_rows *= 2;
+  prepare(header, tables, box, mcu_rows);
+  sink.begin(sample_planes());
+  for (int64_t mcu_row = cover_.first_row; mcu_row < cover_.first_row + cover_.rows; ++mcu_row) {
+    if (!decode_mcu_row(reader, mcu_row)) return false;
+    sink.decoded((mcu_row + 1) * header.mcu_height);
+  }
+  return true;
+}
+
+SamplePlanes BaselineDecoder::sample_planes() const {
+  SamplePlanes planes{};
+  planes.has_chroma = planes_.size() > 1;
+  planes.half_width = planes.has_chroma && planes_[0].horizontal == 2;
+  planes.half_height = planes.has_chroma && planes_[0].vertical == 2;
+  planes.chroma_rows = planes.has_chroma ? planes_[1].rows : 0;
+  for (size_t i = 0; i < planes_.size(); ++i) {
+    const Plane& plane = planes_[i];
+    const int64_t left = cover_.left / (i > 0 && planes.half_width ? 2 : 1);
+    planes.components[i] = {plane.samples.data() + kMargin + left, plane.stride, plane.height - 1};
+  }
+  return planes;
+}
+
+void BaselineDecoder::prepare(const Header& header, const ScanTables& tables, const Box& box,
+                              int64_t mcu_rows) {
+  header_ = &header;
+  cover_ = cover_of(header, box, 1);
   planes_.resize(static_cast<size_t>(header.component_count));
   blocks_per_mcu_ = 0;
   for (size_t i = 0; i < planes_.size(); ++i) {
@@ -95,7 +123,7 @@ void BaselineDecoder::prepare(const Header& header, const ScanTables& tables) {
                     cover_.first_col * plane.horizontal * kBlock;
     plane.rows = divide_up(header.height * plane.vertical, high);
     plane.stride = block_columns * kBlock + 2 * kMargin;
-    plane.height = kMcuRows * plane.vertical * kBlock;
+    plane.height = mcu_rows * plane.vertical * kBlock;
     plane.samples.resize(static_cast<size_t>(plane.stride * plane.height));
   }
   const auto width = static_cast<size_t>(cover_.cols * header.mcu_width + 2 * kMargin);

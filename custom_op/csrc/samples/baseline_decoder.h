@@ -20,9 +20,12 @@ class BaselineDecoder {
   // libjpeg must then decide.
   bool decode(McuReader& reader, const Header& header, const ScanTables& tables, const Box& box,
               Color color, RowSink& sink);
+  // The same for a consumer of samples.
+  bool decode(McuReader& reader, const Header& header, const ScanTables& tables, const Box& box,
+              SampleSink& sink);
 
  private:
-  // The samples of one component in the MCU row that was decoded last and the one before it.
+  // The samples of one component in the MCU rows that were decoded last.
   struct Plane {
     int horizontal, vertical;  // sampling factors
     int first_block;           // of this component in an MCU
@@ -37,12 +40,13 @@ class BaselineDecoder {
     uint8_t* row_beside(int64_t y);
   };
 
-  void prepare(const Header& header, const ScanTables& tables);
+  void prepare(const Header& header, const ScanTables& tables, const Box& box, int64_t mcu_rows);
   bool decode_mcu_row(McuReader& reader, int64_t mcu_row);
   bool transform(const Block* blocks, int64_t mcus, int64_t column, int64_t mcu_row, Plane& plane);
   void repeat_edges(int64_t mcu_row, Plane& plane);
   void write_row(int64_t y, const Box& box, Color color, uint8_t* out);
   void write_half_row(int64_t y, const Box& box, Color color, uint8_t* out);
+  SamplePlanes sample_planes() const;
   const uint8_t* full_row(Plane& plane, int64_t y, int64_t width, std::vector<uint8_t>& out);
   const uint16_t* half_row(Plane& plane, int64_t y, int64_t width, std::vector<uint16_t>& out);
 

@@ -1,0 +1,130 @@
+#include "augment/convolve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace custom_op {
+namespace {
+
+// Values that are added up at once, in registers: GCC's and clang's portable vectors.
+constexpr int64_t kLanes = 16;
+using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
+constexpr int64_t kTile = 2 * kLanes;
+
+// Rounded; the sum of weights that count 13 is at most 13 * 255.
+constexpr int kWeightOfAll = 13;
+
+void sharpen_row(const uint8_t* above, const uint8_t* row, const uint8_t* below, float rest,
+                 int64_t values, uint16_t* sums, uint8_t* out) {
+  for (int64_t i = 0; i < values; ++i) {
+    sums[i] = static_cast<uint16_t>(above[i] + row[i] + below[i]);
+  }
+  for (int64_t i = 3; i < values - 3; ++i) {
+    const int sum = sums[i - 3] + sums[i] + sums[i + 3] + 4 * row[i];
+    const int mean = (sum + kWeightOfAll / 2) / kWeightOfAll;
+    const float value = static_cast<float>(row[i]) + static_cast<float>(mean - row[i]) * rest;
+    out[i] = static_cast<uint8_t>(static_cast<int>(std::min(std::max(value, 0.F), 255.F)));
+  }
+}
+
+// `at` on a line of `size` samples that is reflected at its ends.
+int64_t reflected(int64_t at, int64_t size) {
+  if (at < 0) return -at;
+  return at < size ? at : 2 * (size - 1) - at;
+}
+
+}  // namespace
+
+void sharpen(const Canvas& from, float factor, Canvas& to) {
+  const int64_t size = from.size(), values = from.row_values();
+  std::memcpy(to.row(0), from.row(0), static_cast<size_t>(from.values()));
+  if (size < 3) return;
+  std::vector<uint16_t> sums(static_cast<size_t>(values));
+  for (int64_t y = 1; y < size - 1; ++y) {
+    sharpen_row(from.row(y - 1), from.row(y), from.row(y + 1), 1 - factor, values, sums.data(),
+                to.row(y));
+  }
+}
+
+// torchvision's kernel: exp(-(x / sigma)^2) at kernel_size steps from -r / sqrt(2) to r / sqrt(2).
+void GaussianBlur::set_weights(int64_t kernel_size, double sigma) {
+  const int64_t radius = kernel_size / 2;
+  std::vector<double> exact(static_cast<size_t>(radius + 1));
+  double total = 0;
+  for (int64_t k = 0; k <= radius; ++k) {
+    const double steps = static_cast<double>(k) / sigma;
+    exact[static_cast<size_t>(k)] = std::exp(-0.5 * steps * steps);
+    total += exact[static_cast<size_t>(k)] * (k == 0 ? 1 : 2);
+  }
+  // Weights at the ends of the kernel that together move no value by a hundredth of a level.
+  double dropped = 0;
+  while (exact.size() > 1 && (dropped += 2 * exact.back() / total) < 1e-2 / 255) exact.pop_back();
+  weights_.resize(exact.size());
+  std::transform(exact.begin(), exact.end(), weights_.begin(),
+                 [=](double weight) { return static_cast<float>(weight / total); });
+}
+
+float* GaussianBlur::blurred(int64_t y) { return ring_.data() + y % (2 * radius_ + 1) * stride_; }
+
+// out[i] = the weighted sum of before_[k][i] and after_[k][i].
+void GaussianBlur::add_up(int64_t values, float* out) const {
+  for (int64_t start = 0; start < values; start += kTile) {
+    Lanes sums[2], left[2], right[2];
+    std::memcpy(sums, before_[0] + start, sizeof sums);
+    for (Lanes& sum : sums) sum *= weights_[0];
+    for (size_t k = 1; k < weights_.size(); ++k) {
+      std::memcpy(left, before_[k] + start, sizeof left);
+      std::memcpy(right, after_[k] + start, sizeof right);
+      for (int i = 0; i < 2; ++i) sums[i] += (left[i] + right[i]) * weights_[k];
+    }
+    std::memcpy(out + start, sums, sizeof sums);
+  }
+}
+
+void GaussianBlur::blur_row(const uint8_t* row, int64_t size, float* out) {
+  float* line = line_.data() + 3 * radius_;
+  for (int64_t i = 0; i < 3 * size; ++i) line[i] = row[i];
+  for (int64_t x = 1; x <= radius_; ++x) {
+    std::copy_n(line + 3 * x, 3, line - 3 * x);
+    std::copy_n(line + 3 * (size - 1 - x), 3, line + 3 * (size - 1 + x));
+  }
+  for (int64_t k = 0; k <= radius_; ++k) {
+    before_[static_cast<size_t>(k)] = line - 3 * k;
+    after_[static_cast<size_t>(k)] = line + 3 * k;
+  }
+  add_up(3 * size, out);
+}
+
+void GaussianBlur::blur_columns(int64_t y, int64_t size, uint8_t* out) {
+  for (int64_t k = 0; k <= radius_; ++k) {
+    before_[static_cast<size_t>(k)] = blurred(reflected(y - k, size));
+    after_[static_cast<size_t>(k)] = blurred(reflected(y + k, size));
+  }
+  add_up(3 * size, sums_.data());
+  for (int64_t i = 0; i < 3 * size; ++i) {
+    out[i] = static_cast<uint8_t>(
+        static_cast<int>(std::min(sums_[static_cast<size_t>(i)] + 0.5F, 255.F)));
+  }
+}
+
+void GaussianBlur::apply(const Canvas& from, int64_t kernel_size, float sigma, Canvas& to) {
+  set_weights(kernel_size, sigma);
+  const int64_t size = from.size();
+  radius_ = static_cast<int64_t>(weights_.size()) - 1;
+  stride_ = divide_up(3 * size, kTile) * kTile;
+  line_.resize(static_cast<size_t>(stride_ + 6 * radius_));
+  ring_.resize(static_cast<size_t>(stride_ * (2 * radius_ + 1)));
+  sums_.resize(static_cast<size_t>(stride_));
+  before_.resize(weights_.size());
+  after_.resize(weights_.size());
+  int64_t ready = 0;
+  for (int64_t y = 0; y < size; ++y) {
+    for (; ready < size && ready <= y + radius_; ++ready) {
+      blur_row(from.row(ready), size, blurred(ready));
+    }
+    blur_columns(y, size, to.row(y));
+  }
+}
+
+}  // namespace custom_op
