@@ -12,6 +12,8 @@ constexpr int64_t kLanes = 16;
 using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
 constexpr int64_t kTile = 2 * kLanes;
 
+void load(const float* from, Lanes& lanes) { std::memcpy(&lanes, from, sizeof lanes); }
+
 // Rounded; the sum of weights that count 13 is at most 13 * 255.
 constexpr int kWeightOfAll = 13;
 
@@ -69,16 +71,23 @@ float* GaussianBlur::blurred(int64_t y) { return ring_.data() + y % (2 * radius_
 
 // out[i] = the weighted sum of before_[k][i] and after_[k][i].
 void GaussianBlur::add_up(int64_t values, float* out) const {
+  const size_t count = weights_.size();
   for (int64_t start = 0; start < values; start += kTile) {
-    Lanes sums[2], left[2], right[2];
-    std::memcpy(sums, before_[0] + start, sizeof sums);
-    for (Lanes& sum : sums) sum *= weights_[0];
-    for (size_t k = 1; k < weights_.size(); ++k) {
-      std::memcpy(left, before_[k] + start, sizeof left);
-      std::memcpy(right, after_[k] + start, sizeof right);
-      for (int i = 0; i < 2; ++i) sums[i] += (left[i] + right[i]) * weights_[k];
+    Lanes first, second, left, right;  // no arrays: compilers would keep them in memory
+    load(before_[0] + start, first);
+    load(before_[0] + start + kLanes, second);
+    first *= weights_[0];
+    second *= weights_[0];
+    for (size_t k = 1; k < count; ++k) {
+      load(before_[k] + start, left);
+      load(after_[k] + start, right);
+      first += (left + right) * weights_[k];
+      load(before_[k] + start + kLanes, left);
+      load(after_[k] + start + kLanes, right);
+      second += (left + right) * weights_[k];
     }
-    std::memcpy(out + start, sums, sizeof sums);
+    std::memcpy(out + start, &first, sizeof first);
+    std::memcpy(out + start + kLanes, &second, sizeof second);
   }
 }
 
