@@ -30,7 +30,7 @@ import torch
 from PIL import Image
 from skimage import data
 from custom_op import build_info, decode_crop_resize_batch
-from tests.custom_op.torchvision_ops import every_operation
+from tests.custom_op.augment.torchvision_ops import every_operation
 
 rng = random.Random(0)
 file = io.BytesIO()

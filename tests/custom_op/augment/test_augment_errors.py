@@ -12,7 +12,7 @@ from torch import Tensor
 import custom_op
 from custom_op import decode_crop_resize_batch, decode_crop_resize_batch_masked
 from custom_op.augment_ops import COLUMNS, NUMBERS, PARAMETERS
-from tests.custom_op.torchvision_ops import Operation, every_operation, image, table
+from tests.custom_op.augment.torchvision_ops import Operation, every_operation, image, table
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

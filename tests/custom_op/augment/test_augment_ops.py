@@ -12,8 +12,7 @@ from torch import Tensor
 
 from custom_op import decode_crop_resize_batch, decode_crop_resize_batch_masked
 from custom_op.augment_ops import COLUMNS, PARAMETERS
-from tests.custom_op.jpegs import encode, picture, tensor, with_exif_orientation
-from tests.custom_op.torchvision_ops import (
+from tests.custom_op.augment.torchvision_ops import (
     GEOMETRY,
     IMAGES,
     Operation,
@@ -23,6 +22,7 @@ from tests.custom_op.torchvision_ops import (
     image,
     table,
 )
+from tests.custom_op.jpegs import encode, picture, tensor, with_exif_orientation
 
 LEVELS = {"hue": 2, "gaussian_blur": 2}
 """The largest difference; 1 for the others."""
