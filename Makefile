@@ -171,7 +171,8 @@ test: ## All tests, or ONLY=launch|gpu|container|fuzz|chaos|...
 # The benchmarks behind ONLY=NAME, and what they install beside job and dev. Without ONLY: those
 # that need neither a container nor a GPU.
 FIGURES := op stall data train serve launch job-start deaths
-figures-op := operator.op_crop operator.op_index operator.op_resized operator.build_time
+figures-op := operator.op_crop operator.op_index operator.op_resized operator.op_augment \
+	operator.build_time
 figures-stall := training.stall_step
 figures-data := data.data_startup data.data_packing data.data_reading
 figures-train := training.train_overhead

@@ -73,8 +73,10 @@ def decode_crop_resize_batch(
 
     Raises:
         JpegError: an image cannot be decoded as requested (the message gives its position in the
-            batch), or a tensor has the wrong dtype, shape or device.
-        ValueError: `color`, `mean` or `std` has a value that is not allowed.
+            batch), a tensor has the wrong dtype, shape or device, or `augment` has a value that is
+            not allowed (the message names the image, the operation and the parameter).
+        ValueError: `color`, `mean` or `std` has a value that is not allowed, also `color` with
+            `augment`.
 
     Operations give what `torchvision.transforms.v2.functional` gives for uint8 tensors, within 1
     level (hue and gaussian_blur: 2), with these differences:
@@ -82,9 +84,8 @@ def decode_crop_resize_batch(
     - rotate, shear_x and shear_y with bilinear=0 take the nearest pixel of the exact coordinate.
       torchvision rounds coordinates to float32 first, so where one is half-way between two pixels,
       to about 1e-4 pixels, it may take the other one.
-    - Fill colors are rounded to whole values. The color is given, as with torchvision's `fill=[red,
-      green, blue]`; without `fill`, torchvision blends partly outside pixels with black only once.
-    - Contrast, saturation and sharpness round intermediate values differently in the last bits.
+    - Fill colors are rounded to whole values. Pixels on the edge are as with torchvision's
+      `fill=[red, green, blue]`, also for black, which `fill=None` blends in only once.
     """
     return _decode_batch(jpegs, boxes, size, mask_errors=False, **options)[0]
 

@@ -4,8 +4,10 @@
 // or libjpeg refuses it, too. If the whole image decodes, a crop has the same pixels, both of the
 // file itself, also with its side index, and of the file that was trimmed or rewritten with restart
 // markers.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "batch.h"
 #include "restart_markers.h"
@@ -86,6 +88,27 @@ bool check_whole(Bytes jpeg, const Box& box, custom_op::Color color) {
   return decodes;
 }
 
+// A table of two operations. The fuzzer chooses them and their parameters; those that the operator
+// refuses are left as identity.
+std::vector<float> choose_operations(Bytes jpeg) {
+  using custom_op::kOperationColumns;
+  constexpr float kValues[] = {0, 1, 2, 3, 5, 7, 9, 16, 24, 47, 255, 0.5F, -0.5F, 0.3F, -17, 1e30F};
+  constexpr int kParameters[] = {0, 1, 1, 1, 1, 1, 0, 2, 1, 1, 0, 0, 0, 5, 5, 5, 5, 5, 7, 7};
+  std::vector<float> table(2 * kOperationColumns);
+  size_t at = jpeg.size;
+  const auto draw = [&](size_t limit) { return at > 0 ? jpeg.data[--at] % limit : 0; };
+  for (int64_t row = 0; row < 2; ++row) {
+    float* const values = table.data() + row * kOperationColumns;
+    const size_t number = draw(std::size(kParameters));
+    values[0] = static_cast<float>(number);
+    for (int i = 1; i <= kParameters[number]; ++i) values[i] = kValues[draw(std::size(kValues))];
+    if (!custom_op::operation_problem(values, kSize).empty()) {
+      std::fill_n(values, kOperationColumns, 0.F);
+    }
+  }
+  return table;
+}
+
 void check_batch(Bytes jpeg, const Box& box, uint8_t choice) {
   static custom_op::ImageWorker worker;
   static std::vector<float> out(3 * kSize * kSize);
@@ -97,8 +120,11 @@ void check_batch(Bytes jpeg, const Box& box, uint8_t choice) {
   options.scaled_decode = (choice & 8) != 0;
   options.fast_color = (choice & 32) != 0;
   options.max_pixels = kMaxPixels;
+  const std::vector<float> table = choose_operations(jpeg);
+  const auto operations = custom_op::read_operations(table.data(), (choice & 32) != 0 ? 2 : 0);
   try {
-    worker.process(jpeg, {}, box, (choice & 16) != 0, {}, options, {out.data(), 1, 3 * kSize, 3});
+    worker.process(jpeg, {}, box, (choice & 16) != 0, operations, options,
+                   {out.data(), 1, 3 * kSize, 3});
   } catch (const custom_op::JpegError&) {
   }
 }

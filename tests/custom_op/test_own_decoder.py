@@ -30,6 +30,7 @@ import torch
 from PIL import Image
 from skimage import data
 from custom_op import build_info, decode_crop_resize_batch
+from tests.custom_op.augment.torchvision_ops import every_operation
 
 rng = random.Random(0)
 file = io.BytesIO()
@@ -47,6 +48,13 @@ for way, dtype, size in itertools.product(ways, dtypes, (7, 224)):
     norm = {} if dtype == torch.uint8 else {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.1]}
     batch = decode_crop_resize_batch(
         [jpeg] * 40, torch.tensor(boxes), size, flip=flip, dtype=dtype, **way, **norm
+    )
+    digest.update(batch.contiguous().numpy().tobytes())
+for size in (33, 224):
+    augment = every_operation()
+    count = len(augment)
+    batch = decode_crop_resize_batch(
+        [jpeg] * count, torch.tensor(boxes[:count]), size, augment=augment
     )
     digest.update(batch.contiguous().numpy().tobytes())
 print("native" if "native" in build_info()["flags"] else "portable", digest.hexdigest())

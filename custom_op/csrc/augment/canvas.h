@@ -23,7 +23,7 @@ class Canvas {
 
  private:
   // Loops over pixels may read and write some bytes past the last one.
-  static constexpr size_t kPadding = 32;
+  static constexpr size_t kPadding = 64;
 
   int64_t size_ = 0;
   std::vector<uint8_t> pixels_;

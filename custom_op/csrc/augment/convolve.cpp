@@ -12,18 +12,25 @@ constexpr int64_t kLanes = 16;
 using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
 constexpr int64_t kTile = 2 * kLanes;
 
-// Rounded; the sum of weights that count 13 is at most 13 * 255.
-constexpr int kWeightOfAll = 13;
+void load(const float* from, Lanes& lanes) { std::memcpy(&lanes, from, sizeof lanes); }
 
+// The mean of weights that sum to 13, rounded: exact for sums up to 13 * 255.
+uint16_t thirteenth(int sum) {
+  return static_cast<uint16_t>((static_cast<uint32_t>(sum + 6) * 5042) >> 16);
+}
+
+// `sums` and `means` hold a row each.
 void sharpen_row(const uint8_t* above, const uint8_t* row, const uint8_t* below, float rest,
-                 int64_t values, uint16_t* sums, uint8_t* out) {
+                 int64_t values, uint16_t* __restrict sums, uint16_t* __restrict means,
+                 uint8_t* __restrict out) {
   for (int64_t i = 0; i < values; ++i) {
     sums[i] = static_cast<uint16_t>(above[i] + row[i] + below[i]);
   }
   for (int64_t i = 3; i < values - 3; ++i) {
-    const int sum = sums[i - 3] + sums[i] + sums[i + 3] + 4 * row[i];
-    const int mean = (sum + kWeightOfAll / 2) / kWeightOfAll;
-    const float value = static_cast<float>(row[i]) + static_cast<float>(mean - row[i]) * rest;
+    means[i] = thirteenth(static_cast<uint16_t>(sums[i - 3] + sums[i] + sums[i + 3] + 4 * row[i]));
+  }
+  for (int64_t i = 3; i < values - 3; ++i) {
+    const float value = static_cast<float>(row[i]) + static_cast<float>(means[i] - row[i]) * rest;
     out[i] = static_cast<uint8_t>(static_cast<int>(std::min(std::max(value, 0.F), 255.F)));
   }
 }
@@ -40,10 +47,10 @@ void sharpen(const Canvas& from, float factor, Canvas& to) {
   const int64_t size = from.size(), values = from.row_values();
   std::memcpy(to.row(0), from.row(0), static_cast<size_t>(from.values()));
   if (size < 3) return;
-  std::vector<uint16_t> sums(static_cast<size_t>(values));
+  std::vector<uint16_t> sums(static_cast<size_t>(values)), means(sums.size());
   for (int64_t y = 1; y < size - 1; ++y) {
     sharpen_row(from.row(y - 1), from.row(y), from.row(y + 1), 1 - factor, values, sums.data(),
-                to.row(y));
+                means.data(), to.row(y));
   }
 }
 
@@ -65,25 +72,34 @@ void GaussianBlur::set_weights(int64_t kernel_size, double sigma) {
                  [=](double weight) { return static_cast<float>(weight / total); });
 }
 
-float* GaussianBlur::blurred(int64_t y) { return ring_.data() + y % (2 * radius_ + 1) * stride_; }
+float* GaussianBlur::blurred(int64_t y) {
+  return ring_[static_cast<size_t>(y % (2 * radius_ + 1) * stride_)].values;
+}
 
 // out[i] = the weighted sum of before_[k][i] and after_[k][i].
 void GaussianBlur::add_up(int64_t values, float* out) const {
+  const size_t count = weights_.size();
   for (int64_t start = 0; start < values; start += kTile) {
-    Lanes sums[2], left[2], right[2];
-    std::memcpy(sums, before_[0] + start, sizeof sums);
-    for (Lanes& sum : sums) sum *= weights_[0];
-    for (size_t k = 1; k < weights_.size(); ++k) {
-      std::memcpy(left, before_[k] + start, sizeof left);
-      std::memcpy(right, after_[k] + start, sizeof right);
-      for (int i = 0; i < 2; ++i) sums[i] += (left[i] + right[i]) * weights_[k];
+    Lanes first, second, left, right;  // no arrays: compilers would keep them in memory
+    load(before_[0] + start, first);
+    load(before_[0] + start + kLanes, second);
+    first *= weights_[0];
+    second *= weights_[0];
+    for (size_t k = 1; k < count; ++k) {
+      load(before_[k] + start, left);
+      load(after_[k] + start, right);
+      first += (left + right) * weights_[k];
+      load(before_[k] + start + kLanes, left);
+      load(after_[k] + start + kLanes, right);
+      second += (left + right) * weights_[k];
     }
-    std::memcpy(out + start, sums, sizeof sums);
+    std::memcpy(out + start, &first, sizeof first);
+    std::memcpy(out + start + kLanes, &second, sizeof second);
   }
 }
 
 void GaussianBlur::blur_row(const uint8_t* row, int64_t size, float* out) {
-  float* line = line_.data() + 3 * radius_;
+  float* __restrict line = line_.data() + 3 * radius_;
   for (int64_t i = 0; i < 3 * size; ++i) line[i] = row[i];
   for (int64_t x = 1; x <= radius_; ++x) {
     std::copy_n(line + 3 * x, 3, line - 3 * x);
@@ -102,9 +118,9 @@ void GaussianBlur::blur_columns(int64_t y, int64_t size, uint8_t* out) {
     after_[static_cast<size_t>(k)] = blurred(reflected(y + k, size));
   }
   add_up(3 * size, sums_.data());
+  const float* __restrict sums = sums_.data();
   for (int64_t i = 0; i < 3 * size; ++i) {
-    out[i] = static_cast<uint8_t>(
-        static_cast<int>(std::min(sums_[static_cast<size_t>(i)] + 0.5F, 255.F)));
+    out[i] = static_cast<uint8_t>(static_cast<int>(std::min(sums[i] + 0.5F, 255.F)));
   }
 }
 
@@ -112,10 +128,11 @@ void GaussianBlur::apply(const Canvas& from, int64_t kernel_size, float sigma, C
   set_weights(kernel_size, sigma);
   const int64_t size = from.size();
   radius_ = static_cast<int64_t>(weights_.size()) - 1;
-  stride_ = divide_up(3 * size, kTile) * kTile;
-  line_.resize(static_cast<size_t>(stride_ + 6 * radius_));
+  const int64_t values = divide_up(3 * size, kTile) * kTile;
+  stride_ = values / kLanes;
+  line_.resize(static_cast<size_t>(values + 6 * radius_));
   ring_.resize(static_cast<size_t>(stride_ * (2 * radius_ + 1)));
-  sums_.resize(static_cast<size_t>(stride_));
+  sums_.resize(static_cast<size_t>(values));
   before_.resize(weights_.size());
   after_.resize(weights_.size());
   int64_t ready = 0;

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <sstream>
 
@@ -9,6 +11,7 @@ namespace custom_op {
 namespace {
 
 constexpr float kAny = std::numeric_limits<float>::infinity();
+constexpr float kPositive = std::numeric_limits<float>::min();
 
 struct Parameter {
   const char* name = nullptr;
@@ -37,9 +40,7 @@ constexpr std::array<Definition, 19> kDefinitions{{
     {"sharpness", {kFactor}},
     {"hue", {Parameter{"factor", -0.5F, 0.5F}}},
     {"grayscale", {}},
-    {"gaussian_blur",
-     {Parameter{"kernel_size", 1, kAny, true},
-      Parameter{"sigma", std::numeric_limits<float>::min(), kAny}}},
+    {"gaussian_blur", {Parameter{"kernel_size", 1, kAny, true}, Parameter{"sigma", kPositive}}},
     {"posterize", {Parameter{"bits", 0, 8, true}}},
     {"solarize", {Parameter{"threshold", 0, 256}}},
     {"autocontrast", {}},
@@ -53,17 +54,32 @@ constexpr std::array<Definition, 19> kDefinitions{{
     {"erase", {edge("top"), edge("left"), edge("height"), edge("width"), kRed, kGreen, kBlue}},
 }};
 
+// Six digits, or the nine that every float32 needs.
+std::string shown(const float& value) {
+  char digits[32];
+  std::snprintf(digits, sizeof digits, "%g", double{value});
+  if (std::strtof(digits, nullptr) != value) {
+    std::snprintf(digits, sizeof digits, "%.9g", double{value});
+  }
+  return digits;
+}
+
+template <typename Part>
+const Part& shown(const Part& part) {
+  return part;
+}
+
 template <typename... Parts>
 std::string text(const Parts&... parts) {
   std::ostringstream out;
-  out.precision(9);  // every float32
-  (out << ... << parts);
+  (out << ... << shown(parts));
   return out.str();
 }
 
 std::string range_of(const Parameter& parameter) {
   const char* kind = parameter.whole ? "a whole number" : "a finite number";
   if (parameter.least == -kAny) return kind;
+  if (parameter.least == kPositive) return text(kind, " greater than 0");
   if (parameter.most == kAny) return text(kind, ", at least ", parameter.least);
   return text(kind, " from ", parameter.least, " to ", parameter.most);
 }
@@ -91,7 +107,6 @@ std::string erase_problem(const float* parameters, int64_t size) {
   return {};
 }
 
-// No operation has a parameter that is neutral beside others that are not, so most are one test.
 bool changes_pixels(OperationKind kind, const float* parameters) {
   switch (kind) {
     case OperationKind::kIdentity:

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "augment/gray.h"
-
 namespace custom_op {
 namespace {
 
@@ -33,7 +31,7 @@ void saturate(Canvas& canvas, float factor) {
   for_each_pixel(canvas, [=](uint8_t* pixel) {
     const float red = pixel[0], green = pixel[1], blue = pixel[2];
     const auto gray = static_cast<float>(gray_of(red, green, blue));
-    // With a gray of its own, because 0 * infinity is no number.
+    // In this form, a large factor gives no infinity minus infinity.
     pixel[0] = truncated(gray + (red - gray) * factor);
     pixel[1] = truncated(gray + (green - gray) * factor);
     pixel[2] = truncated(gray + (blue - gray) * factor);
@@ -53,8 +51,7 @@ void shift_hue(Canvas& canvas, float turn) {
     const float of_red = (green - blue) * unit;
     const float of_green = (blue - red) * unit + 2, of_blue = (red - green) * unit + 4;
     const float hue = (largest == red ? of_red : largest == green ? of_green : of_blue) + shift;
-    const auto channel = [=](float offset) {
-      // 6 below, because hue + offset is -1 to 18.
+    const auto channel = [=](float offset) {  // hue + offset: from 0 to 16
       float k = hue + offset;
       k -= k >= 12 ? 12.F : k >= 6 ? 6.F : 0.F;
       const float low = std::min(std::max(std::min(k, 4 - k), 0.F), 1.F);

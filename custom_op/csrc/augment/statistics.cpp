@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "augment/gray.h"
+#include "augment/recolor.h"
 
 namespace custom_op {
 namespace {

@@ -174,10 +174,11 @@ Span blend_row(const Canvas& from, const uint64_t* pixels, const Line& line, con
   const Span span = span_inside(line, 1 - kOne, size * kOne, size);
   Span inner = span_inside(line, 0, (size - 1) * kOne, size);
   if (inner.first >= inner.end) inner = {span.end, span.end};
-  if (along_row(line))
+  if (along_row(line)) {
     blend_along_row(from, line, inner, out);
-  else
+  } else {
     blend_inside(pixels, size, line, inner, out);
+  }
   for (int64_t x = span.first; x < span.end; ++x) {
     if (x == inner.first) x = inner.end;
     if (x >= span.end) break;

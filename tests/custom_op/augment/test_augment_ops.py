@@ -1,0 +1,200 @@
+"""The operations of the batch operator compared with torchvision's on uint8 tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from custom_op import decode_crop_resize_batch, decode_crop_resize_batch_masked
+from custom_op.augment_ops import COLUMNS, PARAMETERS
+from tests.custom_op.augment.torchvision_ops import (
+    GEOMETRY,
+    IMAGES,
+    Operation,
+    between_pixels,
+    every_operation,
+    expected,
+    image,
+    table,
+)
+from tests.custom_op.jpegs import encode, picture, tensor, with_exif_orientation
+
+LEVELS = {"hue": 2, "gaussian_blur": 2}
+"""The largest difference; 1 for the others."""
+
+EXACT = ("identity", "brightness", "posterize", "solarize", "equalize", "invert", "erase")
+
+
+def crop(kind: str, size: int, *operations: Operation, **options: Any) -> Tensor:
+    box = torch.tensor([[0, 0, 100, 100]])
+    augment = table(*operations) if operations else None
+    return decode_crop_resize_batch([image(kind)], box, size, augment=augment, **options)[0]
+
+
+factors = st.one_of(st.sampled_from([0.0, 1.0, 2.0, 1e-3, 50.0]), st.floats(0, 3, width=32))
+colors = st.tuples(*[st.integers(0, 255)] * 3)
+turns = st.one_of(st.sampled_from([-0.5, 0.0, 0.5]), st.floats(-0.5, 0.5, width=32))
+tangents = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.3]), st.floats(-2, 2, width=32))
+degrees = st.one_of(
+    st.sampled_from([0.0, 90.0, -90.0, 180.0, 45.0, -135.0]), st.floats(-400, 400, width=32)
+)
+
+
+@st.composite
+def rectangles(draw: st.DrawFn, size: int) -> tuple[int, ...]:
+    top, left = draw(st.integers(0, size)), draw(st.integers(0, size))
+    return top, left, draw(st.integers(0, size - top)), draw(st.integers(0, size - left))
+
+
+def parameters_of(name: str, size: int) -> st.SearchStrategy[tuple[float, ...]]:
+    """Every allowed value, and often the ends of its range."""
+    if name in GEOMETRY:
+        whole = st.integers(-size - 1, size + 1)
+        amount = degrees if name == "rotate" else tangents if name[:5] == "shear" else whole
+        fills = st.tuples(amount, st.integers(0, 1), colors)
+        return fills.map(lambda drawn: (*drawn[:2], *drawn[2]))
+    kernels = st.integers(1, min(size, 12)).map(lambda half: 2 * half - 1)
+    sigmas = st.one_of(st.sampled_from([0.1, 2.0, 0.01, 1e30]), st.floats(0.0625, 9, width=32))
+    strategies: dict[str, st.SearchStrategy[tuple[float, ...]]] = {
+        "hue": st.tuples(turns),
+        "gaussian_blur": st.tuples(kernels, sigmas),
+        "posterize": st.tuples(st.integers(0, 8)),
+        "solarize": st.tuples(st.one_of(st.integers(0, 256), st.floats(0, 256, width=32))),
+        "erase": st.tuples(rectangles(size), colors).map(lambda drawn: (*drawn[0], *drawn[1])),
+    }
+    return strategies.get(name, st.tuples(*[factors] * len(PARAMETERS[name])))
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+@settings(max_examples=60)
+@given(st.data())
+def test_operation_matches_torchvision(name: str, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(IMAGES))
+    size = data.draw(st.sampled_from([1, 2, 3, 5, 16, 33, 64]))
+    operation = (name, data.draw(parameters_of(name, size)))
+    assert_matches(kind, size, operation)
+
+
+def assert_matches(kind: str, size: int, operation: Operation) -> None:
+    name = operation[0]
+    difference = crop(kind, size, operation).int() - expected(crop(kind, size), operation).int()
+    if name in GEOMETRY and not operation[1][1]:
+        difference[:, between_pixels(operation, size)] = 0
+    levels = 0 if name in EXACT else LEVELS.get(name, 1)
+    assert difference.abs().max() <= levels
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        *(
+            ("rotate", (angle, mode, 9, 99, 200))
+            for angle in (30, -135, 90, 359)
+            for mode in (0, 1)
+        ),
+        *((name, (0.3, mode, 9, 99, 200)) for name in ("shear_x", "shear_y") for mode in (0, 1)),
+        ("gaussian_blur", (23, 1.7)),
+        ("gaussian_blur", (51, 1e30)),
+        ("contrast", (1.9,)),
+        ("saturation", (0.1,)),
+        ("sharpness", (1.99,)),
+        ("hue", (0.37,)),
+        ("autocontrast", ()),
+        ("equalize", ()),
+    ],
+    ids=str,
+)
+def test_operation_matches_torchvision_at_the_usual_size(operation: Operation) -> None:
+    assert_matches("photograph", 224, operation)
+
+
+def test_extreme_parameters_are_defined() -> None:
+    """torchvision's floats would overflow."""
+    largest = torch.finfo(torch.float32).max
+    for name in ("brightness", "contrast", "saturation", "sharpness"):
+        crop("noise", 9, (name, (largest,)))
+    for name in GEOMETRY:
+        for amount in (largest, -largest, 2.0**40):
+            for bilinear in (0, 1):
+                moved = crop("noise", 9, (name, (amount, bilinear, 1, 2, 3)))
+                if name != "rotate":
+                    assert moved.flatten(1).unique(dim=1).flatten().tolist() == [1, 2, 3]
+
+
+def test_operations_are_applied_in_their_order() -> None:
+    first, second = ("solarize", (100,)), ("brightness", (0.5,))
+    base = crop("photograph", 40)
+    for order in ((first, second), (second, first)):
+        chained = expected(expected(base, order[0]), order[1])
+        assert torch.equal(crop("photograph", 40, *order), chained)
+
+
+def test_operations_that_change_nothing_give_the_plain_crop() -> None:
+    neutral: list[Operation] = [("identity", ()), ("posterize", (8,)), ("solarize", (256,))]
+    neutral += [(name, (1,)) for name in ("brightness", "contrast", "saturation", "sharpness")]
+    neutral += [(name, (0, 1, 5, 5, 5)) for name in GEOMETRY]
+    neutral += [("hue", (0,)), ("gaussian_blur", (1, 2)), ("erase", (3, 3, 0, 5, 1, 1, 1))]
+    assert torch.equal(crop("noise", 50, *neutral), crop("noise", 50))
+    no_operations = torch.zeros(1, 0, COLUMNS)
+    box = torch.tensor([[0, 0, 100, 100]])
+    plain = decode_crop_resize_batch([image("noise")], box, 50, augment=no_operations)
+    assert torch.equal(plain[0], crop("noise", 50))
+
+
+def test_result_depends_neither_on_the_threads_nor_on_the_batch() -> None:
+    augment = every_operation().repeat(3, 1, 1)
+    count = len(augment)
+    jpegs = [image(IMAGES[i % 3]) for i in range(count)]
+    boxes = torch.tensor([[5, 0, 95, 100]]).repeat(count, 1)
+    alone = [
+        decode_crop_resize_batch(jpegs[i : i + 1], boxes[:1], 40, augment=augment[i : i + 1])
+        for i in range(count)
+    ]
+    for threads in (1, 2, 7):
+        batch = decode_crop_resize_batch(jpegs, boxes, 40, augment=augment, num_threads=threads)
+        assert torch.equal(batch, torch.cat(alone))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float16, torch.bfloat16])
+def test_layout_and_dtype_do_not_change_the_values(
+    memory_format: torch.memory_format, dtype: torch.dtype
+) -> None:
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    normalize: dict[str, Any] = {} if dtype == torch.uint8 else {"mean": mean, "std": std}
+    operations: list[Operation] = [("rotate", (20, 0, 9, 9, 9)), ("equalize", ())]
+    out = torch.empty((1, 3, 37, 37), dtype=dtype, memory_format=memory_format)
+    crop("photograph", 37, *operations, out=out, **normalize)
+    levels = crop("photograph", 37, *operations)
+    if dtype == torch.uint8:
+        assert torch.equal(out[0], levels)
+        return
+    shape = (3, 1, 1)
+    wanted = (levels / 255 - torch.tensor(mean).view(shape)) / torch.tensor(std).view(shape)
+    torch.testing.assert_close(out[0], wanted.to(dtype), rtol=1e-2, atol=1e-5)
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+@pytest.mark.parametrize("flip", [False, True])
+def test_operations_see_the_upright_and_flipped_crop(orientation: int, flip: bool) -> None:
+    jpeg = tensor(with_exif_orientation(encode(picture(60, 90)), orientation))
+    box, flips = torch.tensor([[4, 6, 50, 40]]), torch.tensor([flip])
+    base = decode_crop_resize_batch([jpeg], box, 24, flip=flips)[0]
+    for operation in (("erase", (1, 2, 9, 3, 5, 6, 7)), ("rotate", (33, 0, 5, 6, 7))):
+        got = decode_crop_resize_batch([jpeg], box, 24, flip=flips, augment=table(operation))[0]
+        assert torch.equal(got, expected(base, operation))
+
+
+def test_masked_batch_augments_the_images_that_decode() -> None:
+    good = image("photograph")
+    boxes, augment = torch.tensor([[0, 0, 100, 100]] * 2), table(("invert", ())).repeat(2, 1, 1)
+    jpegs = [good, good[: len(good) // 2]]
+    out, failed = decode_crop_resize_batch_masked(jpegs, boxes, 20, augment=augment)
+    assert failed.tolist() == [False, True]
+    assert torch.equal(out[0], 255 - crop("photograph", 20))
+    assert out[1].eq(0).all()
