@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
+from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.data_config import DataConfig, PipelineConfig
 
 CPU = torch.device("cpu")
@@ -32,6 +33,8 @@ class LoaderSpec:
     """Type of the images with data.transform_on=cpu; all others are uint8."""
     profile: bool = False
     """Record in `Batch.spans` how long each part of making a batch takes."""
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    """How training samples are augmented."""
 
     @property
     def train(self) -> bool:

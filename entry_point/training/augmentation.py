@@ -1,4 +1,4 @@
-"""`augment.name`: your own augmentation of training batches, on the device."""
+"""`augment.per=batch`: your own augmentation of training batches, on the device."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
+from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import call, resolve
-from entry_point.config.train_config import AugmentConfig
 
 Augmentation = Callable[[torch.Tensor], torch.Tensor]
 """float `(N, 3, S, S)` -> the same shape and type, both on the device.
@@ -19,8 +19,8 @@ a resumed run draws the same.
 
 
 def build_augmentation(config: AugmentConfig) -> Augmentation | None:
-    """The augmentation that `augment.name` names; None without one. Raises ConfigError."""
-    if config.name is None:
+    """Your own augmentation of batches; None without one. Raises ConfigError."""
+    if config.name is None or not config.own or config.per != "batch":
         return None
     build: Callable[..., object] = resolve("augment.name", config.name, {})
     made = call("augment.kwargs", build, config.kwargs)

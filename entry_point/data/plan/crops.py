@@ -1,4 +1,4 @@
-"""Which part of its image a sample shows: crop boxes and flips.
+"""Which part of its image a sample shows, and what is done to it: boxes, flips, augmentation.
 
 A box is (top, left, height, width) in pixels of the upright image; orientation.py maps it to the
 stored pixels.
@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entry_point.config.data_config import DataConfig
+from entry_point.data.plan.augment.augmenter import Augmenter
+from entry_point.data.plan.augment.policy import Floats
 from entry_point.data.plan.philox import philox, unit
 
 Ints = NDArray[np.int64]
@@ -35,6 +37,8 @@ class CropPlanner:
     seed: int
     repeats: Ints | None = None
     """How often the epoch has drawn each sample of the batch before; None: never."""
+    augmenter: Augmenter | None = None
+    """Draws the augmentation of training samples; None: none."""
 
     def plan(
         self, epoch: int, indices: Ints, heights: Ints, widths: Ints
@@ -52,6 +56,17 @@ class CropPlanner:
         if plain:
             return self._plain_boxes(u[1:3, 0], heights, widths), flips
         return self._random_boxes(u[:, 1:], heights, widths), flips
+
+    def augmentation(self, epoch: int, indices: Ints) -> Floats | None:
+        """What to do to the resized and flipped crops, as `custom_op.augment_ops` writes it.
+
+        float32 (N, K, 8), drawn apart from boxes and flips; None: nothing.
+        """
+        if self.augmenter is None or not self.train:
+            return None
+        repeats = 0 if self.repeats is None else self.repeats
+        side = self.data.image_size
+        return self.augmenter.table(self.seed, epoch, indices, repeats, side)
 
     def _centre_boxes(self, heights: Ints, widths: Ints) -> Ints:
         share = self.data.image_size / self.data.resize

@@ -46,6 +46,7 @@ def opening_lines(
         f"data     {len(data.train):,} training and {len(data.val):,} validation images, "
         f"{len(task.names)} {_NAMED[task.takes]}, {side} x {side} pixels",
         f"pipeline {loader_spec(config, devices, 'train').describe()}",
+        *([f"augment  {augment}"] if (augment := config.augment.describe()) else []),
         f"devices  {devices.describe()}",
         f"plan     {epochs} epochs of {progress.steps_per_epoch} steps of "
         f"{trainer.batch_size} images, {config.optim.name}",

@@ -1,0 +1,150 @@
+"""Every engine augments the same samples in the same way, from any step on."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from entry_point.config.augment_config import AugmentConfig
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.batch import Batch
+from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+
+SIZE = 64
+OWN = "tests.entry_point.data.engines.test_augmented_engines"
+
+
+def batches(
+    root: Path,
+    engine: str,
+    augment: AugmentConfig,
+    split: str = "train",
+    step: int = 0,
+    **data: Any,
+) -> list[Batch]:
+    config = DataConfig(root=str(root), image_size=SIZE, resize=72, **data)
+    source = open_source(config, split, root)
+    pipeline = PipelineConfig(engine=engine, num_workers=0 if engine != "subprocess" else 1)
+    spec = LoaderSpec(config, pipeline, split, 12, seed=4, augment=augment)
+    loader = build_loader(source, spec)
+    try:
+        return list(loader.epoch(1, step))
+    finally:
+        loader.close()
+
+
+def images(*arguments: Any, **options: Any) -> torch.Tensor:
+    return torch.cat([batch.images for batch in batches(*arguments, **options)])
+
+
+@pytest.mark.parametrize(
+    "augment",
+    [
+        AugmentConfig("trivial", erase=0.5),
+        AugmentConfig("rand", {"interpolation": "bilinear"}),
+        AugmentConfig("auto"),
+        AugmentConfig("simclr"),
+        AugmentConfig("three"),
+    ],
+    ids=lambda augment: augment.name,
+)
+def test_the_operator_gives_the_references_pixels(
+    photo_folder: Path, augment: AugmentConfig
+) -> None:
+    """`workers` decodes with the operator and augments with torchvision."""
+    reference = images(photo_folder, "workers", augment).int()
+    plain = images(photo_folder, "workers", AugmentConfig()).int()
+    found = images(photo_folder, "threads", augment).int()
+    assert ((reference - plain).abs().amax((1, 2, 3)) > 8).float().mean() > 0.5
+    # A level of difference in the decoded pixel can cross the threshold of solarize, or move a
+    # level of equalize or posterize, so a few pixels may differ by more.
+    difference = (found - reference).abs()
+    assert (difference > 2).float().mean() < 0.01 and difference.float().mean() < 0.5
+
+
+def test_pillow_augments_its_pixels_by_the_same_draws(photo_folder: Path) -> None:
+    augment = AugmentConfig("simclr", erase=0.5)
+    reference = images(photo_folder, "workers", augment).int()
+    difference = (images(photo_folder, "pillow", augment).int() - reference).abs()
+    assert (difference > 4).float().mean() < 0.01
+
+
+def test_a_child_process_gives_the_same_pixels_as_threads(photo_folder: Path) -> None:
+    augment = AugmentConfig("trivial", erase=0.5)
+    threads = images(photo_folder, "threads", augment)
+    assert torch.equal(images(photo_folder, "subprocess", augment), threads)
+
+
+def test_an_epoch_that_starts_at_a_later_step_gives_the_same_samples(photo_folder: Path) -> None:
+    augment = AugmentConfig("rand", erase=0.5)
+    whole = batches(photo_folder, "threads", augment)
+    for late, same in zip(
+        batches(photo_folder, "threads", augment, step=2), whole[2:], strict=True
+    ):
+        assert torch.equal(late.images, same.images)
+
+
+def test_augmentation_leaves_boxes_and_flips_and_validation_alone(photo_folder: Path) -> None:
+    """Erasing covers a part of a sample; the rest is the sample without it."""
+    plain = images(photo_folder, "threads", AugmentConfig())
+    erased = images(photo_folder, "threads", AugmentConfig(erase=1))
+    same = (plain == erased).all(dim=1).flatten(1).float().mean(1)
+    assert same.min() > 0.4 and same.max() < 1
+    val = (photo_folder, "threads", AugmentConfig("trivial", erase=1), "val")
+    assert torch.equal(images(*val), images(photo_folder, "threads", AugmentConfig(), "val"))
+
+
+def test_each_copy_of_an_image_that_balance_repeats_is_augmented_by_itself(
+    photo_folder: Path,
+) -> None:
+    """An epoch draws as many samples as there are images, some of them several times."""
+    full: dict[str, Any] = {"balance": "classes", "scale": [1.0, 1.0], "hflip": 0.0}
+    found = batches(photo_folder, "threads", AugmentConfig(erase=1), **full)
+    indices = torch.cat([batch.indices for batch in found]).tolist()
+    pixels = torch.cat([batch.images for batch in found])
+    twice = next(index for index in indices if indices.count(index) > 1)
+    first, second, *_ = [i for i, index in enumerate(indices) if index == twice]
+    assert not torch.equal(pixels[first], pixels[second])
+
+
+class Noisy:
+    """Adds noise of one level per pixel, from the generator that it gets."""
+
+    def __init__(self, most: int = 40) -> None:
+        self.most, self.unpicklable = most, lambda: None
+
+    def __call__(self, image: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        noise = torch.randint(0, self.most, image.shape, generator=generator, dtype=torch.uint8)
+        return image // 2 + noise
+
+
+def halved() -> Any:
+    return lambda image, _: image[:, ::2]
+
+
+@pytest.mark.parametrize("engine", ["threads", "subprocess", "pillow"])
+def test_your_own_function_changes_each_training_sample_in_every_engine(
+    photo_folder: Path, engine: str
+) -> None:
+    own = AugmentConfig(f"{OWN}.Noisy", {"most": 30}, per="sample")
+    found = images(photo_folder, engine, own).int()
+    plain = images(photo_folder, engine, AugmentConfig()).int()
+    noise = found - plain // 2
+    assert noise.min() >= 0 and noise.max() < 30
+    assert torch.equal(found, images(photo_folder, engine, own).int())
+    if engine != "pillow":
+        assert torch.equal(found, images(photo_folder, "workers", own).int())
+    # Each sample draws by itself.
+    assert len({tuple(sample.flatten()[:50].tolist()) for sample in noise}) == len(noise)
+    val = images(photo_folder, engine, own, "val")
+    assert torch.equal(val, images(photo_folder, engine, AugmentConfig(), "val"))
+
+
+def test_what_your_function_returns_is_checked(photo_folder: Path) -> None:
+    own = AugmentConfig(f"{OWN}.halved", per="sample")
+    must = r"must return an image \(3, 64, 64\) of torch.uint8, not \(3, 32, 64\)"
+    with pytest.raises(ConfigError, match=must):
+        images(photo_folder, "threads", own)
