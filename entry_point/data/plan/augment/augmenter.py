@@ -31,13 +31,13 @@ class Augmenter:
     """Policies in the order in which they apply, each with its stream of random numbers."""
 
     def table(self, seed: int, epoch: int, indices: Ints, repeats: Ints | int, side: int) -> Floats:
-        """As `custom_op.augment_ops` describes it: float32 (N, K, 8)."""
+        """As `custom_op.augment_ops` describes it: float32 (N, K, 8), contiguous."""
         tables = []
         for stream, policy in self.steps:
             blocks = np.arange(-(-policy.draws // _WORDS))[:, None]
             u = unit(philox((seed, stream), (indices, epoch, blocks, repeats)))
             tables.append(policy.table(u.reshape(-1, len(indices))[: policy.draws], side))
-        return np.concatenate(tables, axis=1)
+        return np.ascontiguousarray(np.concatenate(tables, axis=1))
 
 
 def build_augmenter(augment: AugmentConfig, mean: Sequence[float]) -> Augmenter | None:

@@ -151,7 +151,8 @@ def test_every_policy_writes_rows_that_the_operations_take() -> None:
     for name in ("trivial", "rand", "auto", "color_jitter", "simclr", "three", "erase"):
         for side in (1, 8, 32, 224):
             table = tables(300, name, side=side)
-            assert table.dtype == np.float32 and table.shape[::2] == (300, 8)
+            assert table.dtype == np.float32 and table.flags.c_contiguous
+            assert table.shape[::2] == (300, 8)
             assert np.isfinite(table).all()
             for cells in table.reshape(-1, 8):
                 names = PARAMETERS[NAMES[int(cells[0])]]
