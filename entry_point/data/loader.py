@@ -128,7 +128,14 @@ def _plan(source: Source, spec: LoaderSpec) -> Plan:
         )
     weights = draw_weights(source) if spec.data.balance and spec.train else None
     return EpochPlan(
-        len(source), spec.batch_size, spec.seed, spec.train, spec.rank, spec.world_size, weights
+        len(source),
+        spec.batch_size,
+        spec.seed,
+        spec.train,
+        spec.rank,
+        spec.world_size,
+        weights,
+        spec.data.repeats,
     )
 
 

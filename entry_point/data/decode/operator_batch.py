@@ -38,7 +38,7 @@ def decode_jpegs(
     allocate: Allocate,
 ) -> tuple[Tensor, dict[int, str]]:
     """As MakeImages, from the encoded images of `indices`."""
-    side = planner.data.image_size
+    side = planner.side(epoch)
     heights, widths = upright_sizes(source, files, indices)
     with span("plan"):
         boxes, flips = planner.plan(epoch, indices, heights, widths)

@@ -20,7 +20,7 @@ def operator_single_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
     """See MakeImages."""
-    side = planner.data.image_size
+    side = planner.side(epoch)
     files, unreadable = read_files(source, indices)
     # A file without a readable header counts as 1 x 1 and fails to decode.
     headers = np.maximum(jpeg_headers(files).numpy(), 1)

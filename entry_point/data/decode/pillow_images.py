@@ -45,7 +45,7 @@ def decode_files(
     files: list[Tensor], planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
     """As `pillow_images`, from encoded images."""
-    side = planner.data.image_size
+    side = planner.side(epoch)
     damage: dict[int, str] = {}
     mode = {"rgb": "RGB", "ycbcr": "YCbCr"}[planner.data.color]
     photos = [_open(file, mode, damage, i) for i, file in enumerate(files)]
