@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from entry_point.config.augment_config import AugmentConfig
+from entry_point.config.augment.augment_config import AugmentConfig
 from entry_point.config.compose import load_config, resolved_yaml
 from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.data_config import DataConfig, PipelineConfig

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from custom_op.augment_ops import COLUMNS
-from entry_point.config.policy_config import MAGNITUDES
+from entry_point.config.augment.policy_config import MAGNITUDES
 from entry_point.data.plan.augment.policy import Floats, Uniform, applied, choice
 from entry_point.data.plan.augment.strengths import (
     OPERATIONS,

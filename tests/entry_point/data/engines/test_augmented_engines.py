@@ -1,12 +1,13 @@
 """Every engine augments the same samples in the same way, from any step on."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from entry_point.config.augment_config import AugmentConfig
+from entry_point.config.augment.augment_config import AugmentConfig
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
@@ -51,25 +52,46 @@ POLICIES = [
 ]
 
 
+def by_reference(plain: Batch, augment: AugmentConfig) -> torch.Tensor:
+    """A batch's images after what torchvision's functions do to them."""
+    augmenter = build_augmenter(augment, DataConfig().mean)
+    assert augmenter is not None
+    table = augmenter.table(SEED, 1, plain.indices.numpy(), 0, SIZE)
+    pairs = zip(plain.images, table, strict=True)
+    return torch.stack([augmented(image, rows) for image, rows in pairs]).int()
+
+
 @pytest.mark.parametrize("engine", ["threads", "workers", "pillow"])
 def test_every_engine_applies_the_same_table_to_its_pixels(photo_folder: Path, engine: str) -> None:
-    """As torchvision does; engines' pixels without augmentation differ by at most 1 level."""
+    """Engines' pixels without augmentation differ by at most 1 level."""
     plain = batches(photo_folder, engine, AugmentConfig())
     for augment in POLICIES:
-        augmenter = build_augmenter(augment, DataConfig().mean)
-        assert augmenter is not None
         for before, after in zip(plain, batches(photo_folder, engine, augment), strict=True):
-            table = augmenter.table(SEED, 1, before.indices.numpy(), 0, SIZE)
-            pairs = zip(before.images, table, strict=True)
-            expected = torch.stack([augmented(image, rows) for image, rows in pairs])
-            difference = (after.images.int() - expected.int()).abs()
+            expected = by_reference(before, augment)
+            difference = (after.images.int() - expected).abs()
             if engine == "threads":
                 # Nearest pixels are chosen otherwise where two are equally near.
                 assert (difference > 2).float().mean() < 0.01
             else:
                 assert not difference.any()
-            changed = (before.images.int() - expected.int()).abs().amax((1, 2, 3)) > 8
+            changed = (before.images.int() - expected).abs().amax((1, 2, 3)) > 8
             assert changed.float().mean() > 0.3
+
+
+def test_the_sample_that_replaces_a_damaged_one_is_augmented_as_itself(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
+    first = min((root / "train").glob("*/*.jpg"))
+    first.write_bytes(first.read_bytes()[:500])
+    augment = AugmentConfig("three", erase=0.5)
+    lenient: dict[str, Any] = {"on_error": "skip", "max_bad_fraction": 0.5}
+    plain = batches(root, "threads", AugmentConfig(), **lenient)
+    found = batches(root, "threads", augment, **lenient)
+    assert sum(len(batch.damage) for batch in found) == 1
+    for before, after in zip(plain, found, strict=True):
+        difference = (after.images.int() - by_reference(before, augment)).abs()
+        assert (difference > 2).float().mean() < 0.01
 
 
 def test_a_child_process_gives_the_same_pixels_as_threads(photo_folder: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entry_point.config.augment_config import AugmentConfig
+from entry_point.config.augment.augment_config import AugmentConfig
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import Loader, build_loader, open_source

@@ -10,7 +10,7 @@ import torch
 from torchvision.transforms import v2
 
 from custom_op.augment_ops import PARAMETERS
-from entry_point.config.augment_config import AugmentConfig
+from entry_point.config.augment.augment_config import AugmentConfig
 from entry_point.data.plan.augment.augmenter import build_augmenter
 
 SIDE = 224

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from entry_point.config.augment.policy_config import POLICIES, Policy, policy
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.knob import check_knobs, knob
-from entry_point.config.policy_config import POLICIES, Policy, policy
 from entry_point.config.resolve import check_name
 
 
