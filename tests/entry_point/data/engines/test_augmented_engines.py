@@ -166,6 +166,13 @@ def test_your_own_function_draws_the_same_for_each_training_sample_in_every_engi
     assert torch.equal(val, images(photo_folder, "threads", AugmentConfig(), "val"))
 
 
+def test_the_example_changes_each_sample_by_a_few_levels(photo_folder: Path) -> None:
+    own = AugmentConfig("project.augmentations.Grain", {"most": 3}, per="sample")
+    plain = images(photo_folder, "threads", AugmentConfig()).int()
+    difference = images(photo_folder, "threads", own).int() - plain
+    assert (difference.amin(), difference.amax()) == (-3, 3)
+
+
 def test_what_your_function_returns_is_checked(photo_folder: Path) -> None:
     own = AugmentConfig(f"{OWN}.halved", per="sample")
     must = r"must return an image \(3, 64, 64\) of torch.uint8, not \(3, 32, 64\)"
