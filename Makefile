@@ -40,7 +40,7 @@ CODE := custom_op entry_point launch project examples benchmarks tests
 # $(call check_only,WORDS) stops unless ONLY is empty or one of the words.
 check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONLY=$(ONLY): must be one of $(1)))
 
-.PHONY: help setup local-train predict serve dataset check-dataset fetch-weights sweep bench knobs \
+.PHONY: help setup local-train predict serve dataset check-dataset show-batch fetch-weights sweep bench knobs \
 	image push docker-train docker-serve test-container setup-aws upload sagemaker-dataset sagemaker-train \
 	sagemaker sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures \
 	gpu-check gpu-wheels lint format clean
@@ -65,6 +65,10 @@ dataset: ## Pack images for training: ARGS="source=DIR output=DIR"
 check-dataset: ## Read a whole dataset and report damage: ARGS="root=DIR"
 	@$(READY) job
 	@$(PY) -m entry_point.check_dataset $(ARGS)
+
+show-batch: ## Draw training samples: ARGS="data.root=DIR output=FILE"
+	@$(READY) job
+	@$(PY) -m entry_point.show_batch $(ARGS)
 
 fetch-weights: ## Download weights: ARGS="model.name=NAME output=FILE"
 	@$(READY) job $(if $(findstring timm/,$(ARGS)),timm)

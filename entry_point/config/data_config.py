@@ -51,6 +51,9 @@ class DataConfig:
     balance: str | None = knob(None, choices=("classes",))
     """`classes`: training draws images with replacement, all classes equally often. null: each
     image once per epoch."""
+    repeats: int = knob(1, least=1, most=64)
+    """Repeated augmentation: training samples that an epoch takes of each image it draws. An epoch
+    has as many samples as with 1, of fewer images."""
     transform: str = knob("imagenet", choices=("imagenet", "stall"))
     """`imagenet`: a random crop by `scale` and `ratio`, resized to `image_size`. `stall`: the
     published stall workload, which is a random crop of `image_size`, a random mask and YCbCr."""
@@ -59,9 +62,15 @@ class DataConfig:
     batches. `cpu`: the decoding thread or worker masks and converts each sample, as published."""
     image_size: int = knob(224, least=1, most=SIZE_LIMIT)
     """Height and width of a sample in pixels."""
+    progressive: list[list[int]] = field(default_factory=list)
+    """Training: other image sizes by epoch, as in `[[0,128],[10,160]]`: 128 pixels from epoch 0 on,
+    160 from epoch 10 on. The model must take any size. []: `image_size` in all epochs."""
+    eval_size: int | None = knob(None, least=1, most=SIZE_LIMIT)
+    """Height and width in pixels of a validation sample, and of what the exported model takes.
+    null: `image_size`."""
     resize: int = knob(256, least=1, most=SIZE_LIMIT)
-    """Validation: length of the shorter side in pixels before the center crop of `image_size`.
-    At least `image_size`."""
+    """Validation: length of the shorter side in pixels before the center crop. At least as long as
+    the crop."""
     scale: list[float] = knob([0.08, 1.0], length=2, above=0, most=1)
     """Training: smallest and largest share of the image's area that a random crop takes."""
     ratio: list[float] = knob([3 / 4, 4 / 3], length=2, above=0)
@@ -96,9 +105,7 @@ class DataConfig:
         self._check_format()
         if self.format == "demo" and not self.root:
             raise ConfigError("data.root", self.root, "data=demo needs a folder to generate into")
-        if self.resize < self.image_size:
-            must = f"must be at least data.image_size={self.image_size}"
-            raise ConfigError("data.resize", self.resize, must)
+        self._check_sizes()
         for key, pair in (("data.scale", self.scale), ("data.ratio", self.ratio)):
             if pair[0] > pair[1]:
                 raise ConfigError(key, pair, "must be [smallest,largest]")
@@ -115,6 +122,19 @@ class DataConfig:
                 "only divides by 255, as published; add data.mean=[0,0,0] data.std=[1,1,1], or use "
                 "experiment=stall",
             )
+
+    def _check_sizes(self) -> None:
+        if self.resize < self.val_size:
+            key = "image_size" if self.eval_size is None else "eval_size"
+            must = f"must be at least data.{key}={self.val_size}"
+            raise ConfigError("data.resize", self.resize, must)
+        starts = [pair[0] for pair in self.progressive]
+        if not all(len(pair) == 2 and 1 <= pair[1] <= SIZE_LIMIT for pair in self.progressive):
+            must = f"must be pairs of an epoch and a size of at most {SIZE_LIMIT}"
+            raise ConfigError("data.progressive", self.progressive, must)
+        if starts and (starts[0] != 0 or starts != sorted(set(starts))):
+            must = "must begin with epoch 0 and go on with later ones, as in [[0,128],[10,160]]"
+            raise ConfigError("data.progressive", self.progressive, must)
 
     def _check_format(self) -> None:
         known = self.format in FORMATS
@@ -133,12 +153,27 @@ class DataConfig:
         if self.val_fraction is not None and self.format not in ("folder", "manifest"):
             must = "needs data=folder or data=manifest"
             raise ConfigError("data.val_fraction", self.val_fraction, must)
-        if self.balance is not None and self.access == "stream":
-            must = "needs data.access=map: a stream reads each shard once"
-            raise ConfigError("data.balance", self.balance, must)
-        if self.balance is not None and self.transform == "stall":
-            must = "needs data.transform=imagenet: stall masks a repeated image in the same way"
-            raise ConfigError("data.balance", self.balance, must)
+        self._check_repeats()
+
+    def _check_repeats(self) -> None:
+        repeating = {"balance": self.balance, "repeats": self.repeats if self.repeats > 1 else None}
+        for key, value in repeating.items():
+            if value is not None and self.access == "stream":
+                must = "needs data.access=map: a stream reads each shard once"
+                raise ConfigError(f"data.{key}", value, must)
+            if value is not None and self.transform == "stall":
+                must = "needs data.transform=imagenet: stall masks a repeated image in the same way"
+                raise ConfigError(f"data.{key}", value, must)
+
+    def train_size(self, epoch: int) -> int:
+        """Height and width of a training sample in `epoch`."""
+        begun = [size for start, size in self.progressive if start <= epoch]
+        return begun[-1] if begun else self.image_size
+
+    @property
+    def val_size(self) -> int:
+        """Height and width of a validation sample."""
+        return self.image_size if self.eval_size is None else self.eval_size
 
     @property
     def color(self) -> Literal["rgb", "ycbcr"]:

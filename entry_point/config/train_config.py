@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from entry_point.config.augment.augment_config import AugmentConfig
 from entry_point.config.compose import load_config, resolved_yaml
 from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.data_config import DataConfig, PipelineConfig
@@ -49,25 +50,6 @@ class ModelConfig:
         if library not in ("", "timm") or not re.fullmatch(r"\w+([.-]\w+)*", name):
             must = "must be a torchvision model's name, timm/NAME, or package.function"
             raise ConfigError("model.name", repr(self.name), must)
-
-
-@dataclass
-class AugmentConfig:
-    """Augmentation of training batches on the device, before MixUp and CutMix."""
-
-    name: str | None = None
-    """Dotted path of a class or function that is called once with `kwargs`. It returns a function
-    from images to images of the same shape: floats `(N, 3, image_size, image_size)`, normalized.
-    Transforms of torchvision are such classes, as in `torchvision.transforms.v2.RandomErasing`,
-    which treat all images of a batch alike. null: none."""
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    """Arguments of the augmentation, as in `augment.kwargs.p=0.25`."""
-
-    def __post_init__(self) -> None:
-        if self.name is not None:
-            check_name("augment.name", self.name, ())
-        elif self.kwargs:
-            raise ConfigError("augment.kwargs", self.kwargs, "needs augment.name")
 
 
 @dataclass
@@ -228,9 +210,22 @@ class TrainConfig:
                 raise ConfigError(f"logger_kwargs.{word}", kwargs, must)
         if self.data.format == "manifest" and self.data.table.kind is None:
             self.data.table.kind = _KIND_OF_TABLE.get(self.task.name)
+        self._check_augment()
         if self.trainer.batch_size % self.optim.accumulate:
             must = f"must divide trainer.batch_size={self.trainer.batch_size}"
             raise ConfigError("optim.accumulate", self.optim.accumulate, must)
+
+    def _check_augment(self) -> None:
+        if not self.augment.on_samples:
+            return
+        key = "augment.erase" if self.augment.erase else "augment.name"
+        value = self.augment.erase or self.augment.name
+        if self.data.transform == "stall":
+            must = "needs data.transform=imagenet: stall samples are masked, as published"
+            raise ConfigError(key, value, must)
+        if self.pipeline.engine == "dali":
+            must = "augments samples, which pipeline=dali cannot; use pipeline=threads"
+            raise ConfigError(key, value, must)
 
 
 def load_train_config(overrides: Sequence[str]) -> tuple[TrainConfig, str]:

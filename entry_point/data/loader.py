@@ -13,12 +13,14 @@ from entry_point.data.batch import Batch
 from entry_point.data.checked_loader import CheckedLoader, Engine
 from entry_point.data.decode.batch_maker import BatchMaker, MakeImages
 from entry_point.data.decode.operator_batch import operator_batch_images
+from entry_point.data.decode.own_augment import OwnAugmented
 from entry_point.data.decode.stall import SampleBySample
 from entry_point.data.draw_weights import draw_weights
 from entry_point.data.engines.feed import Feed
 from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan, Plan
 from entry_point.data.plan.schedule import After, nothing_after
@@ -105,7 +107,8 @@ def _share_engine(
     make_images = make_images or image_maker(first)
     makers, plans = {}, {}
     for source, spec, plan in splits:
-        planner = CropPlanner(spec.data, spec.train, spec.seed)
+        augmenter = build_augmenter(spec.augment, spec.data.mean)
+        planner = CropPlanner(spec.data, spec.train, spec.seed, augmenter=augmenter)
         makers[spec.split] = BatchMaker(source, planner, make_images, spec.profile)
         plans[spec.split] = plan
     engine = _engine(Feed(makers, plans, after), first)
@@ -125,7 +128,14 @@ def _plan(source: Source, spec: LoaderSpec) -> Plan:
         )
     weights = draw_weights(source) if spec.data.balance and spec.train else None
     return EpochPlan(
-        len(source), spec.batch_size, spec.seed, spec.train, spec.rank, spec.world_size, weights
+        len(source),
+        spec.batch_size,
+        spec.seed,
+        spec.train,
+        spec.rank,
+        spec.world_size,
+        weights,
+        spec.data.repeats,
     )
 
 
@@ -148,6 +158,8 @@ def image_maker(spec: LoaderSpec) -> MakeImages:
     make_images = _pixel_maker(spec)
     if spec.data.transform_on == "cpu":
         return SampleBySample(make_images, spec.dtype)
+    if spec.augment.per == "sample":
+        return OwnAugmented(make_images, spec.augment)
     return make_images
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
+from entry_point.config.augment.augment_config import AugmentConfig
 from entry_point.config.data_config import DataConfig, PipelineConfig
 
 CPU = torch.device("cpu")
@@ -32,6 +33,8 @@ class LoaderSpec:
     """Type of the images with data.transform_on=cpu; all others are uint8."""
     profile: bool = False
     """Record in `Batch.spans` how long each part of making a batch takes."""
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    """How training samples are augmented."""
 
     @property
     def train(self) -> bool:
@@ -49,7 +52,8 @@ class LoaderSpec:
     def describe(self) -> str:
         """The engine, and what each rank gives it."""
         per_value = self.dtype.itemsize if self.data.transform_on == "cpu" else 1
-        size = per_value * self.batch_size * 3 * self.data.image_size**2
+        sizes = [size for _, size in self.data.progressive] or [self.data.image_size]
+        size = per_value * self.batch_size * 3 * max(*sizes, self.data.val_size) ** 2
         kind = "memory"
         if self.device.type == "cuda":
             kind = "GPU memory" if self.pipeline.engine == "dali" else "pinned memory"

@@ -1,14 +1,20 @@
-"""`augment.name`: your own augmentation of training batches, on the device."""
+"""What changes training batches on the device: your own augmentation, MixUp and CutMix."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
+import numpy as np
 import torch
+from torchvision.transforms import v2
 
+from entry_point.config.augment.augment_config import AugmentConfig
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import call, resolve
-from entry_point.config.train_config import AugmentConfig
+from entry_point.config.train_config import TrainConfig
+from entry_point.training.devices import Devices
+from entry_point.training.tasks.task import Task
 
 Augmentation = Callable[[torch.Tensor], torch.Tensor]
 """float `(N, 3, S, S)` -> the same shape and type, both on the device.
@@ -18,9 +24,30 @@ a resumed run draws the same.
 """
 
 
+class BatchAugmentation:
+    """Changes a batch before the model gets it.
+
+    Raises ConfigError for an augmentation that cannot be built, or that the task cannot learn from.
+    """
+
+    def __init__(self, config: TrainConfig, task: Task) -> None:
+        self._own = build_augmentation(config.augment)
+        self._mix = _mixing(config, task)
+
+    def __call__(
+        self, images: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As the learner's `loss` takes them; mixed labels are float32 (N, classes)."""
+        if self._own is not None:
+            images = self._own(images)
+        if self._mix is not None:
+            images, labels = self._mix(images, labels)
+        return images, labels
+
+
 def build_augmentation(config: AugmentConfig) -> Augmentation | None:
-    """The augmentation that `augment.name` names; None without one. Raises ConfigError."""
-    if config.name is None:
+    """Your own augmentation of batches; None without one. Raises ConfigError."""
+    if config.name is None or not config.own or config.per != "batch":
         return None
     build: Callable[..., object] = resolve("augment.name", config.name, {})
     made = call("augment.kwargs", build, config.kwargs)
@@ -38,3 +65,36 @@ def build_augmentation(config: AugmentConfig) -> Augmentation | None:
         return augmented
 
     return checked
+
+
+def _mixing(config: TrainConfig, task: Task) -> v2.Transform | None:
+    """Raises ConfigError if the task cannot learn from blended targets."""
+    optim, names = config.optim, task.names
+    wanted = {"mixup": (v2.MixUp, optim.mixup_alpha), "cutmix": (v2.CutMix, optim.cutmix_alpha)}
+    mixes: list[v2.Transform] = []
+    for name, (mix, alpha) in wanted.items():
+        if alpha and name not in task.blends:
+            must = f"task.name={config.task.name} cannot learn from what it blends; set 0"
+            raise ConfigError(f"optim.{name}_alpha", alpha, must)
+        if alpha:
+            mixes.append(mix(alpha=alpha, num_classes=len(names)))
+    return v2.RandomChoice(mixes) if mixes else None
+
+
+def seed_step(devices: Devices, run_seed: int, step: int) -> None:
+    """Seed the generators that a step may use; a custom model may use Python's and NumPy's.
+
+    `torch.manual_seed` would take a millisecond: for each kind of device not yet initialized it
+    stores the call with its traceback.
+    """
+    seed = _step_seed(run_seed, step, devices.rank)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.default_generator.manual_seed(seed)
+    if devices.device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
+def _step_seed(seed: int, step: int, rank: int) -> int:
+    """Distinct for every (seed, step, rank) that occurs: seed < 2^31, rank < 2^12."""
+    return (seed << 32) ^ (step << 12) ^ rank

@@ -132,6 +132,7 @@ def loader_spec(config: TrainConfig, devices: Devices, split: str) -> LoaderSpec
         devices.device,
         devices.input_dtype,
         profile=config.trainer.profile and split == "train",
+        augment=config.augment,
     )
 
 

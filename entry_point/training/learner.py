@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import random
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torchvision.transforms import v2
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
-from entry_point.training.augmentation import build_augmentation
+from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.devices import Devices
 from entry_point.training.measure.stopwatch import named_range
@@ -60,8 +57,7 @@ class Learner:
         self.schedule = build_schedule(
             config.optim, self.optimizer, steps_per_epoch, config.trainer.epochs
         )
-        self._augment = build_augmentation(config.augment)
-        self._mix = _mixing(config, task)
+        self._augment = BatchAugmentation(config, task)
         self._shared = _shared(self.model, devices, config.trainer.deterministic)
         # Compile the DDP wrapper, so the compiler sees where gradients are exchanged.
         compiles = config.trainer.compile
@@ -78,11 +74,8 @@ class Learner:
 
     def loss(self, images: torch.Tensor, labels: torch.Tensor, step: int) -> torch.Tensor:
         """Compute one batch's gradients, in `optim.accumulate` pieces; returns its mean loss."""
-        _seed_step(self._devices, _step_seed(self._seed, step, self._devices.rank))
-        if self._augment is not None:
-            images = self._augment(images)
-        if self._mix is not None:
-            images, labels = self._mix(images, labels)
+        seed_step(self._devices, self._seed, step)
+        images, labels = self._augment(images, labels)
         self.optimizer.zero_grad(set_to_none=True)
         pieces = list(
             zip(
@@ -148,20 +141,6 @@ class Learner:
         return nullcontext()
 
 
-def _mixing(config: TrainConfig, task: Task) -> v2.Transform | None:
-    """Raises ConfigError if the task cannot learn from blended targets."""
-    optim, names = config.optim, task.names
-    wanted = {"mixup": (v2.MixUp, optim.mixup_alpha), "cutmix": (v2.CutMix, optim.cutmix_alpha)}
-    mixes: list[v2.Transform] = []
-    for name, (mix, alpha) in wanted.items():
-        if alpha and name not in task.blends:
-            must = f"task.name={config.task.name} cannot learn from what it blends; set 0"
-            raise ConfigError(f"optim.{name}_alpha", alpha, must)
-        if alpha:
-            mixes.append(mix(alpha=alpha, num_classes=len(names)))
-    return v2.RandomChoice(mixes) if mixes else None
-
-
 def _shared(model: nn.Module, devices: Devices, deterministic: bool) -> nn.Module:
     """Wrap the model so that ranks exchange gradients."""
     if devices.world_size == 1:
@@ -190,21 +169,3 @@ def _reads_buffers(model: nn.Module) -> bool:
         if not isinstance(module, nn.modules.batchnorm._BatchNorm)
         for _ in module.buffers(recurse=False)
     )
-
-
-def _seed_step(devices: Devices, seed: int) -> None:
-    """Seed the generators that a step may use; a custom model may use Python's and NumPy's.
-
-    `torch.manual_seed` would take a millisecond: for each kind of device not yet initialized it
-    stores the call with its traceback.
-    """
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.default_generator.manual_seed(seed)
-    if devices.device.type == "cuda":
-        torch.cuda.manual_seed(seed)
-
-
-def _step_seed(seed: int, step: int, rank: int) -> int:
-    """Distinct for every (seed, step, rank) that occurs: seed < 2^31, rank < 2^12."""
-    return (seed << 32) ^ (step << 12) ^ rank

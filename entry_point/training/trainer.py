@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 
 import torch
 
@@ -36,6 +37,7 @@ from entry_point.training.results.logged_run import LoggedRun
 from entry_point.training.results.metrics_log import MetricsLog
 from entry_point.training.results.onnx_file import require_onnx
 from entry_point.training.results.run_loggers import open_loggers
+from entry_point.training.results.sample_grid import first_samples
 from entry_point.training.results.summary import closing_lines, opening_lines, run_name
 from entry_point.training.results.write_results import write_results
 from entry_point.training.stop import Stopped, StopRequest
@@ -230,6 +232,9 @@ class Trainer:
             val=self.input.val,
             evaluation=evaluation,
             totals=totals,
+            samples=partial(
+                first_samples, self.config, self.input.train_loader, self.task, self.devices
+            ),
         )
         for line in closing_lines(totals, self.startup.elapsed, self.progress, self.run):
             logger.info(line)

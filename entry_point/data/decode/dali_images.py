@@ -39,13 +39,14 @@ class DaliImages:
     def __init__(self, threads: int, device: torch.device) -> None:
         self._threads, self._device = threads, device
         self._pipeline: Pipeline | None = None
+        self._side = 0
         self._lock = threading.Lock()
 
     def __call__(
         self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, _allocate: Allocate
     ) -> tuple[Tensor, dict[int, str]]:
         """As MakeImages, with images on the device, made on this thread's current stream."""
-        side = planner.data.image_size
+        side = planner.side(epoch)
         files, unreadable = read_files(source, indices)
         heights, widths = upright_sizes(source, files, indices)
         boxes, flips = planner.plan(epoch, indices, heights, widths)
@@ -110,9 +111,10 @@ class DaliImages:
         """uint8 (N, 3, side, side), channels_last. Raises RuntimeError if a file is damaged."""
         if not files:
             return torch.empty((0, 3, side, side), dtype=torch.uint8, device=self._device)
-        if self._pipeline is None or len(files) > self._pipeline.max_batch_size:
-            self._pipeline = _pipeline(len(files), self._threads, self._gpu(), side)
         pipeline = self._pipeline
+        if pipeline is None or side != self._side or len(files) > pipeline.max_batch_size:
+            pipeline = _pipeline(len(files), self._threads, self._gpu(), side)
+            self._pipeline, self._side = pipeline, side
         pipeline.feed_input("files", [file.numpy() for file in files])
         pipeline.feed_input("starts", boxes[:, :2].astype(np.int32))
         pipeline.feed_input("shapes", boxes[:, 2:].astype(np.int32))

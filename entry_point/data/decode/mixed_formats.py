@@ -19,7 +19,7 @@ def mixed_format_images(
 ) -> tuple[Tensor, dict[int, str]]:
     """See MakeImages."""
     files, unreadable = read_files(source, indices)
-    images = empty_images(allocate, len(indices), planner.data.image_size)
+    images = empty_images(allocate, len(indices), planner.side(epoch))
     jpegs = [i for i, file in enumerate(files) if _is_jpeg(file)]
     refused: dict[int, str] = {}
     if jpegs:

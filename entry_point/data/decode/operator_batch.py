@@ -1,4 +1,4 @@
-"""The batch operator: one call decodes, crops, turns, resizes and flips all images of a batch."""
+"""The batch operator: one call decodes, crops, turns, resizes, flips and augments all images."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ def decode_jpegs(
     allocate: Allocate,
 ) -> tuple[Tensor, dict[int, str]]:
     """As MakeImages, from the encoded images of `indices`."""
-    side = planner.data.image_size
+    side = planner.side(epoch)
     heights, widths = upright_sizes(source, files, indices)
     with span("plan"):
         boxes, flips = planner.plan(epoch, indices, heights, widths)
+        operations = planner.augmentation(epoch, indices)
     images, box = empty_images(allocate, len(indices), side), torch.from_numpy(boxes)
     with span("decode_crop_resize_batch"):
         _, failed = decode_crop_resize_batch_masked(
@@ -52,6 +53,7 @@ def decode_jpegs(
             out=images,
             num_threads=1,
             color=planner.data.color,
+            augment=None if operations is None else torch.from_numpy(operations),
         )
     damaged = failed.nonzero().flatten().tolist()
     return images, {i: why_refused(_only(files, i), box[i : i + 1]) for i in damaged}

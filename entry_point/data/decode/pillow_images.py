@@ -11,6 +11,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
 from entry_point.data.decode.allocation import Allocate, empty_images
+from entry_point.data.decode.augment_reference import augmented
 from entry_point.data.decode.read_batch import read_files
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
@@ -44,12 +45,13 @@ def decode_files(
     files: list[Tensor], planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
     """As `pillow_images`, from encoded images."""
-    side = planner.data.image_size
+    side = planner.side(epoch)
     damage: dict[int, str] = {}
     mode = {"rgb": "RGB", "ycbcr": "YCbCr"}[planner.data.color]
     photos = [_open(file, mode, damage, i) for i, file in enumerate(files)]
     widths, heights = np.array([photo.size for photo in photos]).T
     boxes, flips = planner.plan(epoch, indices, heights, widths)
+    operations = planner.augmentation(epoch, indices)
     images = empty_images(allocate, len(photos), side)
     for i, photo in enumerate(photos):
         with span("resize"):
@@ -60,6 +62,9 @@ def decode_files(
             if flips[i]:
                 sample = functional.hflip(sample)
             images[i] = functional.pil_to_tensor(sample)
+        if operations is not None:
+            with span("augment"):
+                images[i] = augmented(images[i], operations[i])
     return images, damage
 
 

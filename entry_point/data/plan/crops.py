@@ -1,4 +1,4 @@
-"""Which part of its image a sample shows: crop boxes and flips.
+"""Which part of its image a sample shows, and what is done to it: boxes, flips, augmentation.
 
 A box is (top, left, height, width) in pixels of the upright image; orientation.py maps it to the
 stored pixels.
@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entry_point.config.data_config import DataConfig
+from entry_point.data.plan.augment.augmenter import Augmenter
+from entry_point.data.plan.augment.policy import Floats
 from entry_point.data.plan.philox import philox, unit
 
 Ints = NDArray[np.int64]
@@ -27,7 +29,7 @@ class CropPlanner:
 
     Training draws from the distributions of torchvision's RandomResizedCrop (RandomCrop for the
     stall workload) and RandomHorizontalFlip. Validation takes the center box that a resize of the
-    shorter side to `resize` turns into `image_size`, rounded to whole pixels.
+    shorter side to `resize` turns into `eval_size`, rounded to whole pixels.
     """
 
     data: DataConfig
@@ -35,6 +37,8 @@ class CropPlanner:
     seed: int
     repeats: Ints | None = None
     """How often the epoch has drawn each sample of the batch before; None: never."""
+    augmenter: Augmenter | None = None
+    """Draws the augmentation of training samples; None: none."""
 
     def plan(
         self, epoch: int, indices: Ints, heights: Ints, widths: Ints
@@ -50,17 +54,31 @@ class CropPlanner:
         u = unit(philox((self.seed, _STREAM), (indices, epoch, rows, repeats)))
         flips = u[0, 0] < self.data.hflip
         if plain:
-            return self._plain_boxes(u[1:3, 0], heights, widths), flips
+            return self._plain_boxes(u[1:3, 0], self.side(epoch), heights, widths), flips
         return self._random_boxes(u[:, 1:], heights, widths), flips
 
+    def side(self, epoch: int) -> int:
+        """Height and width of a sample in pixels."""
+        return self.data.train_size(epoch) if self.train else self.data.val_size
+
+    def augmentation(self, epoch: int, indices: Ints) -> Floats | None:
+        """What to do to the resized and flipped crops, as `custom_op.augment_ops` writes it.
+
+        float32 (N, K, 8), drawn apart from boxes and flips; None: nothing.
+        """
+        if self.augmenter is None or not self.train:
+            return None
+        repeats = 0 if self.repeats is None else self.repeats
+        return self.augmenter.table(self.seed, epoch, indices, repeats, self.side(epoch))
+
     def _centre_boxes(self, heights: Ints, widths: Ints) -> Ints:
-        share = self.data.image_size / self.data.resize
+        share = self.data.val_size / self.data.resize
         side = np.maximum(1, np.rint(np.minimum(heights, widths) * share)).astype(np.int64)
         return np.stack([(heights - side) // 2, (widths - side) // 2, side, side], axis=1)
 
-    def _plain_boxes(self, u: Uniform, heights: Ints, widths: Ints) -> Ints:
-        """Squares of image_size, or the largest that fit smaller images."""
-        side = np.minimum(self.data.image_size, np.minimum(heights, widths))
+    def _plain_boxes(self, u: Uniform, wanted: int, heights: Ints, widths: Ints) -> Ints:
+        """Squares of `wanted` pixels, or the largest that fit smaller images."""
+        side = np.minimum(wanted, np.minimum(heights, widths))
         top = np.floor(u[0] * (heights - side + 1)).astype(np.int64)
         left = np.floor(u[1] * (widths - side + 1)).astype(np.int64)
         return np.stack([top, left, side, side], axis=1)

@@ -72,6 +72,8 @@ class EpochPlan:
     world_size: int = 1
     weights: Weights | None = field(default=None, compare=False)
     """How often to draw each sample, relative to the others."""
+    repeats: int = 1
+    """Samples that training takes of each image that an epoch draws, see `_training_order`."""
 
     def __post_init__(self) -> None:
         if self.train and self.count < self.batch_size * self.world_size:
@@ -102,9 +104,19 @@ class EpochPlan:
             yield order[start : start + self.batch_size]
 
     def _training_order(self, epoch: int) -> Ints:
+        """The images of an epoch's samples, with their repeats.
+
+        Repeats follow each other, and the epoch keeps its length, so it draws fewer images: as
+        RASampler of facebookresearch/deit (samplers.py), after Hoffer et al., "Augment your batch"
+        (CVPR 2020).
+        """
         if self.weights is None:
-            return permutation((self.seed, _ORDER_STREAM), self.count, epoch)
-        return with_repeats(draw(self.weights, self.seed, epoch))
+            order = permutation((self.seed, _ORDER_STREAM), self.count, epoch)
+        else:
+            order = draw(self.weights, self.seed, epoch)
+        if self.weights is None and self.repeats == 1:
+            return order
+        return with_repeats(np.repeat(order, self.repeats)[: self.count])
 
     def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
         """Nothing to do: files and memory maps are read where they are used."""

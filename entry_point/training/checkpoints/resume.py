@@ -21,7 +21,10 @@ logger = logging.getLogger(__name__)
 Settings = dict[str, Any]
 
 STEPS = "steps per epoch"
-_PIXELS = ("image_size", "transform", "scale", "ratio", "hflip", "mean", "std", "on_error")
+_PIXELS = (
+    *("image_size", "progressive", "eval_size", "transform", "scale", "ratio", "hflip"),
+    *("mean", "std", "on_error"),
+)
 
 
 def load_to_resume(
@@ -124,6 +127,8 @@ def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settin
     settings: Settings = {"data.access": data.access}
     if data.balance is not None:
         settings["data.balance"] = data.balance
+    if data.repeats > 1:
+        settings["data.repeats"] = data.repeats
     if data.access == "stream":
         settings |= {
             "data.window_shards": data.window_shards,

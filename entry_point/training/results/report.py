@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 import torchvision
+from matplotlib.figure import Figure
 from PIL import Image
 
 from entry_point import inference
@@ -60,12 +61,13 @@ def write_report(
     evaluation: Evaluation,
     source: Source,
     totals: Totals,
+    samples: Figure | None,
     config_yaml: str,
 ) -> None:
     """Write the page.
 
     `source` is the validation split behind `evaluation`, and `facts` distinguish this run from
-    others. The curves show `metric`.
+    others. The curves show `metric`. `samples` shows training samples; None: no such picture.
     """
     sections = [
         _facts(facts),
@@ -74,6 +76,7 @@ def write_report(
         _stall_meter(totals),
         *map(_table, task.tables(evaluation.scores)),
         _mistakes(task, evaluation, source),
+        _training_samples(samples),
         f"<h2>Environment</h2>{_facts(_environment())}",
         f"<h2>Configuration</h2><pre>{html.escape(config_yaml)}</pre>",
     ]
@@ -180,6 +183,18 @@ def _thumbnail(source: Source, index: int) -> str:
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=80)
     return _data_url("image/jpeg", buffer.getvalue())
+
+
+def _training_samples(figure: Figure | None) -> str:
+    if figure is None:
+        return ""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="jpeg", dpi=100, pil_kwargs={"quality": 80})
+    picture = _data_url("image/jpeg", buffer.getvalue())
+    return (
+        "<h2>Training samples</h2><p>The first of the first epoch, as the model got them.</p>"
+        f'<img class="plot" alt="training samples" src="{picture}">'
+    )
 
 
 def _facts(facts: Mapping[str, str]) -> str:

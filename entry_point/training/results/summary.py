@@ -38,14 +38,15 @@ def opening_lines(
     run: RunFolder,
 ) -> list[str]:
     """What the run will do."""
-    trainer, epochs, side = config.trainer, config.trainer.epochs, config.data.image_size
+    trainer, epochs = config.trainer, config.trainer.epochs
     lines = [
         f"code     {code_version() or 'unknown revision'}",
         f"model    {config.model.name}, {count_parameters(model):,} parameters",
         f"task     {config.task.name}, best checkpoint by {progress.metric.label}",
         f"data     {len(data.train):,} training and {len(data.val):,} validation images, "
-        f"{len(task.names)} {_NAMED[task.takes]}, {side} x {side} pixels",
+        f"{len(task.names)} {_NAMED[task.takes]}, {_sizes(config)}",
         f"pipeline {loader_spec(config, devices, 'train').describe()}",
+        *([f"augment  {augment}"] if (augment := config.augment.describe()) else []),
         f"devices  {devices.describe()}",
         f"plan     {epochs} epochs of {progress.steps_per_epoch} steps of "
         f"{trainer.batch_size} images, {config.optim.name}",
@@ -57,6 +58,18 @@ def opening_lines(
             f"trainer.epochs={epochs + 1} or more to continue"
         )
     return lines
+
+
+def _sizes(config: TrainConfig) -> str:
+    """The sizes of samples."""
+    data = config.data
+    sizes = list(dict.fromkeys([size for _, size in data.progressive] or [data.image_size]))
+    text = f"{' then '.join(f'{size} x {size}' for size in sizes)} pixels"
+    if data.val_size != sizes[-1]:
+        text += f", validation {data.val_size} x {data.val_size}"
+    if len(sizes) > 1 and config.trainer.compile:
+        text += f"; torch.compile compiles for each of {len(sizes)} sizes"
+    return text
 
 
 def closing_lines(totals: Totals, seconds: float, progress: Progress, run: RunFolder) -> list[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from matplotlib.figure import Figure
 from torch import nn
 
 from entry_point import inference
@@ -38,10 +39,11 @@ def write_results(
     val: Source,
     evaluation: Evaluation,
     totals: Totals,
+    samples: Callable[[], Figure],
 ) -> None:
     """Write model/ and output/data/, on the first rank; `evaluation` is the model's on `val`.
 
-    `metric` is in the title and the plot.
+    `metric` is in the title and the plot. `samples` draws training samples for the report.
     """
     if not devices.is_first:
         return
@@ -58,6 +60,9 @@ def write_results(
     if config.trainer.onnx:
         with _optional(onnx_file.NAME):
             onnx_file.save_onnx(run, model, config.data, task.export)
+    figure: Figure | None = None
+    with _optional("picture of training samples"):
+        figure = samples()
     with _optional("report.html"):
         write_report(
             run.output_data / "report.html",
@@ -68,6 +73,7 @@ def write_results(
             evaluation=evaluation,
             source=val,
             totals=totals,
+            samples=figure,
             config_yaml=yaml,
         )
 

@@ -90,7 +90,11 @@ def test_torchvisions_transforms_are_augmentations() -> None:
 @pytest.mark.parametrize(
     ("overrides", "error"),
     [
-        (["augment.name=noise"], "augment.name=noise: must be the dotted path of your own"),
+        (
+            ["augment.name=trivail"],
+            "augment.name=trivail: must be one of trivial, rand, auto, color_jitter, simclr, "
+            "three, erase, or the dotted path of your own; did you mean trivial?",
+        ),
         (["augment.kwargs.p=1"], "augment.kwargs={'p': 1}: needs augment.name"),
         (
             ["augment.name=project.augmentations.Nois"],

@@ -71,7 +71,8 @@ def test_the_report_is_one_self_contained_page(run: Path) -> None:
     assert page.sources
     assert all(source.startswith("data:image/") for source in page.sources)
     classes = json.loads((run / "model" / "classes.json").read_text())
-    for part in [*classes, "Confusion matrix", "Worst mistakes", "Stall meter", "torchvision"]:
+    sections = ("Confusion matrix", "Worst mistakes", "Training samples", "Stall meter")
+    for part in [*classes, *sections, "torchvision"]:
         assert part in page.text
     assert "image_size: 32" in page.text
 

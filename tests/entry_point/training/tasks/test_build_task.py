@@ -11,6 +11,7 @@ from entry_point.config.task_config import LOSSES_OF
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.metrics_line import METRICS_OF
 from entry_point.data.sources.source import Source
+from entry_point.training.augmentation import BatchAugmentation
 from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
 from entry_point.training.tasks.build_task import KNOWN, tracked_metric
@@ -134,10 +135,11 @@ def test_blended_batches_train_or_are_refused(name: str, mix: str) -> None:
 
 
 def test_mixup_blends_the_targets_of_a_regression_as_it_blends_the_images() -> None:
-    some = learner(NUMBERS, "task=regression", "optim.mixup_alpha=0.4")
-    assert some._mix is not None
+    overrides = ("task=regression", "optim.mixup_alpha=0.4")
+    config, _ = load_train_config(["data=folder", *overrides])
+    mix = BatchAugmentation(config, task_of(NUMBERS, *overrides))
     images = NUMBERS.labels[:, :, None, None].expand(4, 3, 2, 2).contiguous()
-    mixed, targets = some._mix(images, NUMBERS.labels)
+    mixed, targets = mix(images, NUMBERS.labels)
     assert not torch.equal(targets, NUMBERS.labels)
     torch.testing.assert_close(mixed[:, :1, 0, 0], targets)
 

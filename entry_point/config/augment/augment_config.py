@@ -1,0 +1,69 @@
+"""Typed settings of the group `augment`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from entry_point.config.augment.policy_config import POLICIES, Policy, policy
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.knob import check_knobs, knob
+from entry_point.config.resolve import check_name
+
+
+@dataclass
+class AugmentConfig:
+    """Augmentation of training samples, after the random crop and flip and before MixUp."""
+
+    name: str | None = None
+    """A policy, drawn for each sample and applied by the decoder: `trivial` (TrivialAugmentWide),
+    `rand` (RandAugment), `auto` (AutoAugment for ImageNet), `color_jitter`, `simclr`, `three`
+    (DeiT III) or `erase` (RandomErasing). Or the dotted path of your own class or function, which
+    is called once with `kwargs` and returns the function that `per` describes. null: none."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the policy, as in `augment.kwargs.m=12`, or of your own."""
+    per: str = knob("batch", choices=("batch", "sample"))
+    """What your own function takes and returns. `batch`: floats `(N, 3, image_size, image_size)`,
+    normalized, on the device; torchvision's transforms are such functions and treat all images of
+    a batch alike. `sample`: uint8 `(3, image_size, image_size)` and a `torch.Generator` to draw
+    from, where images are decoded, at the cost of Python's interpreter lock."""
+    erase: float = knob(0.0, least=0, most=1)
+    """Probability of torchvision's RandomErasing after the policy, filled with `data.mean`."""
+
+    def __post_init__(self) -> None:
+        check_knobs(self, "augment")
+        if self.name is not None:
+            check_name("augment.name", self.name, POLICIES)
+        elif self.kwargs:
+            raise ConfigError("augment.kwargs", self.kwargs, "needs augment.name")
+        if self.per == "sample" and (self.name is None or self.name in POLICIES):
+            must = "is for the dotted path of your own in augment.name; remove it"
+            raise ConfigError("augment.per", self.per, must)
+        if self.name == "erase" and self.erase:
+            must = "augment.name=erase does that, too; set augment.kwargs.p instead"
+            raise ConfigError("augment.erase", self.erase, must)
+        self.policy()
+
+    def policy(self) -> Policy | None:
+        """The known policy; None if there is none or it is your own."""
+        return policy(self.name, self.kwargs) if self.name in POLICIES else None
+
+    @property
+    def on_samples(self) -> bool:
+        """Whether the decoder does any of it."""
+        return self.name in POLICIES or self.erase > 0 or self.per == "sample"
+
+    @property
+    def own(self) -> bool:
+        """Whether `name` is a dotted path."""
+        return self.name is not None and self.name not in POLICIES
+
+    def describe(self) -> str:
+        """One line for the log; empty without augmentation."""
+        parts = [self.name] if self.name else []
+        if self.own:
+            sample = ", on each sample: Python runs for each, which costs decoding speed"
+            parts[0] += sample if self.per == "sample" else ", on each batch"
+        if self.erase:
+            parts.append(f"erase {self.erase:g} of the samples")
+        return "; ".join(parts)

@@ -1,0 +1,122 @@
+"""TrivialAugment, RandAugment and AutoAugment, with the distributions of torchvision's classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from custom_op.augment_ops import COLUMNS
+from entry_point.config.augment.policy_config import MAGNITUDES
+from entry_point.data.plan.augment.policy import Floats, Uniform, applied, choice
+from entry_point.data.plan.augment.strengths import (
+    OPERATIONS,
+    STANDARD,
+    WIDE,
+    Move,
+    Space,
+    strengths,
+)
+
+_AUTO_MAGNITUDES = 10
+# Operation, probability, and magnitude's number: `_get_policies` of torchvision's AutoAugment
+# (transforms/v2/_auto_augment.py), from Cubuk et al., "AutoAugment" (CVPR 2019), table 9.
+_IMAGENET = (
+    (("posterize", 0.4, 8), ("rotate", 0.6, 9)),
+    (("solarize", 0.6, 5), ("autocontrast", 0.6, 0)),
+    (("equalize", 0.8, 0), ("equalize", 0.6, 0)),
+    (("posterize", 0.6, 7), ("posterize", 0.6, 6)),
+    (("equalize", 0.4, 0), ("solarize", 0.2, 4)),
+    (("equalize", 0.4, 0), ("rotate", 0.8, 8)),
+    (("solarize", 0.6, 3), ("equalize", 0.6, 0)),
+    (("posterize", 0.8, 5), ("equalize", 1.0, 0)),
+    (("rotate", 0.2, 3), ("solarize", 0.6, 8)),
+    (("equalize", 0.6, 0), ("posterize", 0.4, 6)),
+    (("rotate", 0.8, 8), ("saturation", 0.4, 0)),
+    (("rotate", 0.4, 9), ("equalize", 0.6, 0)),
+    (("equalize", 0.0, 0), ("equalize", 0.8, 0)),
+    (("invert", 0.6, 0), ("equalize", 1.0, 0)),
+    (("saturation", 0.6, 4), ("contrast", 1.0, 8)),
+    (("rotate", 0.8, 8), ("saturation", 1.0, 2)),
+    (("saturation", 0.8, 8), ("solarize", 0.8, 7)),
+    (("sharpness", 0.4, 7), ("invert", 0.6, 0)),
+    (("shear_x", 0.6, 5), ("equalize", 1.0, 0)),
+    (("saturation", 0.4, 0), ("equalize", 0.6, 0)),
+    (("equalize", 0.4, 0), ("solarize", 0.2, 4)),
+    (("solarize", 0.6, 5), ("autocontrast", 0.6, 0)),
+    (("invert", 0.6, 0), ("equalize", 1.0, 0)),
+    (("saturation", 0.6, 4), ("contrast", 1.0, 8)),
+    (("equalize", 0.8, 0), ("equalize", 0.6, 0)),
+)
+
+
+@dataclass(frozen=True)
+class TrivialAugment:
+    """TrivialAugmentWide: one operation of 14, its magnitude and its sign, all equally likely.
+
+    Müller and Hutter, "TrivialAugment" (ICCV 2021).
+    """
+
+    move: Move
+    draws: int = 3
+
+    def table(self, u: Uniform, side: int) -> Floats:
+        strength = choice(u[1], MAGNITUDES)
+        cells = _all_strengths(WIDE, side, self.move)
+        return cells[choice(u[0], len(OPERATIONS)), strength, choice(u[2], 2)][:, None]
+
+
+@dataclass(frozen=True)
+class RandAugment:
+    """`count` operations of 14, drawn with replacement, at one magnitude with a random sign.
+
+    Cubuk et al., "RandAugment" (NeurIPS 2020).
+    """
+
+    move: Move
+    count: int
+    magnitude: int
+
+    @property
+    def draws(self) -> int:
+        return 2 * self.count
+
+    def table(self, u: Uniform, side: int) -> Floats:
+        cells = _all_strengths(STANDARD, side, self.move)[:, self.magnitude]
+        picked = cells[choice(u[: self.count], len(OPERATIONS)), choice(u[self.count :], 2)]
+        return picked.swapaxes(0, 1)
+
+
+@dataclass(frozen=True)
+class AutoAugment:
+    """One of 25 pairs of operations, each with its own probability and a random sign."""
+
+    move: Move
+    draws: int = 5
+
+    def table(self, u: Uniform, side: int) -> Floats:
+        cells, chances = _pairs(side, self.move)
+        pair = choice(u[0], len(_IMAGENET))
+        picked = [
+            applied(cells[pair, i, choice(u[3 + i], 2)], u[1 + i] < chances[pair, i])
+            for i in (0, 1)
+        ]
+        return np.stack(picked, axis=1)
+
+
+@cache
+def _all_strengths(space: Space, side: int, move: Move) -> Floats:
+    """float32 (operations, magnitudes, 2, 8)."""
+    return np.stack([strengths(space, name, MAGNITUDES, side, move) for name in OPERATIONS])
+
+
+@cache
+def _pairs(side: int, move: Move) -> tuple[Floats, Uniform]:
+    """The pairs, as they are and negated: float32 (25, 2, 2, 8); and probabilities (25, 2)."""
+    cells = np.empty((len(_IMAGENET), 2, 2, COLUMNS), dtype=np.float32)
+    for number, pair in enumerate(_IMAGENET):
+        for place, (name, _, strength) in enumerate(pair):
+            of_all = strengths(STANDARD, name, _AUTO_MAGNITUDES, side, move)
+            cells[number, place] = of_all[strength]
+    return cells, np.array([[chance for _, chance, _ in pair] for pair in _IMAGENET])

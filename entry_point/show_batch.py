@@ -1,0 +1,64 @@
+"""Draws training samples: `python -m entry_point.show_batch [output=FILE] [Hydra overrides]`.
+
+Takes the settings of `make local-train` and trains nothing. The samples are the first of the first
+epoch, as the model would get them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from entry_point.config.config_errors import ConfigError, shown
+from entry_point.config.train_config import load_train_config
+from entry_point.contract import exit_codes
+from entry_point.contract.program import run_program
+from entry_point.contract.run_folder import RunFolder
+from entry_point.contract.whole_file import replacing
+from entry_point.data.loader import build_loader, open_source
+from entry_point.training.devices import join_devices
+from entry_point.training.input import loader_spec
+from entry_point.training.results.sample_grid import first_samples
+from entry_point.training.tasks.build_task import build_task
+
+OUTPUT = "runs/samples.png"
+_KEY = "output"
+_ENDINGS = (".png", ".jpg", ".svg")
+
+
+def main(arguments: Sequence[str]) -> int:
+    return run_program("show-batch", partial(show, arguments))
+
+
+def show(arguments: Sequence[str]) -> int:
+    """Write the picture. Returns the exit code."""
+    path, overrides = _split_output(arguments)
+    config, _ = load_train_config(overrides)
+    channels = RunFolder.from_environment().channels if config.data.root is None else Path()
+    with join_devices(config.trainer) as devices:
+        train = open_source(config.data, "train", channels)
+        task = build_task(config, train, devices.device)
+        loader = build_loader(train, loader_spec(config, devices, "train"))
+        try:
+            figure = first_samples(config, loader, task, devices)
+        finally:
+            loader.close()
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:], dpi=150)
+    sys.stdout.write(f"{path}\n")
+    return exit_codes.FINISHED
+
+
+def _split_output(arguments: Sequence[str]) -> tuple[Path, list[str]]:
+    """The file to write, and the other arguments. Raises ConfigError for a file that cannot be."""
+    given = [text for text in arguments if text.startswith(f"{_KEY}=")]
+    path = Path(given[-1].partition("=")[2] if given else OUTPUT)
+    if path.suffix not in _ENDINGS:
+        raise ConfigError(_KEY, path, f"must be a file that ends in one of {shown(_ENDINGS)}")
+    return path, [text for text in arguments if text not in given]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,84 @@
+import pytest
+
+from entry_point.config.augment.policy_config import Rand
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import load_train_config
+
+OWN = "augment.name=project.augmentations.Noise"
+
+
+def test_a_policys_arguments_have_their_defaults_and_types() -> None:
+    config, _ = load_train_config(["augment.name=rand", "augment.kwargs.m=5"])
+    assert config.augment.policy() == Rand("nearest", [0, 0, 0], n=2, m=5)
+
+
+def test_the_log_says_what_is_augmented_and_what_costs_the_interpreter() -> None:
+    config, _ = load_train_config(["augment.name=trivial", "augment.erase=0.1"])
+    assert config.augment.describe() == "trivial; erase 0.1 of the samples"
+    config, _ = load_train_config([OWN, "augment.per=sample"])
+    assert config.augment.describe() == (
+        "project.augmentations.Noise, on each sample: Python runs for each, which costs decoding "
+        "speed"
+    )
+    assert load_train_config([])[0].augment.describe() == ""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error"),
+    [
+        (["augment.kwargs.p=1"], "augment.kwargs={'p': 1}: needs augment.name"),
+        (
+            ["augment.name=rand", "augment.kwargs.magnitude=3"],
+            "augment.kwargs.magnitude=3: no such key; augment.kwargs has interpolation, fill, n, m",
+        ),
+        (
+            ["augment.name=rand", "augment.kwargs.m=31"],
+            "augment.kwargs.m=31: must be at least 0 and at most 30",
+        ),
+        (
+            ["augment.name=rand", "augment.kwargs.n=two"],
+            "augment.kwargs.n=two: must be a whole number",
+        ),
+        (
+            ["augment.name=auto", "augment.kwargs.interpolation=bicubic"],
+            "augment.kwargs.interpolation=bicubic: must be one of nearest, bilinear",
+        ),
+        (
+            ["augment.name=erase", "augment.kwargs.scale=[0.5,0.1]"],
+            "augment.kwargs.scale=[0.5,0.1]: must be [smallest,largest]",
+        ),
+        (["augment.erase=1.5"], "augment.erase=1.5: must be at least 0 and at most 1"),
+        (
+            ["augment.name=erase", "augment.erase=0.5"],
+            "augment.erase=0.5: augment.name=erase does that, too; set augment.kwargs.p instead",
+        ),
+        (
+            ["augment.name=trivial", "augment.per=sample"],
+            "augment.per=sample: is for the dotted path of your own in augment.name; remove it",
+        ),
+        (
+            ["augment.name=trivial", "pipeline=dali"],
+            "augment.name=trivial: augments samples, which pipeline=dali cannot; use "
+            "pipeline=threads",
+        ),
+        (
+            [OWN, "augment.per=sample", "pipeline=dali"],
+            "augment.name=project.augmentations.Noise: augments samples, which pipeline=dali "
+            "cannot; use pipeline=threads",
+        ),
+        (
+            ["augment.erase=0.1", "experiment=stall"],
+            "augment.erase=0.1: needs data.transform=imagenet: stall samples are masked, as "
+            "published",
+        ),
+    ],
+)
+def test_a_wrong_augmentation_setting_is_one_line(overrides: list[str], error: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_train_config(overrides)
+    assert str(caught.value) == error
+
+
+def test_a_batch_augmentation_of_your_own_goes_with_dali_and_stall() -> None:
+    load_train_config([OWN, "pipeline=dali"])
+    load_train_config([OWN, "experiment=stall"])

@@ -1,0 +1,180 @@
+"""Every engine augments the same samples in the same way, from any step on."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from entry_point.config.augment.augment_config import AugmentConfig
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.batch import Batch
+from entry_point.data.decode.augment_reference import augmented
+from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.plan.augment.augmenter import build_augmenter
+
+SIZE, SEED = 64, 4
+OWN = "tests.entry_point.data.engines.test_augmented_engines"
+
+
+def batches(
+    root: Path,
+    engine: str,
+    augment: AugmentConfig,
+    split: str = "train",
+    step: int = 0,
+    **data: Any,
+) -> list[Batch]:
+    config = DataConfig(root=str(root), image_size=SIZE, resize=72, **data)
+    source = open_source(config, split, root)
+    pipeline = PipelineConfig(engine=engine, num_workers=0 if engine != "subprocess" else 1)
+    spec = LoaderSpec(config, pipeline, split, 12, seed=SEED, augment=augment)
+    loader = build_loader(source, spec)
+    try:
+        return list(loader.epoch(1, step))
+    finally:
+        loader.close()
+
+
+def images(*arguments: Any, **options: Any) -> torch.Tensor:
+    return torch.cat([batch.images for batch in batches(*arguments, **options)])
+
+
+POLICIES = [
+    AugmentConfig("trivial", erase=0.5),
+    AugmentConfig("rand", {"interpolation": "bilinear"}),
+    AugmentConfig("auto"),
+    AugmentConfig("simclr"),
+    AugmentConfig("three"),
+]
+
+
+def by_reference(plain: Batch, augment: AugmentConfig) -> torch.Tensor:
+    """A batch's images after what torchvision's functions do to them."""
+    augmenter = build_augmenter(augment, DataConfig().mean)
+    assert augmenter is not None
+    table = augmenter.table(SEED, 1, plain.indices.numpy(), 0, SIZE)
+    pairs = zip(plain.images, table, strict=True)
+    return torch.stack([augmented(image, rows) for image, rows in pairs]).int()
+
+
+@pytest.mark.parametrize("engine", ["threads", "workers", "pillow"])
+def test_every_engine_applies_the_same_table_to_its_pixels(photo_folder: Path, engine: str) -> None:
+    """Engines' pixels without augmentation differ by at most 1 level."""
+    plain = batches(photo_folder, engine, AugmentConfig())
+    for augment in POLICIES:
+        for before, after in zip(plain, batches(photo_folder, engine, augment), strict=True):
+            expected = by_reference(before, augment)
+            difference = (after.images.int() - expected).abs()
+            if engine == "threads":
+                # Nearest pixels are chosen otherwise where two are equally near.
+                assert (difference > 2).float().mean() < 0.01
+            else:
+                assert not difference.any()
+            changed = (before.images.int() - expected).abs().amax((1, 2, 3)) > 8
+            assert changed.float().mean() > 0.3
+
+
+def test_the_sample_that_replaces_a_damaged_one_is_augmented_as_itself(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
+    first = min((root / "train").glob("*/*.jpg"))
+    first.write_bytes(first.read_bytes()[:500])
+    augment = AugmentConfig("three", erase=0.5)
+    lenient: dict[str, Any] = {"on_error": "skip", "max_bad_fraction": 0.5}
+    plain = batches(root, "threads", AugmentConfig(), **lenient)
+    found = batches(root, "threads", augment, **lenient)
+    assert sum(len(batch.damage) for batch in found) == 1
+    for before, after in zip(plain, found, strict=True):
+        difference = (after.images.int() - by_reference(before, augment)).abs()
+        assert (difference > 2).float().mean() < 0.01
+
+
+def test_a_child_process_gives_the_same_pixels_as_threads(photo_folder: Path) -> None:
+    """Your own function need not be picklable."""
+    augment = AugmentConfig(f"{OWN}.Noisy", per="sample", erase=0.5)
+    threads = images(photo_folder, "threads", augment)
+    assert torch.equal(images(photo_folder, "subprocess", augment), threads)
+
+
+def test_an_epoch_that_starts_at_a_later_step_gives_the_same_samples(photo_folder: Path) -> None:
+    augment = AugmentConfig("rand", erase=0.5)
+    whole = batches(photo_folder, "threads", augment)
+    for late, same in zip(
+        batches(photo_folder, "threads", augment, step=2), whole[2:], strict=True
+    ):
+        assert torch.equal(late.images, same.images)
+
+
+def test_augmentation_leaves_boxes_and_flips_and_validation_alone(photo_folder: Path) -> None:
+    """Erasing covers a part of a sample; the rest is the sample without it."""
+    plain = images(photo_folder, "threads", AugmentConfig())
+    erased = images(photo_folder, "threads", AugmentConfig(erase=1))
+    same = (plain == erased).all(dim=1).flatten(1).float().mean(1)
+    assert same.min() > 0.4 and same.max() < 1
+    val = (photo_folder, "threads", AugmentConfig("trivial", erase=1), "val")
+    assert torch.equal(images(*val), images(photo_folder, "threads", AugmentConfig(), "val"))
+
+
+def test_each_copy_of_an_image_that_balance_repeats_is_augmented_by_itself(
+    photo_folder: Path,
+) -> None:
+    """An epoch draws as many samples as there are images, some of them several times."""
+    full: dict[str, Any] = {"balance": "classes", "scale": [1.0, 1.0], "hflip": 0.0}
+    found = batches(photo_folder, "threads", AugmentConfig(erase=1), **full)
+    indices = torch.cat([batch.indices for batch in found]).tolist()
+    pixels = torch.cat([batch.images for batch in found])
+    twice = next(index for index in indices if indices.count(index) > 1)
+    first, second, *_ = [i for i, index in enumerate(indices) if index == twice]
+    assert not torch.equal(pixels[first], pixels[second])
+
+
+class Noisy:
+    """Adds noise of one level per pixel, from the generator that it gets."""
+
+    def __init__(self, most: int = 40) -> None:
+        self.most, self.unpicklable = most, lambda: None
+
+    def __call__(self, image: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        noise = torch.randint(0, self.most, image.shape, generator=generator, dtype=torch.uint8)
+        return image // 2 + noise
+
+
+def halved() -> Any:
+    return lambda image, _: image[:, ::2]
+
+
+def test_your_own_function_draws_the_same_for_each_training_sample_in_every_engine(
+    photo_folder: Path,
+) -> None:
+    own = AugmentConfig(f"{OWN}.Noisy", {"most": 30}, per="sample")
+
+    def noise(engine: str) -> torch.Tensor:
+        plain = images(photo_folder, engine, AugmentConfig()).int()
+        return images(photo_folder, engine, own).int() - plain // 2
+
+    expected = noise("threads")
+    assert expected.min() >= 0 and expected.max() < 30
+    assert len({tuple(sample.flatten()[:50].tolist()) for sample in expected}) == len(expected)
+    for engine in ("workers", "pillow"):
+        assert torch.equal(noise(engine), expected)
+    val = images(photo_folder, "threads", own, "val")
+    assert torch.equal(val, images(photo_folder, "threads", AugmentConfig(), "val"))
+
+
+def test_the_example_changes_each_sample_by_a_few_levels(photo_folder: Path) -> None:
+    own = AugmentConfig("project.augmentations.Grain", {"most": 3}, per="sample")
+    plain = images(photo_folder, "threads", AugmentConfig()).int()
+    difference = images(photo_folder, "threads", own).int() - plain
+    assert (difference.amin(), difference.amax()) == (-3, 3)
+
+
+def test_what_your_function_returns_is_checked(photo_folder: Path) -> None:
+    own = AugmentConfig(f"{OWN}.halved", per="sample")
+    must = r"must return an image \(3, 64, 64\) of torch.uint8, not \(3, 32, 64\)"
+    with pytest.raises(ConfigError, match=must):
+        images(photo_folder, "threads", own)

@@ -1,0 +1,128 @@
+"""Repeated augmentation, progressive resizing and another size for validation."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entry_point.config.augment.augment_config import AugmentConfig
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.plan.balance import split_repeats
+from entry_point.data.plan.order import EpochPlan
+
+
+def loader(root: Path, split: str = "train", engine: str = "threads", **data: Any) -> Loader:
+    config = DataConfig(root=str(root), **({"image_size": 32, "resize": 40} | data))
+    source = open_source(config, split, root)
+    pipeline = PipelineConfig(engine=engine, num_workers=0)
+    augment = AugmentConfig("trivial", erase=0.5)
+    return build_loader(source, LoaderSpec(config, pipeline, split, 12, seed=4, augment=augment))
+
+
+@given(
+    count=st.integers(8, 200),
+    repeats=st.integers(2, 9),
+    batch_size=st.integers(1, 8),
+    epoch=st.integers(0, 5),
+    start=st.integers(0, 30),
+)
+def test_an_epoch_has_as_many_samples_of_fewer_images_from_any_step(
+    count: int, repeats: int, batch_size: int, epoch: int, start: int
+) -> None:
+    plan = EpochPlan(count, batch_size, 3, True, repeats=repeats)
+    assert plan.steps_per_epoch == EpochPlan(count, batch_size, 3, True).steps_per_epoch
+    steps = list(plan.batches(epoch))
+    late = list(plan.batches(epoch, min(start, len(steps))))
+    assert all(map(np.array_equal, steps[min(start, len(steps)) :], late))
+    samples = np.concatenate(steps)
+    images, _ = split_repeats(samples)
+    seen = Counter(images.tolist())
+    # The epoch's end cuts the last image's repeats.
+    assert sorted(seen.values())[1:] == [repeats] * (len(seen) - 1)
+    assert len(set(samples.tolist())) == len(samples)
+
+
+def test_repeats_of_an_image_are_the_same_on_any_number_of_ranks() -> None:
+    whole = EpochPlan(100, 12, 3, True, repeats=4)
+    ranks = [EpochPlan(100, 6, 3, True, rank, 2, repeats=4) for rank in (0, 1)]
+    for step, *parts in zip(whole.batches(2), *(r.batches(2) for r in ranks), strict=True):
+        assert np.array_equal(step, np.concatenate(parts))
+
+
+def test_each_repeat_has_its_own_box_and_augmentation(photo_folder: Path) -> None:
+    repeated = loader(photo_folder, repeats=3)
+    batch = next(iter(repeated.epoch(0)))
+    repeated.close()
+    assert batch.indices.view(4, 3).unique(dim=1).shape == (4, 1)
+    assert len({tuple(image.flatten().tolist()) for image in batch.images}) == 12
+
+
+@pytest.mark.parametrize("engine", ["threads", "workers", "pillow"])
+def test_the_image_size_follows_the_epoch_also_from_a_later_step(
+    photo_folder: Path, engine: str
+) -> None:
+    data: dict[str, Any] = {"progressive": [[0, 16], [2, 24]], "eval_size": 40}
+    train = loader(photo_folder, engine=engine, **data)
+    sizes = [next(iter(train.epoch(epoch))).images.shape[2:] for epoch in (0, 1, 2, 7)]
+    assert sizes == [(16, 16), (16, 16), (24, 24), (24, 24)]
+    whole, late = list(train.epoch(2)), list(train.epoch(2, 2))
+    assert all(torch.equal(a.images, b.images) for a, b in zip(whole[2:], late, strict=True))
+    train.close()
+    val = loader(photo_folder, "val", engine, **data)
+    assert next(iter(val.epoch(0))).images.shape[2:] == (40, 40)
+    val.close()
+
+
+def test_validation_at_a_size_is_validation_of_a_run_with_that_image_size(
+    photo_folder: Path,
+) -> None:
+    of_size = loader(photo_folder, "val", image_size=36, resize=40)
+    other = loader(photo_folder, "val", image_size=20, eval_size=36)
+    pairs = zip(of_size.epoch(0), other.epoch(0), strict=True)
+    assert all(torch.equal(a.images, b.images) for a, b in pairs)
+    of_size.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"eval_size": 300}, "data.resize=256: must be at least data.eval_size=300"),
+        (
+            {"progressive": [[1, 64]]},
+            "data.progressive=[[1,64]]: must begin with epoch 0 and go on with later ones, as in "
+            "[[0,128],[10,160]]",
+        ),
+        (
+            {"progressive": [[0, 64], [5, 9], [5, 80]]},
+            "data.progressive=[[0,64],[5,9],[5,80]]: must begin with epoch 0 and go on with later "
+            "ones, as in [[0,128],[10,160]]",
+        ),
+        (
+            {"progressive": [[0, 0]]},
+            "data.progressive=[[0,0]]: must be pairs of an epoch and a size of at most 4096",
+        ),
+        ({"repeats": 0}, "data.repeats=0: must be at least 1 and at most 64"),
+        (
+            {"repeats": 2, "transform": "stall", "mean": [0, 0, 0], "std": [1, 1, 1]},
+            "data.repeats=2: needs data.transform=imagenet: stall masks a repeated image in the "
+            "same way",
+        ),
+        (
+            {"repeats": 2, "format": "shards", "access": "stream"},
+            "data.repeats=2: needs data.access=map: a stream reads each shard once",
+        ),
+    ],
+)
+def test_a_wrong_size_or_repeat_is_one_line(settings: dict[str, Any], error: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        DataConfig(**settings)
+    assert str(caught.value) == error

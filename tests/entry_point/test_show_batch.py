@@ -1,0 +1,73 @@
+"""`make show-batch`: a picture of training samples, without training."""
+
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+import torch
+
+from entry_point.config.data_config import DataConfig
+from entry_point.show_batch import main
+from entry_point.training.device_transform import DeviceTransform
+from entry_point.training.results.sample_grid import caption, to_rgb
+from tests.entry_point.training.tasks.label_sources import classes, task_of
+
+
+def show(root: Path, output: Path, *overrides: str) -> int:
+    small = ("data=folder", f"data.root={root}", "data.image_size=48", "data.resize=56")
+    quiet = ("trainer.device=cpu", "trainer.batch_size=16", "pipeline.num_workers=1")
+    return main([*small, *quiet, f"output={output}", *overrides])
+
+
+def test_the_picture_shows_augmented_and_mixed_samples(
+    photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, changed = tmp_path / "plain.png", tmp_path / "new" / "changed.png"
+    assert show(photo_folder, plain) == 0
+    assert capsys.readouterr().out == f"{plain}\n"
+    assert show(photo_folder, changed, "augment.name=trivial", "optim.mixup_alpha=1") == 0
+    pictures = [np.asarray(matplotlib.image.imread(path))[..., :3] for path in (plain, changed)]
+    assert all(picture.std() > 0.1 for picture in pictures)
+    assert pictures[0].shape != pictures[1].shape or (pictures[0] != pictures[1]).mean() > 0.1
+
+
+def test_a_wrong_file_or_setting_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert show(tmp_path, tmp_path / "picture.txt") == 2
+    must = "must be a file that ends in one of [.png,.jpg,.svg]"
+    assert must in capsys.readouterr().err
+    assert show(tmp_path, tmp_path / "picture.png", "augment.name=trivail") == 2
+    assert "did you mean trivial?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        DataConfig(),
+        DataConfig(transform="stall", mean=[0, 0, 0], std=[1, 1, 1]),
+    ],
+    ids=["imagenet", "stall"],
+)
+def test_the_models_input_becomes_the_pixels_of_the_photograph(data: DataConfig) -> None:
+    photo = torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
+    given = photo
+    if data.transform == "stall":
+        from entry_point.data.decode.stall import rgb_to_ycbcr
+
+        given = rgb_to_ycbcr(photo.float()) / 255
+    images = (
+        given if given.is_floating_point() else DeviceTransform(data, 0)(given, torch.arange(2))
+    )
+    expected = photo.permute(0, 2, 3, 1) / 255
+    assert torch.allclose(to_rgb(images, data), expected, atol=1e-3)
+
+
+def test_captions_name_classes_and_shares() -> None:
+    task = task_of(classes(4))
+    names = task.names
+    assert caption(torch.tensor(2), task) == names[2]
+    assert caption(torch.tensor([0, 0, 1.0, 0]), task) == names[2]
+    mixed = caption(torch.tensor([0.3, 0, 0.7, 0]), task)
+    assert mixed == f"{names[2]} 0.70, {names[0]} 0.30"
