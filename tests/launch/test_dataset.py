@@ -220,7 +220,9 @@ def test_parts_of_two_hosts_merge_into_a_valid_dataset_without_downloading_shard
     assert {name for name in names if not name.endswith(".tar")} == {
         "dataset.json",
         "report.json",
+        "train/index.jix",
         "train/index.parquet",
+        "val/index.jix",
         "val/index.parquet",
     }
     whole = tmp_path / "whole"
