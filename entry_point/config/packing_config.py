@@ -23,11 +23,13 @@ class OptimizeConfig:
     """Share of the images for `val`, chosen by a hash of their paths: for a folder without `val`,
     and for a table without a column of splits. It must not be set for others."""
     output: str | None = None
-    """Folder to create. null, in a Processing job: its output folder."""
+    """Folder to create. null, in a Processing job: its output folder; with `output_format=index`:
+    the source."""
     merge: list[str] = field(default_factory=list)
     """Packed parts with disjoint images to merge into `output`. Replaces `source`."""
-    output_format: str = knob("shards", choices=("shards", "folder"))
-    """`shards`: tar files and an index. `folder`: plain files in the ImageFolder layout."""
+    output_format: str = knob("shards", choices=("shards", "folder", "index"))
+    """`shards`: tar files and an index. `folder`: plain files in the ImageFolder layout. `index`:
+    no images, only the side indexes of the source's JPEGs, which stay where they are."""
     index: str = knob("side", choices=("side", "restart", "none"))
     """How training finds a crop inside a JPEG. `side`: by an index beside the files, about 1 % of
     their size; baseline JPEGs keep their bytes. `restart`: by restart markers, with which files are

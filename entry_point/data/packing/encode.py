@@ -56,16 +56,34 @@ class Encoded:
 
 def encode(file: Path, options: OptimizeConfig) -> tuple[bytes, Encoded]:
     """The file's bytes, and what to store for them. Raises RejectedError."""
+    original = _read(file)
+    try:
+        return original, _encode(original, options)
+    except JpegError as error:
+        raise RejectedError(str(error)) from error
+
+
+def index_file(file: Path, options: OptimizeConfig) -> tuple[int, bytes, str]:
+    """Size of a JPEG file, and its side index or why it has none. Raises RejectedError."""
+    original = _read(file)
+    if not original.startswith(_JPEG_START):
+        raise RejectedError("no JPEG")
+    jpeg = _tensor(original)
+    try:
+        index, reason = _prove(jpeg, options)
+    except JpegError as error:
+        raise RejectedError(str(error)) from error
+    return len(original), index, reason
+
+
+def _read(file: Path) -> bytes:
     try:
         original = file.read_bytes()
     except OSError as error:
         raise RejectedError(f"unreadable: {error.strerror}") from error
     if not original:
         raise RejectedError("empty file")
-    try:
-        return original, _encode(original, options)
-    except JpegError as error:
-        raise RejectedError(str(error)) from error
+    return original
 
 
 def _encode(original: bytes, options: OptimizeConfig) -> Encoded:
@@ -120,7 +138,7 @@ def _prove(jpeg: Tensor, options: OptimizeConfig) -> tuple[bytes, str]:
         return b"", ""
     index = index_jpeg(jpeg, options.interval or _SIDE_INTERVAL)
     if not len(index):
-        return b"", "its coding allows no side index"
+        return b"", "it has restart markers, or its coding allows no side index"
     across = min(width, _PROOF_WIDTH)
     for place in range(_PROOF_CROPS):
         left = (width - across) * (place + 1) // _PROOF_CROPS

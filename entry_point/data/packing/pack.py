@@ -35,6 +35,7 @@ from entry_point.data.sources.dataset_description import (
     Split,
     write_description,
 )
+from entry_point.data.sources.folder_index import FOLDER_INDEX, IndexedFile, write_folder_index
 from entry_point.data.sources.packed.index import COLUMNS, Rows
 from entry_point.data.sources.packed.index_writer import write_index
 
@@ -139,6 +140,8 @@ def _describe(plan: PackingPlan, work: WorkFolder, report: Report) -> Descriptio
         shards: list[Shard] = []
         rows = _split_rows(plan, work, split, report.split(split), shards)
         splits[split] = Split(shards, *write_index(work.data / split, rows, plan.contents.kind))
+    if plan.options.output_format == "folder" and plan.options.index == "side":
+        write_folder_index(work.data / FOLDER_INDEX, _plain_files(plan, work))
     report.duplicates = find_duplicates({split: work.data / split for split in splits})
     contents, options = plan.contents, plan.options
     return Description(
@@ -158,4 +161,18 @@ def _split_rows(
         name = plan.shard_name(number)
         shards.append(Shard(name, record.made.get(name, 0), len(samples)))
         rows: Rows = {column: [sample[column] for sample in samples] for column in COLUMNS}
-        yield rows | {"index": [b64decode(sample["index"]) for sample in samples]}
+        if plan.options.output_format == "shards":
+            rows["index"] = [b64decode(sample["index"]) for sample in samples]
+        yield rows
+
+
+def _plain_files(plan: PackingPlan, work: WorkFolder) -> Iterator[list[IndexedFile]]:
+    """The files of each shard that was written as plain files."""
+    for split, shards in plan.listing.shards.items():
+        for number in range(len(shards)):
+            rows = ShardRecord.read(work.record(split, number)).rows
+            yield [
+                IndexedFile(f"{split}/{row['key']}.jpg", row["length"], b64decode(row["index"]))
+                for row in rows
+                if "rejected" not in row
+            ]

@@ -97,11 +97,23 @@ class SideIndexWriter:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
+        self._error: OSError | None = None
         self.crc32 = 0
 
     def write(self, indexes: Sequence[bytes]) -> list[int]:
-        """Append the indexes, empty for none; returns their lengths."""
+        """Append the indexes, empty for none; returns their lengths.
+
+        An error is kept for `finish`: what writes the table in between would hide its type.
+        """
         for index in indexes:
-            self._file.write(index)
             self.crc32 = zlib.crc32(index, self.crc32)
+            try:
+                self._file.write(index)
+            except OSError as error:
+                self._error = error
         return [len(index) for index in indexes]
+
+    def finish(self) -> None:
+        """Raises OSError if anything could not be written."""
+        if self._error is not None:
+            raise self._error

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import cast
 
 import numpy as np
-from arro3.core import Array, RecordBatch, RecordBatchReader
-from arro3.io import write_parquet
+from arro3.core import Array, RecordBatch
 
 from entry_point.contract.whole_file import whole_file
 from entry_point.data.sources.label_kind import arrow_lists
@@ -20,6 +19,7 @@ from entry_point.data.sources.packed.index import (
     index_lengths,
     schema_of,
 )
+from entry_point.data.sources.parquet import write_batches
 from entry_point.data.sources.side_indexes import SIDE_INDEXES, SideIndexWriter
 
 
@@ -30,39 +30,13 @@ def write_index(folder: Path, chunks: Iterable[Rows], kind: str = "class") -> tu
     """
     side_indexes = folder / SIDE_INDEXES
     with whole_file(side_indexes) as side_file, whole_file(folder / INDEX) as file:
-        sink, side_sink = _Sink(file), _Sink(side_file)
-        side = SideIndexWriter(cast(BinaryIO, side_sink))
-        batches: Iterable[RecordBatch] = (_record_batch(rows, kind, side) for rows in chunks)
-        write_parquet(
-            RecordBatchReader.from_batches(schema_of(kind), batches), cast(BinaryIO, sink)
-        )
-        for error in (sink.error, side_sink.error):
-            if error is not None:
-                raise error
+        side = SideIndexWriter(side_file)
+        batches = (_record_batch(rows, kind, side) for rows in chunks)
+        write_batches(file, schema_of(kind), batches)
+        side.finish()
     if not side.crc32:
         side_indexes.unlink()
     return checksum_of(folder / INDEX), side.crc32
-
-
-class _Sink:
-    """Keeps the error of a failed write (full disk): an exception in `write` ends the process."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.error: OSError | None = None
-
-    def write(self, data: bytes) -> int:
-        try:
-            self._file.write(data)
-        except OSError as error:
-            self.error = error
-        return len(data)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._file.seek(offset, whence)
-
-    def flush(self) -> None:
-        """`whole_file` flushes."""
 
 
 def _record_batch(rows: Rows, kind: str, side: SideIndexWriter) -> RecordBatch:
