@@ -30,7 +30,7 @@ _SEQUENTIAL = (0xC0, 0xC1)
 _SIDE_INTERVAL, _MARKER_INTERVAL = 10, 4
 _MOST_GROWTH = 0.01
 """By restart markers, as a share of the file: small MCUs and low quality get fewer markers."""
-_PROOF_CROPS, _PROOF_WIDTH = 3, 8
+_PROOF_CROPS, _PROOF_WIDTH = 2, 8
 
 
 @dataclass(frozen=True)
