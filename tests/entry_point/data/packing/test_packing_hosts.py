@@ -133,6 +133,7 @@ def test_part_may_lack_images_of_a_class_or_a_split(
     ("arguments", "reason"),
     [
         (["output_format='folder'"], "output_format=folder: must be shards"),
+        (["output_format=index"], "output_format=index: must be shards"),
         (["classes=none.txt"], "classes=none.txt cannot be read"),
         (["quality=101"], "quality=101"),
     ],
