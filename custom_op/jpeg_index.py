@@ -55,7 +55,7 @@ def index_jpeg(data: Tensor, interval: int = 10, *, max_pixels: int = MAX_PIXELS
     The index holds the position and the DC predictors of every `interval`-th MCU. With the default,
     it has about 1 % of the file's size. It belongs to this file alone: its size, its header, and
     the bytes where decoding starts are compared with what the index was made of. A changed file
-    decodes as if it had no index.
+    decodes as if it had no index, and so does any file with a damaged index.
 
     Args:
         data: uint8 `(bytes,)`, one encoded JPEG.

@@ -22,6 +22,7 @@ from entry_point.contract.failure import failure_file
 from entry_point.contract.platform_files import Hosts, read_hosts
 from entry_point.contract.program import run_program
 from entry_point.data.errors import DataError
+from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.merge import merge
 from entry_point.data.packing.pack import pack
 from entry_point.data.sources.dataset_description import DESCRIPTION, read_description
@@ -51,6 +52,11 @@ def run(config: OptimizeConfig, root: Path) -> None:
     if config.merge:
         output = Path(config.output or "")
         merge([Path(part) for part in config.merge], output)
+    elif config.output_format == "index" and not _is_job(root):
+        if config.source is None:
+            raise ConfigError("source", None, "must name a folder, as in source=PHOTOS")
+        folder = Path(config.output) if config.output else None
+        output = index_folder(Path(config.source), folder, config)
     elif _is_job(root):
         output = _pack_in_job(config, root / "processing", read_hosts(root / "config"))
     else:
@@ -67,9 +73,10 @@ def _is_job(root: Path) -> bool:
 
 
 def _pack_in_job(config: OptimizeConfig, processing: Path, hosts: Hosts) -> Path:
-    if len(hosts.names) > 1 and config.output_format == "folder":
-        must = "must be shards in a job with several hosts"
-        raise ConfigError("output_format", "folder", must)
+    several = len(hosts.names) > 1
+    if config.output_format == "index" or (several and config.output_format == "folder"):
+        must = "must be shards in a job" + (" with several hosts" if several else "")
+        raise ConfigError("output_format", config.output_format, must)
     config = replace(config, part=hosts.rank)
     source = Path(config.source or processing / "input")
     whole = Path(config.output or processing / "output")

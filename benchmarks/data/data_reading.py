@@ -38,7 +38,8 @@ from entry_point.data.sources.dataset_description import (
     Split,
     write_description,
 )
-from entry_point.data.sources.packed.index import COLUMNS, Rows, write_index
+from entry_point.data.sources.packed.index import COLUMNS, Rows
+from entry_point.data.sources.packed.index_writer import write_index
 from entry_point.data.sources.source import Source
 
 PER_SHARD = 500
@@ -80,7 +81,7 @@ def write_shards(root: Path, photographs: list[tuple[bytes, int, int]], count: i
                 rows.append((*row, 1, 4, zlib.crc32(data), i))
         shards.append(Shard(file.name, file.stat().st_size, min(PER_SHARD, count - first)))
     columns: Rows = {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}
-    split = Split(shards, write_index(root / "train", [columns]))
+    split = Split(shards, *write_index(root / "train", [columns]))
     classes = [f"class{i}" for i in range(10)]
     write_description(root, Description(classes, {"train": split}, "benchmark"))
 

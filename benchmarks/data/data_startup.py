@@ -28,7 +28,8 @@ from entry_point.data.plan.order import EpochPlan, Plan
 from entry_point.data.plan.stream_order import Share, StreamPlan
 from entry_point.data.sources.dataset_description import Description, Shard, Split
 from entry_point.data.sources.dataset_description import write_description as describe
-from entry_point.data.sources.packed.index import Rows, write_index
+from entry_point.data.sources.packed.index import Rows
+from entry_point.data.sources.packed.index_writer import write_index
 from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
 
@@ -60,7 +61,7 @@ def write_large_index(root: Path, samples: int) -> None:
                 "digest": rows,
             }
 
-    checksum = write_index(root / "train", parts())
+    checksums = write_index(root / "train", parts())
     shards = [
         Shard(f"shard-{number:06d}.tar", each * LENGTH, each) for number in range(shard_count)
     ]
@@ -68,7 +69,7 @@ def write_large_index(root: Path, samples: int) -> None:
         with (root / "train" / shard.file).open("wb") as file:
             file.truncate(shard.bytes)
     classes = [f"n{label:08d}" for label in range(1000)]
-    describe(root, Description(classes, {"train": Split(shards, checksum)}, "benchmark"))
+    describe(root, Description(classes, {"train": Split(shards, *checksums)}, "benchmark"))
 
 
 @dataclass(frozen=True)

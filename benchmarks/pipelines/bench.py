@@ -26,7 +26,7 @@ from benchmarks.pipelines.images import Images, prepare
 from benchmarks.pipelines.page import Page
 from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import STAGES, Case, Result
-from benchmarks.pipelines.table import ON_FILES, Measurement
+from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, ON_MARKED, Measurement
 from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
@@ -86,8 +86,14 @@ def cases(config: BenchConfig, images: Images) -> list[Case]:
     counts = config.workers or worker_counts(usable_cores())
     size = (config.image_size, config.batch_size, config.seconds)
     result = [Case(way, n, str(images.shards), "shards", *size) for way in ways for n in counts]
-    if images.files is not None and "threads" in ways:
-        result += [Case("threads", n, str(images.files), "folder", *size) for n in counts]
+    others = (
+        (ON_MARKED, images.marked, "shards"),
+        (ON_INDEXED, images.indexed, "folder"),
+        (ON_FILES, images.files, "folder"),
+    )
+    for shown, root, kind in others if "threads" in ways else ():
+        if root is not None:
+            result += [Case("threads", n, str(root), kind, *size, shown) for n in counts]
     return result
 
 
@@ -118,7 +124,7 @@ def _run(case: Case) -> Result | None:
         return None
     result = Result(**json.loads(done.stdout.splitlines()[-1]))
     rate = result.images_per_second[-1]
-    sys.stderr.write(f"{_name(case):22} workers {case.workers:3}: {rate:7.0f} images/s\n")
+    sys.stderr.write(f"{_name(case):24} workers {case.workers:3}: {rate:7.0f} images/s\n")
     return result
 
 
@@ -144,7 +150,7 @@ def _announcement(cases: int, config: BenchConfig) -> str:
 
 
 def _name(case: Case) -> str:
-    return ON_FILES if case.format == "folder" else case.way
+    return case.shown or case.way
 
 
 def installed(module: str) -> bool:

@@ -1,4 +1,4 @@
-"""The images that the pipelines read: a part of a dataset, as files and packed."""
+"""The images that the pipelines read: a part of a dataset, as files and packed, each both ways."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from entry_point.config.data_config import DemoConfig
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.errors import DataError
+from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
 from entry_point.data.sources.class_folders import class_names, visible_files
 from entry_point.data.sources.dataset_description import DESCRIPTION, read_description
@@ -20,26 +21,35 @@ DEMO_ROOT = Path("data/demo")
 
 @dataclass(frozen=True)
 class Images:
-    """Where the images are; `files` is None if the dataset is already packed."""
+    """Where the images are; all but `shards` are None if the dataset is already packed."""
 
     described: str
-    shards: Path
-    files: Path | None
     count: int
+    shards: Path
+    files: Path | None = None
+    """Untouched."""
+    indexed: Path | None = None
+    """Untouched, with side indexes beside them."""
+    marked: Path | None = None
+    """Packed with restart markers instead of side indexes."""
 
 
 def prepare(root: Path | None, most: int, work: Path) -> Images:
     """Use packed shards as they are; of a folder, pack up to `most` images in `work`."""
     if root is not None and _is_packed(root):
         count = read_description(root).splits["train"].samples
-        return Images(f"{root} ({count} packed images)", root, None, count)
+        return Images(f"{root} ({count} packed images)", count, root)
     if root is None:
         root = DEMO_ROOT
         ensure_demo(root, DemoConfig())
-    files = work / "files"
+    files, indexed = work / "files", work / "indexed"
     count = _link(root, files, most)
+    _link(root, indexed, most)
+    index_folder(indexed, None, OptimizeConfig(output_format="index"))
     pack(files, work / "shards", OptimizeConfig())
-    return Images(f"{count} images of {root}, packed", work / "shards", files, count)
+    pack(files, work / "marked", OptimizeConfig(index="restart"))
+    described = f"{count} images of {root}, packed"
+    return Images(described, count, work / "shards", files, indexed, work / "marked")
 
 
 def _is_packed(root: Path) -> bool:

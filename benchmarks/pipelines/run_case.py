@@ -54,6 +54,8 @@ class Case:
     batch_size: int
     seconds: float
     """Duration of each stage."""
+    shown: str = ""
+    """Name in the tables; empty: the engine's."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from benchmarks.measure import table
 from benchmarks.pipelines.run_case import STAGES, Result
 
 ON_FILES = "threads, plain files"
+ON_INDEXED = "threads, indexed files"
+ON_MARKED = "threads, restart markers"
 ENGINES = ("pillow", "workers", "threads", "subprocess", "dali")
 BASELINE = "pillow"
 LABELS = {
@@ -18,7 +20,7 @@ LABELS = {
     "subprocess": "this template (subprocess)",
     "dali": "DALI",
     "spdl.io": "SPDL",
-    ON_FILES: "this template (threads, plain files)",
+    **{way: f"this template ({way})" for way in (ON_FILES, ON_INDEXED, ON_MARKED)},
 }
 """Names in plots."""
 _AS_FAST = 0.95
@@ -134,11 +136,18 @@ def advice(measured: Sequence[Measurement]) -> str:
 
 def _packing(best: Sequence[Measurement]) -> str:
     """The gain from packing, if the same images were also read as files."""
-    packed = next((one for one in best if one.way == "threads"), None)
-    files = next((one for one in best if one.way == ON_FILES), None)
-    if packed is None or files is None:
+    rates = {one.way: one.rate for one in best}
+    if "threads" not in rates or ON_FILES not in rates:
         return ""
-    return (
-        f"`make dataset` packs the images: `threads` was {packed.rate / files.rate:.2f} times as "
-        f"fast as on plain files ({files.rate:.0f} images/s). "
+    packed, files = rates["threads"], rates[ON_FILES]
+    text = (
+        f"`make dataset` packs the images: `threads` was {packed / files:.2f} times as fast as on "
+        f"plain files ({files:.0f} images/s). "
     )
+    if ON_INDEXED in rates:
+        text += f"With `output_format=index`, files were {rates[ON_INDEXED] / files:.2f} times as "
+        text += "fast where they lie. "
+    if ON_MARKED in rates:
+        text += f"Restart markers were {rates[ON_MARKED] / packed:.2f} times as fast as the side "
+        text += "index. "
+    return text

@@ -90,8 +90,9 @@ class DataConfig:
     sharded_by_host: bool = False
     """`access=stream`: each host has only its own shards (ShardedByS3Key) and reads only those."""
     index_root: str | None = None
-    """`access=stream`: folder of dataset.json and the indexes, when another channel holds them.
-    null: `root`."""
+    """Folder of the indexes, when another channel or folder holds them: with `access=stream`
+    dataset.json and the splits' indexes, with `folder` and `manifest` the folder `jpeg-index`.
+    null: the folder of the images."""
     on_error: str = knob("raise", choices=("raise", "skip"))
     """What a damaged image does. `raise`: it stops the job. `skip`: it is logged, training uses the
     next sample instead, and validation leaves it out."""

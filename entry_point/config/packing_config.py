@@ -23,14 +23,22 @@ class OptimizeConfig:
     """Share of the images for `val`, chosen by a hash of their paths: for a folder without `val`,
     and for a table without a column of splits. It must not be set for others."""
     output: str | None = None
-    """Folder to create. null, in a Processing job: its output folder."""
+    """Folder to create. null, in a Processing job: its output folder; with `output_format=index`:
+    the source."""
     merge: list[str] = field(default_factory=list)
     """Packed parts with disjoint images to merge into `output`. Replaces `source`."""
-    output_format: str = knob("shards", choices=("shards", "folder"))
-    """`shards`: tar files and an index. `folder`: plain files in the ImageFolder layout."""
-    interval: int = knob(4, least=1, most=65535)
-    """Target number of MCUs between restart markers. A smaller interval decodes narrow crops
-    faster and makes files larger; where that would be more than 1 %, a larger one is used."""
+    output_format: str = knob("shards", choices=("shards", "folder", "index"))
+    """`shards`: tar files and an index. `folder`: plain files in the ImageFolder layout. `index`:
+    no images, only the side indexes of the source's JPEGs, which stay where they are."""
+    index: str = knob("side", choices=("side", "restart", "none"))
+    """How training finds a crop inside a JPEG. `side`: by an index beside the files, about 1 % of
+    their size; baseline JPEGs keep their bytes. `restart`: by restart markers, with which files are
+    rewritten without loss, for other decoders too. `none`: not at all. Progressive JPEGs get
+    restart markers in any case."""
+    interval: int | None = knob(None, least=1, most=65535)
+    """MCUs between two places where decoding can start. A smaller interval decodes narrow crops
+    faster and takes more space. null: 10 for `index=side`; 4 for restart markers, or more where a
+    file would grow by over 1 %."""
     max_side: int | None = knob(None, least=16)
     """Shrink images whose longer side has more pixels than this. null: lossless."""
     quality: int = knob(95, least=1, most=100)

@@ -125,5 +125,5 @@ def _problems(
         key, _, value = override.lstrip("+").partition("=")
         if key in RESERVED:
             yield f"{override}: set by the launcher; drop it"
-        if (key, value.strip("'\"")) == ("output_format", "folder"):
+        if key == "output_format" and value.strip("'\"") in ("folder", "index"):
             yield f"{override}: must be shards in a Processing job; drop it"

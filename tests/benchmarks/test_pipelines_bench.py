@@ -14,7 +14,7 @@ from benchmarks.pipelines.images import prepare
 from benchmarks.pipelines.page import Page
 from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import Case, Result
-from benchmarks.pipelines.table import ON_FILES, Measurement, advice
+from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, ON_MARKED, Measurement, advice
 from entry_point.config.config_errors import ConfigError
 from entry_point.optimize import main as optimize
 
@@ -41,11 +41,15 @@ def test_the_advice_is_the_engine_with_least_cpu_time_among_equally_fast_ones() 
         _measured("threads", 2, 1200, 0.9),
         _measured("spdl.io", 2, 5000, 0.1),
         _measured(ON_FILES, 2, 1000, 0.9),
+        _measured(ON_INDEXED, 2, 1100, 0.8),
+        _measured(ON_MARKED, 2, 1140, 0.8),
     ]
     text = advice(measured)
     assert "`data=shards data.root=... pipeline=threads pipeline.num_workers=1`: 1160" in text
     assert "3.9 times the best of `pillow`" in text
     assert "1.20 times as fast as on plain files (1000 images/s)" in text
+    assert "files were 1.10 times as fast where they lie" in text
+    assert "Restart markers were 0.95 times as fast as the side index" in text
 
 
 def test_the_pages_contain_the_plot_and_all_measurements(tmp_path: Path) -> None:
@@ -69,20 +73,28 @@ def test_the_pictures_are_small_svg_files_with_every_figure_as_text(tmp_path: Pa
         assert file.stat().st_size < 30_000
 
 
-def test_a_folder_is_read_both_packed_and_as_files(photo_folder: Path, tmp_path: Path) -> None:
+def test_a_folder_is_read_packed_and_as_files_each_with_and_without_side_indexes(
+    photo_folder: Path, tmp_path: Path
+) -> None:
     images = prepare(photo_folder, 20, tmp_path)
     assert images.count == 20 and images.files is not None
     assert len({file.parent.name for file in images.files.rglob("*.jpg")}) == 8
     config = read_config(["ways=[threads,pillow]", "workers=[1,2]", "batch_size=4"])
     todo = cases(config, images)
-    assert [(case.way, case.workers, case.format) for case in todo] == [
-        ("threads", 1, "shards"),
-        ("threads", 2, "shards"),
-        ("pillow", 1, "shards"),
-        ("pillow", 2, "shards"),
-        ("threads", 1, "folder"),
-        ("threads", 2, "folder"),
+    assert [(case.way, case.workers, case.format, case.shown) for case in todo] == [
+        ("threads", 1, "shards", ""),
+        ("threads", 2, "shards", ""),
+        ("pillow", 1, "shards", ""),
+        ("pillow", 2, "shards", ""),
+        ("threads", 1, "shards", ON_MARKED),
+        ("threads", 2, "shards", ON_MARKED),
+        ("threads", 1, "folder", ON_INDEXED),
+        ("threads", 2, "folder", ON_INDEXED),
+        ("threads", 1, "folder", ON_FILES),
+        ("threads", 2, "folder", ON_FILES),
     ]
+    indexes = {folder.name for folder in tmp_path.iterdir() if list(folder.rglob("*.jix"))}
+    assert indexes == {"shards", "indexed"}
     case = Case("threads", 1, str(images.shards), "shards", 32, 4, 0.05)
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.pipelines.run_case", json.dumps(asdict(case))],

@@ -86,6 +86,7 @@ def test_each_host_gets_a_share_of_the_source_and_the_whole_class_list(
         (["part=3"], "part=3", "set by the launcher"),
         (["output_format=folder"], "output_format=folder", "must be shards"),
         (["output_format='folder'"], "output_format='folder'", "must be shards"),
+        (["output_format=index"], "output_format=index", "must be shards"),
         (["quality=101"], "quality=101", "at most 100"),
         (["intervall=8"], "intervall=8", "no such key"),
     ],
@@ -220,7 +221,9 @@ def test_parts_of_two_hosts_merge_into_a_valid_dataset_without_downloading_shard
     assert {name for name in names if not name.endswith(".tar")} == {
         "dataset.json",
         "report.json",
+        "train/index.jix",
         "train/index.parquet",
+        "val/index.jix",
         "val/index.parquet",
     }
     whole = tmp_path / "whole"

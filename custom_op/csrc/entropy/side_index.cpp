@@ -8,8 +8,8 @@
 namespace custom_op {
 namespace {
 
-constexpr std::array<uint8_t, 4> kMagic{'J', 'I', 'X', 1};
-constexpr size_t kParameters = 24, kHeaderBytes = 29;
+constexpr std::array<uint8_t, 4> kMagic{'J', 'I', 'X', 2};
+constexpr size_t kChecksum = 24, kParameters = 28, kHeaderBytes = 33;
 constexpr int kCheckBits = 8, kMostParameter = 39;
 constexpr uint64_t kMix = 0x9E3779B97F4A7C15;  // 2^64 divided by the golden ratio
 
@@ -48,15 +48,24 @@ uint8_t check_at(Bytes jpeg, uint64_t bit) {
   return static_cast<uint8_t>(mixed(0, load(jpeg.data + byte, jpeg.size - byte)) >> 56);
 }
 
+uint64_t hash_range(uint64_t hash, const uint8_t* at, const uint8_t* end) {
+  for (; at < end; at += 8) hash = mixed(hash, load(at, static_cast<size_t>(end - at)));
+  return hash;
+}
+
+uint32_t checksum(Bytes index) {
+  const uint64_t hash = hash_range(index.size, index.data, index.data + kChecksum);
+  const uint64_t all = hash_range(hash, index.data + kParameters, index.data + index.size);
+  return static_cast<uint32_t>(all >> 32);
+}
+
 bool is_metadata(uint8_t marker) { return (marker >= 0xE0 && marker <= 0xEF) || marker == 0xFE; }
 
 uint64_t hash_header(Bytes jpeg, const Header& header) {
   uint64_t hash = mixed(0, header.scan_data);
   for (const Segment& segment : header.segments) {
     if (is_metadata(segment.marker)) continue;
-    for (size_t at = segment.begin; at < segment.end; at += 8) {
-      hash = mixed(hash, load(jpeg.data + at, segment.end - at));
-    }
+    hash = hash_range(hash, jpeg.data + segment.begin, jpeg.data + segment.end);
   }
   return hash;
 }
@@ -104,6 +113,7 @@ std::vector<uint8_t> SideIndex::serialize(Bytes jpeg, const Header& header) cons
   put(out, static_cast<uint64_t>(interval_), 4);
   put(out, jpeg.size, 8);
   put(out, hash_header(jpeg, header), 8);
+  put(out, 0, 4);  // the checksum, once all else is known
   Numbers sums{};
   for (size_t i = 1; i < entries_.size(); ++i) {
     const Numbers found = difference(entries_[i - 1], entries_[i]);
@@ -121,13 +131,18 @@ std::vector<uint8_t> SideIndex::serialize(Bytes jpeg, const Header& header) cons
     for (size_t j = 0; j < count; ++j) writer.put(found[j], parameters[j]);
     writer.put_bits(entries_[i].check, kCheckBits);
   }
+  const uint32_t sum = checksum({out.data(), out.size()});
+  for (int i = 0; i < 4; ++i) {
+    out[kChecksum + static_cast<size_t>(i)] = static_cast<uint8_t>(sum >> (8 * i));
+  }
   return out;
 }
 
 bool SideIndex::parse(Bytes index, Bytes jpeg, const Header& header) {
   clear();
   if (index.size < kHeaderBytes || !std::equal(kMagic.begin(), kMagic.end(), index.data) ||
-      get(index.data + 8, 8) != jpeg.size || get(index.data + 16, 8) != hash_header(jpeg, header)) {
+      get(index.data + 8, 8) != jpeg.size || get(index.data + 16, 8) != hash_header(jpeg, header) ||
+      get(index.data + kChecksum, 4) != checksum(index)) {
     return false;
   }
   const auto interval = static_cast<int64_t>(get(index.data + 4, 4));

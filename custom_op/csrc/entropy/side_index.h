@@ -13,10 +13,11 @@ namespace custom_op {
 // are known. Restart markers make them known by changing the file. A side index stores them for
 // every n-th MCU, apart from the file:
 //
-//   "JIX", version 1
+//   "JIX", version 2
 //   u32    n, little-endian as all numbers
 //   u64    size of the file
 //   u64    hash of its tables, frame and scan header
+//   u32    checksum of this index, without this number
 //   u8[5]  parameters of the Rice codes below, see Note [Rice codes]
 //   then, for MCU n, 2n, 3n ..., without gaps between bits
 //     Rice   bits since the entry before, counted in the file, stuffed bytes included
@@ -25,6 +26,7 @@ namespace custom_op {
 //
 // Whoever decodes with an index must notice that the file has changed without reading all of it:
 // size and header are compared when the index is read, the 8 bytes when decoding starts at them.
+// A damaged index could give wrong predictors, and so wrong pixels: hence its checksum.
 class SideIndex {
  public:
   struct Entry {

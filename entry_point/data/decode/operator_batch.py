@@ -12,7 +12,12 @@ from custom_op import (
     decode_crop_resize_batch_masked,
 )
 from entry_point.data.decode.allocation import Allocate, empty_images
-from entry_point.data.decode.read_batch import is_packed, read_files, upright_sizes
+from entry_point.data.decode.read_batch import (
+    is_packed,
+    read_files,
+    side_indexes,
+    upright_sizes,
+)
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
@@ -49,6 +54,7 @@ def decode_jpegs(
             files,
             box,
             side,
+            indexes=side_indexes(source, indices),
             flip=torch.from_numpy(flips),
             out=images,
             num_threads=1,

@@ -9,7 +9,7 @@ from torchvision.transforms.v2 import functional
 from custom_op import JpegError, decode_and_crop_jpeg, jpeg_headers
 from entry_point.data.decode.allocation import Allocate, empty_images
 from entry_point.data.decode.augment_reference import augmented
-from entry_point.data.decode.read_batch import read_files
+from entry_point.data.decode.read_batch import nth, read_files, side_indexes
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.orientation import stored_box, upright, upright_size
 from entry_point.data.sources.source import Source
@@ -27,13 +27,14 @@ def operator_single_images(
     heights, widths = upright_size(*headers.T)
     boxes, flips = planner.plan(epoch, indices, heights, widths)
     operations = planner.augmentation(epoch, indices)
-    images = empty_images(allocate, len(files), side)
+    images, indexes = empty_images(allocate, len(files), side), side_indexes(source, indices)
     damage: dict[int, str] = {}
     for i, (file, turn) in enumerate(zip(files, headers[:, 2].tolist(), strict=True)):
         box = stored_box(boxes[i].tolist(), int(heights[i]), int(widths[i]), turn)
         try:
             with span("decode_and_crop_jpeg"):
-                crop = decode_and_crop_jpeg(file, *box)
+                index = None if indexes is None else nth(indexes, i)
+                crop = decode_and_crop_jpeg(file, *box, index=index)
         except JpegError as error:
             damage[i] = str(error)
             continue

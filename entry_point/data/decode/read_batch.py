@@ -28,6 +28,31 @@ def is_packed(source: Source) -> TypeGuard[PackedSource]:
     return hasattr(source, "packed")
 
 
+class IndexedSource(Source, Protocol):
+    """A source that knows where decoding can start inside its images."""
+
+    def indexes(self, indices: Ints) -> Packed | list[Tensor] | None:
+        """The side index of each of these images, empty for one without; None if none has one."""
+        ...
+
+
+def is_indexed(source: Source) -> TypeGuard[IndexedSource]:
+    return hasattr(source, "indexes")
+
+
+def side_indexes(source: Source, indices: Ints) -> Packed | list[Tensor] | None:
+    """What the operator takes as `indexes`."""
+    return source.indexes(indices) if is_indexed(source) else None
+
+
+def nth(images: list[Tensor] | Packed, i: int) -> Tensor:
+    """The bytes of one image, or index, of a batch."""
+    if isinstance(images, list):
+        return images[i]
+    buffer, offsets, lengths = images
+    return buffer[int(offsets[i]) : int(offsets[i]) + int(lengths[i])]
+
+
 def read_files(source: Source, indices: Ints) -> tuple[list[Tensor], dict[int, str]]:
     """The encoded images, empty if unreadable, and the reasons by position in the batch."""
     files: list[Tensor] = []

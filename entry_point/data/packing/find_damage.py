@@ -36,8 +36,14 @@ from entry_point.data.sources.dataset_description import (
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import FolderSource
 from entry_point.data.sources.label_kind import member
-from entry_point.data.sources.packed.index import INDEX, Index, read_index
+from entry_point.data.sources.packed.index import (
+    INDEX,
+    Index,
+    damage_of_side_indexes,
+    read_index,
+)
 from entry_point.data.sources.packed.shard_index import find_wrong_rows
+from entry_point.data.sources.side_indexes import SIDE_INDEXES
 from entry_point.data.sources.table.read_table import UNUSED, Table, TableRequest, read_table
 from entry_point.data.sources.table.table_files import is_table
 
@@ -128,6 +134,10 @@ def _packed_images(
         index = read_index(root, description, split)
         for row, reason in find_wrong_rows(index, description, split):
             damage.append(Damage(f"{folder}: {index.key(row)}", reason))
+        if reason := damage_of_side_indexes(root, description, split):
+            damage.append(
+                Damage(reason, "training decodes without it; copy it again or pack again")
+            )
         if description.format == "folder":
             yield from _plain_images(folder, index, damage)
             return
@@ -151,7 +161,7 @@ def _plain_images(folder: Path, index: Index, damage: list[Damage]) -> Iterator[
 
 
 def _require_known(folder: Path, known: Iterable[str], damage: list[Damage]) -> None:
-    for file in sorted({*visible_files(folder)}.difference(known, [INDEX])):
+    for file in sorted({*visible_files(folder)}.difference(known, [INDEX, SIDE_INDEXES])):
         damage.append(Damage(str(folder / file), "not in the index: remove it"))
 
 

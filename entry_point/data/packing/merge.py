@@ -23,7 +23,8 @@ from entry_point.data.sources.dataset_description import (
     require_shard,
     write_description,
 )
-from entry_point.data.sources.packed.index import Rows, read_rows, write_index
+from entry_point.data.sources.packed.index import Rows, read_rows
+from entry_point.data.sources.packed.index_writer import write_index
 
 
 def merge(parts: list[Path], output: Path) -> None:
@@ -90,9 +91,9 @@ def _merge_split(
         for shard in description.splits[name].shards:
             _link(_find(part, name, shard), folder / shard.file)
             shards.append(shard)
-    checksum = write_index(folder, chain.from_iterable(rows), descriptions[0].kind)
+    checksums = write_index(folder, chain.from_iterable(rows), descriptions[0].kind)
     require_distinct_keys(folder)
-    return Split(shards, checksum)
+    return Split(shards, *checksums)
 
 
 def _renumbered(chunks: Iterator[Rows], first_shard: int) -> Iterator[Rows]:

@@ -23,8 +23,11 @@ def beside(output: Path, kind: str) -> Path:
 
 
 @contextmanager
-def locked(output: Path) -> Iterator[None]:
-    """Hold the lock on `output`; wait for another run that holds it."""
+def locked(output: Path, remedy: str = "choose a writable folder") -> Iterator[None]:
+    """Hold the lock on `output`; wait for another run that holds it.
+
+    Raises DataError, which ends with `remedy`, if no file can be created there.
+    """
     file = beside(output, "lock")
     lock = FileLock(file)
     try:
@@ -36,8 +39,7 @@ def locked(output: Path) -> Iterator[None]:
         lock.acquire()
     except OSError as error:
         raise DataError(
-            f"output={output} cannot be made: {error.strerror}: {error.filename}: choose a "
-            "writable folder"
+            f"output={output} cannot be made: {error.strerror}: {error.filename}: {remedy}"
         ) from error
     try:
         yield

@@ -8,6 +8,7 @@ import json
 import logging
 import shutil
 import sqlite3
+from base64 import b64decode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -28,13 +29,15 @@ from entry_point.data.packing.shard_packer import ShardPacker
 from entry_point.data.packing.work_folder import ShardRecord, WorkFolder
 from entry_point.data.progress_bar import track
 from entry_point.data.sources.dataset_description import (
-    VERSIONS,
+    VERSION,
     Description,
     Shard,
     Split,
     write_description,
 )
-from entry_point.data.sources.packed.index import COLUMNS, Rows, write_index
+from entry_point.data.sources.folder_index import FOLDER_INDEX, IndexedFile, write_folder_index
+from entry_point.data.sources.packed.index import COLUMNS, Rows
+from entry_point.data.sources.packed.index_writer import write_index
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +89,7 @@ def _make_plan(source: Path, listing: Listing, options: OptimizeConfig) -> Packi
     relevant = asdict(options) | {"source": None, "output": None, "workers": None}
     for key in _IN_LISTING:
         del relevant[key]
-    version = VERSIONS[contents.kind]
-    content = json.dumps([version, relevant, contents.classes, listing.fingerprint])
+    content = json.dumps([VERSION, relevant, contents.classes, listing.fingerprint])
     fingerprint = hashlib.sha256(content.encode()).hexdigest()
     return PackingPlan(contents, options, listing, fingerprint)
 
@@ -137,7 +139,9 @@ def _describe(plan: PackingPlan, work: WorkFolder, report: Report) -> Descriptio
     for split in plan.listing.shards:
         shards: list[Shard] = []
         rows = _split_rows(plan, work, split, report.split(split), shards)
-        splits[split] = Split(shards, write_index(work.data / split, rows, plan.contents.kind))
+        splits[split] = Split(shards, *write_index(work.data / split, rows, plan.contents.kind))
+    if plan.options.output_format == "folder" and plan.options.index == "side":
+        write_folder_index(work.data / FOLDER_INDEX, _plain_files(plan, work))
     report.duplicates = find_duplicates({split: work.data / split for split in splits})
     contents, options = plan.contents, plan.options
     return Description(
@@ -156,4 +160,19 @@ def _split_rows(
         samples = [row | {"shard": number} for row in record.rows if "rejected" not in row]
         name = plan.shard_name(number)
         shards.append(Shard(name, record.made.get(name, 0), len(samples)))
-        yield {column: [sample[column] for sample in samples] for column in COLUMNS}
+        rows: Rows = {column: [sample[column] for sample in samples] for column in COLUMNS}
+        if plan.options.output_format == "shards":
+            rows["index"] = [b64decode(sample["index"]) for sample in samples]
+        yield rows
+
+
+def _plain_files(plan: PackingPlan, work: WorkFolder) -> Iterator[list[IndexedFile]]:
+    """The files of each shard that was written as plain files."""
+    for split, shards in plan.listing.shards.items():
+        for number in range(len(shards)):
+            rows = ShardRecord.read(work.record(split, number)).rows
+            yield [
+                IndexedFile(f"{split}/{row['key']}.jpg", row["length"], b64decode(row["index"]))
+                for row in rows
+                if "rejected" not in row
+            ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,13 +31,14 @@ class SplitReport:
     how: Counter[str] = field(default_factory=Counter)
     """Images by `Encoded.how`."""
     notes: Counter[str] = field(default_factory=Counter)
-    """Why images were kept unchanged, and what converted ones lost."""
+    """Why images were kept without an index, and what converted ones lost."""
     warnings: Counter[str] = field(default_factory=Counter)
     """Packed JPEGs by what libjpeg warns about without any effect on their pixels."""
     rejected: list[dict[str, str]] = field(default_factory=list)
     """Path and reason of every file that was not packed."""
     bytes_before: int = 0
     bytes_after: int = 0
+    side_index_bytes: int = 0
     classes: Counter[str] = field(default_factory=Counter)
     """Images of each class or label; 0 if all its files were rejected. Empty for numbers."""
 
@@ -51,11 +53,13 @@ class SplitReport:
         self.warnings.update(row.get("warnings", ()))  # rows of earlier versions have none
         self.bytes_before += row["source_bytes"]
         self.bytes_after += row["length"]
+        self.side_index_bytes += len(b64decode(row["index"]))
         self.classes.update(names_of(contents.kind, contents.classes, row["label"]))
 
     def add_part(self, part: dict[str, Any]) -> None:
         """Add the same split of a part, as read from its report."""
-        part = {"warnings": {}} | part  # parts of earlier versions have none
+        earlier: dict[str, Any] = {"warnings": {}, "side_index_bytes": 0}  # had none
+        part = earlier | part
         for name, value in vars(self).items():
             if isinstance(value, Counter):
                 value.update(part[name])
@@ -69,7 +73,8 @@ class SplitReport:
         return [
             f"{split}: {self.files} files: {done or 'none packed'}, {len(self.rejected)} rejected",
             f"  {self.bytes_before / 1e6:.1f} MB before, {self.bytes_after / 1e6:.1f} MB after "
-            f"({change:+.1f} %); {len(self.classes)} classes with {least} to {most} images",
+            f"({change:+.1f} %), {self.side_index_bytes / 1e6:.1f} MB of side indexes; "
+            f"{len(self.classes)} classes with {least} to {most} images",
             *(f"  {count} {note}" for note, count in self.notes.most_common(5)),
             *(f"  {count} with a harmless header: {text}" for text, count in self.warnings.items()),
             *(f"  rejected: {file['path']}: {file['reason']}" for file in self.rejected[:5]),

@@ -17,6 +17,7 @@ from entry_point.data.sources.class_folders import (
     shared_class_names,
 )
 from entry_point.data.sources.dataset_description import CLASS_NAME, SPLITS, is_class_name
+from entry_point.data.sources.folder_index import FOLDER_INDEX
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 
@@ -57,7 +58,8 @@ def list_splits(source: Path) -> list[str]:
 
 def list_left_out(source: Path) -> list[str]:
     """Names beside the splits, which are not packed."""
-    return sorted(_printable(entry.name) for entry in source.iterdir() if entry.name not in SPLITS)
+    known = (*SPLITS, FOLDER_INDEX)
+    return sorted(_printable(entry.name) for entry in source.iterdir() if entry.name not in known)
 
 
 def scan_split(

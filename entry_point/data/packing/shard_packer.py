@@ -8,6 +8,7 @@ import json
 import os
 import tarfile
 import zlib
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -99,6 +100,7 @@ class ShardPacker:
             "crc32": zlib.crc32(encoded.data),
             "digest": int.from_bytes(digest, "little"),
             "source_bytes": len(original),
+            "index": b64encode(encoded.index).decode(),
         }
         return row, row.pop("data")
 

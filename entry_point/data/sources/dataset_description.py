@@ -3,6 +3,7 @@
     dataset.json             the classes, and the shards of each split with their sizes
     report.json              what packing did with every source file
     train/index.parquet      one row per sample, in the order of the shards
+    train/index.jix          the side indexes of these samples, in the same order
     train/shard-00-000000.tar
 
 Common tools read them: tar and WebDataset the shards; pandas, DuckDB and Arrow the index.
@@ -24,8 +25,8 @@ from entry_point.data.sources.label_kind import KINDS, Kind
 
 DESCRIPTION = "dataset.json"
 SPLITS = ("train", "val")
-VERSIONS = {"class": 1, "labels": 2, "numbers": 2}
-"""By kind of labels: earlier releases read version 1 alone."""
+VERSION = 3
+"""1 had classes alone, 2 labels of any kind, and 3 has side indexes."""
 CLASS_NAME = "the name of a class must be UTF-8 without control characters"
 
 _SHARD_NAME = re.compile(r"[\w.-]+\.tar")
@@ -56,6 +57,8 @@ class Split:
     shards: list[Shard]
     index_crc32: int
     """CRC-32 of the index file, checked before the file is parsed."""
+    side_indexes_crc32: int = 0
+    """CRC-32 of the file of side indexes, 0 if there is none."""
 
     @property
     def samples(self) -> int:
@@ -75,10 +78,6 @@ class Description:
     """Fingerprint of the source's file listing and the options."""
     format: str = "shards"
     kind: Kind = "class"
-
-    @property
-    def version(self) -> int:
-        return VERSIONS[self.kind]
 
     def __post_init__(self) -> None:
         for split in self.splits:
@@ -104,9 +103,7 @@ def is_class_name(name: str) -> bool:
 
 
 def write_description(root: Path, description: Description) -> None:
-    content = asdict(description) | {"version": description.version}
-    if description.kind == "class":  # as earlier releases read it
-        del content["kind"]
+    content = asdict(description) | {"version": VERSION}
     text = json.dumps(content, indent=1, ensure_ascii=False)
     write_text(root / DESCRIPTION, text)
 
@@ -117,13 +114,13 @@ def read_description(root: Path) -> Description:
     try:
         content: dict[str, Any] = json.loads(read_bytes(file).numpy().tobytes())
         version = content.pop("version")
-        if version not in VERSIONS.values():
+        if version not in range(1, VERSION + 1):
             raise DataError(
-                f"{file} has version {version}, this code reads versions 1 and 2: pack the dataset "
-                "again"
+                f"{file} has version {version}, this code reads versions 1 to {VERSION}: pack the "
+                "dataset again"
             )
         content["splits"] = {
-            name: Split([Shard(**shard) for shard in split["shards"]], split["index_crc32"])
+            name: Split(**split | {"shards": [Shard(**shard) for shard in split["shards"]]})
             for name, split in content["splits"].items()
         }
         return Description(**content)

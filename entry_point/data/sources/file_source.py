@@ -11,15 +11,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from custom_op import Packed
 from entry_point.contract.printable import printable
+from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_bytes
+from entry_point.data.sources.folder_index import FOLDER_INDEX, find_side_indexes
 from entry_point.data.sources.label_kind import Kind
+from entry_point.data.sources.side_indexes import SideIndexes
 
 
 class FileSource:
     """A Source of these files, in this order; also the base of your own."""
 
     sizes = None
+    _side_indexes: SideIndexes | None = None
 
     def __init__(
         self, files: Sequence[str | Path], labels: Any, classes: list[str], kind: Kind = "class"
@@ -37,6 +42,25 @@ class FileSource:
 
     def read(self, index: int) -> Tensor:
         return read_bytes(self.file(index))
+
+    def use_side_indexes(self, index_root: Path | None, root: str | Path) -> None:
+        """Use the side indexes of the files below `root`, if `root` holds some.
+
+        Raises DataError if `index_root` is given and holds none.
+        """
+        holder = Path(root) if index_root is None else index_root
+        if (holder / FOLDER_INDEX).is_dir():
+            paths = [self.file(i).removeprefix(f"{root}/") for i in range(len(self))]
+            self._side_indexes = find_side_indexes(holder, str(root), paths)
+        elif index_root is not None:
+            raise DataError(
+                f"data.index_root={index_root}: holds no folder {FOLDER_INDEX}; make it with "
+                f'`make dataset ARGS="source={root} output={index_root} output_format=index"`'
+            )
+
+    def indexes(self, indices: NDArray[np.int64]) -> Packed | None:
+        """See IndexedSource."""
+        return None if self._side_indexes is None else self._side_indexes.packed(indices)
 
     def following(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         return (indices + 1) % len(self)

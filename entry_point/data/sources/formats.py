@@ -13,6 +13,7 @@ from entry_point.config.data_config import DataConfig
 from entry_point.config.resolve import call, resolve
 from entry_point.data.errors import DataError
 from entry_point.data.sources.demo import ensure_demo
+from entry_point.data.sources.file_source import FileSource
 from entry_point.data.sources.folder import FolderSource
 from entry_point.data.sources.label_kind import KINDS
 from entry_point.data.sources.packed.shards import ShardSource
@@ -28,7 +29,7 @@ _NEEDED = ("classes", "kind", "labels", "sizes", "__len__", "read", "following",
 
 def open_format(data: DataConfig, root: Path, split: str) -> Source:
     """The split of the dataset in `root`. Raises DataError and ConfigError."""
-    known = {"demo": _demo, "folder": _folder, "manifest": open_manifest, "shards": _shards}
+    known = {"demo": _demo, "folder": _folder, "manifest": _manifest, "shards": _shards}
     opener = resolve("data.format", data.format, known)
     if data.format in known:
         source: Source = opener(data, root, split)
@@ -40,11 +41,21 @@ def open_format(data: DataConfig, root: Path, split: str) -> Source:
 
 def _demo(data: DataConfig, root: Path, split: str) -> Source:
     ensure_demo(root, data.demo)
-    return FolderSource(root, split)
+    return _with_side_indexes(FolderSource(root, split), data, root)
 
 
 def _folder(data: DataConfig, root: Path, split: str) -> Source:
-    return FolderSource(root, split, data.val_fraction)
+    return _with_side_indexes(FolderSource(root, split, data.val_fraction), data, root)
+
+
+def _manifest(data: DataConfig, root: Path, split: str) -> Source:
+    source = open_manifest(data, root, split)
+    return _with_side_indexes(source, data, source.folder)
+
+
+def _with_side_indexes(source: FileSource, data: DataConfig, root: str | Path) -> Source:
+    source.use_side_indexes(Path(data.index_root) if data.index_root else None, root)
+    return source
 
 
 def _shards(data: DataConfig, root: Path, split: str) -> Source:

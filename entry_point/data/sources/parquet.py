@@ -1,14 +1,15 @@
-"""Reads Parquet files that may be damaged."""
+"""Reads Parquet files that may be damaged, and writes them to disks that may be full."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO, cast
 
-from arro3.core import RecordBatch, Schema
-from arro3.io import read_parquet
+from arro3.core import RecordBatch, RecordBatchReader, Schema
+from arro3.io import read_parquet, write_parquet
 
 from entry_point.data.errors import DataError
 
@@ -50,3 +51,32 @@ def _panic_hidden() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
+
+
+def write_batches(file: BinaryIO, schema: Schema, batches: Iterable[RecordBatch]) -> None:
+    """Write rows to an open file, batch by batch. Raises OSError."""
+    sink = _Sink(file)
+    write_parquet(RecordBatchReader.from_batches(schema, batches), cast(BinaryIO, sink))
+    if sink.error is not None:
+        raise sink.error
+
+
+class _Sink:
+    """Keeps the error of a failed write (full disk): an exception in `write` ends the process."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        try:
+            self._file.write(data)
+        except OSError as error:
+            self.error = error
+        return len(data)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def flush(self) -> None:
+        """`whole_file` flushes."""

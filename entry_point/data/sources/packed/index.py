@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
-from arro3.core import Array, ChunkedArray, DataType, Field, RecordBatch, RecordBatchReader, Schema
-from arro3.io import write_parquet
+from arro3.core import Array, ChunkedArray, DataType, Field, RecordBatch, Schema
 from numpy.typing import NDArray
 
-from entry_point.contract.whole_file import whole_file
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import DESCRIPTION, Description
+from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.label_kind import (
     KINDS,
     Label,
-    arrow_lists,
     arrow_type,
     fill,
     lists_of,
 )
 from entry_point.data.sources.parquet import parquet_batches
+from entry_point.data.sources.side_indexes import SIDE_INDEXES
 
 INDEX = "index.parquet"
 _ROWS = 65536  # per read
@@ -44,22 +43,30 @@ COLUMNS: dict[str, tuple[DataType, Any]] = {
     "digest": (DataType.uint64(), np.uint64),  # BLAKE2b (8 bytes) of the source file
 }
 
+INDEX_LENGTH = "index_length"
+"""The column of the side indexes' lengths in bytes, 0 for none; earlier versions lack it."""
+_INDEX_LENGTH = Field(INDEX_LENGTH, DataType.int32(), nullable=False)
+
 Rows = dict[str, Sequence[Any] | NDArray[Any]]
-"""A chunk of rows, by column."""
+"""A chunk of rows, by column; `index`, which may be missing, holds the side indexes as bytes."""
 
 
-def _schema(kind: str) -> Schema:
+def schema_of(kind: str, *, side_indexes: bool = True) -> Schema:
     types = {name: arrow for name, (arrow, _) in COLUMNS.items()} | {"label": arrow_type(kind)}
-    return Schema([Field(name, arrow, nullable=False) for name, arrow in types.items()])
+    columns = [Field(name, arrow, nullable=False) for name, arrow in types.items()]
+    return Schema([*columns, _INDEX_LENGTH] if side_indexes else columns)
 
 
 class Index:
-    """The columns needed to read a split: 37 bytes of memory per sample, plus the keys if used.
+    """The columns needed to read a split: 41 bytes of memory per sample, plus the keys if used.
 
     Of the kinds `labels` and `numbers`, `label` is float32 (samples, outputs).
     """
 
-    COLUMNS = ("label", "shard", "offset", "length", "height", "width", "orientation", "crc32")
+    COLUMNS = (
+        *("label", "shard", "offset", "length", "height", "width", "orientation", "crc32"),
+        INDEX_LENGTH,
+    )
 
     def __init__(self, columns: dict[str, NDArray[Any]], file: Path, kind: str) -> None:
         self._columns, self._file, self._kind = columns, file, kind
@@ -90,43 +97,12 @@ class Index:
         return str(self._keys[row].as_py())
 
 
-def write_index(folder: Path, chunks: Iterable[Rows], kind: str = "class") -> int:
-    """Write a split's index chunk by chunk. Returns the file's CRC-32."""
-    batches: Iterable[RecordBatch] = (_record_batch(rows, kind) for rows in chunks)
-    with whole_file(folder / INDEX) as file:
-        sink = _Sink(file)
-        write_parquet(RecordBatchReader.from_batches(_schema(kind), batches), cast(BinaryIO, sink))
-        if sink.error is not None:
-            raise sink.error
-    return _checksum(folder / INDEX)
-
-
-class _Sink:
-    """Keeps the error of a failed write (full disk): an exception in `write` ends the process."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.error: OSError | None = None
-
-    def write(self, data: bytes) -> int:
-        try:
-            self._file.write(data)
-        except OSError as error:
-            self.error = error
-        return len(data)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._file.seek(offset, whence)
-
-    def flush(self) -> None:
-        """`whole_file` flushes."""
-
-
 def read_index(root: Path, description: Description, name: str) -> Index:
     """The split's index, checked against the description. Raises DataError."""
     file, split = _checked_file(root, description, name), description.splits[name]
     try:
-        columns = {name: np.empty(split.samples, COLUMNS[name][1]) for name in Index.COLUMNS}
+        types = {name: number for name, (_, number) in COLUMNS.items()} | {INDEX_LENGTH: np.int32}
+        columns = {name: np.empty(split.samples, types[name]) for name in Index.COLUMNS}
         if description.kind != "class":
             columns["label"] = np.empty((split.samples, len(description.classes)), np.float32)
     except (MemoryError, ValueError) as error:
@@ -156,15 +132,38 @@ def _copy(batch: RecordBatch, columns: dict[str, NDArray[Any]], kind: str, file:
 
 
 def read_rows(root: Path, description: Description, name: str) -> Iterator[Rows]:
-    """The rows of a split's index in chunks. Raises DataError before the first one is read."""
-    batches = _batches(_checked_file(root, description, name), description.kind)
-    return (_rows(batch, description.kind) for batch in batches)
+    """The rows of a split's index in chunks, with the side indexes.
+
+    Raises DataError before the first one is read.
+    """
+    file = _checked_file(root, description, name)
+    if reason := damage_of_side_indexes(root, description, name):
+        raise DataError(f"{reason}: copy it again or pack the dataset again")
+    return _rows(_batches(file, description.kind), description.kind, file.parent / SIDE_INDEXES)
 
 
-def _rows(batch: RecordBatch, kind: str) -> Rows:
-    rows: Rows = {name: batch[name].to_pylist() for name in COLUMNS if name != "label"}
-    label = batch["label"]
-    return rows | {"label": label.to_pylist() if kind == "class" else lists_of(label)}
+def _rows(batches: Iterator[RecordBatch], kind: str, side_indexes: Path) -> Iterator[Rows]:
+    place = 0
+    for batch in batches:
+        rows: Rows = {name: batch[name].to_pylist() for name in COLUMNS if name != "label"}
+        label = batch["label"]
+        rows["label"] = label.to_pylist() if kind == "class" else lists_of(label)
+        lengths = np.asarray(batch[INDEX_LENGTH].to_numpy(), np.int64)
+        if total := int(lengths.sum()):
+            part = read_bytes(side_indexes, place, total).numpy()
+            rows["index"] = [cut.tobytes() for cut in np.split(part, np.cumsum(lengths)[:-1])]
+            place += total
+        yield rows
+
+
+def damage_of_side_indexes(root: Path, description: Description, name: str) -> str:
+    """How the split's file of side indexes differs from the description; empty if it does not."""
+    file, expected = root / name / SIDE_INDEXES, description.splits[name].side_indexes_crc32
+    if not expected:
+        return ""
+    if not file.is_file():
+        return f"{file} is missing"
+    return "" if checksum_of(file) == expected else f"{file} is damaged, its checksum differs"
 
 
 def _checked_file(root: Path, description: Description, name: str) -> Path:
@@ -174,7 +173,7 @@ def _checked_file(root: Path, description: Description, name: str) -> Path:
     file = root / name / INDEX
     if not file.is_file():
         raise DataError(f"{file} is missing: copy it again or pack the dataset again")
-    if _checksum(file) != description.splits[name].index_crc32:
+    if checksum_of(file) != description.splits[name].index_crc32:
         raise DataError(f"{file} is damaged, its checksum differs: copy it again or pack again")
     return file
 
@@ -198,31 +197,33 @@ def _batches(file: Path, kind: str | None = None) -> Iterator[RecordBatch]:
     Raises DataError if it is not an intact index.
     """
 
+    accepted = [
+        schema_of(each, side_indexes=side_indexes)
+        for each in ([kind] if kind else KINDS)
+        for side_indexes in (True, False)
+    ]
+
     def check(schema: Schema) -> None:
-        if not any(schema == _schema(each) for each in ([kind] if kind else KINDS)):
+        if schema not in accepted:
             raise TypeError("it has other columns")
 
-    return parquet_batches(file, _ROWS, check, "pack the dataset again")
+    for batch in parquet_batches(file, _ROWS, check, "pack the dataset again"):
+        yield batch if INDEX_LENGTH in batch.schema.names else _without_side_indexes(batch)
 
 
-def _checksum(file: Path) -> int:
+def _without_side_indexes(batch: RecordBatch) -> RecordBatch:
+    """A batch of an earlier version, as one of this."""
+    return batch.append_column(_INDEX_LENGTH, index_lengths([0] * batch.num_rows))
+
+
+def index_lengths(lengths: Sequence[int]) -> Array:
+    return Array(list(lengths), type=_INDEX_LENGTH.type)
+
+
+def checksum_of(file: Path) -> int:
+    """CRC-32 of a file."""
     checksum = 0
     with file.open("rb") as opened:
         while part := opened.read(1 << 20):
             checksum = zlib.crc32(part, checksum)
     return checksum
-
-
-def _record_batch(rows: Rows, kind: str) -> RecordBatch:
-    arrays = [
-        arrow_lists(kind, rows[name]) if name == "label" and kind != "class" else _array(rows, name)
-        for name in COLUMNS
-    ]
-    return RecordBatch.from_arrays(arrays, schema=_schema(kind))
-
-
-def _array(rows: Rows, name: str) -> Array:
-    arrow, number = COLUMNS[name]
-    if number is None or len(rows[name]) == 0:  # arro3 0.8 rejects empty numpy arrays
-        return Array(list(rows[name]), type=arrow)
-    return Array.from_numpy(np.asarray(rows[name], dtype=number))

@@ -12,8 +12,11 @@ from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.orientation import upright_size
 from entry_point.data.sources.dataset_description import Description, read_description
-from entry_point.data.sources.packed.index import Index, read_index
+from entry_point.data.sources.packed.index import INDEX_LENGTH, Index, read_index
+from entry_point.data.sources.side_indexes import SIDE_INDEXES, open_side_indexes
 from entry_point.data.sources.source import UprightSizes
+
+_MOST_INDEX_BYTES = 2**31 - 1
 
 
 class ShardIndex:
@@ -35,6 +38,8 @@ class ShardIndex:
             *upright_size(*(self._index[name] for name in ("height", "width", "orientation")))
         )
         self._check(description, split)
+        lengths, remedy = self._index[INDEX_LENGTH], "copy it again or pack the dataset again"
+        self.side_indexes = open_side_indexes(self.folder / SIDE_INDEXES, lengths, remedy)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -59,6 +64,7 @@ def find_wrong_rows(
 ) -> Iterator[tuple[int, str]]:
     """Rows that contradict the description or describe no JPEG, and the reasons."""
     ranges = {"height": (1, 65535), "width": (1, 65535), "orientation": (1, 8)}
+    ranges[INDEX_LENGTH] = (0, _MOST_INDEX_BYTES)
     sizes = np.array([shard.bytes for shard in description.splits[split].shards], dtype=np.int64)
     if description.kind == "class":
         ranges = {"label": (0, len(description.classes) - 1)} | ranges

@@ -41,6 +41,11 @@ class ShardSource:
         lengths = self._index.lengths[indices]
         return self._bytes, torch.from_numpy(offsets), torch.from_numpy(lengths)
 
+    def indexes(self, indices: Ints) -> Packed | None:
+        """See IndexedSource."""
+        side_indexes = self._index.side_indexes
+        return None if side_indexes is None else side_indexes.packed(indices)
+
     def following(self, indices: Ints) -> Ints:
         return (indices + 1) % len(self)
 

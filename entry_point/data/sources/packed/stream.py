@@ -5,21 +5,35 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import require_shard
 from entry_point.data.sources.file_bytes import read_bytes, read_into_page_cache
 from entry_point.data.sources.packed.shard_index import ShardIndex
 
+log = logging.getLogger(__name__)
+
 Ints = NDArray[np.int64]
+
+
+class HeldShard(NamedTuple):
+    """A shard in memory, with the side indexes of its samples."""
+
+    shard: Tensor
+    side_start: int
+    side: Tensor
+    """Part of the file of side indexes, from `side_start`; empty without."""
 
 
 class StreamSource:
@@ -34,7 +48,7 @@ class StreamSource:
         self.shard_of = self.index.shard  # shard number of each sample
         self.shard_files = [root / split / shard.file for shard in self.index.shards]
         self.shards_here = self._shards_here(all_here)
-        self._memory: dict[int, Future[Tensor]] = {}
+        self._memory: dict[int, Future[HeldShard]] = {}
         self._cached: dict[int, Future[None]] = {}
 
     def __len__(self) -> int:
@@ -49,15 +63,34 @@ class StreamSource:
         return self.index.key(index)
 
     def read(self, index: int) -> Tensor:
-        number = int(self.shard_of[index])
         start, length = int(self.index.offsets[index]), int(self.index.lengths[index])
-        shard = self._memory.get(number)
+        held = self._held(index)
+        if held is not None:
+            return held.shard[start : start + length]
+        return read_bytes(self.shard_files[int(self.shard_of[index])], start, length)
+
+    def indexes(self, indices: Ints) -> list[Tensor] | None:
+        """See IndexedSource."""
+        if self.index.side_indexes is None:
+            return None
+        return [self._side_index(index) for index in indices.tolist()]
+
+    def _side_index(self, index: int) -> Tensor:
         try:
-            if shard is not None:
-                return shard.result()[start : start + length]
+            held = self._held(index)
+            if held is None:
+                return self._read_side(np.array([index]))[1]
+        except (OSError, DataError):  # `read` reports it
+            return torch.empty(0, dtype=torch.uint8)
+        assert self.index.side_indexes is not None
+        return self.index.side_indexes.cut(index, held.side_start, held.side)
+
+    def _held(self, index: int) -> HeldShard | None:
+        shard = self._memory.get(int(self.shard_of[index]))
+        try:
+            return None if shard is None else shard.result()
         except CancelledError:  # the epoch ended before the shard was read
-            pass
-        return read_bytes(self.shard_files[number], start, length)
+            return None
 
     def following(self, indices: Ints) -> Ints:
         """The next samples in the shards on this host."""
@@ -67,19 +100,38 @@ class StreamSource:
     def hold(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
         """Keep exactly these shards in memory; `reader` reads the missing ones in order."""
 
-        def submit(number: int) -> Future[Tensor]:
-            size = self.index.shards[number].bytes
-            return reader.submit(read_bytes, self.shard_files[number], 0, size)
+        def read(number: int) -> HeldShard:
+            shard = read_bytes(self.shard_files[number], 0, self.index.shards[number].bytes)
+            return HeldShard(shard, *self._read_side(self._rows_of(number)))
+
+        def submit(number: int) -> Future[HeldShard]:
+            return reader.submit(read, number)
 
         _keep(self._memory, shards, submit)
 
     def cache(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
         """Read these shards into the page cache, for other processes."""
 
+        def read(number: int) -> None:
+            read_into_page_cache(self.shard_files[number])
+            self._read_side(self._rows_of(number))
+
         def submit(number: int) -> Future[None]:
-            return reader.submit(read_into_page_cache, self.shard_files[number])
+            return reader.submit(read, number)
 
         _keep(self._cached, shards, submit)
+
+    def _rows_of(self, number: int) -> Ints:
+        return np.flatnonzero(self.shard_of == number)
+
+    def _read_side(self, rows: Ints) -> tuple[int, Tensor]:
+        """See SideIndexes.read; empty if they cannot be read."""
+        try:
+            if self.index.side_indexes is not None and len(rows):
+                return self.index.side_indexes.read(rows)
+        except (OSError, DataError) as error:
+            log.warning("%d images decode without a side index: %s", len(rows), error)
+        return 0, torch.empty(0, dtype=torch.uint8)
 
     def release(self) -> None:
         """Drop all shards."""

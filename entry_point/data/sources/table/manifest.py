@@ -31,11 +31,11 @@ class ManifestSource(FileSource):
 
     def __init__(self, table: Table, split: str) -> None:
         self._table, self._rows = table, table.rows(split)
-        labels = table.labels
+        self.folder, labels = table.folder, table.labels
         super().__init__([], labels.values[self._rows], labels.names, labels.kind)
 
     def file(self, index: int) -> str:
-        return f"{self._table.folder}/{self._table.paths[int(self._rows[index])]}"
+        return f"{self.folder}/{self._table.paths[int(self._rows[index])]}"
 
 
 def open_manifest(data: DataConfig, root: Path, split: str) -> ManifestSource:

@@ -68,11 +68,26 @@ def test_check_dataset_finds_no_damage_in_camera_headers(camera_folder: Path) ->
     assert check_dataset([f"root={camera_folder}"]) == 0
 
 
-def test_packing_indexes_such_files_and_counts_the_warnings(
+def test_packing_keeps_such_files_and_counts_the_warnings(
+    camera_folder: Path, tmp_path: Path
+) -> None:
+    assert pack(camera_folder, tmp_path / "packed") == 0
+    for split in ("train", "val"):
+        packed = report(tmp_path / "packed")["splits"][split]
+        assert packed["rejected"] == [] and set(packed["warnings"]) == {INVALID, EXTRANEOUS}
+        assert packed["how"]["indexed"] > packed["how"]["rewritten"]
+        kept = [
+            (camera_folder / split / name).read_bytes() == data
+            for name, (_, data) in samples(tmp_path / "packed", split).items()
+        ]
+        assert sum(kept) == packed["how"]["indexed"]
+
+
+def test_restart_markers_make_such_headers_regular(
     photo_folder: Path, camera_folder: Path, tmp_path: Path
 ) -> None:
-    assert pack(photo_folder, tmp_path / "plain") == 0
-    assert pack(camera_folder, tmp_path / "packed") == 0
+    assert pack(photo_folder, tmp_path / "plain", "index=restart") == 0
+    assert pack(camera_folder, tmp_path / "packed", "index=restart") == 0
     for split in ("train", "val"):
         plain, packed = (report(tmp_path / n)["splits"][split] for n in ("plain", "packed"))
         assert packed["how"] == plain["how"] and packed["rejected"] == []

@@ -8,8 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from entry_point.config.data_config import DataConfig
+from entry_point.data.decode.read_batch import nth
 from entry_point.data.loader import open_source
+from entry_point.data.sources.packed.shards import ShardSource
 from entry_point.optimize import main as optimize
 
 
@@ -48,6 +52,17 @@ def samples(root: Path, split: str) -> dict[str, tuple[int, bytes]]:
     source = open_source(DataConfig(format="shards", root=str(root)), split, root)
     return {
         source.key(i).split(": ")[1]: (int(source.labels[i]), bytes(source.read(i).numpy()))
+        for i in range(len(source))
+    }
+
+
+def side_indexes(root: Path, split: str) -> dict[str, bytes]:
+    """The side index of each sample by key, empty for one without."""
+    source = open_source(DataConfig(format="shards", root=str(root)), split, root)
+    assert isinstance(source, ShardSource)
+    found = source.indexes(np.arange(len(source)))
+    return {
+        source.key(i).split(": ")[1]: b"" if found is None else nth(found, i).numpy().tobytes()
         for i in range(len(source))
     }
 

@@ -72,7 +72,8 @@ def test_report_has_sizes_before_and_after_and_class_balance(
         lengths = pq.read_table(packed / split / "index.parquet")["length"].to_pylist()
         assert split_report["bytes_before"] == sum(file.stat().st_size for file in files)
         assert split_report["bytes_after"] == sum(lengths)
-        assert split_report["files"] == len(lengths) == split_report["how"]["indexed"]
+        assert split_report["files"] == len(lengths) == sum(split_report["how"].values())
+        assert split_report["side_index_bytes"] == (packed / split / "index.jix").stat().st_size
         assert set(split_report["classes"].values()) == {images}
 
 

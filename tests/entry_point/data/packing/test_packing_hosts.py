@@ -10,7 +10,14 @@ from entry_point.check_dataset import main as check_dataset
 from entry_point.contract import exit_codes
 from entry_point.data.sources.dataset_description import read_description
 from entry_point.optimize import main as optimize
-from tests.entry_point.data.packing.pack_command import contents, copy, pack, report, samples
+from tests.entry_point.data.packing.pack_command import (
+    contents,
+    copy,
+    pack,
+    report,
+    samples,
+    side_indexes,
+)
 from tests.photographs import PHOTOGRAPHS
 
 
@@ -59,6 +66,7 @@ def test_merged_parts_of_two_hosts_equal_the_dataset_of_one_host(
     assert _merge(parts, tmp_path / "all") == 0
     for split in ("train", "val"):
         assert samples(tmp_path / "all", split) == samples(packed, split)
+        assert side_indexes(tmp_path / "all", split) == side_indexes(packed, split)
     assert check_dataset([f"root={tmp_path / 'all'}"]) == 0
     merged, whole = report(tmp_path / "all"), report(packed)
     for split in ("train", "val"):
@@ -125,6 +133,7 @@ def test_part_may_lack_images_of_a_class_or_a_split(
     ("arguments", "reason"),
     [
         (["output_format='folder'"], "output_format=folder: must be shards"),
+        (["output_format=index"], "output_format=index: must be shards"),
         (["classes=none.txt"], "classes=none.txt cannot be read"),
         (["quality=101"], "quality=101"),
     ],

@@ -1,0 +1,192 @@
+"""`make dataset output_format=index`: side indexes beside files that stay as they are."""
+
+from __future__ import annotations
+
+import errno
+import io
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from custom_op import index_jpeg
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.contract import exit_codes
+from entry_point.data.decode.read_batch import IndexedSource, is_indexed, nth
+from entry_point.data.errors import DataError
+from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources.folder_index import FOLDER_INDEX
+from entry_point.optimize import main as optimize
+from tests.entry_point.data.packing.pack_command import contents, copy, pack
+from tests.entry_point.data.sources.packed_loaders import epoch_of
+
+
+@pytest.fixture
+def photos(photo_folder: Path, tmp_path: Path) -> Path:
+    return copy(photo_folder, tmp_path / "photos")
+
+
+def _index(source: Path, *options: str) -> int:
+    return optimize([f"source={source}", "output_format=index", *options])
+
+
+def _open(root: Path, **data: Any) -> IndexedSource:
+    source = open_source(DataConfig(root=str(root), **data), "train", root)
+    assert is_indexed(source)
+    return source
+
+
+def _indexes(source: IndexedSource) -> list[bytes]:
+    found = source.indexes(np.arange(len(source)))
+    return [b"" if found is None else nth(found, i).numpy().tobytes() for i in range(len(source))]
+
+
+def _expected(source: IndexedSource) -> list[bytes]:
+    return [index_jpeg(source.read(i)).numpy().tobytes() for i in range(len(source))]
+
+
+def _images(root: Path, engine: str = "threads", **data: Any) -> Tensor:
+    config = DataConfig(root=str(root), image_size=48, resize=56, **data)
+    spec = LoaderSpec(config, PipelineConfig(engine=engine, num_workers=1), "train", 8, seed=9)
+    loader = build_loader(open_source(config, "train", root), spec)
+    return torch.cat([batch.images for batch in epoch_of(loader)])
+
+
+def test_an_indexed_folder_keeps_its_files_and_every_jpeg_finds_its_index(photos: Path) -> None:
+    before, plain = contents(photos), _images(photos)
+    for _again in range(2):
+        assert _index(photos) == exit_codes.FINISHED
+    after = contents(photos)
+    added = set(after) - set(before)
+    assert added == {f"{FOLDER_INDEX}/files.parquet", f"{FOLDER_INDEX}/index.jix"}
+    assert {name: after[name] for name in before} == before
+    source = _open(photos)
+    assert _indexes(source) == _expected(source) and sum(map(bool, _indexes(source))) > 30
+    assert torch.equal(_images(photos), plain)
+    assert torch.equal(_images(photos, "subprocess"), plain)
+
+
+def test_a_split_by_fraction_and_a_table_find_the_same_index(photos: Path) -> None:
+    shutil.rmtree(photos / "val")
+    assert _index(photos) == 0
+    source = _open(photos, val_fraction=0.25)
+    assert _indexes(source) == _expected(source)
+    files = sorted(file.relative_to(photos).as_posix() for file in photos.rglob("*.jpg"))
+    rows = [
+        f"{file},{file.split('/')[1]},{'val' if i % 3 else 'train'}" for i, file in enumerate(files)
+    ]
+    (photos / "labels.csv").write_text("\n".join(["path,label,split", *rows]) + "\n")
+    source = _open(photos / "labels.csv", format="manifest")
+    assert any(_indexes(source)) and _indexes(source) == _expected(source)
+    shutil.rmtree(photos / FOLDER_INDEX)
+    assert _index(photos / "labels.csv") == 0
+    assert _indexes(_open(photos / "labels.csv", format="manifest")) == _expected(source)
+
+
+def test_an_index_in_another_folder_serves_images_that_cannot_be_written(
+    photos: Path, tmp_path: Path
+) -> None:
+    before = contents(photos)
+    assert _index(photos, f"output={tmp_path / 'indexes'}") == 0
+    assert contents(photos) == before
+    source = _open(photos, index_root=str(tmp_path / "indexes"))
+    assert _indexes(source) == _expected(source)
+    with pytest.raises(DataError, match="holds no folder jpeg-index; make it with"):
+        _open(photos, index_root=str(tmp_path))
+
+
+@pytest.mark.skipif(not Path("/proc/1").is_dir(), reason="needs Linux")
+def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _index(photos, "output=/proc/self") == exit_codes.USAGE
+    error = capsys.readouterr().err
+    assert "output=/proc/self/jpeg-index cannot be made" in error
+    assert "train with data.index_root=FOLDER" in error
+
+
+def test_changed_and_new_files_decode_without_an_index_and_are_counted(
+    photos: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert _index(photos) == 0
+    cat = photos / "train/cat"
+    photo = Image.open(cat / "000.jpg").convert("RGB")
+    photo.save(cat / "001.jpg", quality=50)
+    photo.save(cat / "new.jpg")
+    _replace_by_same_size(cat / "002.jpg", photo)  # the operator notices
+    with caplog.at_level(logging.WARNING):
+        images = _images(photos)
+    (line,) = caplog.messages
+    assert "1 of 49 images are new and 1 have changed since" in line
+    shutil.rmtree(photos / FOLDER_INDEX)
+    assert torch.equal(_images(photos), images)
+
+
+def _replace_by_same_size(file: Path, photo: Image.Image) -> None:
+    content, size = io.BytesIO(), file.stat().st_size
+    photo.save(content, "JPEG", quality=10)
+    data = content.getvalue()
+    comment = b"\xff\xfe" + (size - len(data) - 2).to_bytes(2, "big")
+    file.write_bytes(data[:2] + comment + bytes(size - len(data) - 4) + data[2:])
+    assert file.stat().st_size == size
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-7])
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, _cut])
+@pytest.mark.parametrize("name", ["files.parquet", "index.jix"])
+def test_a_damaged_folder_index_is_one_warning_and_no_error(
+    photos: Path, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert _index(photos) == 0
+    damage(photos / FOLDER_INDEX / name)
+    with caplog.at_level(logging.WARNING):
+        assert not any(_indexes(_open(photos)))
+    (line,) = caplog.messages
+    assert FOLDER_INDEX in line and "48 images decode without a side index" in line
+
+
+def test_an_interrupted_run_leaves_no_index_and_the_next_one_cleans_up(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "index.jix")
+
+    before = contents(photos)
+    with monkeypatch.context() as patched:
+        patched.setattr("entry_point.data.packing.index_folder._publish", stop)
+        assert _index(photos) != exit_codes.FINISHED
+    assert not (photos / FOLDER_INDEX).exists() and not any(_indexes(_open(photos)))
+    assert _index(photos) == exit_codes.FINISHED
+    assert {name.split("/")[0] for name in set(contents(photos)) - set(before)} == {FOLDER_INDEX}
+
+
+def test_plain_files_are_packed_with_their_folder_index(photo_folder: Path, tmp_path: Path) -> None:
+    assert pack(photo_folder, tmp_path / "plain", "output_format=folder") == 0
+    source = _open(tmp_path / "plain")
+    assert any(_indexes(source)) and _indexes(source) == _expected(source)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("index=restart", "index=restart: must be side with output_format=index"),
+        ("max_side=64", "max_side=64: needs output_format=shards or folder"),
+    ],
+)
+def test_options_of_packed_files_are_refused(
+    photos: Path, option: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _index(photos, option) == exit_codes.USAGE
+    assert message in capsys.readouterr().err

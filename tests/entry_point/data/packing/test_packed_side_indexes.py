@@ -1,0 +1,222 @@
+"""Packing keeps the bytes of baseline JPEGs, and indexes them beside the shards."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from custom_op import index_jpeg
+from entry_point.check_dataset import main as check_dataset
+from entry_point.config.data_config import DataConfig
+from entry_point.config.packing_config import OptimizeConfig
+from entry_point.contract import exit_codes
+from entry_point.data.batch import Batch
+from entry_point.data.loader import open_source
+from entry_point.data.packing.encode import encode
+from entry_point.data.packing.pack import pack as pack_folder
+from tests.entry_point.data.packing.pack_command import copy, report, samples, side_indexes
+from tests.entry_point.data.sources.packed_loaders import epoch_of, loader_of
+
+
+def _is_progressive(data: bytes) -> bool:
+    return "progression" in Image.open(io.BytesIO(data)).info
+
+
+def test_every_baseline_jpeg_keeps_its_bytes_and_has_its_index(
+    photo_folder: Path, packed: Path
+) -> None:
+    kept = rewritten = 0
+    for split in ("train", "val"):
+        indexes = side_indexes(packed, split)
+        for name, (_, data) in samples(packed, split).items():
+            original = (photo_folder / split / name).read_bytes()
+            if _is_progressive(original):
+                rewritten += 1
+                assert indexes[name] == b""
+                continue
+            kept += 1
+            assert data == original
+            jpeg = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            assert indexes[name] == index_jpeg(jpeg).numpy().tobytes() != b""
+    counts = [report(packed)["splits"][split]["how"] for split in ("train", "val")]
+    assert kept == sum(how["indexed"] for how in counts) > 40
+    assert rewritten == sum(how["rewritten"] for how in counts) > 0
+
+
+def _two_classes(photo_folder: Path, target: Path) -> Path:
+    """Four baseline files in two classes."""
+    for name in ("cat", "china"):
+        for number in range(2):
+            file = target / "train" / name / f"{number}.jpg"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.open(photo_folder / f"train/{name}/00{number}.jpg").save(file, quality=90)
+    return target
+
+
+@pytest.mark.parametrize(("index", "how"), [("restart", "rewritten"), ("none", "kept")])
+def test_restart_markers_or_no_index_are_a_choice(
+    photo_folder: Path, tmp_path: Path, index: str, how: str
+) -> None:
+    source = _two_classes(photo_folder, tmp_path / "source")
+    pack_folder(source, tmp_path / "packed", OptimizeConfig(index=index))
+    table = pq.read_table(tmp_path / "packed/train/index.parquet")
+    marked = [interval > 0 for interval in table["interval"].to_pylist()]
+    assert marked == [index == "restart"] * 4
+    assert report(tmp_path / "packed")["splits"]["train"]["how"] == {how: 4}
+    assert not list((tmp_path / "packed").rglob("*.jix"))
+    kept = {name: data for name, (_, data) in samples(tmp_path / "packed", "train").items()}
+    same = [data == (source / "train" / name).read_bytes() for name, data in kept.items()]
+    assert same == [index == "none"] * 4
+
+
+def test_a_file_with_restart_markers_is_kept_as_it_is(photo_folder: Path, tmp_path: Path) -> None:
+    photo = Image.open(photo_folder / "train/cat/000.jpg")
+    photo.save(tmp_path / "marked.jpg", quality=90, restart_marker_blocks=7)
+    original, encoded = encode(tmp_path / "marked.jpg", OptimizeConfig())
+    assert encoded.data == original and encoded.interval == 7 and not encoded.index
+    assert (encoded.how, encoded.note) == ("kept", "it has restart markers")
+
+
+def test_a_truncated_file_is_rejected_as_before(photo_folder: Path, tmp_path: Path) -> None:
+    source = _two_classes(photo_folder, tmp_path / "source")
+    file = source / "train/cat/0.jpg"
+    file.write_bytes(file.read_bytes()[:-2000])
+    pack_folder(source, tmp_path / "packed", OptimizeConfig())
+    (rejected,) = report(tmp_path / "packed")["splits"]["train"]["rejected"]
+    assert rejected["path"] == "train/cat/0.jpg" and "truncated" in rejected["reason"]
+
+
+def _images(root: Path, engine: str = "threads", access: str = "map") -> Tensor:
+    return _in_order(epoch_of(loader_of(root, engine, access=access)))
+
+
+def _in_order(batches: list[Batch]) -> Tensor:
+    """The images of an epoch by their number: the order depends on the access."""
+    order = torch.cat([batch.indices for batch in batches]).argsort()
+    return torch.cat([batch.images for batch in batches])[order]
+
+
+@pytest.fixture(scope="module")
+def plain(packed: Path) -> Tensor:
+    """What one epoch of training sees, decoded without side indexes."""
+    loader = loader_of(packed)
+    source = loader._engine._feed.makers["train"].source  # type: ignore[attr-defined]
+    source._index.side_indexes = None
+    return _in_order(epoch_of(loader))
+
+
+@pytest.mark.parametrize(
+    ("engine", "access"),
+    [("threads", "map"), ("threads", "stream"), ("subprocess", "map"), ("workers", "stream")],
+)
+def test_side_indexes_change_no_pixel_with_any_engine_or_access(
+    packed: Path, plain: Tensor, engine: str, access: str
+) -> None:
+    images = _images(packed, engine, access)
+    if engine == "workers":  # torch resizes there
+        assert (images.int() - plain.int()).abs().max() <= 1
+    else:
+        assert torch.equal(images, plain)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_stream_gives_the_same_indexes_from_memory_and_from_the_file(
+    packed: Path, held: bool
+) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    data = DataConfig(format="shards", root=str(packed), access="stream")
+    source = open_source(data, "train", packed)
+    assert hasattr(source, "hold") and hasattr(source, "indexes")
+    with ThreadPoolExecutor(1) as reader:
+        if held:
+            source.hold(reader, [0, 2])
+        found = source.indexes(np.arange(len(source)))
+    expected = side_indexes(packed, "train")
+    for i, index in enumerate(found):
+        assert index.numpy().tobytes() == expected[source.key(i).split(": ")[1]]
+
+
+def _truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def _other_dataset(file: Path) -> None:
+    data = file.read_bytes()
+    file.write_bytes(data[1000:] + data[:1000])
+
+
+def _flip_bits(file: Path) -> None:
+    data = np.fromfile(file, np.uint8)
+    data[::97] ^= 8
+    data.tofile(file)
+
+
+@pytest.mark.parametrize("access", ["map", "stream"])
+@pytest.mark.parametrize(
+    ("damage", "warning"),
+    [
+        (Path.unlink, "is missing"),
+        (_truncate, "bytes instead of"),
+        (_other_dataset, ""),
+        (_flip_bits, ""),
+    ],
+)
+def test_damaged_side_indexes_cost_no_pixel_and_are_reported(
+    packed: Path,
+    plain: Tensor,
+    tmp_path: Path,
+    damage: Callable[[Path], None],
+    warning: str,
+    access: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    root = copy(packed, tmp_path / "copy")
+    damage(root / "train/index.jix")
+    with caplog.at_level(logging.WARNING):
+        assert torch.equal(_images(root, access=access), plain)
+    lines = [line for line in caplog.messages if "decode without a side index" in line]
+    indexed = report(packed)["splits"]["train"]["how"]["indexed"]
+    assert len(lines) == bool(warning)
+    assert all(warning in line and f"{indexed} images" in line for line in lines)
+    caplog.clear()
+    if access == "map":
+        assert check_dataset([f"root={root}"]) == exit_codes.FAILED
+        assert "train/index.jix is" in caplog.text
+
+
+def _as_version_1(root: Path) -> None:
+    """Change a dataset to what earlier versions wrote."""
+    described = json.loads((root / "dataset.json").read_text())
+    del described["kind"]
+    described["version"] = 1
+    for split, content in described["splits"].items():
+        file = root / split / "index.parquet"
+        table = pq.read_table(file)
+        pq.write_table(table.drop_columns(["index_length"]), file)
+        content["index_crc32"] = zlib.crc32(file.read_bytes())
+        del content["side_indexes_crc32"]
+        (root / split / "index.jix").unlink()
+    (root / "dataset.json").write_text(json.dumps(described))
+
+
+def test_a_dataset_of_an_earlier_version_is_read_and_checked(
+    packed: Path, plain: Tensor, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = copy(packed, tmp_path / "old")
+    _as_version_1(root)
+    with caplog.at_level(logging.WARNING):
+        assert torch.equal(_images(root), plain)
+        assert check_dataset([f"root={root}"]) == exit_codes.FINISHED
+    assert not caplog.messages
