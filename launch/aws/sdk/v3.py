@@ -1,7 +1,8 @@
-"""Sends a request with the ModelTrainer of SDK v3."""
+"""Training jobs with the ModelTrainer of SDK v3."""
 
 from typing import Any
 
+from pydantic import PrivateAttr
 from sagemaker.core.helper.session_helper import Session
 from sagemaker.core.utils.code_injection.codec import pascal_to_snake
 from sagemaker.train import ModelTrainer
@@ -9,6 +10,7 @@ from sagemaker.train.configs import (
     Channel,
     CheckpointConfig,
     Compute,
+    InputData,
     MetricDefinition,
     Networking,
     OutputDataConfig,
@@ -18,29 +20,55 @@ from sagemaker.train.configs import (
     TensorBoardOutputConfig,
 )
 
-
-class _NamedTrainer(ModelTrainer):
-    """ModelTrainer that uses the job's name as given; the original appends the time."""
-
-    def _create_training_job_args(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        arguments: dict[str, Any] = super()._create_training_job_args(*args, **kwargs)
-        return {**arguments, "training_job_name": self.base_job_name}
+from launch.aws.sdk.plain_defaults import plain_defaults
+from launch.aws.training_spec import TrainingJobs
 
 
-def send(request: dict[str, Any], session: Any, defaults: dict[str, Any]) -> None:
-    """Create the job; `session` is a boto3 session, `defaults` replaces the SDK's config."""
-    trainer = _NamedTrainer(
+class BoundTrainer(ModelTrainer):
+    """ModelTrainer whose channels are bound; each job has a new name and its own checkpoints."""
+
+    _jobs: TrainingJobs = PrivateAttr()
+
+    def train(
+        self,
+        input_data_config: list[Channel | InputData] | None = None,
+        wait: bool | None = True,
+        logs: bool | None = True,
+        dry_run: bool = False,
+    ) -> None:
+        """Start a job, with the bound channels; see ModelTrainer.train."""
+        with plain_defaults():
+            super().train(input_data_config, wait, logs, dry_run)
+
+    def _create_training_job_args(
+        self, input_data_config: list[Channel | InputData] | None = None, boto3: bool = False
+    ) -> dict[str, Any]:
+        request = self._jobs.renew()
+        if "CheckpointConfig" in request:
+            self.checkpoint_config = CheckpointConfig(**_snake(request["CheckpointConfig"]))
+        if "TensorBoardOutputConfig" in request:
+            config = TensorBoardOutputConfig(**_snake(request["TensorBoardOutputConfig"]))
+            self.with_tensorboard_output_config(config)
+        arguments: dict[str, Any] = super()._create_training_job_args(input_data_config, boto3)
+        name = "TrainingJobName" if boto3 else "training_job_name"
+        return {**arguments, name: request["TrainingJobName"]}
+
+
+def bind(jobs: TrainingJobs, defaults: dict[str, Any]) -> BoundTrainer:
+    """The trainer of these jobs; `defaults` replaces the SDK's config."""
+    request = jobs.request
+    session = Session(boto_session=jobs.session, sagemaker_config=defaults)
+    trainer = BoundTrainer(
         **trainer_arguments(request),
-        sagemaker_session=Session(boto_session=session, sagemaker_config=defaults),
+        base_job_name=jobs.spec.config.job.base_name,
+        sagemaker_session=session,
     )
+    trainer._jobs = jobs
     metrics = request["AlgorithmSpecification"]["MetricDefinitions"]
     trainer.with_metric_definitions([MetricDefinition(**_snake(metric)) for metric in metrics])
-    if "TensorBoardOutputConfig" in request:
-        config = TensorBoardOutputConfig(**_snake(request["TensorBoardOutputConfig"]))
-        trainer.with_tensorboard_output_config(config)
     if "RetryStrategy" in request:
         trainer.with_retry_strategy(RetryStrategy(**_snake(request["RetryStrategy"])))
-    trainer.train(wait=False, logs=False)
+    return trainer
 
 
 def trainer_arguments(request: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +76,6 @@ def trainer_arguments(request: dict[str, Any]) -> dict[str, Any]:
     algorithm = request["AlgorithmSpecification"]
     vpc = request.get("VpcConfig")
     return {
-        "base_job_name": request["TrainingJobName"],
         "training_image": algorithm["TrainingImage"],
         "training_input_mode": algorithm["TrainingInputMode"],
         "role": request["RoleArn"],
@@ -67,9 +94,6 @@ def trainer_arguments(request: dict[str, Any]) -> dict[str, Any]:
         "stopping_condition": StoppingCondition(**_snake(request["StoppingCondition"])),
         "output_data_config": OutputDataConfig(**_snake(request["OutputDataConfig"])),
         "input_data_config": [Channel(**_snake(c)) for c in request.get("InputDataConfig", [])],
-        "checkpoint_config": CheckpointConfig(**_snake(request["CheckpointConfig"]))
-        if "CheckpointConfig" in request
-        else None,
         "environment": request.get("Environment", {}),
         "hyperparameters": request.get("HyperParameters", {}),
         "tags": [Tag(**_snake(tag)) for tag in request.get("Tags", [])] or None,
