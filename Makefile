@@ -43,7 +43,7 @@ check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONL
 
 .PHONY: help setup local-train predict serve dataset check-dataset fetch-weights sweep bench knobs \
 	image push docker-train docker-serve test-container setup-aws upload sagemaker-dataset sagemaker-train \
-	sagemaker sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures \
+	sagemaker-sweep sagemaker sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures \
 	gpu-check gpu-wheels lint format clean
 
 ## Train, on this machine
@@ -119,6 +119,10 @@ sagemaker-dataset: ## Pack in a job: ARGS="source=s3://... output=s3://..."
 sagemaker-train: ## Submit a training job; DRY_RUN=1 only prints the request
 	@$(READY) $(LAUNCH)
 	@$(LAUNCH_PY) -m launch.sagemaker train $(ARGS)
+
+sagemaker-sweep: ## Train each combination there: ARGS="optim.lr=0.01,0.1"
+	@$(READY) $(LAUNCH)
+	@$(LAUNCH_PY) -m launch.sagemaker sweep $(ARGS)
 
 sagemaker: ## List jobs, or ARGS="status|logs|stop|download NAME"
 	@$(READY) $(LAUNCH)

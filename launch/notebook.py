@@ -13,7 +13,10 @@ from typing import Any
 from entry_point.contract.user_error import UserError
 from launch.aws.aws_errors import explain
 from launch.aws.training_job import prepare
+from launch.aws.tuning.tuning_spec import TuningJobs
+from launch.request.job_config import tracked_metric
 from launch.request.launch_errors import LaunchError
+from launch.request.tuning.tuning_request import GRID, is_minimized
 
 
 def trainer(*overrides: str) -> Any:
@@ -37,3 +40,27 @@ def trainer(*overrides: str) -> Any:
         if text := explain(error):
             raise LaunchError(text) from error
         raise
+
+
+def tuner(t: Any, ranges: dict[str, Any], objective: str | None = None, **options: Any) -> Any:
+    """Return SDK v3's own HyperparameterTuner for a trainer; `tune()` starts its trials.
+
+    `ranges` are settings of the job with the SDK's parameters: `{"optim.lr":
+    ContinuousParameter(1e-4, 1e-1)}`. `objective` is a metric, as `validation:accuracy`; None: the
+    task's first. The trainer's channels and metric definitions go along, and each trial has its own
+    checkpoints. `options` are those of HyperparameterTuner; `max_jobs` is 10 unless given.
+
+    Raises LaunchError with SDK v2.
+    """
+    from launch.aws.sdk.send import require_v3, watch_tuning
+
+    require_v3("a tuning job")
+    from launch.aws.sdk.v3_tuner import BoundTuner
+
+    objective = objective or tracked_metric(t.bound_jobs.spec.overrides)
+    if options.get("strategy") != GRID:
+        options.setdefault("max_jobs", 10)
+    options.setdefault("objective_type", "Minimize" if is_minimized(objective) else "Maximize")
+    jobs = TuningJobs(t.bound_jobs, {})
+    watch_tuning(jobs)
+    return BoundTuner(t, jobs, ranges, objective_metric_name=objective, **options)

@@ -4,9 +4,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from launch.aws.sagemaker_job import Job
+from launch.aws.sagemaker_job import Job, checkpoints_uri
 from launch.aws.session import aws_client, is_dry_run, open_session, print_request
-from launch.aws.training_spec import TrainingJobs, load_spec
+from launch.aws.training_spec import TrainingJobs, TrainingSpec, load_spec
 from launch.request import training_checks
 from launch.request.code.code_channel import revision_tag
 from launch.request.launch_errors import LaunchError
@@ -34,12 +34,16 @@ def prepare(arguments: Sequence[str]) -> TrainingJobs:
 
     Raises LaunchError or ConfigError with one line for each problem; AWS errors pass through.
     """
+    return prepare_spec(load_spec(arguments))
+
+
+def prepare_spec(spec: TrainingSpec) -> TrainingJobs:
+    """`prepare` for a spec that has been read."""
     from launch.aws.cost import estimate_cost
     from launch.aws.ecr import require_image
     from launch.aws.preflight import require_buckets, require_role
     from launch.aws.sdk.send import installed_version
 
-    spec = load_spec(arguments)
     installed_version()
     session = open_session(spec.config.job.region)
     if spec.config.resume_from:
@@ -74,7 +78,7 @@ def _checkpoints_of(name: str, session: Any) -> str:
             "write to the same checkpoints; wait until it ends, or stop it: "
             f'make sagemaker ARGS="stop {name}"'
         )
-    uri: str | None = found.get("CheckpointConfig", {}).get("S3Uri")
+    uri = checkpoints_uri(found)
     if not uri:
         raise LaunchError(f"resume_from={name}: that job has no checkpoints")
     return uri

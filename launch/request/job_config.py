@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.train_config import TrainConfig, TrainerConfig, load_train_config
+from entry_point.contract.metrics_line import LOSS, METRICS_OF
 from launch.request.code.dotted_paths import code_problems
 from launch.request.image_checks import is_gpu
 from launch.request.known import timm_names, torchvision_models
@@ -46,6 +47,13 @@ def own_metrics(overrides: Sequence[str]) -> list[str]:
         return _load(tuple(overrides)).task.metrics
     except ConfigError:
         return []
+
+
+def tracked_metric(overrides: Sequence[str]) -> str:
+    """The metric by which the job chooses its best checkpoint, as SageMaker knows it."""
+    task = _load(tuple(overrides)).task
+    of_task = [metric.name for metric in METRICS_OF.get(task.name, ())]
+    return f"validation:{task.best or (task.metrics or of_task or [LOSS.name])[0]}"
 
 
 @lru_cache(1)

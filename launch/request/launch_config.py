@@ -120,10 +120,26 @@ class Job:
 
 
 @dataclass
+class Tuning:
+    """The trials of `make sagemaker-sweep`."""
+
+    objective: str | None = None
+    """Metric that the trials are compared by, as `validation:accuracy`. null: the task's first."""
+    max_jobs: int | None = None
+    """Number of trials. Needed if a value is an `interval`; otherwise every combination is
+    trained."""
+    parallel: int = 2
+    """Trials at a time."""
+    early_stopping: bool = False
+    """Stop trials that are worse than the median of the earlier ones. Needs an `interval`."""
+
+
+@dataclass
 class LaunchConfig:
     """A job on SageMaker."""
 
     target: Target = field(default_factory=Target)
     job: Job = field(default_factory=Job)
+    tuning: Tuning = field(default_factory=Tuning)
     resume_from: str | None = None
     """Name of an earlier job from whose checkpoints to resume."""

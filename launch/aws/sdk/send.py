@@ -11,7 +11,9 @@ from typing import Any
 
 from launch.aws.sdk.plain_defaults import plain_defaults, read_defaults
 from launch.aws.training_spec import TrainingJobs
+from launch.aws.tuning.tuning_spec import TuningJobs
 from launch.request.launch_errors import LaunchError
+from launch.request.tuning.tuning_request import OPERATION, Search
 
 # SDK v3 always sends this; it is the service's default.
 _HARMLESS = {"OutputDataConfig": {"CompressionType": "GZIP"}}
@@ -36,7 +38,7 @@ def open_trainer(jobs: TrainingJobs) -> Any:
     sent, if the SDK would send another request; AWS errors pass through.
     """
     version = installed_version()
-    _compare_before_sending(jobs, version)
+    _compare_before_sending(jobs.session, "CreateTrainingJob", lambda: jobs.request)
     if version.startswith("2."):
         logger.warning(
             "support for SageMaker SDK v2 ends on 2027-07-06; `make sagemaker-train` without SDK=2 "
@@ -44,6 +46,27 @@ def open_trainer(jobs: TrainingJobs) -> Any:
         )
     with plain_defaults():
         return _opener(version)(jobs, read_defaults())
+
+
+def open_tuner(trainer: Any, jobs: TuningJobs, search: Search) -> Any:
+    """SDK v3's HyperparameterTuner for a search; raises LaunchError with v2."""
+    require_v3("a tuning job")
+    from launch.aws.sdk.v3_tuner import tuner_of
+
+    watch_tuning(jobs)
+    with plain_defaults():
+        return tuner_of(trainer, jobs, search)
+
+
+def watch_tuning(jobs: TuningJobs) -> None:
+    """Compare what a tuner of these jobs sends with what was checked."""
+    _compare_before_sending(jobs.training.session, OPERATION, lambda: jobs.request)
+
+
+def require_v3(what: str) -> None:
+    """Raise LaunchError if the installed SDK is v2, which gets no new features."""
+    if installed_version().startswith("2."):
+        raise LaunchError(f"{what} needs SageMaker SDK v3, this is v2; leave out SDK=2")
 
 
 def _opener(version: str) -> Callable[[TrainingJobs, dict[str, Any]], Any]:
@@ -56,12 +79,16 @@ def _opener(version: str) -> Callable[[TrainingJobs, dict[str, Any]], Any]:
 
 
 def start(trainer: Any) -> None:
-    """Start a job and return at once, without the SDK's own lines."""
+    """Start a job of a trainer or tuner and return at once, without the SDK's own lines."""
     # The SDKs log failures that the exception reports anyway.
     logging.disable(logging.ERROR)
     try:
-        begin = trainer.train if hasattr(trainer, "train") else trainer.fit
-        begin(wait=False, logs=False)
+        if hasattr(trainer, "tune"):
+            trainer.tune(wait=False)
+        elif hasattr(trainer, "train"):
+            trainer.train(wait=False, logs=False)
+        else:
+            trainer.fit(wait=False, logs=False)
     finally:
         logging.disable(logging.NOTSET)
 
@@ -95,15 +122,18 @@ def without_harmless(sent: dict[str, Any], meant: dict[str, Any]) -> dict[str, A
     return cleaned
 
 
-def _compare_before_sending(jobs: TrainingJobs, version: str) -> None:
+def _compare_before_sending(
+    session: Any, operation: str, expected: Callable[[], dict[str, Any]]
+) -> None:
     def compare(params: dict[str, Any], **_: Any) -> None:
-        meant = jobs.request
+        meant = expected()
         found = differences(without_harmless(params, meant), meant)
         if found:
             raise LaunchError(
-                f"sagemaker {version} would send a different request ({', '.join(found)}); nothing "
-                "was sent; change settings with overrides, as in trainer('target.volume_gb=100'); "
-                "if you changed none, install the SDK's version pinned in requirements/"
+                f"sagemaker {installed_version()} would send a different request "
+                f"({', '.join(found)}); nothing was sent; change settings with overrides, as in "
+                "trainer('target.volume_gb=100'); if you changed none, install the SDK's version "
+                "pinned in requirements/"
             )
 
-    jobs.session.events.register("provide-client-params.sagemaker.CreateTrainingJob", compare)
+    session.events.register(f"provide-client-params.sagemaker.{operation}", compare)

@@ -23,11 +23,18 @@ from sagemaker.train.configs import (
 from launch.aws.sdk.plain_defaults import plain_defaults
 from launch.aws.training_spec import TrainingJobs
 
+# Members whose keys are names of the user's.
+_MAPS = ("Environment", "HyperParameters", "StaticHyperParameters")
+
 
 class BoundTrainer(ModelTrainer):
     """ModelTrainer whose channels are bound; each job has a new name and its own checkpoints."""
 
     _jobs: TrainingJobs = PrivateAttr()
+
+    @property
+    def bound_jobs(self) -> TrainingJobs:
+        return self._jobs
 
     def train(
         self,
@@ -45,9 +52,9 @@ class BoundTrainer(ModelTrainer):
     ) -> dict[str, Any]:
         request = self._jobs.renew()
         if "CheckpointConfig" in request:
-            self.checkpoint_config = CheckpointConfig(**_snake(request["CheckpointConfig"]))
+            self.checkpoint_config = CheckpointConfig(**snake(request["CheckpointConfig"]))
         if "TensorBoardOutputConfig" in request:
-            config = TensorBoardOutputConfig(**_snake(request["TensorBoardOutputConfig"]))
+            config = TensorBoardOutputConfig(**snake(request["TensorBoardOutputConfig"]))
             self.with_tensorboard_output_config(config)
         arguments: dict[str, Any] = super()._create_training_job_args(input_data_config, boto3)
         name = "TrainingJobName" if boto3 else "training_job_name"
@@ -65,9 +72,9 @@ def bind(jobs: TrainingJobs, defaults: dict[str, Any]) -> BoundTrainer:
     )
     trainer._jobs = jobs
     metrics = request["AlgorithmSpecification"]["MetricDefinitions"]
-    trainer.with_metric_definitions([MetricDefinition(**_snake(metric)) for metric in metrics])
+    trainer.with_metric_definitions([MetricDefinition(**snake(metric)) for metric in metrics])
     if "RetryStrategy" in request:
-        trainer.with_retry_strategy(RetryStrategy(**_snake(request["RetryStrategy"])))
+        trainer.with_retry_strategy(RetryStrategy(**snake(request["RetryStrategy"])))
     return trainer
 
 
@@ -80,7 +87,7 @@ def trainer_arguments(request: dict[str, Any]) -> dict[str, Any]:
         "training_input_mode": algorithm["TrainingInputMode"],
         "role": request["RoleArn"],
         "compute": Compute(
-            **_snake(request["ResourceConfig"]),
+            **snake(request["ResourceConfig"]),
             enable_managed_spot_training=request.get("EnableManagedSpotTraining"),
         ),
         "networking": Networking(
@@ -91,19 +98,22 @@ def trainer_arguments(request: dict[str, Any]) -> dict[str, Any]:
                 "EnableInterContainerTrafficEncryption"
             ),
         ),
-        "stopping_condition": StoppingCondition(**_snake(request["StoppingCondition"])),
-        "output_data_config": OutputDataConfig(**_snake(request["OutputDataConfig"])),
-        "input_data_config": [Channel(**_snake(c)) for c in request.get("InputDataConfig", [])],
+        "stopping_condition": StoppingCondition(**snake(request["StoppingCondition"])),
+        "output_data_config": OutputDataConfig(**snake(request["OutputDataConfig"])),
+        "input_data_config": [Channel(**snake(c)) for c in request.get("InputDataConfig", [])],
         "environment": request.get("Environment", {}),
         "hyperparameters": request.get("HyperParameters", {}),
-        "tags": [Tag(**_snake(tag)) for tag in request.get("Tags", [])] or None,
+        "tags": [Tag(**snake(tag)) for tag in request.get("Tags", [])] or None,
     }
 
 
-def _snake(value: Any) -> Any:
+def snake(value: Any) -> Any:
     """The value with member names as SDK v3 spells them: `S3Uri` -> `s3_uri`."""
     if isinstance(value, dict):
-        return {pascal_to_snake(key): _snake(member) for key, member in value.items()}
+        return {
+            pascal_to_snake(key): member if key in _MAPS else snake(member)
+            for key, member in value.items()
+        }
     if isinstance(value, list):
-        return [_snake(member) for member in value]
+        return [snake(member) for member in value]
     return value
