@@ -92,12 +92,22 @@ def _training_details(description: dict[str, Any]) -> list[str]:
     for metric in description.get("FinalMetricDataList", []):
         lines.append(f"{metric['MetricName']}: {metric['Value']:.6g}")
     lines += _training_time(description)
+    lines += _warm_pool(description.get("WarmPoolStatus", {}))
     if checkpoints := checkpoints_uri(description):
         lines.append(f"checkpoints: {checkpoints}")
     if model := description.get("ModelArtifacts", {}).get("S3ModelArtifacts"):
         name = description["TrainingJobName"]
         lines.append(f'model: {model}    make sagemaker ARGS="download {name}"')
     return lines
+
+
+def _warm_pool(status: dict[str, Any]) -> list[str]:
+    """One line about the instances that the job left running, if it did."""
+    if not status:
+        return []
+    billed = status.get("ResourceRetainedBillableTimeInSeconds")
+    line = f"warm pool: {status['Status']}" + (f", billed {billed} s" if billed else "")
+    return [f"{line}, by {status['ReusedByJob']}" if "ReusedByJob" in status else line]
 
 
 def checkpoints_uri(description: dict[str, Any]) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 from launch.aws.sagemaker_job import Job, checkpoints_uri
 from launch.aws.session import aws_client, is_dry_run, open_session, print_request
 from launch.aws.training_spec import TrainingJobs, TrainingSpec, load_spec
-from launch.request import training_checks
+from launch.request import job_config, training_checks
 from launch.request.code.code_channel import revision_tag
 from launch.request.launch_errors import LaunchError
 
@@ -18,11 +18,16 @@ def launch(arguments: Sequence[str]) -> Job | None:
         spec = load_spec(arguments)
         print_request(spec.request(spec.config.job.region))
         return None
+    from launch.aws.batch_queue import submit
     from launch.aws.sdk.send import open_trainer, start
 
     jobs = prepare(arguments)
+    if queue := jobs.spec.config.job.queue:
+        number, name = submit(jobs), jobs.request["TrainingJobName"]
+        sys.stdout.write(f"job {name} waits in the queue {queue} as AWS Batch job {number}\n")
+        return None
     start(open_trainer(jobs))
-    name: str = jobs.request["TrainingJobName"]
+    name = jobs.request["TrainingJobName"]
     sys.stdout.write(f"job {name} created\n")
     for line in next_steps(name, jobs.session.region_name):
         sys.stdout.write(f"  {line}\n")
@@ -40,8 +45,8 @@ def prepare(arguments: Sequence[str]) -> TrainingJobs:
 def prepare_spec(spec: TrainingSpec) -> TrainingJobs:
     """`prepare` for a spec that has been read."""
     from launch.aws.cost import estimate_cost
-    from launch.aws.ecr import require_image
-    from launch.aws.preflight import require_buckets, require_role
+    from launch.aws.ecr import require_extras, require_image
+    from launch.aws.preflight import other_account, require_buckets, require_role
     from launch.aws.sdk.send import installed_version
 
     installed_version()
@@ -51,6 +56,9 @@ def prepare_spec(spec: TrainingSpec) -> TrainingJobs:
     request = spec.request(session.region_name)
     image_tags = require_image(spec.config.target, session)
     require_role(request["RoleArn"], session)
+    if warning := other_account(request["RoleArn"], spec.config.target.image or ""):
+        sys.stderr.write(f"{warning}\n")
+    require_extras(spec.config.target, job_config.needed_extras(spec.overrides), session)
     require_buckets(training_checks.s3_prefixes(spec.config.job), session)
     sys.stdout.write(estimate_cost(spec.config.target, session) + "\n")
     if spec.code:

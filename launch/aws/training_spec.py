@@ -33,8 +33,14 @@ class TrainingSpec:
         metrics = job_config.own_metrics(self.overrides)
         request = training_request.build(self.config, self.overrides, name, metrics)
         problems = job_config.training_problems(self.overrides, job.channels, target)
+        problems = [*problems, *job_config.logger_problems(self.overrides, job.mlflow)]
         training_checks.check(request, self.config, region, problems)
         return request
+
+    def upload_code(self, session: Any) -> None:
+        """Send the code that goes along, if any, unless S3 has it."""
+        if self.code:
+            send_code(self.code, self.config.job.channels[CHANNEL].s3 or "", session)
 
     def with_checkpoints(self, uri: str) -> "TrainingSpec":
         """The spec of jobs that use the checkpoints below this S3 prefix."""
@@ -66,7 +72,6 @@ class TrainingJobs:
 
     def renew(self, name: str | None = None) -> dict[str, Any]:
         """Return the request of another job, after its code has been uploaded."""
-        if self.spec.code:
-            send_code(self.spec.code, self.spec.config.job.channels[CHANNEL].s3, self.session)
+        self.spec.upload_code(self.session)
         self.request = self.spec.request(self.session.region_name, name)
         return self.request

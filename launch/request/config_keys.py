@@ -33,6 +33,9 @@ _CONFIG_KEYS = [
     (_GROUP + "InstanceType", r"target.instance_groups[\1].instance_type"),
     (_GROUP + "InstanceCount", r"target.instance_groups[\1].instance_count"),
     (r"ResourceConfig\.InstanceGroups", "target.instance_groups"),
+    (r"ResourceConfig\.InstancePreferences\[(\d+)\]\.InstanceType", r"target.instance_types[\1]"),
+    (r"ResourceConfig\.InstancePreferences", "target.instance_types"),
+    (r"ResourceConfig\.TrainingPlanArn", "target.training_plan"),
     (_MACHINES + r"VolumeSizeInGB", "target.volume_gb"),
     (_MACHINES + r"VolumeKmsKeyId", "job.volume_kms_key"),
     (_MACHINES + r"KeepAlivePeriodInSeconds", "target.keep_alive_s"),
@@ -80,6 +83,7 @@ HINTS = {
 _NAME = "must be 1 to {most} letters, digits and hyphens"
 _S3_PREFIX = "must be an S3 prefix, s3://bucket/prefix"
 _WORDS = {
+    "target.training_plan": "must be the ARN of a training plan",
     "job.role": "must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME",
     "job.name": _NAME,
     "job.base_name": f"{_NAME}, with the time that is added",
@@ -98,6 +102,9 @@ _CHANNEL_FIELDS = {
     "DataSource.S3DataSource.S3Uri": ".s3",
     "DataSource.S3DataSource.S3DataDistributionType": ".distribution",
     "DataSource.S3DataSource.InstanceGroupNames": ".instance_groups",
+    "DataSource.FileSystemDataSource.FileSystemId": ".file_system",
+    "DataSource.FileSystemDataSource.FileSystemType": ".type",
+    "DataSource.FileSystemDataSource.DirectoryPath": ".path",
     "InputMode": ".mode",
 }
 

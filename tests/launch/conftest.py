@@ -214,3 +214,4 @@ def plain_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     # They have their own tests, and take longer than the rest of a launch.
     monkeypatch.setattr(job_config, "training_problems", lambda *_: [])
     monkeypatch.setattr(job_config, "own_metrics", lambda *_: [])
+    monkeypatch.setattr(job_config, "needed_extras", lambda *_: {})

@@ -12,6 +12,7 @@ from typing import Any
 from launch.aws.sdk.plain_defaults import plain_defaults, read_defaults
 from launch.aws.training_spec import TrainingJobs
 from launch.aws.tuning.tuning_spec import TuningJobs
+from launch.request.launch_config import LaunchConfig
 from launch.request.launch_errors import LaunchError
 from launch.request.tuning.tuning_request import OPERATION, Search
 
@@ -40,6 +41,8 @@ def open_trainer(jobs: TrainingJobs) -> Any:
     version = installed_version()
     _compare_before_sending(jobs.session, "CreateTrainingJob", lambda: jobs.request)
     if version.startswith("2."):
+        for key in needing_v3(jobs.spec.config):
+            require_v3(key)
         logger.warning(
             "support for SageMaker SDK v2 ends on 2027-07-06; `make sagemaker-train` without SDK=2 "
             "uses v3"
@@ -61,6 +64,21 @@ def open_tuner(trainer: Any, jobs: TuningJobs, search: Search) -> Any:
 def watch_tuning(jobs: TuningJobs) -> None:
     """Compare what a tuner of these jobs sends with what was checked."""
     _compare_before_sending(jobs.training.session, OPERATION, lambda: jobs.request)
+
+
+def needing_v3(config: LaunchConfig) -> list[str]:
+    """The settings in use that v2 does not send."""
+    target, job = config.target, config.job
+    wanted: dict[str, object] = {
+        "target.instance_types": target.instance_types,
+        "target.training_plan": target.training_plan,
+        "target.health_check": target.health_check,
+        "job.remote_debug": job.remote_debug,
+        "job.session_chaining": job.session_chaining,
+    }
+    for name, channel in job.channels.items():
+        wanted[f"job.channels.{name}.file_system"] = channel.file_system
+    return [key for key, value in wanted.items() if value]
 
 
 def require_v3(what: str) -> None:

@@ -14,6 +14,7 @@ from sagemaker.train.configs import (
     MetricDefinition,
     Networking,
     OutputDataConfig,
+    RemoteDebugConfig,
     RetryStrategy,
     StoppingCondition,
     Tag,
@@ -73,6 +74,12 @@ def bind(jobs: TrainingJobs, defaults: dict[str, Any]) -> BoundTrainer:
     trainer._jobs = jobs
     metrics = request["AlgorithmSpecification"]["MetricDefinitions"]
     trainer.with_metric_definitions([MetricDefinition(**snake(metric)) for metric in metrics])
+    if "RemoteDebugConfig" in request:
+        trainer.with_remote_debug_config(RemoteDebugConfig(enable_remote_debug=True))
+    if "InfraCheckConfig" in request:
+        trainer.with_infra_check_config()
+    if "SessionChainingConfig" in request:
+        trainer.with_session_chaining_config()
     if "RetryStrategy" in request:
         trainer.with_retry_strategy(RetryStrategy(**snake(request["RetryStrategy"])))
     return trainer

@@ -31,10 +31,13 @@ def _trials(sagemaker: Any, name: str) -> Iterator[Mapping[str, Any]]:
         more = {"NextToken": page["NextToken"]}
 
 
-def _place(trial: Mapping[str, Any]) -> tuple[bool, int, str]:
-    """By SageMaker's rank, which knows whether larger is better; then those without a result."""
-    rank = trial.get("ObjectiveRank") or _metric(trial).get("Rank")
-    return (rank is None, rank or 0, trial["TrainingJobName"])
+def _place(trial: Mapping[str, Any]) -> tuple[bool, float, str]:
+    """The best objective first, then those without one."""
+    metric = _metric(trial)
+    value = metric.get("Value")
+    best_is_low = metric.get("Type") == "Minimize"
+    key = 0.0 if value is None else value if best_is_low else -value
+    return (value is None, key, trial["TrainingJobName"])
 
 
 def _metric(trial: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from entry_point.config.own_code import CHANNEL
-from launch.aws.s3.code_upload import send_code
 from launch.aws.training_spec import TrainingJobs, TrainingSpec, load_spec
 from launch.request import job_config
 from launch.request.launch_errors import LaunchError
@@ -65,7 +63,6 @@ class TuningJobs:
     def renew(self, search: Search, name: str | None = None) -> dict[str, Any]:
         """Return the request of another tuning job, after its code has been uploaded."""
         spec, session = self.training.spec, self.training.session
-        if spec.code:
-            send_code(spec.code, spec.config.job.channels[CHANNEL].s3, session)
+        spec.upload_code(session)
         self.request = TuningSpec(spec, search).request(session.region_name, name)
         return self.request

@@ -11,7 +11,7 @@ from tests.launch.conftest import BUCKET, ROLE, Aws
 NAME = "rates"
 
 
-def trial(number: int, state: str, value: float | None, rank: int | None) -> dict[str, Any]:
+def trial(number: int, state: str, value: float | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "TrainingJobName": f"{NAME}-00{number}-0123abcd",
         "TrainingJobArn": "arn:aws:sagemaker:eu-west-1:123456789012:training-job/x",
@@ -20,12 +20,12 @@ def trial(number: int, state: str, value: float | None, rank: int | None) -> dic
         "TunedHyperParameters": {"optim.lr": f"0.{number}", "model": "resnet18"},
     }
     if value is not None:
-        metric = {"MetricName": "validation:accuracy", "Value": value}
+        metric = {"Type": "Maximize", "MetricName": "validation:accuracy", "Value": value}
         found |= {
             "FinalHyperParameterTuningJobObjectiveMetric": metric,
             "ObjectiveStatus": "Succeeded",
         }
-    return found | ({"ObjectiveRank": rank} if rank else {})
+    return found
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def tuned(aws: Aws) -> Aws:
         HyperParameterTuningJobConfig={"Strategy": "Grid", "ResourceLimits": limits},
         TrainingJobDefinition=definition,
     )
-    first = {"TrainingJobSummaries": [trial(1, "Completed", 0.8125, 2)], "NextToken": "more"}
-    rest = {"TrainingJobSummaries": [trial(2, "Failed", None, None), trial(3, "Completed", 0.9, 1)]}
+    first = {"TrainingJobSummaries": [trial(1, "Completed", 0.8125)], "NextToken": "more"}
+    rest = {"TrainingJobSummaries": [trial(2, "Failed", None), trial(3, "Completed", 0.9)]}
     aws.answers["ListTrainingJobsForHyperParameterTuningJob"] = [(200, first), (200, rest)]
     return aws
 

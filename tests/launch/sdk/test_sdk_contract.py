@@ -50,12 +50,48 @@ JOBS = {
 }
 
 
-@pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize("sdk", ENVIRONMENTS)
+V3_JOBS = {
+    "debugged": [
+        *COMMON,
+        "data=folder",
+        "target.instance_types=[ml.c7i.2xlarge,ml.m7i.2xlarge]",
+        "target.health_check=true",
+        "job.remote_debug=true",
+        "job.session_chaining=true",
+        "job.mlflow=arn:aws:sagemaker:eu-west-1:123456789012:mlflow-app/mine",
+        "loggers=[mlflow]",
+        "job.environment.Team=Vision",
+        "job.channels.training={file_system:fs-0123456789abcdef0,type:FSxLustre,path:/x/photos}",
+        "job.subnets=[subnet-1]",
+        "job.security_groups=[sg-1]",
+    ],
+    "planned": [
+        *COMMON,
+        "target.training_plan=arn:aws:sagemaker:eu-west-1:123456789012:training-plan/mine",
+    ],
+}
+EVERY_JOB = {**JOBS, **V3_JOBS}
+
+
+@pytest.mark.parametrize("job", V3_JOBS)
+def test_v2_says_which_setting_needs_v3_and_sends_nothing(
+    aws: Aws, tmp_path: Path, job: str
+) -> None:
+    arguments = ["train", *V3_JOBS[job], f"target.image={aws.push_image()}"]
+    done = run_python("2", aws, tmp_path, "-m", "launch.sagemaker", *arguments)
+    assert done.returncode == 1
+    assert "needs SageMaker SDK v3, this is v2; leave out SDK=2" in done.stderr
+    assert not aws.made("CreateTrainingJob")
+
+
+@pytest.mark.parametrize(
+    ("sdk", "job"),
+    [*((sdk, job) for sdk in ENVIRONMENTS for job in JOBS), *(("3", job) for job in V3_JOBS)],
+)
 def test_sdk_sends_the_dry_run_request_and_makes_no_other_call(
     aws: Aws, tmp_path: Path, sdk: str, job: str
 ) -> None:
-    job_of_test = [*JOBS[job], f"target.image={aws.push_image()}", "job.name=the-job"]
+    job_of_test = [*EVERY_JOB[job], f"target.image={aws.push_image()}", "job.name=the-job"]
     arguments = ["-m", "launch.sagemaker", "train", *job_of_test]
     shown = json.loads(run_python(sdk, aws, tmp_path, *arguments, DRY_RUN="1").stdout)
     aws.calls.clear()
