@@ -13,7 +13,7 @@ from typing import Any
 from entry_point.contract.user_error import UserError
 from launch.aws.aws_errors import explain
 from launch.aws.training_job import prepare
-from launch.aws.tuning.tuning_spec import TuningJobs
+from launch.aws.tuning.tuning_spec import TuningJobs, check_values
 from launch.request.job_config import tracked_metric
 from launch.request.launch_errors import LaunchError
 from launch.request.tuning.tuning_request import GRID, is_minimized
@@ -50,12 +50,18 @@ def tuner(t: Any, ranges: dict[str, Any], objective: str | None = None, **option
     task's first. The trainer's channels and metric definitions go along, and each trial has its own
     checkpoints. `options` are those of HyperparameterTuner; `max_jobs` is 10 unless given.
 
-    Raises LaunchError with SDK v2.
+    Raises LaunchError or ConfigError for a key or value that the job would refuse, and with SDK v2.
     """
     from launch.aws.sdk.send import require_v3, watch_tuning
 
     require_v3("a tuning job")
-    from launch.aws.sdk.v3_tuner import BoundTuner
+    from launch.aws.sdk.v3_tuner import BoundTuner, as_ranges
+
+    if not hasattr(t, "bound_jobs"):
+        raise LaunchError(
+            f"tuner: {type(t).__name__}: must be what launch.notebook.trainer returns"
+        )
+    check_values(t.bound_jobs.spec, as_ranges(ranges))
 
     objective = objective or tracked_metric(t.bound_jobs.spec.overrides)
     if options.get("strategy") != GRID:

@@ -158,9 +158,9 @@ _DETAILS = {
 
 
 def _machines(resources: dict[str, Any]) -> list[str]:
-    if not resources.get("InstanceType"):
-        return []
-    return [f"machines: {resources['InstanceCount']} x {resources['InstanceType']}"]
+    # The second, if the job named several types.
+    instance_type = resources.get("InstanceType") or resources.get("SelectedInstanceType")
+    return [f"machines: {resources['InstanceCount']} x {instance_type}"] if instance_type else []
 
 
 def _training_time(description: dict[str, Any]) -> list[str]:

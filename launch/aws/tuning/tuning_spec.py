@@ -10,7 +10,7 @@ from launch.request import job_config
 from launch.request.launch_errors import LaunchError
 from launch.request.launch_overrides import require_job_keys
 from launch.request.tuning import tuning_request
-from launch.request.tuning.tuning_ranges import split_sweep
+from launch.request.tuning.tuning_ranges import Ranges, examples, split_sweep, swept_keys
 from launch.request.tuning.tuning_request import Search, chosen_search, tuning_name
 
 
@@ -38,18 +38,23 @@ def load_tuning(arguments: Sequence[str]) -> TuningSpec:
 
     Raises ConfigError, and LaunchError with one line for each problem.
     """
-    swept = split_sweep(arguments)
-    require_job_keys(swept.keys)
-    spec = load_spec(swept.fixed)
+    fixed, ranges = split_sweep(arguments)
+    spec = load_spec(fixed)
+    check_values(spec, ranges)
+    objective = spec.config.tuning.objective or job_config.tracked_metric(spec.overrides)
+    return TuningSpec(spec, chosen_search(spec.config, ranges, objective))
+
+
+def check_values(spec: TrainingSpec, ranges: Ranges) -> None:
+    """Raise ConfigError or LaunchError for a key or value that a trial would end with."""
+    require_job_keys(swept_keys(ranges))
     job, target = spec.config.job, spec.config.target
     found: dict[str, None] = {}
-    for values in swept.examples:
+    for values in examples(ranges):
         overrides = [*spec.overrides, *values]
         found |= dict.fromkeys(job_config.training_problems(overrides, job.channels, target))
     if found:
         raise LaunchError(*found)
-    objective = spec.config.tuning.objective or job_config.tracked_metric(spec.overrides)
-    return TuningSpec(spec, chosen_search(spec.config, swept.ranges, objective))
 
 
 @dataclass

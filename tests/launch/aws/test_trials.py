@@ -1,10 +1,14 @@
 """A tuning job among the other jobs: its state, the table of its trials, stopping it."""
 
+import io
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from launch.aws.sagemaker_job import checkpoints_uri
+from launch.aws.follow import follow
+from launch.aws.sagemaker_job import TUNING, Job, checkpoints_uri
+from launch.aws.session import open_session
 from launch.sagemaker import main
 from tests.launch.conftest import BUCKET, ROLE, Aws
 
@@ -84,3 +88,11 @@ def test_a_trials_checkpoints_are_below_its_own_name() -> None:
     assert checkpoints_uri(description) == "s3://b/c/"
     assert checkpoints_uri({**description, "TuningJobArn": "arn"}) == "s3://b/c/t"
     assert checkpoints_uri({"TrainingJobName": "t"}) is None
+
+
+def test_waiting_for_a_tuning_job_ends_with_the_table(tuned: Aws) -> None:
+    shown = io.StringIO()
+    tuned.calls.clear()
+    job = Job(open_session(None), NAME, TUNING)
+    assert follow(job, Console(file=shown), interval_s=0) == "Completed"
+    assert "rates-003-0123abcd  Completed  0.9" in shown.getvalue()

@@ -20,7 +20,7 @@ def spec(*arguments: str) -> TuningSpec:
 
 
 def test_trials_are_the_runs_of_a_local_sweep() -> None:
-    ranges = split_sweep(SWEPT).ranges
+    _, ranges = split_sweep(SWEPT)
     locally = combinations_of_sweep(["model=resnet18,resnet50", "trainer.epochs=range(1,4)"])
     assert combinations(ranges) == 12 == 2 * len(locally)
     values = {each["Name"]: each["Values"] for each in ranges["CategoricalParameterRanges"]}
@@ -42,7 +42,7 @@ def test_trials_are_the_runs_of_a_local_sweep() -> None:
     ],
 )
 def test_a_value_means_in_the_trial_what_it_means_locally(swept: str, one: int, alone: str) -> None:
-    (listed,) = split_sweep([swept]).ranges["CategoricalParameterRanges"]
+    (listed,) = split_sweep([swept])[1]["CategoricalParameterRanges"]
     arrived = decode({listed["Name"]: listed["Values"][one]})
     assert load_train_config(arrived) == load_train_config([alone])
 
@@ -88,7 +88,7 @@ def test_an_interval_is_searched_for_as_many_trials_as_asked() -> None:
 
 
 def test_an_interval_with_whole_ends_is_of_whole_numbers() -> None:
-    ranges = split_sweep(["trainer.epochs=interval(1,9)"]).ranges
+    _, ranges = split_sweep(["trainer.epochs=interval(1,9)"])
     (searched,) = ranges["IntegerParameterRanges"]
     assert (searched["MinValue"], searched["MaxValue"]) == ("1", "9")
 

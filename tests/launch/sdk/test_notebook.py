@@ -132,6 +132,8 @@ def test_the_example_notebook_runs_in_a_kernel(
     client.execute()
     (sent,) = aws.made("CreateTrainingJob")
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert cells[-1].outputs[-1].data["text/plain"] == repr(sent["TrainingJobName"])
+    (trained,) = (cell for cell in cells if "t.train(" in cell.source)
+    assert trained.outputs[-1].data["text/plain"] == repr(sent["TrainingJobName"])
+    assert len(aws.made("CreateHyperParameterTuningJob")) == 1
     shown = [output.text for cell in cells for output in cell.outputs if "text" in output]
     assert any("model.name=resnet34x: must be" in text for text in shown)
