@@ -32,8 +32,9 @@ endif
 HERE = $(or $(PYTHON),$(error no Python 3.11 to 3.14 found; install one or name it: make PYTHON=/path/to/python3))
 READY = $(HERE) launch/environment.py
 PY := .venv/bin/python
-# The SageMaker SDK: SDK=2 (the default) or SDK=3.
-SDK ?= 2
+# The SageMaker SDK: SDK=3 (the default) or SDK=2.
+SDK ?= 3
+$(if $(filter-out 2 3,$(SDK)),$(error SDK=$(SDK): must be 2 or 3))
 LAUNCH := launch$(if $(filter 3,$(SDK)),-v3)
 LAUNCH_PY := .venv-$(LAUNCH)/bin/python
 CODE := custom_op entry_point launch project examples benchmarks tests
@@ -42,7 +43,7 @@ check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONL
 
 .PHONY: help setup local-train predict serve dataset check-dataset show-batch fetch-weights sweep bench knobs \
 	image push docker-train docker-serve test-container setup-aws upload sagemaker-dataset sagemaker-train \
-	sagemaker sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures \
+	sagemaker-sweep sagemaker sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures \
 	gpu-check gpu-wheels lint format clean
 
 ## Train, on this machine
@@ -94,8 +95,8 @@ image: ## Build: DEVICE=gpu BASE_IMAGE=... PREBUILD=1 EXTRAS=dali
 	@$(HERE) -m launch.image build
 
 push: ## Push it to ECR, or to REGISTRY=localhost:5000
-	@$(READY) launch
-	@.venv-launch/bin/python -m launch.image push
+	@$(READY) $(LAUNCH)
+	@$(LAUNCH_PY) -m launch.image push
 
 docker-train: ## Train in it as SageMaker does: HOSTS=2 NETWORK=none
 	@$(HERE) -m launch.docker $(ARGS)
@@ -106,7 +107,7 @@ docker-serve: ## Serve a model in it: PORT=8080 ARGS="model_dir=DIR"
 test-container: ## Test it on a real engine; needs Linux and root
 	@$(MAKE) test ONLY=container
 
-## SageMaker (SDK=3 uses SDK v3 instead of v2)
+## SageMaker (SDK=2 uses SDK v2 instead of v3)
 setup-aws: ## Create role, bucket, repository: ARGS="bucket=NAME"
 	@$(READY) $(LAUNCH)
 	@$(LAUNCH_PY) -m launch.setup_aws $(ARGS)
@@ -122,6 +123,10 @@ sagemaker-dataset: ## Pack in a job: ARGS="source=s3://... output=s3://..."
 sagemaker-train: ## Submit a training job; DRY_RUN=1 only prints the request
 	@$(READY) $(LAUNCH)
 	@$(LAUNCH_PY) -m launch.sagemaker train $(ARGS)
+
+sagemaker-sweep: ## Train each combination there: ARGS="optim.lr=0.01,0.1"
+	@$(READY) $(LAUNCH)
+	@$(LAUNCH_PY) -m launch.sagemaker sweep $(ARGS)
 
 sagemaker: ## List jobs, or ARGS="status|logs|stop|download NAME"
 	@$(READY) $(LAUNCH)
@@ -154,7 +159,7 @@ TESTS := launch dali gpu container fuzz chaos
 PYTEST := $(PY) -m pytest
 PARALLEL := $(PYTEST) -n 2 --dist worksteal
 test-runs- := $(PARALLEL)
-test-runs-launch := REQUIRE_SDKS=1 $(PARALLEL) tests/launch/aws/test_sdk_contract.py
+test-runs-launch := REQUIRE_SDKS=1 $(PARALLEL) tests/launch/sdk
 test-runs-dali := REQUIRE_DALI=1 $(PYTEST) tests/entry_point/data -k dali
 test-runs-gpu := $(PYTEST) -m gpu
 test-runs-container := TEST_CONTAINER=1 $(PYTEST) tests/launch/real_engine

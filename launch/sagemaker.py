@@ -1,9 +1,10 @@
-"""Training jobs on SageMaker: ``make sagemaker-train`` and ``make sagemaker``.
+"""Training jobs on SageMaker: ``make sagemaker-train``, ``-sweep`` and ``make sagemaker``.
 
 ``python -m launch.sagemaker COMMAND`` takes one of these commands, and overrides of
 configs/launch.yaml such as ``job.region=eu-west-1``:
 
 train [--wait] [overrides]    launch a job; DRY_RUN=1 prints the request
+sweep [--wait] [overrides]    train a job for each combination of values; optim.lr=0.01,0.1
 status [JOB]                  the latest jobs, or the state of one
 logs JOB [--follow]           the lines that the job has printed
 stop JOB                      stop the job, with a checkpoint
@@ -23,10 +24,13 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command; an error is one line on stderr and exit code 1."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
     parser = CommandLine("python -m launch.sagemaker")
-    parser.add_argument("command", choices=("train", "status", "logs", "stop", "download"))
+    parser.add_argument("command", choices=("train", "sweep", "status", "logs", "stop", "download"))
     parser.add_argument("arguments", nargs="*", metavar="JOB or override")
     parser.add_argument(
-        "--wait", "--follow", action="store_true", help="train, logs: watch until the job ends"
+        "--wait",
+        "--follow",
+        action="store_true",
+        help="train, sweep, logs: watch until the job ends",
     )
     parser.add_argument(
         "--checkpoints", action="store_true", help="download: include the checkpoints"
@@ -40,11 +44,14 @@ def _run(options: argparse.Namespace) -> int:
     from launch.aws import jobs, training_job
     from launch.aws.follow import follow
     from launch.aws.sagemaker_job import Job, find_job
+    from launch.aws.tuning import tuning_job
 
     lines: list[str] = []
     job: Job | None = None
     if options.command == "train":
         job = training_job.launch(options.arguments)
+    elif options.command == "sweep":
+        job = tuning_job.sweep(options.arguments)
     elif options.command == "status":
         lines = jobs.status(options.arguments)
     elif options.command == "stop":

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +21,8 @@ from entry_point.contract.whole_file import remove_partial_files
 CONTAINER_ROOT = Path("/opt/ml")
 RESOURCES = Path("input/config/resourceconfig.json")
 """The platform's file that every job has, relative to the root."""
+TUNING_KEY = "_tuning_objective_metric"
+"""The hyperparameter that SageMaker adds in a tuning job."""
 LOCK_PATIENCE_S = 5.0
 """The kernel takes a moment to end a killed process, and then releases its locks."""
 
@@ -97,9 +101,26 @@ class RunFolder:
     def tensorboard(self) -> Path:
         return self.output_data / "tensorboard"
 
-    @property
+    @cached_property
     def checkpoints(self) -> Path:
-        return self.root / "checkpoints"
+        """The trials of a tuning job share one prefix in S3, so each has a folder of its own."""
+        return self.root / "checkpoints" / self._trial()
+
+    def _trial(self) -> str:
+        """The name of this job if a tuning job started it, else an empty string."""
+        path = self.platform_config / "hyperparameters.json"
+        try:
+            hyperparameters = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # `read_overrides` reports what is wrong with it
+            return ""
+        if TUNING_KEY not in hyperparameters:
+            return ""
+        if name := os.environ.get("TRAINING_JOB_NAME"):
+            return name
+        raise RunFolderError(
+            f"{path}: has {TUNING_KEY}, so this is a trial of a tuning job, but TRAINING_JOB_NAME "
+            "is not set; without it trials would mix their checkpoints"
+        )
 
     @property
     def failure(self) -> Path:

@@ -24,7 +24,7 @@ def estimate_cost(target: Target, session: Any, component: str = "Training") -> 
     """
     hours = target.max_runtime_s / 3600
     try:
-        hourly = hourly_cost(target.machines, session, component)
+        hourly = max(hourly_cost(each, session, component) for each in target.alternatives)
     except PriceUnknownError as error:
         return f"cost: {error}"
     line = f"cost: at most ${hourly * hours:,.2f} on demand, {hours:g} h at ${hourly:,.2f} per hour"

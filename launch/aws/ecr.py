@@ -2,6 +2,10 @@
 
 import base64
 import json
+import re
+import sys
+import urllib.request
+from collections.abc import Mapping
 from typing import Any
 
 import boto3
@@ -13,6 +17,8 @@ from launch.request.image_checks import ECR_IMAGE, is_for_other_device
 from launch.request.launch_config import Target
 from launch.request.launch_errors import LaunchError
 
+EXTRAS_LABEL = "managed-training-template.extras"
+"""The Dockerfile sets it to the names in EXTRAS."""
 # A newer build takes the tag of an older one; the older image is then useless.
 LIFECYCLE = {
     "rules": [
@@ -80,11 +86,7 @@ def require_image(target: Target, session: Any) -> list[str]:
     Returns the image's tags in the registry. Passes without any if the caller may not query it: the
     job's role may still read the image.
     """
-    match = ECR_IMAGE.fullmatch(target.image or "")
-    assert match, "checked before"
-    wanted = {"imageTag": match["tag"] or "latest"}
-    if match["digest"]:
-        wanted = {"imageDigest": match["digest"]}
+    match, wanted = _address(target)
     try:
         answer = aws_client(session, "ecr", region_name=match["region"]).describe_images(
             registryId=match["account"], repositoryName=match["repository"], imageIds=[wanted]
@@ -108,3 +110,52 @@ def require_image(target: Target, session: Any) -> list[str]:
             f"target.device={target.device}"
         )
     return tags
+
+
+def require_extras(target: Target, needed: Mapping[str, str], session: Any) -> None:
+    """Raise LaunchError if the image's label says that it lacks a package that the job needs.
+
+    `needed` are names of requirements/*.in -> the setting. If the label cannot be read, or an image
+    has none, a warning goes to stderr.
+    """
+    if not needed:
+        return
+    label = _label(target, session)
+    if label is None:
+        sys.stderr.write(
+            f"target.image={target.image}: could not read whether it has {', '.join(needed)}; "
+            f"{', '.join(needed.values())} needs it\n"
+        )
+        return
+    missing = {extra: setting for extra, setting in needed.items() if extra not in label.split()}
+    if missing:
+        raise LaunchError(
+            *(
+                f"{setting}: target.image={target.image} was built without {extra}; build it with "
+                f'`make image EXTRAS="{" ".join([*label.split(), *missing])}"` and push it'
+                for extra, setting in missing.items()
+            )
+        )
+
+
+def _address(target: Target) -> tuple[re.Match[str], dict[str, str]]:
+    match = ECR_IMAGE.fullmatch(target.image or "")
+    assert match, "checked before"
+    by_tag = {"imageTag": match["tag"] or "latest"}
+    return match, {"imageDigest": match["digest"]} if match["digest"] else by_tag
+
+
+def _label(target: Target, session: Any) -> str | None:
+    """The label EXTRAS_LABEL from the image's config in ECR; None if it cannot be read."""
+    match, wanted = _address(target)
+    ecr = aws_client(session, "ecr", region_name=match["region"])
+    place = {"registryId": match["account"], "repositoryName": match["repository"]}
+    try:
+        (image,) = ecr.batch_get_image(imageIds=[wanted], **place)["images"]
+        digest = json.loads(image["imageManifest"])["config"]["digest"]
+        url = ecr.get_download_url_for_layer(layerDigest=digest, **place)["downloadUrl"]
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            label = json.load(answer)["config"]["Labels"][EXTRAS_LABEL]
+    except (BotoCoreError, ClientError, OSError, LookupError, TypeError, ValueError):
+        return None
+    return str(label)

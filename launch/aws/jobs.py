@@ -7,12 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from botocore import xform_name
 from botocore.exceptions import ClientError
 
 from launch.aws.aws_errors import is_denied
 from launch.aws.hosting import endpoint
 from launch.aws.s3.s3_bucket import object_sizes, split_prefix, split_s3
-from launch.aws.sagemaker_job import FINAL, KINDS, NEEDED_TO_DEPLOY, find_job
+from launch.aws.sagemaker_job import FINAL, KINDS, OPTIONAL_KINDS, TUNING, checkpoints_uri, find_job
 from launch.aws.session import aws_client, open_session
 from launch.request.launch_errors import LaunchError
 from launch.request.launch_overrides import load_names
@@ -61,7 +62,7 @@ def _latest(session: Any, count: int = 10) -> list[str]:
         ask = partial(_newest, sagemaker, kind, count)
         found += [
             (job["CreationTime"], kind, job[f"{kind}JobStatus"], job[f"{kind}JobName"])
-            for job in (_unless_denied(ask) if kind in NEEDED_TO_DEPLOY else ask())
+            for job in (_unless_denied(ask) if kind in OPTIONAL_KINDS else ask())
         ]
     found.sort(reverse=True)
     lines = [
@@ -73,7 +74,7 @@ def _latest(session: Any, count: int = 10) -> list[str]:
 
 
 def _newest(sagemaker: Any, kind: str, count: int) -> list[Any]:
-    listing = getattr(sagemaker, f"list_{kind.lower()}_jobs")
+    listing = getattr(sagemaker, xform_name(f"List{kind}Jobs"))
     answer = listing(SortBy="CreationTime", SortOrder="Descending", MaxResults=count)
     found: list[Any] = answer[f"{kind}JobSummaries"]
     return found
@@ -105,6 +106,11 @@ def download(session: Any, name: str, *, checkpoints: bool) -> list[str]:
     the job has produced nothing yet.
     """
     job, description = find_job(session, name)
+    if job.kind == TUNING:
+        raise LaunchError(
+            f"{name}: a tuning job; download one of its trials, which "
+            f'`make sagemaker ARGS="status {name}"` lists'
+        )
     if job.kind != "Training":
         raise LaunchError(
             f"{name}: the output of a {job.kind} job stays in S3; "
@@ -118,7 +124,7 @@ def download(session: Any, name: str, *, checkpoints: bool) -> list[str]:
         output = model.removesuffix("model.tar.gz") + "output.tar.gz"
         fetched += _fetch_archive(s3, model, folder / "model")
         fetched += _fetch_archive(s3, output, folder / "output" / "data")
-    kept = description.get("CheckpointConfig", {}).get("S3Uri")
+    kept = checkpoints_uri(description)
     if checkpoints and kept:
         fetched += _fetch_prefix(s3, kept, folder / "checkpoints")
     if not fetched:

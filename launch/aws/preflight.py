@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError, HTTPClientError
 from launch.aws.aws_errors import is_denied
 from launch.aws.s3.s3_bucket import split_s3
 from launch.aws.session import aws_client
+from launch.request.image_checks import ECR_IMAGE
 from launch.request.launch_errors import LaunchError
 
 
@@ -29,11 +30,27 @@ def require_role(arn: str, session: Any) -> None:
         if not is_denied(error):
             raise
         return
+    if role["Arn"].split(":")[4] != arn.split(":")[4]:
+        raise LaunchError(
+            f"job.role={arn}: must be a role of your own account, {role['Arn'].split(':')[4]}"
+        )
     if "sagemaker.amazonaws.com" not in str(role["AssumeRolePolicyDocument"]):
         raise LaunchError(
             f"job.role={arn}: its trust policy must name sagemaker.amazonaws.com; `make setup-aws` "
             "creates such a role"
         )
+
+
+def other_account(role: str, image: str) -> str | None:
+    """A warning if the role and the image are in different accounts; None if they are not."""
+    match = ECR_IMAGE.fullmatch(image)
+    account = role.split(":")[4]
+    if not match or match["account"] == account:
+        return None
+    return (
+        f"target.image={image}: is in account {match['account']}, job.role in {account}; the "
+        "repository's policy must let the role pull it"
+    )
 
 
 def require_buckets(prefixes: Mapping[str, str], session: Any) -> None:

@@ -1,20 +1,27 @@
-"""A training, Processing or transform job on SageMaker: its state, its summary, its log lines."""
+"""A job on SageMaker, of whichever kind: its state, its summary, its log lines."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from botocore import xform_name
 from botocore.exceptions import ClientError
 
 from launch.aws.aws_errors import is_denied
 from launch.aws.session import aws_client
+from launch.aws.tuning.trials import trial_table
 from launch.request.launch_errors import LaunchError
 
 FINAL = ("Completed", "Failed", "Stopped")
-KINDS = ("Training", "Processing", "Transform")
-NEEDED_TO_DEPLOY = ("Transform",)
+TUNING = "HyperParameterTuning"
+KINDS = ("Training", "Processing", "Transform", TUNING)
+OPTIONAL_KINDS = ("Transform", TUNING)
 """The kinds that a user who only trains may not be allowed to see."""
+
+
+# How SageMaker reports an unknown job; the second, for tuning jobs.
+_UNKNOWN = ("ValidationException", "ResourceNotFound")
 
 
 @dataclass(frozen=True)
@@ -52,13 +59,15 @@ class Job:
         state, detail = self.state(description), description.get("SecondaryStatus")
         lines = [f"{self.name}: {state}" + (f" ({detail})" if detail else "")]
         lines += _DETAILS[self.kind](description)
+        if self.kind == TUNING:
+            lines += trial_table(self._sagemaker, self.name)
         for member in ("FailureReason", "ExitMessage"):
             if description.get(member):
                 lines.append(f"reason: {description[member]}")
         return lines
 
     def _call(self, verb: str) -> Any:
-        operation = getattr(self._sagemaker, f"{verb}_{self.kind.lower()}_job")
+        operation = getattr(self._sagemaker, xform_name(f"{verb.title()}{self.kind}Job"))
         return operation(**{f"{self.kind}JobName": self.name})
 
 
@@ -69,9 +78,8 @@ def find_job(session: Any, name: str) -> tuple[Job, dict[str, Any]]:
         try:
             return job, job.describe()
         except ClientError as error:
-            # SageMaker reports an unknown job as a ValidationException.
-            unknown = error.response["Error"]["Code"] == "ValidationException"
-            if not unknown and not (kind in NEEDED_TO_DEPLOY and is_denied(error)):
+            unknown = error.response["Error"]["Code"] in _UNKNOWN
+            if not unknown and not (kind in OPTIONAL_KINDS and is_denied(error)):
                 raise
     raise LaunchError(
         f"{name}: no such job in {session.region_name}; `make sagemaker ARGS=status` lists the "
@@ -84,12 +92,33 @@ def _training_details(description: dict[str, Any]) -> list[str]:
     for metric in description.get("FinalMetricDataList", []):
         lines.append(f"{metric['MetricName']}: {metric['Value']:.6g}")
     lines += _training_time(description)
-    if checkpoints := description.get("CheckpointConfig", {}).get("S3Uri"):
+    lines += _warm_pool(description.get("WarmPoolStatus", {}))
+    if checkpoints := checkpoints_uri(description):
         lines.append(f"checkpoints: {checkpoints}")
     if model := description.get("ModelArtifacts", {}).get("S3ModelArtifacts"):
         name = description["TrainingJobName"]
         lines.append(f'model: {model}    make sagemaker ARGS="download {name}"')
     return lines
+
+
+def _warm_pool(status: dict[str, Any]) -> list[str]:
+    """One line about the instances that the job left running, if it did."""
+    if not status:
+        return []
+    billed = status.get("ResourceRetainedBillableTimeInSeconds")
+    line = f"warm pool: {status['Status']}" + (f", billed {billed} s" if billed else "")
+    return [f"{line}, by {status['ReusedByJob']}" if "ReusedByJob" in status else line]
+
+
+def checkpoints_uri(description: dict[str, Any]) -> str | None:
+    """The S3 prefix of a training job's checkpoints, None without any.
+
+    A trial of a tuning job writes to a folder with its own name, below the prefix of all trials.
+    """
+    uri: str | None = description.get("CheckpointConfig", {}).get("S3Uri")
+    if uri and description.get("TuningJobArn"):
+        return f"{uri.rstrip('/')}/{description['TrainingJobName']}"
+    return uri
 
 
 def _processing_details(description: dict[str, Any]) -> list[str]:
@@ -115,7 +144,13 @@ def _transform_details(description: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _tuning_details(description: dict[str, Any]) -> list[str]:
+    counts = description.get("TrainingJobStatusCounters", {})
+    return [", ".join(f"{count} {state}" for state, count in counts.items() if count)]
+
+
 _DETAILS = {
+    TUNING: _tuning_details,
     "Training": _training_details,
     "Processing": _processing_details,
     "Transform": _transform_details,
@@ -123,9 +158,9 @@ _DETAILS = {
 
 
 def _machines(resources: dict[str, Any]) -> list[str]:
-    if not resources.get("InstanceType"):
-        return []
-    return [f"machines: {resources['InstanceCount']} x {resources['InstanceType']}"]
+    # The second, if the job named several types.
+    instance_type = resources.get("InstanceType") or resources.get("SelectedInstanceType")
+    return [f"machines: {resources['InstanceCount']} x {instance_type}"] if instance_type else []
 
 
 def _training_time(description: dict[str, Any]) -> list[str]:

@@ -1,61 +1,70 @@
-"""Launching one training job: load the config, check the request, print or send it."""
+"""Launching training jobs: load the config, check the request, print it or bind it to the SDK."""
 
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-from entry_point.config.own_code import CHANNEL
-from launch.aws.sagemaker_job import Job
+from launch.aws.sagemaker_job import Job, checkpoints_uri
 from launch.aws.session import aws_client, is_dry_run, open_session, print_request
-from launch.request import job_config, training_checks, training_request
-from launch.request.code.code_channel import tag_revision, with_code
-from launch.request.code.code_files import OwnCode, collect
-from launch.request.launch_config import LaunchConfig
+from launch.aws.training_spec import TrainingJobs, TrainingSpec, load_spec
+from launch.request import job_config, training_checks
+from launch.request.code.code_channel import revision_tag
 from launch.request.launch_errors import LaunchError
-from launch.request.launch_overrides import load_launch_config
 
 
 def launch(arguments: Sequence[str]) -> Job | None:
     """Send the checked request with the installed SDK; a dry run prints it and returns None."""
-    config, overrides = load_launch_config(arguments)
-    code = _own_code() if config.job.code else None
-    if code:
-        config = with_code(config, code)
     if is_dry_run():
-        print_request(_checked_request(config, overrides, config.job.region))
+        spec = load_spec(arguments)
+        print_request(spec.request(spec.config.job.region))
         return None
+    from launch.aws.batch_queue import submit
+    from launch.aws.sdk.send import open_trainer, start
+
+    jobs = prepare(arguments)
+    if queue := jobs.spec.config.job.queue:
+        number, name = submit(jobs), jobs.request["TrainingJobName"]
+        sys.stdout.write(f"job {name} waits in the queue {queue} as AWS Batch job {number}\n")
+        return None
+    start(open_trainer(jobs))
+    name = jobs.request["TrainingJobName"]
+    sys.stdout.write(f"job {name} created\n")
+    for line in next_steps(name, jobs.session.region_name):
+        sys.stdout.write(f"  {line}\n")
+    return Job(jobs.session, name)
+
+
+def prepare(arguments: Sequence[str]) -> TrainingJobs:
+    """Check everything that can be known before a job exists, and print what an hour costs.
+
+    Raises LaunchError or ConfigError with one line for each problem; AWS errors pass through.
+    """
+    return prepare_spec(load_spec(arguments))
+
+
+def prepare_spec(spec: TrainingSpec) -> TrainingJobs:
+    """`prepare` for a spec that has been read."""
     from launch.aws.cost import estimate_cost
-    from launch.aws.ecr import require_image
-    from launch.aws.preflight import require_buckets, require_role
-    from launch.aws.s3.code_upload import send_code
-    from launch.aws.sdk.send import installed_version, send_request
+    from launch.aws.ecr import require_extras, require_image
+    from launch.aws.preflight import other_account, require_buckets, require_role
+    from launch.aws.sdk.send import installed_version
 
     installed_version()
-    session = open_session(config.job.region)
-    if config.resume_from:
-        config.job.checkpoints = _checkpoints_of(config.resume_from, session)
-    request = _checked_request(config, overrides, session.region_name)
-    image_tags = require_image(config.target, session)
+    session = open_session(spec.config.job.region)
+    if spec.config.resume_from:
+        spec = spec.with_checkpoints(_checkpoints_of(spec.config.resume_from, session))
+    request = spec.request(session.region_name)
+    image_tags = require_image(spec.config.target, session)
     require_role(request["RoleArn"], session)
-    require_buckets(training_checks.s3_prefixes(config.job), session)
-    sys.stdout.write(estimate_cost(config.target, session) + "\n")
-    if code:
-        tag_revision(request, image_tags)
-        send_code(code, config.job.channels[CHANNEL].s3, session)
-    send_request(request, session)
-    name: str = request["TrainingJobName"]
-    sys.stdout.write(f"job {name} created\n")
-    for line in next_steps(name, session.region_name):
-        sys.stdout.write(f"  {line}\n")
-    return Job(session, name)
-
-
-def _own_code() -> OwnCode:
-    """What `job.code=true` sends; a line on stderr for each file that it does not."""
-    code = collect()
-    sys.stderr.writelines(f"{line}\n" for line in code.left_out)
-    return code
+    if warning := other_account(request["RoleArn"], spec.config.target.image or ""):
+        sys.stderr.write(f"{warning}\n")
+    require_extras(spec.config.target, job_config.needed_extras(spec.overrides), session)
+    require_buckets(training_checks.s3_prefixes(spec.config.job), session)
+    sys.stdout.write(estimate_cost(spec.config.target, session) + "\n")
+    if spec.code:
+        for key, value in revision_tag(image_tags).items():
+            spec.config.job.tags.setdefault(key, value)
+    return TrainingJobs(spec, session, request)
 
 
 def next_steps(name: str, region: str) -> list[str]:
@@ -68,17 +77,6 @@ def next_steps(name: str, region: str) -> list[str]:
     ]
 
 
-def _checked_request(
-    config: LaunchConfig, overrides: Sequence[str], region: str | None
-) -> dict[str, Any]:
-    name = training_request.job_name(config.job, datetime.now(UTC))
-    metrics = job_config.own_metrics(overrides)
-    request = training_request.build(config, overrides, name, metrics)
-    problems = job_config.training_problems(overrides, config.job.channels, config.target)
-    training_checks.check(request, config, region, problems)
-    return request
-
-
 def _checkpoints_of(name: str, session: Any) -> str:
     """The S3 prefix of an earlier job's checkpoints; raises LaunchError if it cannot be resumed."""
     found = aws_client(session, "sagemaker").describe_training_job(TrainingJobName=name)
@@ -88,7 +86,7 @@ def _checkpoints_of(name: str, session: Any) -> str:
             "write to the same checkpoints; wait until it ends, or stop it: "
             f'make sagemaker ARGS="stop {name}"'
         )
-    uri: str | None = found.get("CheckpointConfig", {}).get("S3Uri")
+    uri = checkpoints_uri(found)
     if not uri:
         raise LaunchError(f"resume_from={name}: that job has no checkpoints")
     return uri

@@ -8,10 +8,16 @@ from launch.request.launch_config import LaunchConfig
 
 _MACHINES = r"(?:ResourceConfig|ProcessingResources\.ClusterConfig)\."
 _GROUP = r"ResourceConfig\.InstanceGroups\[(\d+)\]\."
+_TUNING = r"HyperParameterTuningJobConfig\."
+_LIMITS = _TUNING + r"ResourceLimits\."
 _VARIANT = r"ProductionVariants\[0\]\."
 # Path of a request member -> config key; the first match counts, and `\1` is a name or number.
 _CONFIG_KEYS = [
-    (r"(?:Training|Processing)JobName", "job.name"),
+    (r"(?:Training|Processing|HyperParameterTuning)JobName", "job.name"),
+    (_LIMITS + "MaxNumberOfTrainingJobs", "tuning.max_jobs"),
+    (_LIMITS + "MaxParallelTrainingJobs", "tuning.parallel"),
+    (_TUNING + r"HyperParameterTuningJobObjective\.MetricName", "tuning.objective"),
+    (_TUNING + r"ParameterRanges\..*", "the swept values"),
     (r"(?:AlgorithmSpecification\.TrainingImage|AppSpecification\.ImageUri)", "target.image"),
     (r"RoleArn", "job.role"),
     (r"ProcessingInputs\[0\]\.S3Input\.S3Uri", "source"),
@@ -27,6 +33,9 @@ _CONFIG_KEYS = [
     (_GROUP + "InstanceType", r"target.instance_groups[\1].instance_type"),
     (_GROUP + "InstanceCount", r"target.instance_groups[\1].instance_count"),
     (r"ResourceConfig\.InstanceGroups", "target.instance_groups"),
+    (r"ResourceConfig\.InstancePreferences\[(\d+)\]\.InstanceType", r"target.instance_types[\1]"),
+    (r"ResourceConfig\.InstancePreferences", "target.instance_types"),
+    (r"ResourceConfig\.TrainingPlanArn", "target.training_plan"),
     (_MACHINES + r"VolumeSizeInGB", "target.volume_gb"),
     (_MACHINES + r"VolumeKmsKeyId", "job.volume_kms_key"),
     (_MACHINES + r"KeepAlivePeriodInSeconds", "target.keep_alive_s"),
@@ -35,7 +44,7 @@ _CONFIG_KEYS = [
     (r"CheckpointConfig\.S3Uri", "job.checkpoints"),
     (r"TensorBoardOutputConfig\.S3OutputPath", "job.output"),
     (r"AppSpecification\.ContainerArguments(.*)", r"the job's overrides, arguments\1"),
-    (r"HyperParameters.*", "the job's overrides, cut into hyperparameters:"),
+    (r"(?:Static)?HyperParameters.*", "the job's overrides, cut into hyperparameters:"),
     (r"Environment\.(.*)", r"job.environment.\1"),
     (r"Environment", "job.environment"),
     (r"(?:NetworkConfig\.)?VpcConfig\.SecurityGroupIds(.*)", r"job.security_groups\1"),
@@ -71,9 +80,10 @@ HINTS = {
     "job.subnets": "set it together with job.security_groups",
 }
 # In place of the service's regular expressions.
-_NAME = "must be 1 to 63 letters, digits and hyphens"
+_NAME = "must be 1 to {most} letters, digits and hyphens"
 _S3_PREFIX = "must be an S3 prefix, s3://bucket/prefix"
 _WORDS = {
+    "target.training_plan": "must be the ARN of a training plan",
     "job.role": "must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME",
     "job.name": _NAME,
     "job.base_name": f"{_NAME}, with the time that is added",
@@ -85,12 +95,16 @@ _WORDS = {
     "output": _S3_PREFIX,
     "source": _S3_PREFIX,
 }
+_JOB_NAMES = ("TrainingJobName", "ProcessingJobName", "HyperParameterTuningJobName")
 _CHANNEL_FIELDS = {
     "ChannelName": "",
     "DataSource.S3DataSource.S3DataType": ".type",
     "DataSource.S3DataSource.S3Uri": ".s3",
     "DataSource.S3DataSource.S3DataDistributionType": ".distribution",
     "DataSource.S3DataSource.InstanceGroupNames": ".instance_groups",
+    "DataSource.FileSystemDataSource.FileSystemId": ".file_system",
+    "DataSource.FileSystemDataSource.FileSystemType": ".type",
+    "DataSource.FileSystemDataSource.DirectoryPath": ".path",
     "InputMode": ".mode",
 }
 
@@ -108,7 +122,8 @@ def refusals(request: dict[str, Any], operation: str, config: LaunchConfig) -> l
 
 def config_key(path: str, config: LaunchConfig) -> str:
     """Return the config key that sets the request member at `path`."""
-    if path in ("TrainingJobName", "ProcessingJobName") and not config.job.name:
+    path = path.removeprefix("TrainingJobDefinition.")
+    if path in _JOB_NAMES and not config.job.name:
         return "job.base_name"
     if path == "CheckpointConfig.S3Uri" and config.job.checkpoints == "auto":
         return "job.output"
@@ -129,7 +144,8 @@ def _line(key: str, problem: service_model.Problem, config: LaunchConfig) -> str
     reason = problem.reason
     if reason.startswith("must match"):
         words = _S3_PREFIX if re.fullmatch(r"job\.channels\..*\.s3", key) else _WORDS.get(key)
-        reason = words or reason
+        most = re.search(r"\{0,(\d+)\}", reason)
+        reason = words.format(most=int(most[1]) + 1 if most else 63) if words else reason
     return f"{key}{_shown(value)} {reason}{hint}"
 
 

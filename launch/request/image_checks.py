@@ -45,6 +45,9 @@ def _instance_types(target: Target) -> list[tuple[str, str]]:
             (f"target.instance_groups[{number}].instance_type", group.instance_type)
             for number, group in enumerate(target.instance_groups)
         ]
+    if target.instance_types:
+        preferred = enumerate(target.instance_types)
+        return [(f"target.instance_types[{number}]", each) for number, each in preferred]
     return [("target.instance_type", target.instance_type)] if target.instance_type else []
 
 

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.train_config import TrainConfig, TrainerConfig, load_train_config
+from entry_point.contract.metrics_line import LOSS, METRICS_OF
 from launch.request.code.dotted_paths import code_problems
 from launch.request.image_checks import is_gpu
 from launch.request.known import timm_names, torchvision_models
@@ -36,7 +37,9 @@ def training_problems(
         *_missing_inputs(config, channels),
         *_model_problems(config.model.name),
         *code_problems(config),
-        *_rank_problems(config.trainer, target),
+        *dict.fromkeys(
+            line for each in target.alternatives for line in _rank_problems(config.trainer, each)
+        ),
     ]
 
 
@@ -46,6 +49,38 @@ def own_metrics(overrides: Sequence[str]) -> list[str]:
         return _load(tuple(overrides)).task.metrics
     except ConfigError:
         return []
+
+
+def needed_extras(overrides: Sequence[str]) -> dict[str, str]:
+    """What the image needs besides job.in: a name of requirements/*.in -> the setting."""
+    config = _load(tuple(overrides))
+    return {
+        extra: setting
+        for extra, setting, is_used in (
+            ("dali", "pipeline=dali", config.pipeline.engine == "dali"),
+            ("timm", f"model.name={config.model.name}", config.model.name.startswith(TIMM)),
+            ("mlflow", "loggers=[mlflow]", "mlflow" in config.loggers),
+            ("onnx", "trainer.onnx=true", config.trainer.onnx),
+        )
+        if is_used
+    }
+
+
+def logger_problems(overrides: Sequence[str], mlflow: str | None) -> Iterator[str]:
+    """`mlflow` is `job.mlflow`, where only this logger writes; overrides that fail have none."""
+    try:
+        loggers = _load(tuple(overrides)).loggers
+    except ConfigError:
+        return
+    if mlflow and "mlflow" not in loggers:
+        yield f"job.mlflow={mlflow}: nothing logs there; add loggers=[tensorboard,mlflow]"
+
+
+def tracked_metric(overrides: Sequence[str]) -> str:
+    """The metric by which the job chooses its best checkpoint, as SageMaker knows it."""
+    task = _load(tuple(overrides)).task
+    of_task = [metric.name for metric in METRICS_OF.get(task.name, ())]
+    return f"validation:{task.best or (task.metrics or of_task or [LOSS.name])[0]}"
 
 
 @lru_cache(1)
@@ -69,10 +104,10 @@ def _model_problems(name: str) -> Iterator[str]:
         )
 
 
-def _rank_problems(trainer: TrainerConfig, target: Target) -> Iterator[str]:
+def _rank_problems(trainer: TrainerConfig, machines: Sequence[tuple[str, int]]) -> Iterator[str]:
     """The ranks of all hosts share a batch equally, and each has a GPU of its own."""
     ranks = 0
-    for instance_type, count in target.machines:
+    for instance_type, count in machines:
         on_gpus = is_gpu(instance_type) and trainer.device != "cpu"
         gpus = gpu_count(instance_type) if on_gpus else None
         if on_gpus and gpus is None:
@@ -86,7 +121,7 @@ def _rank_problems(trainer: TrainerConfig, target: Target) -> Iterator[str]:
             return
         ranks += count * (asked or gpus or 1)
     if trainer.batch_size % max(ranks, 1):
-        shown = ", ".join(f"{count} x {kind}" for kind, count in target.machines)
+        shown = ", ".join(f"{count} x {kind}" for kind, count in machines)
         yield (
             f"trainer.batch_size={trainer.batch_size}: must be a multiple of the {ranks} ranks "
             f"that share it on {shown}"

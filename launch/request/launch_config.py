@@ -37,6 +37,13 @@ class Target:
     instance_groups: list[InstanceGroup] = field(default_factory=list)
     """Several instance types: a list of {name, instance_type, instance_count}. Replaces
     `instance_type` and `instance_count`."""
+    instance_types: list[str] = field(default_factory=list)
+    """Instance types in order of preference, at most 5: the job gets the first that is available.
+    Replaces `instance_type`. Needs SDK v3."""
+    training_plan: str | None = None
+    """ARN of a SageMaker training plan whose reserved capacity the job uses. Needs SDK v3."""
+    health_check: bool = False
+    """Test hardware and network of the instances before the job starts. Needs SDK v3."""
     volume_gb: int = 50
     """Size of the EBS volume in GB. Instance types with a local NVMe disk use that instead."""
     max_runtime_s: int = 86400
@@ -50,9 +57,16 @@ class Target:
 
     @property
     def machines(self) -> list[tuple[str, int]]:
-        """Instance type and number of each group of instances."""
-        groups = [(group.instance_type, group.instance_count) for group in self.instance_groups]
-        return groups or [(self.instance_type or "", self.instance_count)]
+        """Instance type and number of each group of instances; of the preferred, if it varies."""
+        return self.alternatives[0]
+
+    @property
+    def alternatives(self) -> list[list[tuple[str, int]]]:
+        """What `machines` may be: one entry, or one for each of `instance_types`."""
+        if self.instance_groups:
+            return [[(group.instance_type, group.instance_count) for group in self.instance_groups]]
+        types = self.instance_types or [self.instance_type or ""]
+        return [[(instance_type, self.instance_count)] for instance_type in types]
 
 
 @dataclass
@@ -62,15 +76,21 @@ class Channel:
     `job.channels.NAME=s3://bucket/prefix/` sets `s3` alone.
     """
 
-    s3: str
+    s3: str | None = None
     """S3 prefix. In FastFile mode it ends in `/`."""
+    file_system: str | None = None
+    """Id of an EFS or FSx for Lustre file system, instead of `s3`. Needs `job.subnets` and SDK
+    v3."""
+    path: str = "/"
+    """`file_system`: the folder on it. FSx for Lustre: starts with its mount name."""
     mode: str = "FastFile"
     """`File`: everything is copied before the job starts. `FastFile`: files are streamed as they
     are read."""
     distribution: str = "FullyReplicated"
     """`FullyReplicated`: each host gets all objects. `ShardedByS3Key`: each host gets its share."""
     type: str = "S3Prefix"
-    """`S3Prefix`, or `ManifestFile` if `s3` names a manifest."""
+    """`S3Prefix`, or `ManifestFile` if `s3` names a manifest. `file_system`: `EFS` or
+    `FSxLustre`."""
     instance_groups: list[str] = field(default_factory=list)
     """Names of the instance groups that get this channel. Empty: all."""
 
@@ -111,6 +131,14 @@ class Job:
     """KMS key of the EBS volume."""
     output_kms_key: str | None = None
     """KMS key of the output in S3."""
+    remote_debug: bool = False
+    """Let you open a shell in the running container with AWS Systems Manager. Needs SDK v3."""
+    session_chaining: bool = False
+    """Pass the session tags of your role on to `role`. Needs SDK v3."""
+    mlflow: str | None = None
+    """ARN of one of SageMaker's MLflow servers or apps, for `loggers=[mlflow]`."""
+    queue: str | None = None
+    """Name of an AWS Batch queue that starts the job when there is capacity. null: at once."""
     encrypt_traffic: bool = False
     """Encrypt the traffic between hosts."""
     network_isolation: bool = False
@@ -120,10 +148,26 @@ class Job:
 
 
 @dataclass
+class Tuning:
+    """The trials of `make sagemaker-sweep`."""
+
+    objective: str | None = None
+    """Metric that the trials are compared by, as `validation:accuracy`. null: the task's first."""
+    max_jobs: int | None = None
+    """Number of trials. Needed if a value is an `interval`; otherwise every combination is
+    trained."""
+    parallel: int = 2
+    """Trials at a time."""
+    early_stopping: bool = False
+    """Stop trials that are worse than the median of the earlier ones. Needs an `interval`."""
+
+
+@dataclass
 class LaunchConfig:
     """A job on SageMaker."""
 
     target: Target = field(default_factory=Target)
     job: Job = field(default_factory=Job)
+    tuning: Tuning = field(default_factory=Tuning)
     resume_from: str | None = None
     """Name of an earlier job from whose checkpoints to resume."""

@@ -1,6 +1,6 @@
 """The overrides of a launch: those of configs/launch.yaml, and those of the job."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -47,13 +47,22 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     job: list[str] = []
     for text, override in zip(arguments, parse_overrides(arguments), strict=True):
         if override.is_sweep_override():
-            raise ConfigError(text, must="is a sweep; launch one job per value")
+            raise ConfigError(
+                text, must="is a sweep; `make sagemaker-sweep` trains one job per value"
+            )
         first = override.key_or_group.replace("/", ".").split(".")[0]
         if first in _LAUNCH_KEYS:
             launch.append(opened(override))
         else:
             job.append(text)
     return launch, job
+
+
+def require_job_keys(keys: Iterable[str]) -> None:
+    """Raise ConfigError for a key of the launch config: the trials of a sweep share it."""
+    for key in keys:
+        if key.replace("/", ".").split(".")[0] in _LAUNCH_KEYS:
+            raise ConfigError(key, must="is the same for all trials; vary a setting of the job")
 
 
 def opened(override: Override) -> str:

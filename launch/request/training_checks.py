@@ -6,10 +6,12 @@ from typing import Any
 
 from launch.request import config_keys
 from launch.request.image_checks import machine_problems
-from launch.request.launch_config import Job, LaunchConfig
+from launch.request.launch_config import Channel, Job, LaunchConfig, Target
 from launch.request.launch_errors import LaunchError
 from launch.request.setup_config import BUCKET_NAME
 
+FILE_SYSTEMS = ("EFS", "FSxLustre")
+_MLFLOW = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:mlflow-[a-zA-Z-]*/.+")
 MAX_RUNTIME_S = 28 * 86400
 
 
@@ -33,6 +35,7 @@ def _problems(request: dict[str, Any], config: LaunchConfig, region: str | None)
     yield from _channel_problems(config)
     yield from _bucket_problems(config)
     yield from machine_problems(config.target, region)
+    yield from _capacity_problems(config.target, config.job)
     target, pool = config.target, f"target.keep_alive_s={config.target.keep_alive_s}"
     if target.keep_alive_s and target.instance_groups:
         yield f"{pool}: not available with instance groups; drop it or target.instance_groups"
@@ -76,7 +79,9 @@ def _resume_problems(config: LaunchConfig) -> Iterator[str]:
 
 def s3_prefixes(job: Job) -> dict[str, str]:
     """Config key -> where it points; checkpoints may also be `auto` or `none`."""
-    prefixes = {f"job.channels.{name}.s3": channel.s3 for name, channel in job.channels.items()}
+    prefixes = {
+        f"job.channels.{name}.s3": channel.s3 or "" for name, channel in job.channels.items()
+    }
     return {**prefixes, "job.output": job.output or "", "job.checkpoints": job.checkpoints}
 
 
@@ -90,12 +95,50 @@ def _bucket_problems(config: LaunchConfig) -> Iterator[str]:
             )
 
 
+def _source_problems(key: str, channel: Channel, job: Job) -> Iterator[str]:
+    if bool(channel.s3) == bool(channel.file_system):
+        yield f"{key}: must have s3 or file_system, and not both"
+    elif channel.file_system and channel.type not in FILE_SYSTEMS:
+        yield f"{key}.type={channel.type}: must be {' or '.join(FILE_SYSTEMS)} for a file_system"
+    if channel.file_system and not job.subnets:
+        yield (
+            f"{key}.file_system={channel.file_system}: is reached through a VPC; set job.subnets "
+            "and job.security_groups"
+        )
+
+
+def _capacity_problems(target: Target, job: Job) -> Iterator[str]:
+    """Rules of SageMaker between the ways to ask for machines."""
+    types = f"target.instance_types={target.instance_types}"
+    if target.instance_types and target.instance_groups:
+        yield f"{types}: not available with instance groups; drop one of them"
+    if len(set(target.instance_types)) < len(target.instance_types):
+        yield f"{types}: each type may be named once"
+    plan = f"target.training_plan={target.training_plan}"
+    if target.training_plan and target.spot:
+        yield f"{plan}: reserves capacity, so it excludes spot; drop it or target.spot"
+    if target.training_plan and target.instance_types:
+        yield f"{plan}: is for one type; set target.instance_type instead of target.instance_types"
+    if job.remote_debug and job.network_isolation:
+        yield "job.remote_debug=true: needs the network; drop it or job.network_isolation"
+    if job.mlflow and job.network_isolation:
+        yield f"job.mlflow={job.mlflow}: needs the network; drop it or job.network_isolation"
+    if job.mlflow and not _MLFLOW.fullmatch(job.mlflow):
+        yield (
+            f"job.mlflow={job.mlflow}: must be the ARN of an MLflow server or app, "
+            "arn:aws:sagemaker:REGION:ACCOUNT:mlflow-tracking-server/NAME"
+        )
+
+
 def _channel_problems(config: LaunchConfig) -> Iterator[str]:
     groups = {group.name for group in config.target.instance_groups}
     for name, channel in config.job.channels.items():
         key = f"job.channels.{name}"
         if channel.mode == "Pipe":
             yield f"{key}.mode=Pipe: must be File or FastFile, as the job reads files"
+        yield from _source_problems(key, channel, config.job)
+        if not channel.s3:
+            continue
         if (channel.mode, channel.type) == ("FastFile", "S3Prefix") and channel.s3[-1:] != "/":
             yield f"{key}.s3={channel.s3}: must end in / in FastFile mode"
         unknown = sorted(set(channel.instance_groups) - groups)

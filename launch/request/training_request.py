@@ -50,10 +50,13 @@ def build(
         if job.tensorboard
         else None,
         "HyperParameters": encode([*_device(target), *overrides]),
-        "Environment": job.environment,
+        "Environment": {**_mlflow(job), **job.environment},
         "VpcConfig": {"SecurityGroupIds": job.security_groups, "Subnets": job.subnets},
         "EnableNetworkIsolation": job.network_isolation or None,
         "EnableInterContainerTrafficEncryption": job.encrypt_traffic or None,
+        "RemoteDebugConfig": {"EnableRemoteDebug": job.remote_debug or None},
+        "InfraCheckConfig": {"EnableInfraCheck": target.health_check or None},
+        "SessionChainingConfig": {"EnableSessionTagChaining": job.session_chaining or None},
         "RetryStrategy": {"MaximumRetryAttempts": job.retries},
         "Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
     }
@@ -82,6 +85,11 @@ def _device(target: Target) -> list[str]:
     return ["trainer.device=cuda"] if target.device == "gpu" else []
 
 
+def _mlflow(job: Job) -> dict[str, str]:
+    """What `loggers=[mlflow]` reads."""
+    return {"MLFLOW_TRACKING_URI": job.mlflow} if job.mlflow else {}
+
+
 def _root(job: Job) -> str | None:
     return job.output.rstrip("/") if job.output else None
 
@@ -93,15 +101,30 @@ def _below_output(job: Job, name: str, folder: str) -> str | None:
 def _channel(name: str, channel: Channel) -> dict[str, Any]:
     return {
         "ChannelName": name,
-        "DataSource": {
-            "S3DataSource": {
-                "S3DataType": channel.type,
-                "S3Uri": channel.s3,
-                "S3DataDistributionType": channel.distribution,
-                "InstanceGroupNames": channel.instance_groups,
-            }
-        },
-        "InputMode": channel.mode,
+        "DataSource": _on_file_system(channel) if channel.file_system else _in_s3(channel),
+        "InputMode": "File" if channel.file_system else channel.mode,
+    }
+
+
+def _in_s3(channel: Channel) -> dict[str, Any]:
+    return {
+        "S3DataSource": {
+            "S3DataType": channel.type,
+            "S3Uri": channel.s3,
+            "S3DataDistributionType": channel.distribution,
+            "InstanceGroupNames": channel.instance_groups,
+        }
+    }
+
+
+def _on_file_system(channel: Channel) -> dict[str, Any]:
+    return {
+        "FileSystemDataSource": {
+            "FileSystemId": channel.file_system,
+            "FileSystemAccessMode": "ro",
+            "FileSystemType": channel.type,
+            "DirectoryPath": channel.path,
+        }
     }
 
 
@@ -115,9 +138,11 @@ def _resources(target: Target, job: Job) -> dict[str, Any]:
         for group in target.instance_groups
     ]
     return {
-        "InstanceType": None if groups else target.instance_type,
+        "InstanceType": None if groups or target.instance_types else target.instance_type,
         "InstanceCount": None if groups else target.instance_count,
         "InstanceGroups": groups,
+        "InstancePreferences": [{"InstanceType": each} for each in target.instance_types],
+        "TrainingPlanArn": target.training_plan,
         "VolumeSizeInGB": target.volume_gb,
         "VolumeKmsKeyId": job.volume_kms_key,
         "KeepAlivePeriodInSeconds": target.keep_alive_s,

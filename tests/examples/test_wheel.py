@@ -1,4 +1,4 @@
-"""`pip install .` puts the operator, with its sources, into any environment that has torch."""
+"""`pip install .` brings the operator with its sources, and the launcher for notebooks."""
 
 import shutil
 import subprocess
@@ -25,6 +25,11 @@ data = torch.frombuffer(bytearray(Path(sys.argv[1]).read_bytes()), dtype=torch.u
 print(custom_op.__file__)
 print(tuple(decode_and_crop_jpeg(data, 10, 20, 30, 40).shape))
 print(build_key(find_toolchain()))
+from launch.aws.training_spec import load_spec
+try:
+    load_spec(["model.name=resnet34x"]).request(None)
+except Exception as error:
+    print(error)
 """
 
 
@@ -39,7 +44,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy, since the build writes into its folder."""
     folder = tmp_path_factory.mktemp("wheel")
     copy = folder / "copy"
-    for name in ("custom_op", "docs"):
+    for name in ("custom_op", "docs", "launch", "entry_point", "configs"):
         shutil.copytree(ROOT / name, copy / name)
     for name in ("pyproject.toml", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)
@@ -49,15 +54,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_the_wheel_holds_the_operator_and_its_sources_alone(wheel: Path) -> None:
+def test_the_wheel_holds_the_operator_with_its_sources_and_the_launcher(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
         (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         required = archive.read(metadata).decode()
-    assert all(name.startswith("custom_op/") and "fuzz" not in name for name in names)
+    rooms = ("custom_op/", "launch/", "entry_point/config/", "entry_point/contract/", "configs/")
+    assert all(name.startswith(rooms) and "fuzz" not in name for name in names)
     sources = {path.relative_to(ROOT).as_posix() for path in SOURCES.rglob("*") if path.is_file()}
     assert sources <= set(names)
-    assert "Requires-Dist: torch>=2.11" in required and "Requires-Dist: filelock" in required
+    needed = ("torch>=2.11", "filelock", "hydra-core", "omegaconf", "rich")
+    assert all(f"Requires-Dist: {package}" in required for package in needed)
 
 
 def test_the_installed_operator_decodes_far_from_the_clone(wheel: Path, tmp_path: Path) -> None:
@@ -72,8 +79,11 @@ def test_the_installed_operator_decodes_far_from_the_clone(wheel: Path, tmp_path
     program = tmp_path / "elsewhere" / "program.py"
     program.parent.mkdir()
     program.write_text(PROGRAM)
-    file, shape, key = run(python, program, PHOTOGRAPHS["china"]).splitlines()
+    file, shape, key, *mistakes = run(python, program, PHOTOGRAPHS["china"]).splitlines()
     assert Path(file).is_relative_to(venv)
     assert shape == "(3, 30, 40)"
     # The same sources: a build from the clone serves the wheel too.
     assert key == build_key(find_toolchain())
+    # The launcher composes its own copy of configs/ and checks the job's overrides with it.
+    assert any(line.startswith("job.role is missing") for line in mistakes)
+    assert any(line.startswith("model.name=resnet34x: must be") for line in mistakes)

@@ -22,6 +22,7 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import make_server
 
+from launch.aws.training_spec import TrainingJobs
 from launch.request import job_config
 
 REGION = "eu-west-1"
@@ -38,7 +39,7 @@ MANIFEST = {
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 # `make test ONLY=launch` creates the environments of the SDKs.
-collect_ignore = [] if "REQUIRE_SDKS" in os.environ else ["aws/test_sdk_contract.py"]
+collect_ignore = [] if "REQUIRE_SDKS" in os.environ else ["sdk"]
 
 
 @dataclass
@@ -200,11 +201,17 @@ def bucket(aws: Aws) -> Any:
 def plain_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Send with boto3 instead of an SDK; test_sdk_contract.py shows that all send the same."""
 
-    def send(request: dict[str, Any], session: Any) -> None:
-        session.client("sagemaker").create_training_job(**request)
+    class PlainTrainer:
+        def __init__(self, jobs: TrainingJobs) -> None:
+            self.jobs = jobs
 
-    monkeypatch.setattr("launch.aws.sdk.send.send_request", send)
+        def train(self, **_: bool) -> None:
+            client = self.jobs.session.client("sagemaker")
+            client.create_training_job(**self.jobs.renew())
+
+    monkeypatch.setattr("launch.aws.sdk.send.open_trainer", PlainTrainer)
     monkeypatch.setattr("launch.aws.sdk.send.installed_version", lambda: "2")
     # They have their own tests, and take longer than the rest of a launch.
     monkeypatch.setattr(job_config, "training_problems", lambda *_: [])
     monkeypatch.setattr(job_config, "own_metrics", lambda *_: [])
+    monkeypatch.setattr(job_config, "needed_extras", lambda *_: {})

@@ -1,22 +1,23 @@
-"""Sends a CreateTrainingJob request with the installed `sagemaker` SDK, v2 or v3.
+"""The SDK's own object for a training job, of the installed `sagemaker` v2 or v3.
 
-The SDKs add defaults. The request is passed member by member, and just before the SDK sends its own
+The SDKs add defaults. A request is passed member by member, and just before the SDK sends its own
 version, that is compared with the request: if they differ, nothing is sent.
 """
 
 import logging
-import os
 from collections.abc import Callable
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
+from launch.aws.sdk.plain_defaults import plain_defaults, read_defaults
+from launch.aws.training_spec import TrainingJobs
+from launch.aws.tuning.tuning_spec import TuningJobs
+from launch.request.launch_config import LaunchConfig
 from launch.request.launch_errors import LaunchError
+from launch.request.tuning.tuning_request import OPERATION, Search
 
-DEFAULTS_FILE = Path(__file__).with_name("sagemaker_defaults.yaml")
 # SDK v3 always sends this; it is the service's default.
 _HARMLESS = {"OutputDataConfig": {"CompressionType": "GZIP"}}
-
 logger = logging.getLogger(__name__)
 
 
@@ -27,46 +28,87 @@ def installed_version() -> str:
     except metadata.PackageNotFoundError:
         raise LaunchError(
             "the sagemaker SDK is not installed in this environment: use `make sagemaker-train`, "
-            "which installs requirements/launch.txt into .venv-launch"
+            "which installs it, or in a notebook: %pip install 'sagemaker>=3.21,<4'"
         ) from None
 
 
-def send_request(request: dict[str, Any], session: Any) -> None:
-    """Create the training job with the installed SDK.
+def open_trainer(jobs: TrainingJobs) -> Any:
+    """SDK v3's ModelTrainer or v2's Estimator for these jobs, with their channels bound.
 
-    `session` is a boto3 session with a region. Raises LaunchError, before anything is sent, if the
-    SDK would send a different request; AWS errors pass through.
+    Each `train()` or `fit()` starts a job with a new name. Raises LaunchError, before anything is
+    sent, if the SDK would send another request; AWS errors pass through.
     """
     version = installed_version()
-    import yaml  # a dependency of both SDKs
-
-    defaults = yaml.safe_load(DEFAULTS_FILE.read_text(encoding="utf-8"))
-    os.environ["SAGEMAKER_ADMIN_CONFIG_OVERRIDE"] = str(DEFAULTS_FILE)
-    os.environ["SAGEMAKER_USER_CONFIG_OVERRIDE"] = str(DEFAULTS_FILE)
-    # The warning below replaces it.
-    os.environ["SAGEMAKER_SUPPRESS_V2_WARNING"] = "1"
-    # SDK v3 validates the role with IAM calls that the user may not be allowed to make.
-    os.environ["SAGEMAKER_VALIDATE_ROLE"] = "false"
-    _compare_before_sending(session, request, version)
+    _compare_before_sending(jobs.session, "CreateTrainingJob", lambda: jobs.request)
     if version.startswith("2."):
+        for key in needing_v3(jobs.spec.config):
+            require_v3(key)
         logger.warning(
-            "support for SageMaker SDK v2 ends on 2027-07-06; `make sagemaker-train SDK=3` uses v3"
+            "support for SageMaker SDK v2 ends on 2027-07-06; `make sagemaker-train` without SDK=2 "
+            "uses v3"
         )
+    with plain_defaults():
+        return _opener(version)(jobs, read_defaults())
+
+
+def open_tuner(trainer: Any, jobs: TuningJobs, search: Search) -> Any:
+    """SDK v3's HyperparameterTuner for a search; raises LaunchError with v2."""
+    require_v3("a tuning job")
+    from launch.aws.sdk.v3_tuner import tuner_of
+
+    watch_tuning(jobs)
+    with plain_defaults():
+        return tuner_of(trainer, jobs, search)
+
+
+def watch_tuning(jobs: TuningJobs) -> None:
+    """Compare what a tuner of these jobs sends with what was checked."""
+    _compare_before_sending(jobs.training.session, OPERATION, lambda: jobs.request)
+
+
+def needing_v3(config: LaunchConfig) -> list[str]:
+    """The settings in use that v2 does not send."""
+    target, job = config.target, config.job
+    wanted: dict[str, object] = {
+        "target.instance_types": target.instance_types,
+        "target.training_plan": target.training_plan,
+        "target.health_check": target.health_check,
+        "job.remote_debug": job.remote_debug,
+        "job.session_chaining": job.session_chaining,
+    }
+    for name, channel in job.channels.items():
+        wanted[f"job.channels.{name}.file_system"] = channel.file_system
+    return [key for key, value in wanted.items() if value]
+
+
+def require_v3(what: str) -> None:
+    """Raise LaunchError if the installed SDK is v2, which gets no new features."""
+    if installed_version().startswith("2."):
+        raise LaunchError(f"{what} needs SageMaker SDK v3, this is v2; leave out SDK=2")
+
+
+def _opener(version: str) -> Callable[[TrainingJobs, dict[str, Any]], Any]:
+    opener: Callable[[TrainingJobs, dict[str, Any]], Any]
+    if version.startswith("2."):
+        from launch.aws.sdk.v2 import bind as opener
+    else:
+        from launch.aws.sdk.v3 import bind as opener
+    return opener
+
+
+def start(trainer: Any) -> None:
+    """Start a job of a trainer or tuner and return at once, without the SDK's own lines."""
     # The SDKs log failures that the exception reports anyway.
     logging.disable(logging.ERROR)
     try:
-        _sender(version)(request, session, defaults)
+        if hasattr(trainer, "tune"):
+            trainer.tune(wait=False)
+        elif hasattr(trainer, "train"):
+            trainer.train(wait=False, logs=False)
+        else:
+            trainer.fit(wait=False, logs=False)
     finally:
         logging.disable(logging.NOTSET)
-
-
-def _sender(version: str) -> Callable[[dict[str, Any], Any, dict[str, Any]], None]:
-    sender: Callable[[dict[str, Any], Any, dict[str, Any]], None]
-    if version.startswith("2."):
-        from launch.aws.sdk.v2 import send as sender
-    else:
-        from launch.aws.sdk.v3 import send as sender
-    return sender
 
 
 def differences(sent: Any, meant: Any, path: str = "") -> list[str]:
@@ -98,13 +140,18 @@ def without_harmless(sent: dict[str, Any], meant: dict[str, Any]) -> dict[str, A
     return cleaned
 
 
-def _compare_before_sending(session: Any, meant: dict[str, Any], version: str) -> None:
+def _compare_before_sending(
+    session: Any, operation: str, expected: Callable[[], dict[str, Any]]
+) -> None:
     def compare(params: dict[str, Any], **_: Any) -> None:
+        meant = expected()
         found = differences(without_harmless(params, meant), meant)
         if found:
             raise LaunchError(
-                f"sagemaker {version} would send a different request ({', '.join(found)}); nothing "
-                "was sent; install the version pinned in requirements/"
+                f"sagemaker {installed_version()} would send a different request "
+                f"({', '.join(found)}); nothing was sent; change settings with overrides, as in "
+                "trainer('target.volume_gb=100'); if you changed none, install the SDK's version "
+                "pinned in requirements/"
             )
 
-    session.events.register("provide-client-params.sagemaker.CreateTrainingJob", compare)
+    session.events.register(f"provide-client-params.sagemaker.{operation}", compare)

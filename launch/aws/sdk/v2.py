@@ -1,4 +1,4 @@
-"""Sends a request with the Estimator of SDK v2."""
+"""Training jobs with the Estimator of SDK v2."""
 
 from typing import Any
 
@@ -8,25 +8,50 @@ from sagemaker.inputs import TrainingInput
 from sagemaker.instance_group import InstanceGroup
 from sagemaker.session import Session
 
+from launch.aws.sdk.plain_defaults import plain_defaults
+from launch.aws.training_spec import TrainingJobs
 
-class _PlainEstimator(Estimator):
-    """Estimator that sends no profiler config; the original sends a disabled one."""
+
+class BoundEstimator(Estimator):
+    """Estimator whose channels are bound; each job has a new name and its own checkpoints."""
+
+    def __init__(self, jobs: TrainingJobs, defaults: dict[str, Any]) -> None:
+        session = Session(boto_session=jobs.session, sagemaker_config=defaults)
+        super().__init__(
+            **estimator_arguments(jobs.request),
+            base_job_name=jobs.spec.config.job.base_name,
+            sagemaker_session=session,
+        )
+        channels = jobs.request.get("InputDataConfig", [])
+        self._bound_jobs = jobs
+        self._bound_channels = {channel["ChannelName"]: _input(channel) for channel in channels}
+
+    def fit(
+        self,
+        inputs: Any = None,
+        wait: bool = True,
+        logs: Any = "All",
+        job_name: str | None = None,
+        experiment_config: dict[str, str] | None = None,
+    ) -> None:
+        """Start a job, with the bound channels unless there are `inputs`; see Estimator.fit."""
+        inputs = inputs or self._bound_channels or None
+        with plain_defaults():
+            super().fit(inputs, wait, logs, job_name, experiment_config)
+
+    def _prepare_for_training(self, job_name: str | None = None) -> None:
+        request = self._bound_jobs.renew(job_name)
+        self.checkpoint_s3_uri = request.get("CheckpointConfig", {}).get("S3Uri")
+        self.tensorboard_output_config = _tensorboard(request)
+        super()._prepare_for_training(request["TrainingJobName"])
 
     def _prepare_profiler_for_training(self) -> None:
+        """Send no profiler config; the original sends a disabled one."""
         self.profiler_config = None
         self.profiler_rule_configs: list[Any] = []
 
 
-def send(request: dict[str, Any], session: Any, defaults: dict[str, Any]) -> None:
-    """Create the job; `session` is a boto3 session, `defaults` replaces the SDK's config."""
-    estimator = _PlainEstimator(
-        **estimator_arguments(request),
-        sagemaker_session=Session(boto_session=session, sagemaker_config=defaults),
-    )
-    inputs = {
-        channel["ChannelName"]: _input(channel) for channel in request.get("InputDataConfig", [])
-    }
-    estimator.fit(inputs or None, job_name=request["TrainingJobName"], wait=False, logs=False)
+bind = BoundEstimator
 
 
 def estimator_arguments(request: dict[str, Any]) -> dict[str, Any]:
@@ -52,11 +77,9 @@ def estimator_arguments(request: dict[str, Any]) -> dict[str, Any]:
         "max_run": stopping["MaxRuntimeInSeconds"],
         "max_wait": stopping.get("MaxWaitTimeInSeconds"),
         "use_spot_instances": request.get("EnableManagedSpotTraining", False),
-        "checkpoint_s3_uri": checkpoints.get("S3Uri"),
         "checkpoint_local_path": checkpoints.get("LocalPath"),
         "output_path": output["S3OutputPath"],
         "output_kms_key": output.get("KmsKeyId"),
-        "tensorboard_output_config": _tensorboard(request),
         "hyperparameters": request.get("HyperParameters"),
         "environment": request.get("Environment"),
         "tags": request.get("Tags"),

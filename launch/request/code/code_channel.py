@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from entry_point.config import own_code
 from launch.request.code.code_files import OwnCode, require_free_channel
@@ -34,18 +33,12 @@ def with_code(config: LaunchConfig, code: OwnCode) -> LaunchConfig:
         )
     environment = {**job.environment, own_code.HASH: code.hash}
     image = ECR_IMAGE.fullmatch(config.target.image or "")
-    revision = _revision([image["tag"]] if image and image["tag"] else [])
-    tags = {CODE_TAG: code.hash, **({REVISION_TAG: revision} if revision else {}), **job.tags}
+    revision = revision_tag([image["tag"]] if image and image["tag"] else [])
+    tags = {CODE_TAG: code.hash, **revision, **job.tags}
     return replace(config, job=replace(job, channels=channels, environment=environment, tags=tags))
 
 
-def tag_revision(request: dict[str, Any], image_tags: Iterable[str]) -> None:
-    """Tag the job with the commit that the image's tags name, unless the request has that tag."""
-    revision = _revision(image_tags)
-    if revision and all(tag["Key"] != REVISION_TAG for tag in request["Tags"]):
-        request["Tags"].append({"Key": REVISION_TAG, "Value": revision})
-
-
-def _revision(image_tags: Iterable[str]) -> str | None:
+def revision_tag(image_tags: Iterable[str]) -> dict[str, str]:
+    """The job's tag with the commit that one of the image's tags names; empty if none does."""
     found = (_REVISION.fullmatch(tag) for tag in image_tags)
-    return next((match[1] for match in found if match), None)
+    return next(({REVISION_TAG: match[1]} for match in found if match), {})

@@ -172,7 +172,7 @@ def test_missing_sdk_says_what_installs_it(
 ) -> None:
     monkeypatch.setattr("launch.aws.sdk.send.installed_version", installed_version)
     line = error_line(capsys, *arguments(f"{'1' * 12}.dkr.ecr.eu-west-1.amazonaws.com/x:1"))
-    assert "requirements/launch.txt" in line and not aws.calls
+    assert "make sagemaker-train" in line and "%pip install" in line and not aws.calls
 
 
 @pytest.mark.parametrize(

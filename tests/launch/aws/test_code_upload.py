@@ -65,7 +65,7 @@ def test_what_is_left_out_is_told_before_the_launch(
 ) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
     monkeypatch.setattr(
-        "launch.aws.training_job.collect", lambda: OwnCode({}, ["project/x.pt: 6.0 MB: left out"])
+        "launch.aws.training_spec.collect", lambda: OwnCode({}, ["project/x.pt: 6.0 MB: left out"])
     )
     assert launch(aws.pretend_image()) == 0
     assert capsys.readouterr().err == "project/x.pt: 6.0 MB: left out\n"

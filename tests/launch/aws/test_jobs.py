@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from launch import sagemaker
+from launch.aws.sagemaker_job import Job
 from tests.launch.aws.cloudwatch import write_lines
 from tests.launch.conftest import BUCKET, REGION, ROLE, Aws
 
@@ -292,3 +293,11 @@ def test_unknown_cost_is_one_line_and_does_not_stop_the_launch(
     (cost,) = [text for text in capsys.readouterr().out.splitlines() if "cost" in text]
     assert line in cost
     assert aws.made("CreateTrainingJob")
+
+
+def test_the_summary_of_a_job_tells_its_warm_pool() -> None:
+    status = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 90, "ReusedByJob": "b"}
+    described = {"TrainingJobName": "a", "TrainingJobStatus": "Completed", "WarmPoolStatus": status}
+    assert "warm pool: Reused, billed 90 s, by b" in Job(None, "a").summary(described)
+    kept = {**described, "WarmPoolStatus": {"Status": "Available"}}
+    assert "warm pool: Available" in Job(None, "a").summary(kept)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from entry_point.config.own_code import content_hash
 from launch.request.code import code_files
-from launch.request.code.code_channel import tag_revision, with_code
+from launch.request.code.code_channel import revision_tag, with_code
 from launch.request.code.code_files import OwnCode, collect, split_code
 from launch.request.launch_errors import LaunchError
 from launch.request.launch_overrides import load_launch_config
@@ -94,10 +94,8 @@ def test_a_job_with_own_code_has_its_channel_its_hash_and_its_tag() -> None:
     assert request["Environment"] == {"OWN_CODE": digest}
     tags = {tag["Key"]: tag["Value"] for tag in request["Tags"]}
     assert tags == {"code": digest, "team": "vision"}
-    tag_revision(request, ["latest", "cpu-0123456789ab"])
-    assert request["Tags"][-1] == {"Key": "image-revision", "Value": "0123456789ab"}
-    tag_revision(request, ["gpu-ba9876543210"])
-    assert len(request["Tags"]) == 3
+    assert revision_tag(["latest", "cpu-0123456789ab"]) == {"image-revision": "0123456789ab"}
+    assert revision_tag(["latest"]) == {}
     config.target.image = f"{(config.target.image or '').partition('@')[0]}:gpu-ba9876543210"
     assert with_code(config, CODE).job.tags["image-revision"] == "ba9876543210"
 

@@ -4,9 +4,6 @@ Each SDK runs in its own environment, against moto over HTTP.
 """
 
 import json
-import os
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -14,9 +11,8 @@ from typing import Any
 import pytest
 
 from launch.aws.sdk.send import differences, without_harmless
-from tests.launch.conftest import BUCKET, ROLE, ROOT, Aws
-
-ENVIRONMENTS = {"2": ROOT / ".venv-launch", "3": ROOT / ".venv-launch-v3"}
+from tests.launch.conftest import BUCKET, ROLE, Aws
+from tests.launch.sdk.environments import ENVIRONMENTS, run_python
 
 COMMON = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs", "optim.lr=0.1"]
 JOBS = {
@@ -54,32 +50,53 @@ JOBS = {
 }
 
 
-def _python(sdk: str) -> str:
-    return str(ENVIRONMENTS[sdk] / "bin" / "python")
+V3_JOBS = {
+    "debugged": [
+        *COMMON,
+        "data=folder",
+        "target.instance_types=[ml.c7i.2xlarge,ml.m7i.2xlarge]",
+        "target.health_check=true",
+        "job.remote_debug=true",
+        "job.session_chaining=true",
+        "job.mlflow=arn:aws:sagemaker:eu-west-1:123456789012:mlflow-app/mine",
+        "loggers=[mlflow]",
+        "job.environment.Team=Vision",
+        "job.channels.training={file_system:fs-0123456789abcdef0,type:FSxLustre,path:/x/photos}",
+        "job.subnets=[subnet-1]",
+        "job.security_groups=[sg-1]",
+    ],
+    "planned": [
+        *COMMON,
+        "target.training_plan=arn:aws:sagemaker:eu-west-1:123456789012:training-plan/mine",
+    ],
+}
+EVERY_JOB = {**JOBS, **V3_JOBS}
 
 
-def _run(python: str, aws: Aws, home: Path, *arguments: str, **environment: str) -> str:
-    done = subprocess.run(
-        [python, "-m", "launch.sagemaker", *arguments],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "HOME": str(home), **aws.environment, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.mark.parametrize("job", V3_JOBS)
+def test_v2_says_which_setting_needs_v3_and_sends_nothing(
+    aws: Aws, tmp_path: Path, job: str
+) -> None:
+    arguments = ["train", *V3_JOBS[job], f"target.image={aws.push_image()}"]
+    done = run_python("2", aws, tmp_path, "-m", "launch.sagemaker", *arguments)
+    assert done.returncode == 1
+    assert "needs SageMaker SDK v3, this is v2; leave out SDK=2" in done.stderr
+    assert not aws.made("CreateTrainingJob")
 
 
-@pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize("sdk", ENVIRONMENTS)
+@pytest.mark.parametrize(
+    ("sdk", "job"),
+    [*((sdk, job) for sdk in ENVIRONMENTS for job in JOBS), *(("3", job) for job in V3_JOBS)],
+)
 def test_sdk_sends_the_dry_run_request_and_makes_no_other_call(
     aws: Aws, tmp_path: Path, sdk: str, job: str
 ) -> None:
-    arguments = ["train", *JOBS[job], f"target.image={aws.push_image()}", "job.name=the-job"]
-    shown: dict[str, Any] = json.loads(_run(sys.executable, aws, tmp_path, *arguments, DRY_RUN="1"))
+    job_of_test = [*EVERY_JOB[job], f"target.image={aws.push_image()}", "job.name=the-job"]
+    arguments = ["-m", "launch.sagemaker", "train", *job_of_test]
+    shown = json.loads(run_python(sdk, aws, tmp_path, *arguments, DRY_RUN="1").stdout)
     aws.calls.clear()
-    _run(_python(sdk), aws, tmp_path, *arguments)
+    done = run_python(sdk, aws, tmp_path, *arguments)
+    assert done.returncode == 0, done.stderr
     (sent,) = aws.made("CreateTrainingJob")
     assert differences(without_harmless(sent, shown), shown) == []
     code = f"/{BUCKET}/runs/code/"
@@ -94,6 +111,7 @@ def test_sdk_sends_the_dry_run_request_and_makes_no_other_call(
         f"HEAD /{BUCKET}",
         "POST /",
         *([f"GET /{BUCKET}"] if job == "own code" else []),
+        *(["BatchGetImage", "GetDownloadUrlForLayer"] if "loggers=[mlflow]" in job_of_test else []),
     }
     questions = [call.body for call in aws.calls if call.operation == "POST /"]
     assert questions and all(b"Action=GetRole" in body for body in questions)
@@ -111,16 +129,9 @@ def test_sdk_sends_the_dry_run_request_and_makes_no_other_call(
 def test_service_error_passes_through_the_sdk_as_one_line(
     aws: Aws, tmp_path: Path, sdk: str, code: str, advice: str
 ) -> None:
-    arguments = ["train", *COMMON, f"target.image={aws.push_image()}"]
+    arguments = ["-m", "launch.sagemaker", "train", *COMMON, f"target.image={aws.push_image()}"]
     aws.refuse("CreateTrainingJob", code)
-    done = subprocess.run(
-        [_python(sdk), "-m", "launch.sagemaker", *arguments],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **aws.environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_python(sdk, aws, tmp_path, *arguments)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr + done.stdout
     line = done.stderr.splitlines()[-1]
@@ -141,14 +152,8 @@ def test_every_command_runs_in_the_sdk_environment(
     role = f"job.role={ROLE}"
 
     def run(module: str, *arguments: str) -> str:
-        done = subprocess.run(
-            [_python(sdk), "-m", f"launch.{module}", *arguments],
-            cwd=tmp_path,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **aws.environment},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        command = ("-m", f"launch.{module}", *arguments)
+        done = run_python(sdk, aws, tmp_path, *command, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -179,21 +184,17 @@ def test_sdk_that_would_send_a_different_request_sends_nothing(
 ) -> None:
     program = (
         f"import sys, launch.aws.sdk.v{sdk} as sdk\n"
-        "inner = sdk.send\n"
-        "def send(request, *rest):\n"
-        "    inner({**request, 'Environment': {'LEAKED': '1'}}, *rest)\n"
-        "sdk.send = send\n"
+        "inner = sdk.bind\n"
+        "def bind(*arguments):\n"
+        "    trainer = inner(*arguments)\n"
+        "    trainer.environment = {'LEAKED': '1'}\n"
+        "    return trainer\n"
+        "sdk.bind = bind\n"
         "from launch.sagemaker import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
-    done = subprocess.run(
-        [_python(sdk), "-c", program, "train", *COMMON, f"target.image={aws.push_image()}"],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **aws.environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    arguments = ["train", *COMMON, f"target.image={aws.push_image()}"]
+    done = run_python(sdk, aws, tmp_path, "-c", program, *arguments)
     assert done.returncode == 1
     assert "would send a different request (Environment); nothing was sent" in done.stderr
     assert "Traceback" not in done.stderr

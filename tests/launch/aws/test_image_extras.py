@@ -1,0 +1,91 @@
+"""What a job needs of its image: the packages that its label names, and the right account."""
+
+from typing import Any
+
+import boto3
+import pytest
+
+from launch.aws.ecr import EXTRAS_LABEL, require_extras
+from launch.aws.preflight import other_account, require_role
+from launch.request.job_config import needed_extras
+from launch.request.launch_config import Target
+from launch.request.launch_errors import LaunchError
+from tests.launch.conftest import ROLE, ROOT, Aws
+
+DALI = {"dali": "pipeline=dali"}
+
+
+def labelled(aws: Aws, labels: dict[str, str] | None) -> Target:
+    """A target whose image has these labels in its config, which the registry hands out."""
+    aws.answers["GetDownloadUrlForLayer"] = [(200, {"downloadUrl": f"{aws.url}/config.json"})]
+    aws.answers["GET /config.json"] = [(200, {"config": {"Labels": labels}})]
+    return Target(image=aws.push_image())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "extras"),
+    [
+        ([], []),
+        (["pipeline=dali"], ["dali"]),
+        (
+            ["model.name=timm/resnet50", "loggers=[mlflow]", "trainer.onnx=true"],
+            ["timm", "mlflow", "onnx"],
+        ),
+    ],
+)
+def test_settings_name_the_extras_of_the_image(overrides: list[str], extras: list[str]) -> None:
+    found = needed_extras(overrides)
+    assert list(found) == extras
+    assert all((ROOT / "requirements" / f"{extra}.in").is_file() for extra in found)
+
+
+def test_an_image_without_the_package_is_refused(aws: Aws) -> None:
+    target = labelled(aws, {EXTRAS_LABEL: "mlflow"})
+    with pytest.raises(LaunchError) as caught:
+        require_extras(target, DALI, boto3.Session())
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"pipeline=dali: target.image={target.image} was built without dali;")
+    assert '`make image EXTRAS="mlflow dali"`' in line
+
+
+def test_an_image_with_the_package_passes(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
+    require_extras(labelled(aws, {EXTRAS_LABEL: "mlflow dali"}), DALI, boto3.Session())
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("labels", [None, {}])
+def test_an_image_without_the_label_is_a_warning(
+    aws: Aws, capsys: pytest.CaptureFixture[str], labels: dict[str, str] | None
+) -> None:
+    require_extras(labelled(aws, labels), DALI, boto3.Session())
+    assert "could not read whether it has dali; pipeline=dali needs it" in capsys.readouterr().err
+
+
+def test_who_may_not_read_the_image_is_warned(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
+    target = labelled(aws, {EXTRAS_LABEL: ""})
+    aws.refuse("BatchGetImage", "AccessDeniedException")
+    require_extras(target, DALI, boto3.Session())
+    assert "could not read" in capsys.readouterr().err
+
+
+def test_a_job_that_needs_nothing_asks_nothing(aws: Aws) -> None:
+    require_extras(Target(image="any"), {}, boto3.Session())
+    assert not aws.calls
+
+
+def test_the_image_carries_the_label() -> None:
+    assert f'LABEL {EXTRAS_LABEL}="${{EXTRAS}}"' in (ROOT / "Dockerfile").read_text()
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_role_of_another_account_is_refused() -> None:
+    role = ROLE.replace("123456789012", "210987654321")
+    with pytest.raises(LaunchError, match=r"must be a role of your own account, 123456789012$"):
+        require_role(role, boto3.Session())
+
+
+def test_an_image_of_another_account_is_a_warning() -> None:
+    image: Any = "210987654321.dkr.ecr.eu-west-1.amazonaws.com/training:cpu-1"
+    warning = other_account(ROLE, image)
+    assert warning and "is in account 210987654321, job.role in 123456789012" in warning
+    assert other_account(ROLE, image.replace("210987654321", "123456789012")) is None
