@@ -211,6 +211,9 @@ class TrainConfig:
         if self.data.format == "manifest" and self.data.table.kind is None:
             self.data.table.kind = _KIND_OF_TABLE.get(self.task.name)
         self._check_augment()
+        if self.data.fast_color and self.pipeline.engine not in ("threads", "subprocess"):
+            must = f"needs pipeline=threads or subprocess, not {self.pipeline.engine}"
+            raise ConfigError("data.fast_color", True, must)
         if self.trainer.batch_size % self.optim.accumulate:
             must = f"must divide trainer.batch_size={self.trainer.batch_size}"
             raise ConfigError("optim.accumulate", self.optim.accumulate, must)

@@ -59,6 +59,7 @@ def decode_jpegs(
             out=images,
             num_threads=1,
             color=planner.data.color,
+            fast_color=planner.train and planner.data.fast_color,
             augment=None if operations is None else torch.from_numpy(operations),
         )
     damaged = failed.nonzero().flatten().tolist()
