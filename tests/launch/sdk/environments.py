@@ -20,5 +20,5 @@ def run_python(
         env={**account, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
