@@ -86,7 +86,7 @@ def find_toolchain() -> Toolchain:
             *_native(compiler),
             "-ffp-contract=off",  # the same floats on processors with and without FMA
             "-isystem",
-            f"{Path(torch.__file__).parent}/include",
+            f"{_torch_folder()}/include",
             *include,
         ),
         link_flags=_link_flags(),
@@ -110,8 +110,13 @@ def _find_compiler() -> str:
     raise BuildError(_NO_COMPILER + _ADVICE)
 
 
+def _torch_folder() -> Path:
+    """Without links: copies of this package that share an environment share its builds, too."""
+    return Path(torch.__file__).resolve().parent
+
+
 def _link_flags() -> tuple[str, ...]:
-    torch_libraries = f"{Path(torch.__file__).parent}/lib"
+    torch_libraries = f"{_torch_folder()}/lib"
     jpeg = [f"-L{path}" for path in _jpeg_folders("lib")]
     return (f"-L{torch_libraries}", "-ltorch_cpu", *jpeg, "-ljpeg", "-pthread")
 

@@ -40,8 +40,8 @@ RECIPES = [
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`$PHOTOS`: 8 classes with 2 photographs to train on, and one to validate."""
-    return write_photo_folder(tmp_path_factory.mktemp("recipes") / "photos", train=2, val=1)
+    """`$PHOTOS`: 8 classes with 4 photographs to train on, and one to validate."""
+    return write_photo_folder(tmp_path_factory.mktemp("recipes") / "photos", train=4, val=1)
 
 
 def fresh_copy(folder: Path) -> Path:
