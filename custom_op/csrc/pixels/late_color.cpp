@@ -72,6 +72,9 @@ void LateColorResizer::decoded(int64_t end) {
 
 void LateColorResizer::emit(int64_t y) {
   convert(y);
+  // A weight of 1 does not fit into a byte, so the pixel beside a single one counts, too.
+  uint8_t* const end = rgb_.data() + 3 * (kMargin + box_.width);
+  std::copy_n(end - 3, 3, end);
   filter_bytes_horizontally(rgb_.data() + 3 * kMargin, first_.data(), columns_.data(),
                             horizontal_bytes_.groups(), (size_ + 1) / 2 * 2, row_.data());
   out_->resized(y, row_.data());
