@@ -131,7 +131,7 @@ def test_training_whose_processes_die_at_random_ends_with_the_same_bits(
     for draw in chaos:
         engine, source = ways[chaos.rounds % len(ways)]
         print(f"  {engine}, {source}, {ranks} ranks")  # noqa: T201
-        data = photo_folder if source == "folder" else packed_photos
+        data = photo_folder if "folder" in source else packed_photos
         decoder = DECODES_LIKE.get(engine, engine)
         whole = undisturbed(decoder, source, ranks, data, photo_folder / "val", tmp_path)
         run = train_until_the_end(draw, (engine, source), ranks, data, folder / str(chaos.rounds))

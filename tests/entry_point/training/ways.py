@@ -8,12 +8,14 @@ from entry_point.data.packing.pack import pack
 ENGINES = ("pillow", "workers", "threads", "subprocess")
 SOURCES = {
     "folder": (),
+    "balanced folder": ("data.balance=classes",),
     "shards": ("data.format=shards",),
     "stream": ("data.format=shards", "data.access=stream", "data.window_shards=1"),
 }
 """Overrides by data source."""
 WAYS = [
     *((engine, "folder") for engine in ENGINES),
+    ("threads", "balanced folder"),
     ("threads", "shards"),
     ("threads", "stream"),
     ("workers", "shards"),
