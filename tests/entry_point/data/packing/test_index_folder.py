@@ -114,6 +114,11 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
     assert "train with data.index_root=FOLDER" in error
 
 
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Without other lines, which programs that ran in this process before have turned on."""
+    return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+
+
 def test_changed_and_new_files_decode_without_an_index_and_are_counted(
     photos: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -125,7 +130,7 @@ def test_changed_and_new_files_decode_without_an_index_and_are_counted(
     _replace_by_same_size(cat / "002.jpg", photo)  # the operator notices
     with caplog.at_level(logging.WARNING):
         images = _images(photos)
-    (line,) = caplog.messages
+    (line,) = warnings_in(caplog)
     assert "1 of 49 images are new and 1 have changed since" in line
     shutil.rmtree(photos / FOLDER_INDEX)
     assert torch.equal(_images(photos), images)
@@ -153,7 +158,7 @@ def test_a_damaged_folder_index_is_one_warning_and_no_error(
     damage(photos / FOLDER_INDEX / name)
     with caplog.at_level(logging.WARNING):
         assert not any(_indexes(_open(photos)))
-    (line,) = caplog.messages
+    (line,) = warnings_in(caplog)
     assert FOLDER_INDEX in line and "48 images decode without a side index" in line
 
 
