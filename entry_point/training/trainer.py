@@ -23,7 +23,7 @@ from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.checkpoints.resume import job_settings, load_best, load_to_resume
 from entry_point.training.devices import Devices, leave_ranks
 from entry_point.training.evaluation import Evaluation, evaluate
-from entry_point.training.input import DeviceBatch, TrainingInput
+from entry_point.training.input import DeviceBatch, TrainingInput, loader_spec
 from entry_point.training.learner import Learner
 from entry_point.training.loss_guard import LossGuard
 from entry_point.training.measure.headspace import Headspace, verdict
@@ -37,7 +37,7 @@ from entry_point.training.results.logged_run import LoggedRun
 from entry_point.training.results.metrics_log import MetricsLog
 from entry_point.training.results.onnx_file import require_onnx
 from entry_point.training.results.run_loggers import open_loggers
-from entry_point.training.results.sample_grid import first_samples
+from entry_point.training.results.sample_grid import first_samples_alone
 from entry_point.training.results.summary import closing_lines, opening_lines, run_name
 from entry_point.training.results.write_results import write_results
 from entry_point.training.stop import Stopped, StopRequest
@@ -233,7 +233,12 @@ class Trainer:
             evaluation=evaluation,
             totals=totals,
             samples=partial(
-                first_samples, self.config, self.input.train_loader, self.task, self.devices
+                first_samples_alone,
+                self.config,
+                self.input.train,
+                loader_spec(self.config, self.devices, "train"),
+                self.task,
+                self.devices,
             ),
         )
         for line in closing_lines(totals, self.startup.elapsed, self.progress, self.run):

@@ -1,5 +1,7 @@
 """`make show-batch`: a picture of training samples, without training."""
 
+import multiprocessing
+import subprocess
 from pathlib import Path
 
 import matplotlib.image
@@ -8,9 +10,14 @@ import pytest
 import torch
 
 from entry_point.config.data_config import DataConfig
+from entry_point.config.train_config import load_train_config
+from entry_point.data.loader import open_source
 from entry_point.show_batch import main
 from entry_point.training.device_transform import DeviceTransform
-from entry_point.training.results.sample_grid import caption, to_rgb
+from entry_point.training.devices import join_devices
+from entry_point.training.input import loader_spec
+from entry_point.training.results.sample_grid import caption, first_samples_alone, to_rgb
+from entry_point.training.tasks.build_task import build_task
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 
 
@@ -71,3 +78,18 @@ def test_captions_name_classes_and_shares() -> None:
     assert caption(torch.tensor([0, 0, 1.0, 0]), task) == names[2]
     mixed = caption(torch.tensor([0.3, 0, 0.7, 0]), task)
     assert mixed == f"{names[2]} 0.70, {names[0]} 0.30"
+
+
+def test_a_report_reads_its_samples_without_the_processes_of_training(
+    photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, _ = load_train_config(
+        ["data=folder", f"data.root={photo_folder}", "pipeline=subprocess", "trainer.device=cpu"]
+    )
+    monkeypatch.setattr(multiprocessing.Process, "start", None)
+    monkeypatch.setattr(subprocess, "Popen", None)
+    with join_devices(config.trainer) as devices:
+        train = open_source(config.data, "train", Path())
+        task = build_task(config, train, devices.device)
+        spec = loader_spec(config, devices, "train")
+        assert len(first_samples_alone(config, train, spec, task, devices).axes) == 24

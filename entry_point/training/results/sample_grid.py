@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 
 import torch
 from matplotlib.figure import Figure
@@ -13,7 +15,9 @@ from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.printable import printable
 from entry_point.data.decode.stall import BLACK, RGB_TO_YCBCR
-from entry_point.data.loader import Loader
+from entry_point.data.loader import Loader, build_loader
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources.source import Source
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
@@ -23,6 +27,18 @@ MOST = 24
 _COLUMNS = 8
 _LONGEST = 24
 _INCHES = 1.6
+
+
+def first_samples_alone(
+    config: TrainConfig, train: Source, spec: LoaderSpec, task: Task, devices: Devices
+) -> Figure:
+    """`first_samples` by this process alone: those that read for training may hang.
+
+    Every engine gives the same samples. Raises DataError if they cannot be read.
+    """
+    pipeline = replace(spec.pipeline, engine="pillow", num_workers=0)
+    with closing(build_loader(train, replace(spec, pipeline=pipeline))) as loader:
+        return first_samples(config, loader, task, devices)
 
 
 def first_samples(

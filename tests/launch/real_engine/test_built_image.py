@@ -23,9 +23,7 @@ def versions(engine: Engine, image: str) -> dict[str, str]:
     return {package["name"]: package["version"] for package in listed}
 
 
-def test_the_project_adds_little_to_the_base(
-    engine: Engine, base_image: str, image: str
-) -> None:
+def test_the_project_adds_little_to_the_base(engine: Engine, base_image: str, image: str) -> None:
     built, base = engine.image(image), engine.image(base_image)
     assert built and base
     # Packages that the base lacks take 55 MB, most of it arro3 and TensorBoard.
