@@ -6,7 +6,7 @@ hold its parameters in the order given there; columns that an operation does not
 Number 0, `identity`, leaves the image as it is, so tables of different lengths can be padded.
 
 Each operation means what the function of that name in `torchvision.transforms.v2.functional` does
-to a uint8 tensor. Geometry rotates about the centre and shears about the upper left corner, as
+to a uint8 tensor. Geometry rotates about the center and shears about the upper left corner, as
 torchvision's TrivialAugmentWide and RandAugment do; `red`, `green` and `blue` (0 to 255) fill what
 comes from outside the image.
 """
@@ -22,7 +22,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "contrast": ("factor",),
     "saturation": ("factor",),
     "sharpness": ("factor",),
-    # A share of the colour circle, -0.5 to 0.5.
+    # A share of the color circle, -0.5 to 0.5.
     "hue": ("factor",),
     "grayscale": (),
     # An odd size in pixels, and the standard deviation in pixels.

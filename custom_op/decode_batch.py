@@ -62,8 +62,7 @@ def decode_crop_resize_batch(
             much faster for large crops, but not the same pixels. Default: False.
         fast_color: where a crop has at least `size` rows, resize luma and chroma before colors are
             converted: about a tenth less time, a mean difference of 0.25 levels on photographs.
-            Without effect where `scaled_decode` applies, or with
-            color="ycbcr". Default: False.
+            Without effect where `scaled_decode` applies, or with color="ycbcr". Default: False.
         apply_orientation: apply the EXIF orientation to boxes and pixels (default). If False, boxes
             and pixels are as stored.
         max_pixels: an image with more pixels is an error. Default: MAX_PIXELS.

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import warnings
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
-from torchvision.io import decode_jpeg
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from benchmarks import measure
-from benchmarks.operator.op_resized import BATCH, INTERVAL, SIZE, Work, random_boxes
+from benchmarks.operator.op_resized import (
+    BATCH,
+    INTERVAL,
+    SIZE,
+    Work,
+    crop_by_pillow,
+    crop_by_torchvision,
+    random_boxes,
+)
 from benchmarks.sample_photographs import many_photographs, tensor
 from custom_op import add_restart_markers, decode_crop_resize_batch
 from custom_op.augment_ops import COLUMNS, NUMBERS
@@ -83,18 +88,12 @@ def baselines(files: list[bytes], boxes: Tensor, policy: nn.Module) -> dict[str,
     crops = [(i % len(files), box.tolist(), i % 2 == 0) for i, box in enumerate(boxes)]
 
     def pillow() -> None:
-        for i, (top, left, height, width), flip in crops:
-            image = Image.open(io.BytesIO(files[i])).convert("RGB")
-            box = (left, top, left + width, top + height)
-            image = image.crop(box).resize((SIZE, SIZE), Image.Resampling.BILINEAR)
-            if flip:
-                image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-            ERASE(F.pil_to_tensor(policy(image)))
+        for i, box, flip in crops:
+            ERASE(F.pil_to_tensor(policy(crop_by_pillow(files[i], box, flip))))
 
     def torchvision() -> None:
         for i, box, flip in crops:
-            image = F.resized_crop(decode_jpeg(tensors[i]), *box, [SIZE, SIZE], antialias=True)
-            ERASE(policy(F.horizontal_flip(image) if flip else image))
+            ERASE(policy(crop_by_torchvision(tensors[i], box, flip)))
 
     return {"Pillow + torchvision": pillow, "torchvision v2 on tensors": torchvision}
 

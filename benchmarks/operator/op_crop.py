@@ -22,7 +22,7 @@ from torchvision.io import decode_jpeg
 from benchmarks import measure
 from benchmarks.operator.op_crop_skip import crop_skip
 from benchmarks.sample_photographs import encode, many_photographs, tensor
-from custom_op import add_restart_markers, decode_and_crop_jpeg
+from custom_op import add_restart_markers, decode_and_crop_jpeg, index_jpeg
 
 SIZE, CROPS = 256, 2
 BOUND = "lower bound:"
@@ -91,6 +91,10 @@ def main() -> None:
         crops[i, c], 0, 0, SIZE, SIZE
     )
     decoders["this operator, plain file"] = crop_of(plain)
+    indexes = [index_jpeg(data) for data in plain]
+    decoders["this operator, side index every 10 MCUs"] = lambda i, c: decode_and_crop_jpeg(
+        plain[i], *c, SIZE, SIZE, index=indexes[i]
+    )
     decoders |= {WITH_MARKERS.format(k): crop_of(indexed[k]) for k in INTERVALS}
     times = measure.cpu_milliseconds(
         {name: every(decode, len(files), corners) for name, decode in decoders.items()},

@@ -46,6 +46,22 @@ def random_boxes(height: int, width: int) -> Tensor:
     )
 
 
+def crop_by_pillow(data: bytes, box: list[int], flip: bool) -> Image.Image:
+    """The resized crop; `box` is top, left, height, width."""
+    top, left, height, width = box
+    image = (
+        Image.open(io.BytesIO(data)).convert("RGB").crop((left, top, left + width, top + height))
+    )
+    image = image.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else image
+
+
+def crop_by_torchvision(data: Tensor, box: list[int], flip: bool) -> Tensor:
+    """The same as uint8 (3, SIZE, SIZE)."""
+    image: Tensor = F.resized_crop(decode_jpeg(data), *box, [SIZE, SIZE], antialias=True)
+    return F.horizontal_flip(image) if flip else image
+
+
 def baselines(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
     """One image at a time, as in a DataLoader worker."""
     to_tensor, normalize = v1.ToTensor(), v1.Normalize(MEAN, STD)
@@ -53,18 +69,12 @@ def baselines(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
     crops = [(i % len(files), box.tolist(), i % 2 == 0) for i, box in enumerate(boxes)]
 
     def pillow() -> None:
-        for i, (top, left, height, width), flip in crops:
-            image = Image.open(io.BytesIO(files[i])).convert("RGB")
-            box = (left, top, left + width, top + height)
-            image = image.crop(box).resize((SIZE, SIZE), Image.Resampling.BILINEAR)
-            if flip:
-                image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-            normalize(to_tensor(image))
+        for i, box, flip in crops:
+            normalize(to_tensor(crop_by_pillow(files[i], box, flip)))
 
     def torchvision() -> None:
         for i, box, flip in crops:
-            image = F.resized_crop(decode_jpeg(tensors[i]), *box, [SIZE, SIZE], antialias=True)
-            image = F.horizontal_flip(image) if flip else image
+            image = crop_by_torchvision(tensors[i], box, flip)
             F.normalize(F.to_dtype(image, torch.float32, scale=True), list(MEAN), list(STD))
 
     return {"Pillow + torchvision v1": pillow, "torchvision v2 on tensors": torchvision}

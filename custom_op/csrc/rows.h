@@ -41,7 +41,7 @@ struct SamplePlanes {
 class SampleSink {
  public:
   virtual ~SampleSink() = default;
-  // Called before the first row, and again if the decoder must restart from the first row.
+  // Called before the first row.
   virtual void begin(const SamplePlanes& planes) = 0;
   // How many rows of pixels above the newest one must stay.
   virtual int64_t rows_kept() const = 0;

@@ -118,15 +118,20 @@ void check_batch(Bytes jpeg, const Box& box, uint8_t choice) {
   options.element = choice & 2 ? custom_op::Element::kFloat32 : custom_op::Element::kUint8;
   options.apply_orientation = (choice & 4) != 0;
   options.scaled_decode = (choice & 8) != 0;
-  options.fast_color = (choice & 32) != 0;
   options.max_pixels = kMaxPixels;
   const std::vector<float> table = choose_operations(jpeg);
   const auto operations = custom_op::read_operations(table.data(), (choice & 32) != 0 ? 2 : 0);
-  try {
-    worker.process(jpeg, {}, box, (choice & 16) != 0, operations, options,
-                   {out.data(), 1, 3 * kSize, 3});
-  } catch (const custom_op::JpegError&) {
-  }
+  const auto decodes = [&](bool fast_color) {
+    options.fast_color = fast_color;
+    try {
+      worker.process(jpeg, {}, box, (choice & 16) != 0, operations, options,
+                     {out.data(), 1, 3 * kSize, 3});
+      return true;
+    } catch (const custom_op::JpegError&) {
+      return false;
+    }
+  };
+  require(decodes(false) == decodes(true));
 }
 
 // A crop decoded with a side index has the same pixels, also if the index is damaged.

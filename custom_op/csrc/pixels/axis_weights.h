@@ -47,8 +47,8 @@ class ByteWeights {
   static constexpr int64_t kGroup = 4;
 
   void round(const AxisWeights& weights);
-  // Weights that sum to 1 << kBits, then zeros up to groups() * kGroup. None is more than 127: of a
-  // single one, 1 goes to the next.
+  // Weights that sum to 1 << kBits, then zeros up to groups() * kGroup. A byte holds at
+  // most 127, so a single weight of 128 leaves 1 to the tap after it.
   const int8_t* weights(int64_t i) const { return weights_.data() + i * groups_ * kGroup; }
   int64_t groups() const { return groups_; }
 

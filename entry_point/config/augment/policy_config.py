@@ -61,7 +61,7 @@ class Jitter(Policy):
 
 @dataclass
 class SimClr(Policy):
-    """Color distortion of `strength`, greyscale and blur, each with its probability."""
+    """Color distortion of `strength`, grayscale and blur, each with its probability."""
 
     strength: float = knob(1.0, least=0, most=2.5)
     jitter: float = knob(0.8, least=0, most=1)
@@ -71,7 +71,7 @@ class SimClr(Policy):
 
 @dataclass
 class Three(Policy):
-    """DeiT III's 3-Augment: greyscale, solarize or blur, then color jitter."""
+    """DeiT III's 3-Augment: grayscale, solarize or blur, then color jitter."""
 
     jitter: float = knob(0.3, least=0)
 

@@ -22,8 +22,8 @@ Settings = dict[str, Any]
 
 STEPS = "steps per epoch"
 _PIXELS = (
-    *("image_size", "progressive", "eval_size", "transform", "scale", "ratio", "hflip"),
-    *("mean", "std", "on_error"),
+    *("image_size", "progressive", "eval_size", "resize", "transform", "scale", "ratio", "hflip"),
+    *("fast_color", "mean", "std", "on_error"),
 )
 
 

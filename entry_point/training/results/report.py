@@ -192,7 +192,8 @@ def _training_samples(figure: Figure | None) -> str:
     figure.savefig(buffer, format="jpeg", dpi=100, pil_kwargs={"quality": 80})
     picture = _data_url("image/jpeg", buffer.getvalue())
     return (
-        "<h2>Training samples</h2><p>The first of the first epoch, as the model got them.</p>"
+        "<h2>Training samples</h2>"
+        "<p>The first of the first epoch: cropped, augmented and mixed as for the model.</p>"
         f'<img class="plot" alt="training samples" src="{picture}">'
     )
 

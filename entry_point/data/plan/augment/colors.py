@@ -55,7 +55,7 @@ class ColorJitter:
 
 @dataclass(frozen=True)
 class SimClr:
-    """Color distortion, greyscale and blur, each with its probability.
+    """Color distortion, grayscale and blur, each with its probability.
 
     Chen et al., "A Simple Framework for Contrastive Learning" (ICML 2020), appendix A: jitter of
     0.8, 0.8, 0.8 and 0.2 times the strength, and a blur over a tenth of the side.
@@ -68,11 +68,11 @@ class SimClr:
         config, size = self.config, 2 * (side // 20) + 1
         wide = 0.8 * config.strength
         jitter = ColorJitter(wide, wide, wide, min(0.5, 0.2 * config.strength))
-        grey = np.broadcast_to(row("grayscale"), (u.shape[1], 8))
+        gray = np.broadcast_to(row("grayscale"), (u.shape[1], 8))
         blur = rows("gaussian_blur", size, between(u[11], _SIGMAS))
         steps = (
             applied(jitter.table(u[:8], side), u[8] < config.jitter),
-            applied(grey, u[9] < config.grayscale)[:, None],
+            applied(gray, u[9] < config.grayscale)[:, None],
             applied(blur, u[10] < config.blur)[:, None],
         )
         return np.concatenate(steps, axis=1)
@@ -80,7 +80,7 @@ class SimClr:
 
 @dataclass(frozen=True)
 class ThreeAugment:
-    """Greyscale, solarize or blur, equally likely, then color jitter.
+    """Grayscale, solarize or blur, equally likely, then color jitter.
 
     Touvron et al., "DeiT III" (ECCV 2022); `new_data_aug_generator` in augment.py of
     facebookresearch/deit. Pillow's blur, used there, has no kernel size.

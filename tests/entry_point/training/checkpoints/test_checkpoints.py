@@ -4,12 +4,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import torch
 
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import TrainerConfig, load_train_config
 from entry_point.contract import exit_codes
 from entry_point.data.loader import open_source
@@ -17,6 +19,7 @@ from entry_point.training.checkpoints.checkpoint import CheckpointError, Checkpo
 from entry_point.training.checkpoints.resume import (
     check_resumable,
     check_same,
+    job_settings,
     load_newest,
     sample_order,
 )
@@ -232,6 +235,22 @@ def test_a_run_stopped_during_evaluation_resumes(tmp_path: Path, photo_folder: P
 
 def on(ranks: int) -> Devices:
     return Devices(torch.device("cpu"), None, world_size=ranks)
+
+
+def test_a_setting_that_changes_the_pixels_or_their_order_is_compared(packed_photos: Path) -> None:
+    """A new setting of `data` is either compared, or named here with those that may change."""
+    same_files_elsewhere = {"format", "kwargs", "root", "images", "table", "index_root", "demo"}
+    # The images, their number and their classes are compared instead.
+    seen_in_them = {"val_fraction"}
+    same_pixels = {"transform_on", "max_bad_fraction"}
+    compared: set[str] = set()
+    for word in ("data.access=stream", "data.balance=classes", "data.repeats=2"):
+        config, _ = load_train_config(["data=shards", word, f"data.root={packed_photos}"])
+        source = open_source(config.data, "train", packed_photos)
+        for settings in job_settings(config, source, 3, on(1)).values():
+            compared |= settings.keys()
+    free = {field.name for field in fields(DataConfig) if f"data.{field.name}" not in compared}
+    assert free == same_files_elsewhere | seen_in_them | same_pixels
 
 
 def test_another_number_of_ranks_is_refused_only_for_a_stream(packed_photos: Path) -> None:
