@@ -2,6 +2,7 @@
 
 from custom_op.crop import MAX_PIXELS, decode_and_crop_jpeg
 from custom_op.decode_batch import decode_crop_resize_batch, decode_crop_resize_batch_masked
+from custom_op.decode_views import Views, decode_views_masked
 from custom_op.encoded_images import Packed
 from custom_op.headers import jpeg_headers, jpeg_orientation, jpeg_size, jpeg_warnings
 from custom_op.jpeg_errors import JpegError, NotIndexableError
@@ -15,11 +16,13 @@ __all__ = [
     "JpegError",
     "NotIndexableError",
     "Packed",
+    "Views",
     "add_restart_markers",
     "build_info",
     "decode_and_crop_jpeg",
     "decode_crop_resize_batch",
     "decode_crop_resize_batch_masked",
+    "decode_views_masked",
     "index_jpeg",
     "jpeg_headers",
     "jpeg_orientation",

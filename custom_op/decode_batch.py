@@ -10,20 +10,16 @@ from torch import Tensor
 
 from custom_op.crop import MAX_PIXELS
 from custom_op.encoded_images import Packed, operator_arguments
-from custom_op.jpeg_errors import raising_jpeg_error
+from custom_op.jpeg_errors import JpegError, raising_jpeg_error
 from custom_op.load import load
 
 
-class BatchOptions(TypedDict, total=False):
-    """Keyword arguments of the batch functions, see `decode_crop_resize_batch`."""
+class DecodeOptions(TypedDict, total=False):
+    """Keyword arguments of all batch functions, see `decode_crop_resize_batch`."""
 
     indexes: Sequence[Tensor] | Packed | None
-    flip: Tensor | None
-    augment: Tensor | None
     mean: Sequence[float] | None
     std: Sequence[float] | None
-    dtype: torch.dtype
-    out: Tensor | None
     num_threads: int
     color: Literal["rgb", "ycbcr"]
     scaled_decode: bool
@@ -32,10 +28,23 @@ class BatchOptions(TypedDict, total=False):
     max_pixels: int
 
 
+class BatchOptions(DecodeOptions, total=False):
+    """Those of the functions that return one tensor."""
+
+    flip: Tensor | None
+    augment: Tensor | None
+    dtype: torch.dtype
+    out: Tensor | None
+
+
 def decode_crop_resize_batch(
     jpegs: Sequence[Tensor] | Packed, boxes: Tensor, size: int, **options: Unpack[BatchOptions]
 ) -> Tensor:
     """Decodes one crop of every image and resizes it to `size` x `size`, with the GIL released.
+
+    With boxes `(N, V, 4)` it cuts V views of every image, one after the other, and reads the file's
+    headers, tables and index once. The result then is `(N, V, 3, size, size)`, and `flip` and
+    `augment` have a dimension more, too. `decode_views_masked` cuts views of several sizes.
 
     Resizing is torch's antialiased bilinear filter for uint8, within 1 level. Only the pixels of
     the crop are decoded, and its rows are filtered while they are in cache.
@@ -43,7 +52,8 @@ def decode_crop_resize_batch(
     Args:
         jpegs: a list of uint8 `(bytes,)` tensors; or a tuple of one uint8 buffer and int64 offsets
             and lengths, both `(N,)`, so that images in a memory-mapped file need no copy.
-        boxes: int64 `(N, 4)`: top, left, height, width. In upright pixels, see `apply_orientation`.
+        boxes: int64 `(N, 4)` or `(N, V, 4)`: top, left, height, width. In upright pixels, see
+            `apply_orientation`.
         size: height and width of every result.
         indexes: what `index_jpeg` returned for each image, in the same form as `jpegs`; empty for
             an image without. An index that does not fit its file is ignored. Default: none.
@@ -95,7 +105,8 @@ def decode_crop_resize_batch_masked(
     """Like `decode_crop_resize_batch`, but masks images that cannot be decoded.
 
     Returns:
-        The batch, with zeros in place of failed images; and bool `(N,)`, True for failed images.
+        The batch, with zeros in place of failed images; and bool `(N,)`, True for failed images. An
+        image has failed if any of its views has.
     """
     return _decode_batch(jpegs, boxes, size, mask_errors=True, **options)
 
@@ -106,38 +117,59 @@ def _decode_batch(
     size: int,
     *,
     mask_errors: bool,
-    indexes: Sequence[Tensor] | Packed | None = None,
     flip: Tensor | None = None,
     augment: Tensor | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
     dtype: torch.dtype = torch.uint8,
     out: Tensor | None = None,
+    **options: Unpack[DecodeOptions],
+) -> tuple[Tensor, Tensor]:
+    shape = (*boxes.shape[:-1], 3, size, size)
+    if out is None:
+        out = empty_views(boxes, size, dtype)
+    elif out.shape != shape:
+        raise JpegError(f"out must have the shape {shape}; got {tuple(out.shape)}")
+    failed = decode_into([out], jpegs, boxes, flip, augment, mask_errors=mask_errors, **options)
+    return out, failed
+
+
+def empty_views(boxes: Tensor, size: int, dtype: torch.dtype) -> Tensor:
+    """Memory for views of one size, by pixel: `(N, 3, size, size)` or `(N, V, 3, size, size)`."""
+    return torch.empty((*boxes.shape[:-1], size, size, 3), dtype=dtype).movedim(-1, -3)
+
+
+def decode_into(
+    outs: list[Tensor],
+    jpegs: Sequence[Tensor] | Packed,
+    boxes: Tensor,
+    flip: Tensor | None,
+    augment: Tensor | None,
+    *,
+    mask_errors: bool,
+    indexes: Sequence[Tensor] | Packed | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
     color: Literal["rgb", "ycbcr"] = "rgb",
     num_threads: int = 0,
     scaled_decode: bool = False,
     fast_color: bool = False,
     apply_orientation: bool = True,
     max_pixels: int = MAX_PIXELS,
-) -> tuple[Tensor, Tensor]:
+) -> Tensor:
+    """Writes the views of each size to its tensor; which images have failed, bool `(N,)`."""
     load()
     images, offsets, lengths = operator_arguments(jpegs)
     index_buffers, index_offsets, index_lengths = operator_arguments(indexes or [])
-    if out is None:
-        shape = (len(images) if offsets is None else len(offsets), 3, size, size)
-        out = torch.empty(shape, dtype=dtype, memory_format=torch.channels_last)
-    _check_choices(color, mean, std, out.dtype)
+    _check_choices(color, mean, std, outs[0].dtype)
     if augment is not None and color != "rgb":
         raise ValueError(f'color={color!r}: must be "rgb" with augment, which changes RGB values')
     if not images:
-        return out, torch.empty(0, dtype=torch.bool)
+        return torch.empty(0, dtype=torch.bool)
     with raising_jpeg_error():
-        failed = torch.ops.custom_op.decode_crop_resize_batch.default(
+        failed: Tensor = torch.ops.custom_op.decode_crop_resize_batch.default(
             images,
             offsets,
             lengths,
             boxes,
-            size,
             indexes=index_buffers,
             index_offsets=index_offsets,
             index_lengths=index_lengths,
@@ -149,11 +181,11 @@ def _decode_batch(
             ycbcr=color == "ycbcr",
             max_pixels=max_pixels,
             num_threads=num_threads,
-            out=out,
+            outs=outs,
             augment=augment,
             fast_color=fast_color,
         )
-    return out, failed
+    return failed
 
 
 def _check_choices(

@@ -78,7 +78,6 @@ def _decode_crop_resize_batch(
     offsets: Tensor | None,
     lengths: Tensor | None,
     boxes: Tensor,
-    size: int,
     *,
     indexes: list[Tensor],
     index_offsets: Tensor | None,
@@ -91,13 +90,16 @@ def _decode_crop_resize_batch(
     ycbcr: bool,
     max_pixels: int,
     num_threads: int,
-    out: Tensor,
+    outs: list[Tensor],
     augment: Tensor | None = None,
     fast_color: bool = False,
 ) -> Tensor:
     count = _count(jpegs, offsets)
-    expected = (count, 3, size, size)
-    torch._check(
-        out.shape == expected, lambda: f"out must have the shape {expected}; got {out.shape}"
-    )
+    for out in outs:
+        size, several = out.shape[-1], boxes.dim() == 3
+        expected = (count, *out.shape[1:2], 3, size, size) if several else (count, 3, size, size)
+        torch._check(
+            out.shape == expected,
+            lambda e=expected, out=out: f"out must have the shape {e}; got {out.shape}",
+        )
     return boxes.new_empty(count, dtype=torch.bool)

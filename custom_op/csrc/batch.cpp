@@ -138,10 +138,12 @@ void copy_into(const Canvas& canvas, const BatchOptions& options, const Slot& sl
 
 }  // namespace
 
-void ImageWorker::process(Bytes jpeg, Bytes side_index, const Box& box, bool flip,
-                          const std::vector<Operation>& operations, const BatchOptions& options,
-                          const Slot& slot) {
-  decoder_.open(jpeg, options.max_pixels, side_index);
+void ImageWorker::open(Bytes jpeg, Bytes side_index, int64_t max_pixels) {
+  decoder_.open(jpeg, max_pixels, side_index);
+}
+
+void ImageWorker::cut(const Box& box, bool flip, const std::vector<Operation>& operations,
+                      const BatchOptions& options, const Slot& slot) {
   Orientation orientation = orientation_of(options.apply_orientation ? decoder_.orientation() : 1);
   decoder_.check(box, orientation.transposed);
   const Box stored = stored_box(orientation, box, decoder_.height(), decoder_.width());

@@ -1,4 +1,4 @@
-// Decodes, crops, resizes and normalizes one image into its slot of a batch.
+// Decodes, crops, resizes and normalizes views of an image into their slots of a batch.
 #pragma once
 
 #include <array>
@@ -11,8 +11,9 @@
 namespace custom_op {
 
 // Note [From bytes to batch]
-// register_batch.cpp  checks the tensors; pool.h runs one ImageWorker per thread
-// ImageWorker         maps the upright box to stored pixels; connects decoder, resizer and slot
+// batch_tensors.h     checks the tensors; pool.h runs one ImageWorker per thread
+// ImageWorker         opens a file once; maps the upright box of each view to stored pixels;
+//                     connects decoder, resizer and slot
 // jpeg/               bytes: headers, tables, restart markers, trimming; libjpeg's decompressor
 // entropy/            bytes to coefficients: bits, Huffman codes, MCUs
 // samples/            coefficients to rows: inverse DCT, upsampling, color
@@ -28,13 +29,13 @@ namespace custom_op {
 
 enum class Element { kUint8, kFloat32, kFloat16, kBfloat16 };
 
-// Where one image goes in the batch tensor; strides in elements.
+// Where one view goes in the batch tensor; strides in elements.
 struct Slot {
   void* data = nullptr;
   int64_t channel_stride = 0, row_stride = 0, column_stride = 0;
 };
 
-// The same for all images of a batch.
+// The same for all views of one size.
 struct BatchOptions {
   int64_t size = 0;
   Color color = Color::kRgb;
@@ -43,17 +44,17 @@ struct BatchOptions {
   bool apply_orientation = true;
   bool scaled_decode = false;
   bool fast_color = false;
-  int64_t max_pixels = 0;
 };
 
 // Not thread-safe; keeps its buffers for the next image.
 class ImageWorker {
  public:
-  // `box` is in upright pixels if options.apply_orientation is set. Throws JpegError.
-  // `side_index` and `operations` may be empty.
-  void process(Bytes jpeg, Bytes side_index, const Box& box, bool flip,
-               const std::vector<Operation>& operations, const BatchOptions& options,
-               const Slot& slot);
+  // Reads an image, of which cut() then takes any number of views. `side_index` may be empty. Both
+  // throw JpegError.
+  void open(Bytes jpeg, Bytes side_index, int64_t max_pixels);
+  // `box` is in upright pixels if options.apply_orientation is set. `operations` may be empty.
+  void cut(const Box& box, bool flip, const std::vector<Operation>& operations,
+           const BatchOptions& options, const Slot& slot);
 
  private:
   RegionDecoder decoder_;

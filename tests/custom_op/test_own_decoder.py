@@ -57,6 +57,9 @@ for size in (33, 224):
         [jpeg] * count, torch.tensor(boxes[:count]), size, augment=augment
     )
     digest.update(batch.contiguous().numpy().tobytes())
+four_views = torch.tensor(boxes).view(10, 4, 4)
+batch = decode_crop_resize_batch([jpeg] * 10, four_views, 33, flip=flip.view(10, 4))
+digest.update(batch.contiguous().numpy().tobytes())
 print("native" if "native" in build_info()["flags"] else "portable", digest.hexdigest())
 """
 

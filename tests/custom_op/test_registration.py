@@ -31,7 +31,7 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
         "indexes": [index],
         "index_offsets": None,
         "index_lengths": None,
-        "flip": torch.tensor([True]),
+        "flip": torch.tensor([[True, False, True]]),
         "affine": torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]),
         "mask_errors": False,
         "apply_orientation": True,
@@ -39,11 +39,11 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
         "ycbcr": False,
         "max_pixels": MAX,
         "num_threads": 1,
-        "out": torch.zeros(1, 3, 8, 8),
-        "augment": torch.tensor([[[float(NUMBERS["invert"]), *[0.0] * 7]]]),
+        "outs": [torch.zeros(1, 1, 3, 8, 8), torch.zeros(1, 2, 3, 4, 4)],
+        "augment": torch.tensor([[[[float(NUMBERS["invert"]), *[0.0] * 7]]] * 3]),
     }
-    boxes = torch.tensor([[1, 2, 30, 40]])
-    yield "decode_crop_resize_batch", ([plain], None, None, boxes, 8), options
+    boxes = torch.tensor([[[1, 2, 30, 40]] * 3])
+    yield "decode_crop_resize_batch", ([plain], None, None, boxes), options
 
 
 NAMES = [name for name, _, _ in sample_inputs()]

@@ -65,6 +65,7 @@ void RegionDecoder::open(Bytes jpeg, int64_t max_pixels, Bytes side_index) {
   jpeg_ = jpeg;
   side_index_ = side_index;
   max_pixels_ = max_pixels;
+  readable_.reset();
   parsed_ = parse_header(jpeg, header_);
   if (parsed_ && header_.baseline && header_.height * header_.width <= max_pixels) {
     height_ = header_.height;
@@ -104,22 +105,29 @@ void RegionDecoder::decode(const Box& box, const DecodeOptions& options, RowSink
 
 bool RegionDecoder::decode_samples(const Box& box, SampleSink& sink) {
   check(box);
-  return start_reader(side_index_) && BaselineDecoder::supports(jpeg_, header_) &&
+  return start_reader() && BaselineDecoder::supports(jpeg_, header_) &&
          baseline_.decode(reader_, header_, tables_, box, sink);
 }
 
 std::vector<uint8_t> RegionDecoder::build_side_index(int64_t interval) {
-  if (!start_reader({})) return {};
+  side_index_ = {};
+  readable_.reset();
+  if (!start_reader()) return {};
   return reader_.build_side_index(header_, interval);
 }
 
-bool RegionDecoder::start_reader(Bytes side_index) {
-  return parsed_ && header_.baseline && parse_tables(jpeg_, header_, tables_) &&
-         reader_.start(jpeg_, header_, tables_, side_index);
+bool RegionDecoder::start_reader() {
+  if (!readable_) {
+    readable_ = parsed_ && header_.baseline && parse_tables(jpeg_, header_, tables_) &&
+                reader_.start(jpeg_, header_, tables_, side_index_);
+  } else if (*readable_) {
+    reader_.rewind();
+  }
+  return *readable_;
 }
 
 bool RegionDecoder::decode_baseline(const Box& box, const DecodeOptions& options, RowSink& sink) {
-  if (!start_reader(side_index_)) return false;
+  if (!start_reader()) return false;
   if (options.scale == 1 && BaselineDecoder::supports(jpeg_, header_)) {
     return baseline_.decode(reader_, header_, tables_, box, options.color, sink);
   }

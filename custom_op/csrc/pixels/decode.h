@@ -1,6 +1,7 @@
 // Decodes one crop, and as little of the rest of the image as the file allows.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "entropy/mcu_reader.h"
@@ -20,8 +21,9 @@ struct DecodeOptions {
 // Keeps its buffers and tables for the next image. Not thread-safe.
 class RegionDecoder {
  public:
-  // Reads the header. `jpeg` must not change until decode() has returned, nor may `side_index`,
-  // which is optional, see Note [Side index].
+  // Reads the header. decode() can follow any number of times: tables and side index are read once.
+  // `jpeg` must not change until the last one has returned, nor may `side_index`, which is
+  // optional, see Note [Side index].
   void open(Bytes jpeg, int64_t max_pixels, Bytes side_index = {});
 
   int64_t height() const { return height_; }
@@ -65,7 +67,7 @@ class RegionDecoder {
   };
 
   static boolean decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks);
-  bool start_reader(Bytes side_index);
+  bool start_reader();
   bool decode_baseline(const Box& box, const DecodeOptions& options, RowSink& sink);
   bool decode_cover(const Box& box, const DecodeOptions& options, RowSink& sink);
   void decode_in_order(const Box& box, const DecodeOptions& options, RowSink& sink);
@@ -81,6 +83,7 @@ class RegionDecoder {
   Bytes jpeg_{}, side_index_{};
   Header header_;
   bool parsed_ = false;
+  std::optional<bool> readable_;  // by reader_; unknown before the first crop
   int64_t height_ = 0, width_ = 0, max_pixels_ = 0;
   Color color_ = Color::kRgb;
   ScanTables tables_;

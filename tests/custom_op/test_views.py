@@ -1,0 +1,183 @@
+"""Several views of an image from one call: each is what a call for it alone gives."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import custom_op
+from custom_op import (
+    Views,
+    decode_crop_resize_batch,
+    decode_crop_resize_batch_masked,
+    decode_views_masked,
+)
+from custom_op.augment_ops import COLUMNS, NUMBERS
+from tests.custom_op.jpegs import KINDS, SAMPLINGS, encode, picture, tensor
+
+HEIGHT, WIDTH = 90, 130
+
+
+def boxes_for(count: int, views: int, draw: random.Random) -> Tensor:
+    boxes = []
+    for _ in range(count * views):
+        height, width = draw.randint(1, HEIGHT), draw.randint(1, WIDTH)
+        top, left = draw.randint(0, HEIGHT - height), draw.randint(0, WIDTH - width)
+        boxes.append((top, left, height, width))
+    return torch.tensor(boxes).view(count, views, 4)
+
+
+def table_for(count: int, views: int, draw: random.Random) -> Tensor:
+    table = torch.zeros(count, views, 2, COLUMNS)
+    names = {"invert": 0.0, "solarize": 99.0, "posterize": 3.0, "rotate": 20.0}
+    for row in table.view(-1, COLUMNS):
+        name = draw.choice(list(names))
+        row[0], row[1] = NUMBERS[name], names[name]
+    return table
+
+
+def files(draw: random.Random, count: int) -> tuple[list[Tensor], list[Tensor]]:
+    """JPEGs of any sampling and coding, some with a side index and some with a damaged end."""
+    jpegs, indexes = [], []
+    for seed in range(count):
+        kind = KINDS[draw.choice(list(KINDS))]
+        jpeg = tensor(
+            encode(picture(HEIGHT, WIDTH, seed), draw.choice(list(SAMPLINGS)), 90, **kind)
+        )
+        indexes.append(custom_op.index_jpeg(jpeg, draw.randint(1, 9)))
+        jpegs.append(jpeg[: len(jpeg) // 2] if draw.random() < 0.2 else jpeg)
+    return jpegs, indexes
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.sampled_from([0, 1, 3]),
+    st.booleans(),
+)
+def test_each_view_is_that_of_a_call_of_its_own(
+    seed: int, count: int, views: int, threads: int, fast_color: bool
+) -> None:
+    draw = random.Random(seed)
+    jpegs, indexes = files(draw, count)
+    boxes, augment = boxes_for(count, views, draw), table_for(count, views, draw)
+    flip = torch.rand(count, views) < 0.5
+    several, failed = decode_crop_resize_batch_masked(
+        jpegs,
+        boxes,
+        24,
+        flip=flip,
+        augment=augment,
+        indexes=indexes,
+        num_threads=threads,
+        fast_color=fast_color,
+    )
+    assert several.shape == (count, views, 3, 24, 24)
+    singles = [
+        decode_crop_resize_batch_masked(
+            jpegs,
+            boxes[:, view].contiguous(),
+            24,
+            flip=flip[:, view].contiguous(),
+            augment=augment[:, view].contiguous(),
+            indexes=indexes,
+            num_threads=1,
+            fast_color=fast_color,
+        )
+        for view in range(views)
+    ]
+    assert torch.equal(failed, torch.stack([bad for _, bad in singles]).any(0))
+    for view, (alone, _) in enumerate(singles):
+        assert torch.equal(several[~failed, view], alone[~failed])
+    assert not several[failed].any()
+
+
+def test_a_view_after_a_damaged_one_is_exact() -> None:
+    """Damage moves the reader to where it does not belong."""
+    whole = tensor(encode(picture(HEIGHT, WIDTH), "4:2:0", 90))
+    cut = whole[: len(whole) * 2 // 3].clone()
+    damaged, good = [0, 0, HEIGHT, WIDTH], [8, 0, 16, WIDTH]
+    boxes = torch.tensor([[damaged, good]])
+    _, failed = decode_crop_resize_batch_masked([cut], boxes, 16)
+    assert failed.tolist() == [True]
+    again = decode_crop_resize_batch([cut], boxes[:, [1, 1]].contiguous(), 16)
+    expected = decode_crop_resize_batch([whole], boxes[:, 1].contiguous(), 16)
+    assert torch.equal(again[:, 0], expected) and torch.equal(again[:, 1], expected)
+
+
+def test_views_of_two_sizes_are_those_of_two_calls() -> None:
+    draw = random.Random(3)
+    jpegs, indexes = files(draw, 6)
+    flip = torch.rand(6, 3) < 0.5
+    large = Views(boxes_for(6, 2, draw), 32)
+    small = Views(boxes_for(6, 3, draw), 16, flip=flip, augment=table_for(6, 3, draw))
+    outs, failed = decode_views_masked(jpegs, [large, small], indexes=indexes)
+    assert [out.shape[1:] for out in outs] == [(2, 3, 32, 32), (3, 3, 16, 16)]
+    assert not any(out[failed].any() for out in outs)
+    for views, out in zip((large, small), outs, strict=True):
+        alone, bad = decode_crop_resize_batch_masked(
+            jpegs, views.boxes, views.size, flip=views.flip, augment=views.augment, indexes=indexes
+        )
+        assert not (bad & ~failed).any()
+        assert torch.equal(out[~failed], alone[~failed])
+
+
+@pytest.mark.parametrize("layout", ["by pixel", "planar"])
+def test_views_fill_any_layout(layout: str) -> None:
+    jpegs = [tensor(encode(picture(HEIGHT, WIDTH, seed))) for seed in range(2)]
+    boxes = boxes_for(2, 3, random.Random(1))
+    out = torch.full((2, 4, 3, 20, 20), 7, dtype=torch.uint8)
+    if layout == "by pixel":
+        out = torch.full((2, 4, 20, 20, 3), 7, dtype=torch.uint8).movedim(-1, -3)
+    decode_crop_resize_batch(jpegs, boxes, 20, out=out[:, 1:])
+    assert torch.equal(out[:, 1:], decode_crop_resize_batch(jpegs, boxes, 20))
+    assert (out[:, 0] == 7).all()
+
+
+def test_an_error_names_the_image_and_the_view() -> None:
+    jpegs = [tensor(encode(picture(HEIGHT, WIDTH, seed))) for seed in range(2)]
+    boxes = boxes_for(2, 3, random.Random(1))
+    boxes[1, 2, 0] = HEIGHT
+    with pytest.raises(custom_op.JpegError, match="image 1 of the batch: view 2: crop box"):
+        decode_crop_resize_batch(jpegs, boxes, 8)
+    with pytest.raises(custom_op.JpegError, match="image 0 of the batch: not a JPEG"):
+        decode_crop_resize_batch([torch.zeros(9, dtype=torch.uint8), jpegs[0]], boxes, 8)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"boxes": torch.zeros(1, 0, 4, dtype=torch.int64)}, r"boxes must have the shape \(1, 4\)"),
+        ({"boxes": torch.zeros(1, 2, 3, dtype=torch.int64)}, r"boxes must have the shape \(1, 4\)"),
+        ({"flip": torch.zeros(1, dtype=torch.bool)}, "flip must be a 2-D tensor"),
+        ({"flip": torch.zeros(1, 3, dtype=torch.bool)}, "flip must hold one bool for every view"),
+        ({"augment": torch.zeros(1, 2, COLUMNS)}, "augment must be a 4-D tensor"),
+        ({"augment": torch.zeros(1, 3, 1, COLUMNS)}, r"augment must have the shape \(1, 2, K, 8\)"),
+        (
+            {"augment": torch.full((1, 2, 1, COLUMNS), 99.0)},
+            "augment: operation 0 of image 0, view 0",
+        ),
+        ({"out": torch.empty(1, 3, 8, 8, dtype=torch.uint8)}, "out must have the shape"),
+        (
+            {"out": torch.empty(1, 1, 3, 8, 8, dtype=torch.uint8).expand(1, 2, 3, 8, 8)},
+            "contiguous",
+        ),
+    ],
+)
+def test_an_invalid_argument_is_named(changed: dict[str, Tensor], message: str) -> None:
+    arguments = {"boxes": torch.tensor([[[0, 0, 9, 9]] * 2]), **changed}
+    with pytest.raises(custom_op.JpegError, match=message):
+        decode_crop_resize_batch([tensor(encode(picture(40, 60)))], size=8, **arguments)
+
+
+def test_views_without_a_dimension_of_views_are_refused() -> None:
+    views = Views(torch.tensor([[0, 0, 9, 9]]), 8)
+    with pytest.raises(custom_op.JpegError, match=r"must have boxes \(images, views, 4\)"):
+        decode_views_masked([tensor(encode(picture(40, 60)))], [views])
