@@ -1,7 +1,11 @@
 """A torch operator on libjpeg-turbo that decodes only the pixels of a crop. Built on first use."""
 
 from custom_op.crop import MAX_PIXELS, decode_and_crop_jpeg
-from custom_op.decode_batch import decode_crop_resize_batch, decode_crop_resize_batch_masked
+from custom_op.decode_batch import (
+    DecodeOptions,
+    decode_crop_resize_batch,
+    decode_crop_resize_batch_masked,
+)
 from custom_op.decode_views import Views, decode_views_masked
 from custom_op.encoded_images import Packed
 from custom_op.headers import jpeg_headers, jpeg_orientation, jpeg_size, jpeg_warnings
@@ -13,6 +17,7 @@ from custom_op.toolchain import BuildError
 __all__ = [
     "MAX_PIXELS",
     "BuildError",
+    "DecodeOptions",
     "JpegError",
     "NotIndexableError",
     "Packed",

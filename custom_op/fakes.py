@@ -20,6 +20,12 @@ def _count(jpegs: list[Tensor], offsets: Tensor | None) -> int:
     return len(jpegs) if offsets is None else offsets.shape[0]
 
 
+def _check_shape(out: Tensor, expected: tuple[int, ...]) -> None:
+    torch._check(
+        out.shape == expected, lambda: f"out must have the shape {expected}; got {out.shape}"
+    )
+
+
 @register_fake("custom_op::decode_and_crop_jpeg")
 def _decode_and_crop_jpeg(
     data: Tensor,
@@ -96,10 +102,6 @@ def _decode_crop_resize_batch(
 ) -> Tensor:
     count = _count(jpegs, offsets)
     for out in outs:
-        size, several = out.shape[-1], boxes.dim() == 3
-        expected = (count, *out.shape[1:2], 3, size, size) if several else (count, 3, size, size)
-        torch._check(
-            out.shape == expected,
-            lambda e=expected, out=out: f"out must have the shape {e}; got {out.shape}",
-        )
+        views = out.shape[1:2] if boxes.dim() == 3 else ()
+        _check_shape(out, (count, *views, 3, out.shape[-1], out.shape[-1]))
     return boxes.new_empty(count, dtype=torch.bool)

@@ -97,9 +97,9 @@ class Dropping:
 
     def __call__(
         self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-    ) -> tuple[Tensor, dict[int, str]]:
+    ) -> tuple[list[Tensor], dict[int, str]]:
         images, damage = self.make_images(source, planner, epoch, indices, allocate)
-        return images[:0].clone(), damage
+        return [some[:0].clone() for some in images], damage
 
 
 def measure(case: Case) -> Result:

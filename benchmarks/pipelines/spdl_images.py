@@ -16,7 +16,7 @@ from entry_point.data.sources.source import Source
 
 def spdl_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, _allocate: Allocate
-) -> tuple[Tensor, dict[int, str]]:
+) -> tuple[list[Tensor], dict[int, str]]:
     """Pixels, uint8 (N, 3, image_size, image_size); EXIF orientation is not applied."""
     side = planner.data.image_size
     files = [source.read(int(index)) for index in indices]
@@ -29,7 +29,7 @@ def spdl_images(
         stored = stored_box(box, *header)
         packets = spdl.io.demux_image(file.numpy())
         frames.append(spdl.io.decode_packets(packets, filter_desc=spdl_filters(stored, flip, side)))
-    return spdl.io.to_torch(spdl.io.convert_frames(frames)).permute(0, 3, 1, 2), {}
+    return [spdl.io.to_torch(spdl.io.convert_frames(frames)).permute(0, 3, 1, 2)], {}
 
 
 def spdl_filters(box: Sequence[int], flip: bool, side: int) -> str:

@@ -76,7 +76,7 @@ def training_loader(
 
 def crop_skip_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-) -> tuple[Tensor, dict[int, str]]:
+) -> tuple[list[Tensor], dict[int, str]]:
     """Like entry_point.data.decode.operator_single, but with the published operator."""
     files = [source.read(int(index)) for index in indices]
     heights, widths, _ = jpeg_headers(files).numpy().T
@@ -84,7 +84,7 @@ def crop_skip_images(
     images = empty_images(allocate, len(files), planner.data.image_size)
     for image, file, box in zip(images, files, boxes.tolist(), strict=True):
         image.copy_(crop_skip(file, *box))
-    return images, {}
+    return [images], {}
 
 
 def glance(num_classes: int) -> nn.Module:

@@ -54,6 +54,15 @@ class DataConfig:
     repeats: int = knob(1, least=1, most=64)
     """Repeated augmentation: training samples that an epoch takes of each image it draws. An epoch
     has as many samples as with 1, of fewer images."""
+    views: int = knob(1, least=1, most=64)
+    """Views of each training image: crops with a box, a flip and an augmentation of their own. With
+    more than 1, for tasks that take several: images are `(N, views, 3, image_size, image_size)`."""
+    local_views: int = knob(0, least=0, most=64)
+    """Multi-crop: more views of each training image, of `local_size`."""
+    local_size: int = knob(96, least=1, most=SIZE_LIMIT)
+    """Height and width of a local view in pixels."""
+    local_scale: list[float] = knob([0.05, 0.4], length=2, above=0, most=1)
+    """Smallest and largest share of the image's area that a local view takes."""
     transform: str = knob("imagenet", choices=("imagenet", "stall"))
     """`imagenet`: a random crop by `scale` and `ratio`, resized to `image_size`. `stall`: the
     published stall workload, which is a random crop of `image_size`, a random mask and YCbCr."""
@@ -111,9 +120,10 @@ class DataConfig:
         if self.format == "demo" and not self.root:
             raise ConfigError("data.root", self.root, "data=demo needs a folder to generate into")
         self._check_sizes()
-        for key, pair in (("data.scale", self.scale), ("data.ratio", self.ratio)):
-            if pair[0] > pair[1]:
-                raise ConfigError(key, pair, "must be [smallest,largest]")
+        for key in ("scale", "ratio", "local_scale"):
+            if (pair := getattr(self, key))[0] > pair[1]:
+                raise ConfigError(f"data.{key}", pair, "must be [smallest,largest]")
+        self._check_views()
         if self.access == "stream" and self.format != "shards":
             raise ConfigError("data.access", "stream", f"needs data=shards, not data={self.format}")
         if self.sharded_by_host and self.access != "stream":
@@ -171,6 +181,22 @@ class DataConfig:
             if value is not None and self.transform == "stall":
                 must = "needs data.transform=imagenet: stall masks a repeated image in the same way"
                 raise ConfigError(f"data.{key}", value, must)
+
+    def _check_views(self) -> None:
+        defaults: dict[str, Any] = {"local_size": 96, "local_scale": [0.05, 0.4]}
+        for key, default in defaults.items():
+            if not self.local_views and (value := getattr(self, key)) != default:
+                raise ConfigError(f"data.{key}", value, "needs data.local_views of at least 1")
+        if self.several_views is not None and self.transform == "stall":
+            must = "needs data.transform=imagenet: stall masks all views in the same way"
+            raise ConfigError(*self.several_views, must)
+
+    @property
+    def several_views(self) -> tuple[str, int] | None:
+        """The setting that asks for several views of an image, and its value; None: none does."""
+        if self.views > 1:
+            return "data.views", self.views
+        return ("data.local_views", self.local_views) if self.local_views else None
 
     def train_size(self, epoch: int) -> int:
         """Height and width of a training sample in `epoch`."""

@@ -211,12 +211,25 @@ class TrainConfig:
         if self.data.format == "manifest" and self.data.table.kind is None:
             self.data.table.kind = _KIND_OF_TABLE.get(self.task.name)
         self._check_augment()
+        self._check_views()
         if self.data.fast_color and self.pipeline.engine not in ("threads", "subprocess"):
             must = f"needs pipeline=threads or subprocess, not {self.pipeline.engine}"
             raise ConfigError("data.fast_color", True, must)
         if self.trainer.batch_size % self.optim.accumulate:
             must = f"must divide trainer.batch_size={self.trainer.batch_size}"
             raise ConfigError("optim.accumulate", self.optim.accumulate, must)
+
+    def _check_views(self) -> None:
+        if self.data.several_views is None:
+            return
+        if self.pipeline.engine == "dali":
+            must = "needs another engine, such as pipeline=threads: dali makes one view of an image"
+            raise ConfigError(*self.data.several_views, must)
+        for name in ("mixup", "cutmix"):
+            if alpha := getattr(self.optim, f"{name}_alpha"):
+                key, value = self.data.several_views
+                must = f"blends images of one view, but {key}={value}; set 0"
+                raise ConfigError(f"optim.{name}_alpha", alpha, must)
 
     def _check_augment(self) -> None:
         if not self.augment.on_samples:

@@ -26,6 +26,7 @@ class Damage:
 class Batch:
     images: Tensor
     """uint8 (N, 3, image_size, image_size), channels_last: RGB, or YCbCr for the stall workload.
+    With several views of an image: (N, views, 3, image_size, image_size), channels last.
     With data.transform_on=cpu, floats from 0 to 1, ready for the model: bf16 if it computes in
     bf16, else float32."""
     labels: Tensor
@@ -36,11 +37,15 @@ class Batch:
     """The batch's samples that could not be decoded; damaged replacements of them do not count."""
     spans: tuple[Span, ...] = ()
     """Time spent making the batch, if the loader records it."""
+    local_images: Tensor | None = None
+    """With data.local_views: uint8 (N, local_views, 3, local_size, local_size), channels last."""
 
     def pin_memory(self) -> Batch:
+        local = self.local_images
         return replace(
             self,
             images=self.images.pin_memory(),
+            local_images=None if local is None else local.pin_memory(),
             labels=self.labels.pin_memory(),
             indices=self.indices.pin_memory(),
         )

@@ -52,8 +52,10 @@ class LoaderSpec:
     def describe(self) -> str:
         """The engine, and what each rank gives it."""
         per_value = self.dtype.itemsize if self.data.transform_on == "cpu" else 1
-        sizes = [size for _, size in self.data.progressive] or [self.data.image_size]
-        size = per_value * self.batch_size * 3 * max(*sizes, self.data.val_size) ** 2
+        data = self.data
+        sizes = [size for _, size in data.progressive] or [data.image_size]
+        area = data.views * max(sizes) ** 2 + data.local_views * data.local_size**2
+        size = per_value * self.batch_size * 3 * max(area, data.val_size**2)
         kind = "memory"
         if self.device.type == "cuda":
             kind = "GPU memory" if self.pipeline.engine == "dali" else "pinned memory"

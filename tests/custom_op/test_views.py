@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -172,7 +173,7 @@ def test_an_error_names_the_image_and_the_view() -> None:
     ],
 )
 def test_an_invalid_argument_is_named(changed: dict[str, Tensor], message: str) -> None:
-    arguments = {"boxes": torch.tensor([[[0, 0, 9, 9]] * 2]), **changed}
+    arguments: dict[str, Any] = {"boxes": torch.tensor([[[0, 0, 9, 9]] * 2]), **changed}
     with pytest.raises(custom_op.JpegError, match=message):
         decode_crop_resize_batch([tensor(encode(picture(40, 60)))], size=8, **arguments)
 

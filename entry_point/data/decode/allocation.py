@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from entry_point.data.errors import DataError
+from entry_point.data.plan.views import Views
 
 Allocate = Callable[[int], Tensor]
 """Size in bytes -> uint8 (size,) with any content."""
@@ -20,6 +22,12 @@ _MOST_FREE = 16
 def empty_images(allocate: Allocate, count: int, side: int) -> Tensor:
     """Memory for `count` images: uint8 (count, 3, side, side), channels_last."""
     return allocate(count * side * side * 3).view(count, side, side, 3).permute(0, 3, 1, 2)
+
+
+def empty_views(allocate: Allocate, views: Views) -> Tensor:
+    """Memory for planned views: uint8 (..., 3, side, side), channels last."""
+    shape = (*views.flips.shape, views.side, views.side, 3)
+    return allocate(math.prod(shape)).view(shape).movedim(-1, -3)
 
 
 def empty_floats(allocate: Allocate, count: int, side: int, dtype: torch.dtype) -> Tensor:

@@ -18,11 +18,12 @@ from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import recording, span
 
-MakeImages = Callable[[Source, CropPlanner, int, Ints, Allocate], tuple[Tensor, dict[int, str]]]
-"""(source, planner, epoch, indices, allocate) -> images, and the reason for each damaged position.
-
-Images are uint8 (N, 3, image_size, image_size), channels_last, with any content where damaged.
-"""
+Images = list[Tensor]
+"""Those of `CropPlanner.views`: for each size uint8 (N, 3, side, side), or for several views of an
+image (N, V, 3, side, side); channels last."""
+MakeImages = Callable[[Source, CropPlanner, int, Ints, Allocate], tuple[Images, dict[int, str]]]
+"""(source, planner, epoch, indices, allocate) -> images, with any content where damaged, and the
+reason for each damaged position."""
 
 _LONGEST_RUN = 100
 
@@ -73,14 +74,14 @@ class BatchMaker:
             )
         if not self.planner.train:
             good = np.array([i for i in range(len(indices)) if i not in reasons], dtype=np.int64)
-            return self._batch(images[good], indices[good], damage)
+            return self._batch([of[good] for of in images], indices[good], damage)
         return self._replace(planner, epoch, images, indices.copy(), reasons, damage, allocate)
 
     def _replace(
         self,
         planner: CropPlanner,
         epoch: int,
-        images: Tensor,
+        images: Images,
         indices: Ints,
         reasons: dict[int, str],
         damage: tuple[Damage, ...],
@@ -91,9 +92,9 @@ class BatchMaker:
             indices[bad] = self.source.following(indices[bad])
             repeats = None if planner.repeats is None else planner.repeats[bad]
             of_bad = replace(planner, repeats=repeats)
-            images[bad], failed = self.make_images(
-                self.source, of_bad, epoch, indices[bad], allocate
-            )
+            made, failed = self.make_images(self.source, of_bad, epoch, indices[bad], allocate)
+            for of_size, others in zip(images, made, strict=True):
+                of_size[bad] = others
             reasons = {int(bad[i]): reason for i, reason in failed.items()}
             if not reasons:
                 return self._batch(images, indices, damage)
@@ -106,8 +107,9 @@ class BatchMaker:
     def _report(self, indices: Ints, reasons: dict[int, str]) -> tuple[Damage, ...]:
         return tuple(Damage(self.source.key(int(indices[i])), reasons[i]) for i in sorted(reasons))
 
-    def _batch(self, images: Tensor, indices: Ints, damage: tuple[Damage, ...]) -> Batch:
+    def _batch(self, images: Images, indices: Ints, damage: tuple[Damage, ...]) -> Batch:
         with span("collate"):
             labels = self.source.labels[indices]
             labels = labels.long() if self.source.kind == "class" else labels.float()
-            return Batch(images, labels, torch.from_numpy(indices), damage)
+            batch = Batch(images[0], labels, torch.from_numpy(indices), damage)
+            return replace(batch, local_images=images[1]) if images[1:] else batch

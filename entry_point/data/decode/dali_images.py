@@ -44,7 +44,7 @@ class DaliImages:
 
     def __call__(
         self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, _allocate: Allocate
-    ) -> tuple[Tensor, dict[int, str]]:
+    ) -> tuple[list[Tensor], dict[int, str]]:
         """As MakeImages, with images on the device, made on this thread's current stream."""
         side = planner.side(epoch)
         files, unreadable = read_files(source, indices)
@@ -54,11 +54,11 @@ class DaliImages:
         with self._lock, span("dali"):
             pixels, good = self._decode_good(files, boxes, flips, side, damage)
         if not damage:
-            return pixels, damage
+            return [pixels], damage
         images = torch.zeros((len(files), side, side, 3), dtype=torch.uint8, device=pixels.device)
         images = images.permute(0, 3, 1, 2)
         images[torch.from_numpy(good)] = pixels
-        return images, damage | unreadable
+        return [images], damage | unreadable
 
     def close(self) -> None:
         """End DALI's threads, which live as long as its pipeline; the next call starts new ones."""

@@ -16,14 +16,14 @@ _JPEG = b"\xff\xd8\xff"
 
 def mixed_format_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-) -> tuple[Tensor, dict[int, str]]:
-    """See MakeImages."""
+) -> tuple[list[Tensor], dict[int, str]]:
+    """See MakeImages. One view of each image."""
     files, unreadable = read_files(source, indices)
     images = empty_images(allocate, len(indices), planner.side(epoch))
     jpegs = [i for i, file in enumerate(files) if _is_jpeg(file)]
     refused: dict[int, str] = {}
     if jpegs:
-        images[jpegs], refused = decode_jpegs(
+        (images[jpegs],), refused = decode_jpegs(
             [files[i] for i in jpegs], source, planner, epoch, indices[jpegs], allocate
         )
     done = {i for place, i in enumerate(jpegs) if place not in refused}
@@ -34,7 +34,7 @@ def mixed_format_images(
             [files[i] for i in others], planner, epoch, indices[others], allocate
         )
         damage = {others[place]: reason for place, reason in failed.items()}
-    return images, damage | unreadable
+    return [images], damage | unreadable
 
 
 def _is_jpeg(file: Tensor) -> bool:

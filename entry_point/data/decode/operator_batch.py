@@ -5,13 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+import custom_op
 from custom_op import (
+    DecodeOptions,
     JpegError,
     Packed,
     decode_crop_resize_batch,
     decode_crop_resize_batch_masked,
+    decode_views_masked,
 )
-from entry_point.data.decode.allocation import Allocate, empty_images
+from entry_point.data.decode.allocation import Allocate, empty_views
 from entry_point.data.decode.read_batch import (
     is_packed,
     read_files,
@@ -19,13 +22,14 @@ from entry_point.data.decode.read_batch import (
     upright_sizes,
 )
 from entry_point.data.plan.crops import CropPlanner, Ints
+from entry_point.data.plan.views import Views
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
 
 
 def operator_batch_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-) -> tuple[Tensor, dict[int, str]]:
+) -> tuple[list[Tensor], dict[int, str]]:
     """See MakeImages."""
     if is_packed(source):
         return decode_jpegs(source.packed(indices), source, planner, epoch, indices, allocate)
@@ -41,29 +45,53 @@ def decode_jpegs(
     epoch: int,
     indices: Ints,
     allocate: Allocate,
-) -> tuple[Tensor, dict[int, str]]:
+) -> tuple[list[Tensor], dict[int, str]]:
     """As MakeImages, from the encoded images of `indices`."""
-    side = planner.side(epoch)
     heights, widths = upright_sizes(source, files, indices)
     with span("plan"):
-        boxes, flips = planner.plan(epoch, indices, heights, widths)
-        operations = planner.augmentation(epoch, indices)
-    images, box = empty_images(allocate, len(indices), side), torch.from_numpy(boxes)
+        planned = planner.views(epoch, indices, heights, widths)
+    images = [empty_views(allocate, views) for views in planned]
+    options = DecodeOptions(
+        indexes=side_indexes(source, indices),
+        num_threads=1,
+        color=planner.data.color,
+        fast_color=planner.train and planner.data.fast_color,
+    )
     with span("decode_crop_resize_batch"):
-        _, failed = decode_crop_resize_batch_masked(
-            files,
-            box,
-            side,
-            indexes=side_indexes(source, indices),
-            flip=torch.from_numpy(flips),
-            out=images,
-            num_threads=1,
-            color=planner.data.color,
-            fast_color=planner.train and planner.data.fast_color,
-            augment=None if operations is None else torch.from_numpy(operations),
-        )
+        failed = _decode(files, planned, images, options)
     damaged = failed.nonzero().flatten().tolist()
-    return images, {i: why_refused(_only(files, i), box[i : i + 1]) for i in damaged}
+    return images, {i: _reason(files, planned, i) for i in damaged}
+
+
+def _decode(
+    files: list[Tensor] | Packed,
+    planned: list[Views],
+    images: list[Tensor],
+    options: DecodeOptions,
+) -> Tensor:
+    """Fill `images`; which of them have failed, bool (N,)."""
+    tensors = [
+        custom_op.Views(
+            torch.from_numpy(views.boxes),
+            views.side,
+            torch.from_numpy(views.flips),
+            None if views.operations is None else torch.from_numpy(views.operations),
+            out,
+        )
+        for views, out in zip(planned, images, strict=True)
+    ]
+    if len(tensors) > 1:
+        return decode_views_masked(files, tensors, **options)[1]
+    (only,) = tensors
+    return decode_crop_resize_batch_masked(
+        files, only.boxes, only.size, flip=only.flip, augment=only.augment, out=only.out, **options
+    )[1]
+
+
+def _reason(files: list[Tensor] | Packed, planned: list[Views], i: int) -> str:
+    file = _only(files, i)
+    reasons = (why_refused(file, torch.from_numpy(views.boxes[i : i + 1])) for views in planned)
+    return next(filter(None, reasons), "")
 
 
 def _only(files: list[Tensor] | Packed, i: int) -> list[Tensor] | Packed:
@@ -74,7 +102,10 @@ def _only(files: list[Tensor] | Packed, i: int) -> list[Tensor] | Packed:
 
 
 def why_refused(file: list[Tensor] | Packed, box: Tensor) -> str:
-    """Why the operator cannot decode `box`, int64 (1, 4), of one file; empty if it can."""
+    """Why the operator cannot decode one file's `box`, int64 (1, 4), or boxes, (1, V, 4).
+
+    Empty if it can.
+    """
     try:
         decode_crop_resize_batch(file, box, 1, num_threads=1)
     except JpegError as error:

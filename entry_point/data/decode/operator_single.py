@@ -7,43 +7,50 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional
 
 from custom_op import JpegError, decode_and_crop_jpeg, jpeg_headers
-from entry_point.data.decode.allocation import Allocate, empty_images
+from entry_point.data.decode.allocation import Allocate, empty_views
 from entry_point.data.decode.augment_reference import augmented
 from entry_point.data.decode.read_batch import nth, read_files, side_indexes
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.orientation import stored_box, upright, upright_size
+from entry_point.data.plan.views import Views
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
 
 
 def operator_single_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-) -> tuple[Tensor, dict[int, str]]:
+) -> tuple[list[Tensor], dict[int, str]]:
     """See MakeImages."""
-    side = planner.side(epoch)
     files, unreadable = read_files(source, indices)
     # A file without a readable header counts as 1 x 1 and fails to decode.
     headers = np.maximum(jpeg_headers(files).numpy(), 1)
     heights, widths = upright_size(*headers.T)
-    boxes, flips = planner.plan(epoch, indices, heights, widths)
-    operations = planner.augmentation(epoch, indices)
-    images, indexes = empty_images(allocate, len(files), side), side_indexes(source, indices)
+    planned = planner.views(epoch, indices, heights, widths)
+    images = [empty_views(allocate, views) for views in planned]
+    indexes = side_indexes(source, indices)
     damage: dict[int, str] = {}
     for i, (file, turn) in enumerate(zip(files, headers[:, 2].tolist(), strict=True)):
-        box = stored_box(boxes[i].tolist(), int(heights[i]), int(widths[i]), turn)
+        size, index = (
+            (int(heights[i]), int(widths[i])),
+            None if indexes is None else nth(indexes, i),
+        )
         try:
-            with span("decode_and_crop_jpeg"):
-                index = None if indexes is None else nth(indexes, i)
-                crop = decode_and_crop_jpeg(file, *box, index=index)
+            for views, out in zip(planned, images, strict=True):
+                for at in views.of(i):
+                    box = stored_box(views.boxes[at].tolist(), *size, turn)
+                    with span("decode_and_crop_jpeg"):
+                        crop = decode_and_crop_jpeg(file, *box, index=index)
+                    out[at] = _sample(upright(crop, turn), views, at)
         except JpegError as error:
             damage[i] = str(error)
-            continue
-        with span("resize"):
-            sample = functional.resize(upright(crop, turn), [side, side], antialias=True)
-        sample = functional.hflip(sample) if flips[i] else sample
-        if operations is not None:
-            with span("augment"):
-                sample = augmented(sample, operations[i])
-        with span("collate"):
-            images[i] = sample
     return images, damage | unreadable
+
+
+def _sample(crop: Tensor, views: Views, at: tuple[int, ...]) -> Tensor:
+    with span("resize"):
+        sample = functional.resize(crop, [views.side, views.side], antialias=True)
+    sample = functional.hflip(sample) if views.flips[at] else sample
+    if views.operations is None:
+        return sample
+    with span("augment"):
+        return augmented(sample, views.operations[at])

@@ -15,7 +15,7 @@ from entry_point.config.resolve import call, resolve
 from entry_point.data.decode.allocation import Allocate
 from entry_point.data.decode.batch_maker import MakeImages
 from entry_point.data.plan.crops import CropPlanner, Ints
-from entry_point.data.plan.philox import philox
+from entry_point.data.plan.philox import in_view, philox
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
 
@@ -23,7 +23,7 @@ SampleAugmentation = Callable[[Tensor, torch.Generator], Tensor]
 """uint8 (3, S, S) -> the same shape and type.
 
 It draws from the generator alone: several threads call it, and the generator is seeded by (seed,
-epoch, sample index, repeat), so that every engine and a resumed run draw the same.
+epoch, sample index, repeat, view), so that every engine and a resumed run draw the same.
 """
 
 _STREAM = 8
@@ -47,17 +47,22 @@ class OwnAugmented:
 
     def __call__(
         self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-    ) -> tuple[Tensor, dict[int, str]]:
+    ) -> tuple[list[Tensor], dict[int, str]]:
         """See MakeImages."""
         images, damage = self.make_images(source, planner, epoch, indices, allocate)
         if not planner.train:
             return images, damage
-        repeats = 0 if planner.repeats is None else planner.repeats
-        words = philox((planner.seed, _STREAM), (indices, epoch, 0, repeats))[0]
+        repeats = np.array(0) if planner.repeats is None else planner.repeats
         with span("augment"):
-            for i, seed in enumerate((words & ((1 << _SEED_BITS) - 1)).tolist()):
-                if i not in damage:
-                    images[i] = self._changed(images[i], torch.Generator().manual_seed(seed))
+            for views, some in zip(planner.view_numbers(), images, strict=True):
+                # One row per view, each as long as the batch.
+                counter = (indices, epoch, in_view(views)[..., None], repeats)
+                words = philox((planner.seed, _STREAM), counter)[0].T
+                seeds = (words & ((1 << _SEED_BITS) - 1)).reshape(some.shape[:-3])
+                for at in np.ndindex(seeds.shape):
+                    if at[0] not in damage:
+                        generator = torch.Generator().manual_seed(int(seeds[at]))
+                        some[at] = self._changed(some[at], generator)
         return images, damage
 
     def _changed(self, image: Tensor, generator: torch.Generator) -> Tensor:

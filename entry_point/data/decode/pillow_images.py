@@ -10,10 +10,11 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
-from entry_point.data.decode.allocation import Allocate, empty_images
+from entry_point.data.decode.allocation import Allocate, empty_views
 from entry_point.data.decode.augment_reference import augmented
 from entry_point.data.decode.read_batch import read_files
 from entry_point.data.plan.crops import CropPlanner, Ints
+from entry_point.data.plan.views import Views
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
 
@@ -34,38 +35,49 @@ _TURNS = {
 
 def pillow_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-) -> tuple[Tensor, dict[int, str]]:
+) -> tuple[list[Tensor], dict[int, str]]:
     """See MakeImages."""
     files, unreadable = read_files(source, indices)
-    images, damage = decode_files(files, planner, epoch, indices, allocate)
+    images, damage = _decode(files, planner, epoch, indices, allocate)
     return images, damage | unreadable
 
 
 def decode_files(
     files: list[Tensor], planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
 ) -> tuple[Tensor, dict[int, str]]:
-    """As `pillow_images`, from encoded images."""
-    side = planner.side(epoch)
+    """As `pillow_images`, from encoded images, for a planner of one view."""
+    (images,), damage = _decode(files, planner, epoch, indices, allocate)
+    return images, damage
+
+
+def _decode(
+    files: list[Tensor], planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
+) -> tuple[list[Tensor], dict[int, str]]:
     damage: dict[int, str] = {}
     mode = {"rgb": "RGB", "ycbcr": "YCbCr"}[planner.data.color]
     photos = [_open(file, mode, damage, i) for i, file in enumerate(files)]
     widths, heights = np.array([photo.size for photo in photos]).T
-    boxes, flips = planner.plan(epoch, indices, heights, widths)
-    operations = planner.augmentation(epoch, indices)
-    images = empty_images(allocate, len(photos), side)
+    planned = planner.views(epoch, indices, heights, widths)
+    images = [empty_views(allocate, views) for views in planned]
     for i, photo in enumerate(photos):
-        with span("resize"):
-            sample = functional.resized_crop(
-                photo, *boxes[i].tolist(), [side, side], InterpolationMode.BILINEAR
-            )
-        with span("collate"):
-            if flips[i]:
-                sample = functional.hflip(sample)
-            images[i] = functional.pil_to_tensor(sample)
-        if operations is not None:
-            with span("augment"):
-                images[i] = augmented(images[i], operations[i])
+        for views, out in zip(planned, images, strict=True):
+            for at in views.of(i):
+                _cut(photo, views, at, out[at])
     return images, damage
+
+
+def _cut(photo: Image.Image, views: Views, at: tuple[int, ...], out: Tensor) -> None:
+    with span("resize"):
+        size = [views.side, views.side]
+        box = views.boxes[at].tolist()
+        sample = functional.resized_crop(photo, *box, size, InterpolationMode.BILINEAR)
+    with span("collate"):
+        if views.flips[at]:
+            sample = functional.hflip(sample)
+        out.copy_(functional.pil_to_tensor(sample))
+    if views.operations is not None:
+        with span("augment"):
+            out.copy_(augmented(out, views.operations[at]))
 
 
 def _open(file: Tensor, mode: str, damage: dict[int, str], i: int) -> Image.Image:

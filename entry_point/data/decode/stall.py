@@ -41,9 +41,9 @@ class SampleBySample:
 
     def __call__(
         self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-    ) -> tuple[Tensor, dict[int, str]]:
-        """As MakeImages, but floats from 0 to 1."""
-        images, damage = self.make_images(source, planner, epoch, indices, allocate)
+    ) -> tuple[list[Tensor], dict[int, str]]:
+        """As MakeImages, but floats from 0 to 1, of one view."""
+        (images,), damage = self.make_images(source, planner, epoch, indices, allocate)
         masks: list[Tensor | None] = [None] * len(indices)
         with span("mask and colour"):
             if planner.train:
@@ -53,7 +53,7 @@ class SampleBySample:
             samples = empty_floats(allocate, len(images), images.shape[3], self.dtype)
             for sample, image, mask in zip(samples, images, masks, strict=True):
                 _fill(sample, image, mask)
-        return samples, damage
+        return [samples], damage
 
 
 def _fill(sample: Tensor, image: Tensor, kept: Tensor | None) -> None:

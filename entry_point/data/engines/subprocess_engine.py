@@ -38,7 +38,9 @@ from entry_point.supervisor.die_with_parent import die_with_parent
 
 _SECONDS_TO_DIE = 10.0
 _TRAINER_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-Fields = tuple[Tensor, NDArray[Any], NDArray[np.int64], tuple[Damage, ...], tuple[Span, ...]]
+Fields = tuple[
+    Tensor, NDArray[Any], NDArray[np.int64], tuple[Damage, ...], tuple[Span, ...], Tensor | None
+]
 Message = Fields | Exception | None
 """The fields of a Batch, the exception that prevented it, or None after the last batch."""
 
@@ -99,8 +101,10 @@ class SubprocessEngine:
         indices: NDArray[np.int64],
         damage: tuple[Damage, ...],
         spans: tuple[Span, ...],
+        local: Tensor | None,
     ) -> Batch:
-        batch = Batch(images, torch.from_numpy(labels), torch.from_numpy(indices), damage, spans)
+        numbers = torch.from_numpy(labels), torch.from_numpy(indices)
+        batch = Batch(images, *numbers, damage, spans, local)
         if self._device.type != "cuda":
             return batch
         with torch.cuda.device(self._device):  # a new thread uses GPU 0
@@ -185,4 +189,5 @@ def _message(outcome: Outcome | None) -> Message:
     if outcome is None:
         return None
     labels, indices = outcome.labels.numpy(), outcome.indices.numpy()
-    return outcome.images, labels, indices, outcome.damage, outcome.spans
+    damage, spans = outcome.damage, outcome.spans
+    return outcome.images, labels, indices, damage, spans, outcome.local_images

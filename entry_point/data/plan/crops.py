@@ -6,7 +6,7 @@ stored pixels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from entry_point.config.data_config import DataConfig
 from entry_point.data.plan.augment.augmenter import Augmenter
 from entry_point.data.plan.augment.policy import Floats
-from entry_point.data.plan.philox import philox, unit
+from entry_point.data.plan.philox import in_view, philox, unit
+from entry_point.data.plan.views import Views
 
 Ints = NDArray[np.int64]
 Uniform = NDArray[np.float64]
@@ -25,7 +26,7 @@ _STREAM = 1
 
 @dataclass(frozen=True)
 class CropPlanner:
-    """Boxes and flips, a function of (seed, epoch, sample index, repeat) and the image's size.
+    """Boxes and flips, a function of (seed, epoch, sample, repeat, view) and the image's size.
 
     Training draws from the distributions of torchvision's RandomResizedCrop (RandomCrop for the
     stall workload) and RandomHorizontalFlip. Validation takes the center box that a resize of the
@@ -39,6 +40,39 @@ class CropPlanner:
     """How often the epoch has drawn each sample of the batch before; None: never."""
     augmenter: Augmenter | None = None
     """Draws the augmentation of training samples; None: none."""
+    view: Ints | int = 0
+    """Which view of each sample this is."""
+    local: bool = False
+    """Whether these views are local ones."""
+
+    def views(self, epoch: int, indices: Ints, heights: Ints, widths: Ints) -> list[Views]:
+        """What to cut from N images, for each size of views. Validation has one view."""
+        numbers = self.view_numbers()
+        if len(numbers) == 1 and not numbers[0].ndim:
+            return [self._views(epoch, indices, heights, widths)]
+        found = []
+        for some in numbers:
+            # The views of a sample follow each other, as if each was a sample.
+            each = replace(
+                self,
+                view=np.tile(some, len(indices)),
+                repeats=None if self.repeats is None else np.repeat(self.repeats, len(some)),
+                local=some[0] >= self.data.views,
+            )
+            sizes = (np.repeat(values, len(some)) for values in (indices, heights, widths))
+            found.append(each._views(epoch, *sizes).grouped(len(some)))
+        return found
+
+    def view_numbers(self) -> list[Ints]:
+        """The numbers of the views of each size, int64 (V,); int64 () for a single view."""
+        if not self.train or self.data.several_views is None:
+            return [np.array(0)]
+        numbers = np.arange(self.data.views + self.data.local_views)
+        return [some for some in np.split(numbers, [self.data.views]) if len(some)]
+
+    def _views(self, epoch: int, indices: Ints, heights: Ints, widths: Ints) -> Views:
+        boxes, flips = self.plan(epoch, indices, heights, widths)
+        return Views(self.side(epoch), boxes, flips, self.augmentation(epoch, indices))
 
     def plan(
         self, epoch: int, indices: Ints, heights: Ints, widths: Ints
@@ -49,7 +83,7 @@ class CropPlanner:
         plain = self.data.transform == "stall"
         # One call for all draws, since its cost hardly depends on their number. Row 0 is for the
         # flip and plain boxes, the other rows are attempts at random boxes.
-        rows = np.arange(1 if plain else 1 + _ATTEMPTS)[:, None]
+        rows = np.arange(1 if plain else 1 + _ATTEMPTS)[:, None] + in_view(self.view)
         repeats = 0 if self.repeats is None else self.repeats
         u = unit(philox((self.seed, _STREAM), (indices, epoch, rows, repeats)))
         flips = u[0, 0] < self.data.hflip
@@ -59,6 +93,8 @@ class CropPlanner:
 
     def side(self, epoch: int) -> int:
         """Height and width of a sample in pixels."""
+        if self.local:
+            return self.data.local_size
         return self.data.train_size(epoch) if self.train else self.data.val_size
 
     def augmentation(self, epoch: int, indices: Ints) -> Floats | None:
@@ -69,7 +105,8 @@ class CropPlanner:
         if self.augmenter is None or not self.train:
             return None
         repeats = 0 if self.repeats is None else self.repeats
-        return self.augmenter.table(self.seed, epoch, indices, repeats, self.side(epoch))
+        side = self.side(epoch)
+        return self.augmenter.table(self.seed, epoch, indices, repeats, side, self.view)
 
     def _centre_boxes(self, heights: Ints, widths: Ints) -> Ints:
         share = self.data.val_size / self.data.resize
@@ -91,7 +128,7 @@ class CropPlanner:
         return np.where(np.any(fits, axis=0, keepdims=True).T, chosen, fallback)
 
     def _draw(self, u: Uniform, heights: Ints, widths: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-        low, high = self.data.scale
+        low, high = self.data.local_scale if self.local else self.data.scale
         area = heights * widths * (low + u[0] * (high - low))
         log_low, log_high = np.log(self.data.ratio)
         aspect = np.exp(log_low + u[1] * (log_high - log_low))

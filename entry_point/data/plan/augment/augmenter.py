@@ -15,7 +15,7 @@ from entry_point.data.plan.augment.colors import ColorJitter, SimClr, ThreeAugme
 from entry_point.data.plan.augment.erasing import RandomErasing
 from entry_point.data.plan.augment.policy import Floats, Policy
 from entry_point.data.plan.augment.strengths import Move
-from entry_point.data.plan.philox import philox, unit
+from entry_point.data.plan.philox import in_view, philox, unit
 
 Ints = NDArray[np.int64]
 
@@ -25,16 +25,24 @@ _WORDS = 4
 
 @dataclass(frozen=True)
 class Augmenter:
-    """What is done to each resized crop, a function of (seed, epoch, sample index, repeat)."""
+    """What is done to each resized crop, a function of (seed, epoch, sample, repeat, view)."""
 
     steps: tuple[tuple[int, Policy], ...]
     """Policies in the order in which they apply, each with its stream of random numbers."""
 
-    def table(self, seed: int, epoch: int, indices: Ints, repeats: Ints | int, side: int) -> Floats:
+    def table(
+        self,
+        seed: int,
+        epoch: int,
+        indices: Ints,
+        repeats: Ints | int,
+        side: int,
+        view: Ints | int = 0,
+    ) -> Floats:
         """As `custom_op.augment_ops` describes it: float32 (N, K, 8), contiguous."""
         tables = []
         for stream, policy in self.steps:
-            blocks = np.arange(-(-policy.draws // _WORDS))[:, None]
+            blocks = np.arange(-(-policy.draws // _WORDS))[:, None] + in_view(view)
             u = unit(philox((seed, stream), (indices, epoch, blocks, repeats)))
             tables.append(policy.table(u.reshape(-1, len(indices))[: policy.draws], side))
         return np.ascontiguousarray(np.concatenate(tables, axis=1))
