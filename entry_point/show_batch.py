@@ -42,7 +42,7 @@ def show(arguments: Sequence[str]) -> int:
         task = build_task(config, train, devices.device)
         loader = build_loader(train, loader_spec(config, devices, "train"))
         try:
-            figure = first_samples(config, loader, task, devices)
+            figure = first_samples(config, loader, task, train.classes, devices)
         finally:
             loader.close()
     with replacing(path) as temporary:

@@ -40,6 +40,11 @@ class Batch:
     local_images: Tensor | None = None
     """With data.local_views: uint8 (N, local_views, 3, local_size, local_size), channels last."""
 
+    @property
+    def sizes(self) -> tuple[Tensor, ...]:
+        """The images of each size."""
+        return (self.images,) if self.local_images is None else (self.images, self.local_images)
+
     def pin_memory(self) -> Batch:
         local = self.local_images
         return replace(

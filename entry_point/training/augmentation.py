@@ -38,11 +38,16 @@ class BatchAugmentation:
         self, images: torch.Tensor, labels: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As the learner's `loss` takes them; mixed labels are float32 (N, classes)."""
-        if self._own is not None:
-            images = self._own(images)
+        images = self.own(images)
         if self._mix is not None:
             images, labels = self._mix(images, labels)
         return images, labels
+
+    def own(self, images: torch.Tensor) -> torch.Tensor:
+        """Your own augmentation of images or of views, which it gets as images."""
+        if self._own is None:
+            return images
+        return self._own(images.flatten(0, -4)).unflatten(0, images.shape[:-3])
 
 
 def build_augmentation(config: AugmentConfig) -> Augmentation | None:

@@ -110,4 +110,4 @@ def _measure(task: Task, rows: torch.Tensor, damaged: int) -> Evaluation:
     loss = float(scores[:, 0].sum()) / len(scores)
     metrics = {"loss": loss, **task.measure(scores)}
     finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-    return Evaluation(loss, finite, rows[:, 0].long(), scores, damaged)
+    return Evaluation(metrics["loss"], finite, rows[:, 0].long(), scores, damaged)

@@ -34,7 +34,8 @@ class DeviceBatch:
     """One batch, ready for the model."""
 
     images: torch.Tensor
-    """fp32 or bf16 `(N, 3, S, S)`, prepared, on the device."""
+    """fp32 or bf16 `(N, 3, S, S)`, or `(N, V, 3, S, S)` for several views of each image; prepared,
+    on the device."""
     labels: torch.Tensor
     """int64 `(N,)`, or for labels and numbers float32 `(N, names)`; on the device."""
     indices: torch.Tensor
@@ -47,6 +48,8 @@ class DeviceBatch:
     """Times the copy to the device and the preparation there."""
     spans: tuple[Span, ...]
     """How the batch was made, if that is recorded."""
+    local_images: torch.Tensor | None = None
+    """With local views: the same `(N, L, 3, s, s)`."""
 
 
 class TrainingInput:
@@ -156,24 +159,30 @@ def device_batches(
     previous step's kernels still compute, and the host stays at most two batches ahead.
     """
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
+
+    def prepared(images: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+        flat = prepare(images.flatten(0, -4), indices)  # views are prepared as images are
+        return flat.contiguous(memory_format=memory_format).unflatten(0, images.shape[:-3])
+
     stream = _copy_stream(device) if device.type == "cuda" else None
     ahead = RunAhead(device)
     for batch, wait in _timed(batches, waiting):
         with torch.cuda.stream(stream), Stopwatch(device) as copying:
             with named_range("copy"):
-                pixels, labels, indices = (
+                labels, indices, *pixels = (
                     # A non-blocking copy from a GPU to the CPU would return too early.
                     tensor.to(device, non_blocking=stream is not None)
-                    for tensor in (batch.images, batch.labels, batch.indices)
+                    for tensor in (batch.labels, batch.indices, *batch.sizes)
                 )
             with named_range("prepare"):
-                images = prepare(pixels, indices).contiguous(memory_format=memory_format)
+                images = [prepared(some, indices) for some in pixels]
         if stream is not None:
             if batch.images.is_cuda:
                 batch.images.record_stream(stream)
-            _hand_over(stream, images, labels)
+            _hand_over(stream, *images, labels)
         damaged = len(batch.damage)
-        yield DeviceBatch(images, labels, batch.indices, damaged, wait, copying, batch.spans)
+        first, local = images[0], images[1] if len(images) > 1 else None
+        yield DeviceBatch(first, labels, batch.indices, damaged, wait, copying, batch.spans, local)
         ahead.wait()
 
 

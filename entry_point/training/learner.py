@@ -19,6 +19,7 @@ from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.devices import Devices
 from entry_point.training.measure.stopwatch import named_range
 from entry_point.training.models.build_model import build_model
+from entry_point.training.models.each_view import EachView
 from entry_point.training.optim import build_optimizer, build_schedule
 from entry_point.training.tasks.task import Task
 
@@ -58,7 +59,9 @@ class Learner:
             config.optim, self.optimizer, steps_per_epoch, config.trainer.epochs
         )
         self._augment = BatchAugmentation(config, task)
-        self._shared = _shared(self.model, devices, config.trainer.deterministic)
+        several = config.data.several_views is not None
+        trained = EachView(self.model) if several else self.model
+        self._shared = _shared(trained, devices, config.trainer.deterministic)
         # Compile the DDP wrapper, so the compiler sees where gradients are exchanged.
         compiles = config.trainer.compile
         self._forward: Any = torch.compile(self._shared) if compiles else self._shared
@@ -72,25 +75,32 @@ class Learner:
     def lr(self) -> float:
         return float(self.optimizer.param_groups[0]["lr"])
 
-    def loss(self, images: torch.Tensor, labels: torch.Tensor, step: int) -> torch.Tensor:
-        """Compute one batch's gradients, in `optim.accumulate` pieces; returns its mean loss."""
+    def loss(
+        self,
+        images: torch.Tensor,
+        labels: torch.Tensor,
+        step: int,
+        local_images: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Compute one batch's gradients, in `optim.accumulate` pieces; returns its mean loss.
+
+        Images are those of a DeviceBatch.
+        """
         seed_step(self._devices, self._seed, step)
         images, labels = self._augment(images, labels)
+        tensors = [labels, images]
+        if local_images is not None:
+            tensors.append(self._augment.own(local_images))
         self.optimizer.zero_grad(set_to_none=True)
-        pieces = list(
-            zip(
-                images.chunk(self._optim.accumulate),
-                labels.chunk(self._optim.accumulate),
-                strict=True,
-            )
-        )
+        count = self._optim.accumulate
+        pieces = list(zip(*(tensor.chunk(count) for tensor in tensors), strict=True))
         total = torch.zeros((), device=images.device)
-        for number, (some_images, some_labels) in enumerate(pieces, 1):
+        for number, (some_labels, *some_images) in enumerate(pieces, 1):
             with self._synchronizing(number == len(pieces)):
                 with named_range("forward"):
                     with self._devices.autocast():
-                        outputs = self._forward(some_images)
-                    share = len(some_images) / len(images)
+                        outputs = self._forward(*some_images)
+                    share = len(some_labels) / len(labels)
                     loss = self._task.loss(outputs.float(), some_labels) * share
                 with named_range("backward"):
                     loss.backward()

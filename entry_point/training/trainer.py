@@ -148,7 +148,9 @@ class Trainer:
     def _train_step(self, batch: DeviceBatch) -> None:
         progress = self.progress
         with Stopwatch(self.devices.device) as computing:
-            loss = self.learner.loss(batch.images, batch.labels, progress.global_step)
+            loss = self.learner.loss(
+                batch.images, batch.labels, progress.global_step, batch.local_images
+            )
             self.guard.watch(loss, progress.epoch, progress.step, batch.indices)
             self.learner.update()
         self.log.add(loss, batch, computing)
@@ -205,7 +207,8 @@ class Trainer:
         steps = 0
         for batch in self.input.to_device(batches, self.progress.epoch):
             steps += 1
-            self.learner.loss(batch.images, batch.labels, self.progress.global_step)
+            step = self.progress.global_step
+            self.learner.loss(batch.images, batch.labels, step, batch.local_images)
             self.learner.update()
             stop, over = self.stop.agreed(time.monotonic() > deadline)
             if stop:

@@ -16,9 +16,13 @@ from entry_point.show_batch import main
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import join_devices
 from entry_point.training.input import loader_spec
-from entry_point.training.results.sample_grid import caption, first_samples_alone, to_rgb
+from entry_point.training.results.sample_grid import (
+    caption,
+    first_samples_alone,
+    side_by_side,
+    to_rgb,
+)
 from entry_point.training.tasks.build_task import build_task
-from tests.entry_point.training.tasks.label_sources import classes, task_of
 
 
 def show(root: Path, output: Path, *overrides: str) -> int:
@@ -72,12 +76,36 @@ def test_the_models_input_becomes_the_pixels_of_the_photograph(data: DataConfig)
 
 
 def test_captions_name_classes_and_shares() -> None:
-    task = task_of(classes(4))
-    names = task.names
-    assert caption(torch.tensor(2), task) == names[2]
-    assert caption(torch.tensor([0, 0, 1.0, 0]), task) == names[2]
-    mixed = caption(torch.tensor([0.3, 0, 0.7, 0]), task)
+    names = list("abcd")
+    assert caption(torch.tensor(2), names, "class") == names[2]
+    assert caption(torch.tensor([0, 0, 1.0, 0]), names, "class") == names[2]
+    mixed = caption(torch.tensor([0.3, 0, 0.7, 0]), names, "class")
     assert mixed == f"{names[2]} 0.70, {names[0]} 0.30"
+
+
+def test_views_stand_side_by_side_and_to_scale() -> None:
+    shades = torch.arange(5) / 10
+    large = shades[:2, None, None, None].expand(2, 50, 50, 3)
+    small = shades[2:, None, None, None].expand(3, 20, 20, 3)
+    picture = side_by_side([large, small])
+    assert picture.shape == (50, 2 * (50 + 2) + 2 * (20 + 2) - 2, 3)
+    # Two local views fit above each other, the third one begins a column.
+    corners = [(0, 0), (0, 52), (0, 104), (22, 104), (0, 126)]
+    for shade, (top, left) in zip(shades, corners, strict=True):
+        assert torch.allclose(picture[top, left], shade)
+    assert (picture[:, 50:52] == 1).all() and (picture[42:, 104:] == 1).all()
+    assert torch.equal(side_by_side([large[0]]), large[0])
+
+
+def test_a_picture_of_views_is_drawn_for_a_task_that_takes_them(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    plain, views = tmp_path / "plain.png", tmp_path / "views.png"
+    several = ("data.views=2", "data.local_views=4", "data.local_size=16", "augment.name=simclr")
+    task = ("task.name=project.simclr.SimClr", "model.name=project.simclr.encoder")
+    assert show(photo_folder, plain) == 0 and show(photo_folder, views, *several, *task) == 0
+    assert matplotlib.image.imread(views).shape != matplotlib.image.imread(plain).shape
+    assert show(photo_folder, tmp_path / "no.png", *several) == 2
 
 
 def test_a_report_reads_its_samples_without_the_processes_of_training(

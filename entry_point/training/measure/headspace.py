@@ -54,7 +54,13 @@ class Headspace:
     def _keeping(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:
             if len(self._kept) < KEPT_BATCHES:
-                copied = replace(batch, images=batch.images.clone(), labels=batch.labels.clone())
+                images, *local = (some.clone() for some in batch.sizes)
+                copied = replace(
+                    batch,
+                    images=images,
+                    labels=batch.labels.clone(),
+                    local_images=local[0] if local else None,
+                )
                 self._kept.append(copied.pin_memory() if batch.images.is_pinned() else copied)
             yield batch
 

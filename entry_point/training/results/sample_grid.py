@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import torch
 from matplotlib.figure import Figure
@@ -21,12 +22,15 @@ from entry_point.data.sources.source import Source
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
+from entry_point.training.input import device_batches
 from entry_point.training.tasks.task import Task
 
 MOST = 24
 _COLUMNS = 8
 _LONGEST = 24
 _INCHES = 1.6
+_GAP = 0.04
+"""Between the views of a sample, as a share of their height."""
 
 
 def first_samples_alone(
@@ -38,55 +42,84 @@ def first_samples_alone(
     """
     pipeline = replace(spec.pipeline, engine="pillow", num_workers=0)
     with closing(build_loader(train, replace(spec, pipeline=pipeline))) as loader:
-        return first_samples(config, loader, task, devices)
+        return first_samples(config, loader, task, train.classes, devices)
 
 
 def first_samples(
-    config: TrainConfig, loader: Loader, task: Task, devices: Devices, *, epoch: int = 0
+    config: TrainConfig,
+    loader: Loader,
+    task: Task,
+    classes: Sequence[str],
+    devices: Devices,
+    *,
+    epoch: int = 0,
 ) -> Figure:
     """The first samples of this rank in an epoch. Ends the epoch that the loader reads.
 
-    Raises DataError if they cannot be read.
+    `classes` are the source's. Raises DataError if the samples cannot be read.
     """
-    batches = iter(loader.epoch(epoch, 0))
-    batch = next(batches)
-    transform = DeviceTransform(config.data, config.trainer.seed).to(devices.device)
-    images, labels, numbers = (
-        tensor.to(devices.device) for tensor in (batch.images, batch.labels, batch.indices)
+    batch = next(iter(loader.epoch(epoch, 0)))
+    prepare = partial(
+        DeviceTransform(config.data, config.trainer.seed).to(devices.device), epoch=epoch
     )
+    made = next(device_batches([batch], devices.device, prepare, config.trainer.channels_last))
     seed_step(devices, config.trainer.seed, 0)
     augment = BatchAugmentation(config, task)
-    images, labels = augment(transform(images, numbers, epoch=epoch), labels)
-    shown = to_rgb(images[:MOST].float().cpu(), config.data)
-    return draw_samples(shown, [caption(label, task) for label in labels[:MOST].cpu()])
+    images, labels = augment(made.images, made.labels)
+    sizes = [images] if made.local_images is None else [images, augment.own(made.local_images)]
+    shown = [to_rgb(some[:MOST].float().cpu(), config.data) for some in sizes]
+    captions = [caption(label, classes, task.takes) for label in labels[:MOST].cpu()]
+    return draw_samples([side_by_side(views) for views in zip(*shown, strict=True)], captions)
 
 
 def to_rgb(images: Tensor, data: DataConfig) -> Tensor:
-    """The model's input, float `(N, 3, H, W)`, as RGB from 0 to 1: `(N, H, W, 3)`."""
-    pixels = images.permute(0, 2, 3, 1) * torch.tensor(data.std) + torch.tensor(data.mean)
+    """The model's input, float `(..., 3, H, W)`, as RGB from 0 to 1: `(..., H, W, 3)`."""
+    pixels = images.movedim(-3, -1) * torch.tensor(data.std) + torch.tensor(data.mean)
     if data.transform == "stall":
         from_ycbcr = torch.linalg.inv(torch.tensor(RGB_TO_YCBCR))
         pixels = (pixels - torch.tensor(BLACK) / 255) @ from_ycbcr.T
     return pixels.clamp(0, 1)
 
 
-def caption(label: Tensor, task: Task) -> str:
+def side_by_side(sizes: Sequence[Tensor]) -> Tensor:
+    """The views of a sample, `(S, S, 3)` or `(V, S, S, 3)` for each size, as one picture.
+
+    They are drawn to scale on white, those of a size in columns as high as the largest view.
+    """
+    views = [some if some.ndim == 4 else some[None] for some in sizes]
+    height = max(some.shape[1] for some in views)
+    gap = 0 if sum(map(len, views)) == 1 else max(1, round(_GAP * height))
+    columns = []
+    for some in views:
+        side = some.shape[1]
+        for column in some.split(max(1, (height + gap) // (side + gap))):
+            canvas = torch.ones(height, side + gap, 3)
+            for number, view in enumerate(column):
+                top = number * (side + gap)
+                canvas[top : top + side, :side] = view
+            columns.append(canvas)
+    return torch.cat(columns, 1)[:, : -gap or None]
+
+
+def caption(label: Tensor, names: Sequence[str], takes: str) -> str:
     """A sample's class, its labels with their shares if it is mixed, or its numbers."""
     if not label.ndim:
-        return _short(task.names[int(label)])
-    pairs = zip(task.names, label.tolist(), strict=True)
-    if task.takes == "numbers":
+        return _short(names[int(label)])
+    pairs = zip(names, label.tolist(), strict=True)
+    if takes == "numbers":
         return _short(", ".join(f"{name} {value:.3g}" for name, value in pairs))
     held = sorted((-value, name) for name, value in pairs if value >= 0.01)
     named = [name if value <= -0.99 else f"{name} {-value:.2f}" for value, name in held]
     return _short(", ".join(named))
 
 
-def draw_samples(images: Tensor, captions: Sequence[str]) -> Figure:
-    """A grid of RGB images from 0 to 1, `(N, H, W, 3)`."""
-    columns = min(_COLUMNS, len(images))
+def draw_samples(images: Sequence[Tensor], captions: Sequence[str]) -> Figure:
+    """A grid of RGB images from 0 to 1, each `(H, W, 3)` of one size."""
+    ratio = images[0].shape[1] / images[0].shape[0]
+    columns = min(max(1, round(_COLUMNS / ratio)), len(images))
     count = math.ceil(len(images) / columns)
-    figure = Figure(figsize=(_INCHES * columns, (_INCHES + 0.2) * count), layout="constrained")
+    size = (_INCHES * ratio * columns, (_INCHES + 0.2) * count)
+    figure = Figure(figsize=size, layout="constrained")
     for number, (image, text) in enumerate(zip(images, captions, strict=True), 1):
         axes = figure.add_subplot(count, columns, number)
         axes.imshow(image.numpy())

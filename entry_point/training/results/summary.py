@@ -44,7 +44,7 @@ def opening_lines(
         f"model    {config.model.name}, {count_parameters(model):,} parameters",
         f"task     {config.task.name}, best checkpoint by {progress.metric.label}",
         f"data     {len(data.train):,} training and {len(data.val):,} validation images, "
-        f"{len(task.names)} {_NAMED[task.takes]}, {_sizes(config)}",
+        f"{len(data.classes)} {_NAMED[task.takes]}, {_sizes(config)}",
         f"pipeline {loader_spec(config, devices, 'train').describe()}",
         *([f"augment  {augment}"] if (augment := config.augment.describe()) else []),
         f"devices  {devices.describe()}",

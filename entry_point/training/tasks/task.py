@@ -49,6 +49,9 @@ class Task(Protocol):
 
     In all methods, `outputs` are the model's, float32 `(N, self.outputs)`, and `targets` the labels
     of the source: int64 `(N,)` if it takes `class`, else float32 `(N, len(self.names))`.
+
+    With several views of each image (see `takes_views`), `loss` gets outputs `(N, views,
+    self.outputs)`: those of `data.views`, then those of `data.local_views`.
     """
 
     takes: str
@@ -64,6 +67,10 @@ class Task(Protocol):
     blends: Sequence[str]
     """Which of `mixup` and `cutmix` fit. `loss` then gets blended targets: float32
     `(N, len(self.names))`, also for classes."""
+
+    takes_views: bool = False
+    """Whether `loss` takes several views of each image; if not, a config with several is refused.
+    Evaluation has one view."""
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -83,7 +90,7 @@ class Task(Protocol):
         """The metrics by name, of all samples' `scores`, on the CPU.
 
         The rows are sorted by sample, so the metrics are the same on any number of ranks. What is
-        not finite is not logged.
+        not finite is not logged. A `loss` of all samples together replaces the mean of `scores`.
         """
         ...
 

@@ -38,7 +38,7 @@ def test_a_recipe_trains_a_small_model(recipe: str, photo_folder: Path) -> None:
     for step, epoch in enumerate((0, config.trainer.epochs - 1)):
         prepare = lambda images, numbers, epoch=epoch: transform(images, numbers, epoch)  # noqa: E731
         batch = next(device_batches(loader.epoch(epoch), ON_CPU.device, prepare, True))
-        assert batch.images.shape[2] == config.data.train_size(epoch)
+        assert batch.images.shape[-1] == config.data.train_size(epoch)
         assert torch.isfinite(learner.loss(batch.images, batch.labels, step))
         learner.update()
     loader.close()

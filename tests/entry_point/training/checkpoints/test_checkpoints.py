@@ -244,7 +244,7 @@ def test_a_setting_that_changes_the_pixels_or_their_order_is_compared(packed_pho
     seen_in_them = {"val_fraction"}
     same_pixels = {"transform_on", "max_bad_fraction"}
     compared: set[str] = set()
-    for word in ("data.access=stream", "data.balance=classes", "data.repeats=2"):
+    for word in ("data.access=stream", "data.balance=classes", "data.repeats=2", "data.views=2"):
         config, _ = load_train_config(["data=shards", word, f"data.root={packed_photos}"])
         source = open_source(config.data, "train", packed_photos)
         for settings in job_settings(config, source, 3, on(1)).values():
