@@ -1,0 +1,46 @@
+"""Settings of views that do not fit each other are one line."""
+
+import pytest
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import load_train_config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error"),
+    [
+        (["data.views=0"], "data.views=0: must be at least 1 and at most 64"),
+        (["data.local_views=-1"], "data.local_views=-1: must be at least 0 and at most 64"),
+        (["data.local_size=64"], "data.local_size=64: needs data.local_views of at least 1"),
+        (
+            ["data.local_scale=[0.1,0.2]"],
+            "data.local_scale=[0.1,0.2]: needs data.local_views of at least 1",
+        ),
+        (
+            ["data.local_views=2", "data.local_scale=[0.4,0.1]"],
+            "data.local_scale=[0.4,0.1]: must be [smallest,largest]",
+        ),
+        (
+            ["data.views=2", "pipeline=dali"],
+            "data.views=2: needs another engine, such as pipeline=threads: dali makes one view of "
+            "an image",
+        ),
+        (
+            ["data.local_views=2", "pipeline=dali"],
+            "data.local_views=2: needs another engine, such as pipeline=threads: dali makes one "
+            "view of an image",
+        ),
+        (
+            ["data.views=2", "optim.cutmix_alpha=1"],
+            "optim.cutmix_alpha=1.0: blends images of one view, but data.views=2; set 0",
+        ),
+        (
+            ["experiment=stall", "data.views=2"],
+            "data.views=2: needs data.transform=imagenet: stall masks all views in the same way",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(overrides: list[str], error: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_train_config(["data=folder", "data.root=x", *overrides])
+    assert str(caught.value) == error

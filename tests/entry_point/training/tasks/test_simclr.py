@@ -1,0 +1,155 @@
+"""The example of a task that takes views: its loss, its metric, and a job."""
+
+import csv
+import json
+import multiprocessing
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from sklearn.neighbors import KNeighborsClassifier
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from entry_point import predict
+from entry_point.config.config_errors import ConfigError
+from entry_point.training.models.each_view import EachView
+from entry_point.training.tasks.task import Task
+from tests.entry_point.training import forked
+from tests.entry_point.training.tasks.label_sources import classes, task_of
+from tests.entry_point.training.training_jobs import read_records
+
+TASK = "task.name=project.simclr.SimClr"
+TEMPERATURE, RANKS = 0.3, 2
+LABELS = torch.zeros(6, dtype=torch.int64)
+
+
+def simclr(*overrides: str) -> Task:
+    more = (f"task.kwargs.temperature={TEMPERATURE}", "task.kwargs.features=5")
+    return task_of(classes(4), TASK, "data.views=2", *more, *overrides)
+
+
+def loss_by_pairs(outputs: Tensor) -> float:
+    """The loss as the paper's equation 1 writes it, one pair at a time."""
+    count, each = outputs.shape[:2]
+    z = functional.normalize(outputs.double(), dim=2)
+    exp = {
+        (i, v, j, w): float((z[i, v] @ z[j, w] / TEMPERATURE).exp())
+        for i in range(count)
+        for v in range(each)
+        for j in range(count)
+        for w in range(each)
+    }
+    losses = []
+    for i, v in ((i, v) for i in range(count) for v in range(each)):
+        everyone = sum(value for key, value in exp.items() if key[:2] == (i, v) != key[2:])
+        losses += [-torch.tensor(exp[i, v, i, w] / everyone).log() for w in range(each) if w != v]
+    return float(torch.stack(losses).mean())
+
+
+@pytest.mark.parametrize("views", [2, 4])
+def test_the_loss_is_the_papers(views: int) -> None:
+    outputs = torch.randn(6, views, 5, generator=torch.Generator().manual_seed(1))
+    assert float(simclr().loss(outputs, LABELS)) == pytest.approx(loss_by_pairs(outputs), rel=1e-5)
+
+
+def samples() -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(4)
+    model = EachView(nn.Sequential(nn.Flatten(), nn.Linear(12, 7), nn.Tanh(), nn.Linear(7, 5)))
+    return model, torch.randn(6, 2, 3, 2, 2)
+
+
+def train_a_share(rank: int, folder: Path) -> None:
+    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=RANKS)
+    model, images = samples()
+    shared = DistributedDataParallel(model)
+    own = images.chunk(RANKS)[rank]
+    loss = simclr().loss(shared(own), LABELS[: len(own)])
+    loss.backward()
+    gradients = [weight.grad for weight in model.parameters()]
+    torch.save((loss.detach(), gradients), folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_ranks_compute_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("forkserver")
+    processes = [fork.Process(target=train_a_share, args=(rank, tmp_path)) for rank in range(RANKS)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=120)
+    assert not any(process.exitcode for process in processes)
+    model, images = samples()
+    loss = simclr().loss(model(images), LABELS)
+    loss.backward()
+    found = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(RANKS)]
+    torch.testing.assert_close(torch.stack([own for own, _ in found]).mean(), loss)
+    for _, gradients in found:
+        for gradient, weight in zip(gradients, model.parameters(), strict=True):
+            torch.testing.assert_close(gradient, weight.grad)
+
+
+def test_the_metric_is_that_of_a_weighted_nearest_neighbor_classifier() -> None:
+    draw = torch.Generator().manual_seed(2)
+    targets = torch.randint(0, 4, (90,), generator=draw)
+    features = torch.randn(90, 5, generator=draw) + 1.2 * functional.one_hot(targets, 5)
+    task = simclr("task.kwargs.neighbors=7")
+    found = task.measure(task.scores(features, targets))
+
+    normal = functional.normalize(features)
+    weigh = lambda distances: torch.from_numpy(1 - distances).div(0.07).exp().numpy()  # noqa: E731
+    hits = 0
+    for left in range(90):
+        others = [i for i in range(90) if i != left]
+        classifier = KNeighborsClassifier(7, metric="cosine", weights=weigh)
+        classifier.fit(normal[others], targets[others])
+        hits += int(classifier.predict(normal[left : left + 1])[0] == targets[left])
+    assert found["knn_accuracy"] == pytest.approx(hits / 90)
+    assert 0.4 < found["knn_accuracy"] < 1 and 0 < found["loss"] < 3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error"),
+    [
+        ([TASK], "data.views=1: must be at least 2 for SimClr"),
+        ([TASK, "data.views=2", "optim.accumulate=2"], "optim.accumulate=2: must be 1"),
+        (["data.views=2"], "data.views=2: task.name=classification learns from one view of each"),
+        (["data.local_views=3"], "data.local_views=3: task.name=classification learns from one"),
+    ],
+)
+def test_what_does_not_fit_is_named(overrides: list[str], error: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        task_of(classes(4), *overrides)
+    assert str(caught.value).startswith(error)
+
+
+def test_a_model_of_another_width_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"task.kwargs.features=5: must be 8, the features of"):
+        simclr().scores(torch.zeros(2, 8), LABELS[:2])
+
+
+def test_a_job_trains_on_views_resumes_and_exports_the_features(
+    photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = (
+        *(TASK, "task.metrics=[knn_accuracy]", "model.name=project.simclr.encoder"),
+        *("data.views=2", "data.local_views=2", "data.local_size=16", "augment.name=simclr"),
+        *("pipeline=threads", "trainer.report=true"),
+    )
+    for epochs in (1, 2):  # the second run continues the first
+        overrides = [*settings, f"trainer.epochs={epochs}"]
+        assert forked.run(tmp_path, photo_folder, overrides) == 0, (tmp_path / "log").read_text()
+    evaluations = [record for record in read_records(tmp_path) if "val_loss" in record]
+    assert [record["epoch"] for record in evaluations] == [0, 1]
+    assert all(0 <= record["val_knn_accuracy"] <= 1 for record in evaluations)
+    assert "8 classes" in (tmp_path / "log").read_text()
+    assert len(json.loads((tmp_path / "model" / "classes.json").read_text())) == 512
+    files = photo_folder / "val" / "cat"
+    assert predict.main([f"model_dir={tmp_path / 'model'}", f"input={files}", "num_workers=0"]) == 0
+    first, *_ = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert sum(name.startswith("feature_") for name in first) == 512
+    changed = [*settings, "trainer.epochs=3", "data.local_scale=[0.1,0.4]"]
+    assert forked.run(tmp_path, photo_folder, changed) == 2
+    assert "data.local_scale" in (tmp_path / "log").read_text()
