@@ -27,6 +27,7 @@ from benchmarks.pipelines.page import Page
 from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import STAGES, Case, Result
 from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, ON_MARKED, Measurement
+from entry_point.config.augment.augment_config import AugmentConfig
 from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
@@ -60,6 +61,8 @@ class BenchConfig:
     seconds: float = knob(1.0, above=0)
     """Duration of each stage of each run, after a warm-up of half that."""
     rounds: int = knob(3, least=1)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    """Policies of training, as in `augment.name=trivial`; DALI and spdl.io are left out."""
     output: str = "runs/bench/pipelines"
     publish: bool = False
     """Also write docs/results/pipelines.md and its pictures."""
@@ -70,6 +73,12 @@ class BenchConfig:
             raise ConfigError(
                 "images", self.images, f"must be at least batch_size={self.batch_size}"
             )
+        if self.augment.own and self.augment.per == "batch":
+            must = "augments batches on the device, which is not measured; use a policy"
+            raise ConfigError("augment.name", self.augment.name, must)
+        if self.augment.on_samples and (peers := sorted(PEERS.keys() & set(self.ways or ()))):
+            must = f"cannot take augment.name={self.augment.name}; remove it"
+            raise ConfigError("ways", peers[0], must)
 
 
 def worker_counts(cores: int) -> list[int]:
@@ -81,10 +90,12 @@ def cases(config: BenchConfig, images: Images) -> list[Case]:
     if images.count < config.batch_size:
         must = f"must be at most the number of training images, {images.count}"
         raise ConfigError("batch_size", config.batch_size, must)
-    found = [way for way, module in PEERS.items() if installed(module)]
+    augments = config.augment.on_samples
+    found = [way for way, module in PEERS.items() if installed(module) and not augments]
     ways = config.ways or [*ENGINES, *found]
     counts = config.workers or worker_counts(usable_cores())
-    size = (config.image_size, config.batch_size, config.seconds)
+    augment = json.dumps(asdict(config.augment))
+    size = (config.image_size, config.batch_size, config.seconds, augment)
     result = [Case(way, n, str(images.shards), "shards", *size) for way in ways for n in counts]
     others = (
         (ON_MARKED, images.marked, "shards"),
@@ -175,7 +186,9 @@ def main(arguments: Sequence[str]) -> int:
     if not measured:
         sys.stderr.write("bench: every run failed, see above\n")
         return 1
-    page = Page(images.described, config.batch_size, config.image_size, config.rounds, measured)
+    augment = config.augment.describe()
+    described = f"{images.described}; augment: {augment}" if augment else images.described
+    page = Page(described, config.batch_size, config.image_size, config.rounds, measured)
     output = Path(config.output)
     sys.stdout.write(page.write(output, output.parent))
     page.write_html(output)

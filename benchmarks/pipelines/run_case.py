@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.pipelines import process_tree
+from entry_point.config.augment.augment_config import AugmentConfig
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import Allocate
@@ -54,6 +55,8 @@ class Case:
     batch_size: int
     seconds: float
     """Duration of each stage."""
+    augment: str = "{}"
+    """The arguments of AugmentConfig, as JSON."""
     shown: str = ""
     """Name in the tables; empty: the engine's."""
 
@@ -123,6 +126,7 @@ def _start(case: Case, drops: bool) -> Loader:
     pipeline = PipelineConfig(engine=engine, num_workers=case.workers)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     spec = LoaderSpec(data, pipeline, "train", case.batch_size, seed=0, device=device)
+    spec = replace(spec, augment=AugmentConfig(**json.loads(case.augment)))
     images = _images(case, spec)
     plan = EndlessPlan(EpochPlan(len(source), case.batch_size, seed=0, train=True))
     return build_loader(source, spec, Dropping(images) if drops else images, plan)

@@ -134,3 +134,15 @@ def test_fewer_images_than_a_batch_are_an_error_before_anything_runs(
     images = prepare(photo_folder, config.images, tmp_path)
     with pytest.raises(ConfigError, match=r"batch_size=64: .*number of training images, 48"):
         cases(config, images)
+
+
+def test_a_policy_is_measured_with_the_engines_that_take_it(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    images = prepare(photo_folder, 20, tmp_path)
+    config = read_config(["images=20", "batch_size=4", "augment.name=trivial", "workers=[1]"])
+    todo = cases(config, images)
+    assert {case.way for case in todo} == {"pillow", "workers", "threads", "subprocess"}
+    assert all('"name": "trivial"' in case.augment for case in todo)
+    with pytest.raises(ConfigError, match=r"ways=dali: cannot take augment.name=trivial"):
+        read_config(["ways=[threads,dali]", "augment.name=trivial"])
