@@ -32,6 +32,17 @@ def encoder(num_classes: int, backbone: str = "resnet18") -> nn.Module:
     return model
 
 
+def classifier(num_classes: int, weights: str, backbone: str = "resnet18") -> nn.Module:
+    """To finetune: the same ResNet with a new last layer. `weights`: a SimClr run's model.pt."""
+    model: nn.Module = torchvision.models.get_model(backbone, num_classes=num_classes)
+    state = torch.load(weights, map_location="cpu", weights_only=True)
+    own = {name: value for name, value in state.items() if not name.startswith("fc.")}
+    missing, unexpected = model.load_state_dict(own, strict=False)
+    if unexpected or set(missing) != {"fc.weight", "fc.bias"}:
+        raise ConfigError("model.kwargs.weights", weights, f"holds no SimClr run of {backbone}")
+    return model
+
+
 class _Projection(nn.Sequential):
     def __init__(self, features: int, outputs: int) -> None:
         hidden = nn.Linear(features, features)

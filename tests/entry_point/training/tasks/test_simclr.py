@@ -17,6 +17,7 @@ from entry_point import predict
 from entry_point.config.config_errors import ConfigError
 from entry_point.training.models.each_view import EachView
 from entry_point.training.tasks.task import Task
+from project.simclr import classifier
 from tests.entry_point.training import forked
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.entry_point.training.training_jobs import read_records
@@ -150,6 +151,11 @@ def test_a_job_trains_on_views_resumes_and_exports_the_features(
     assert predict.main([f"model_dir={tmp_path / 'model'}", f"input={files}", "num_workers=0"]) == 0
     first, *_ = csv.DictReader(capsys.readouterr().out.splitlines())
     assert sum(name.startswith("feature_") for name in first) == 512
+    weights = str(tmp_path / "model" / "model.pt")
+    images = torch.zeros(2, 3, 32, 32)
+    assert classifier(4, weights).train()(images).shape == (2, 4)
+    with pytest.raises(ConfigError, match="holds no SimClr run of resnet34"):
+        classifier(4, weights, "resnet34")
     changed = [*settings, "trainer.epochs=3", "data.local_scale=[0.1,0.4]"]
     assert forked.run(tmp_path, photo_folder, changed) == 2
     assert "data.local_scale" in (tmp_path / "log").read_text()
