@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <cstring>
 
+// For parts of a decoding loop, whose state must stay in registers.
+#define CUSTOM_OP_INLINE inline __attribute__((always_inline))
+
 namespace custom_op {
 
 // Note [Bits up to the next FF]
@@ -94,7 +97,7 @@ class BitReader {
     bits_ = static_cast<uint8_t>(bits_ + 8 * bytes);
   }
 
-  void find_ff() {
+  CUSTOM_OP_INLINE void find_ff() {
     const auto left = static_cast<size_t>(end_ - at_);
     const void* found = left == 0 ? nullptr : std::memchr(at_, 0xFF, left);
     ff_ = found == nullptr ? end_ : static_cast<const uint8_t*>(found);
@@ -103,7 +106,7 @@ class BitReader {
     safe_ = ff_ - std::min<int64_t>(ff_ - at_, 7);
   }
 
-  void refill_with_care() {
+  CUSTOM_OP_INLINE void refill_with_care() {
     while (bits_ < kRefilled) {
       const int room = (63 - bits_) >> 3;
       const int64_t plain = ff_ - at_;

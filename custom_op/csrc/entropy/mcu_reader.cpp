@@ -1,11 +1,17 @@
 #include "entropy/mcu_reader.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace custom_op {
 namespace {
 
 constexpr size_t kMostBlocksInMcu = 10;  // by the standard
+
+void clear(Block* blocks, size_t count, Keep keep) {
+  if (keep == Keep::kDc) return;  // each is overwritten
+  for (size_t i = 0; i < count; ++i) blocks[i].coefficients.fill(0);
+}
 
 }  // namespace
 
@@ -20,7 +26,8 @@ bool McuReader::start(Bytes jpeg, const Header& header, const ScanTables& tables
     interval_ = header.mcu_rows * header.mcus_per_row;
     if (side_index.size != 0) side_index_.parse(side_index, jpeg, header);
   }
-  enter(0);
+  enter(0, place_);
+  enter(0, other_);
   return true;
 }
 
@@ -28,10 +35,10 @@ std::vector<uint8_t> McuReader::build_side_index(const Header& header, int64_t i
   if (header.restart_interval != 0) return {};
   const uint8_t* const begin = jpeg_.data + header.scan_data;
   SideIndex index;
-  index.begin(interval, bits_.position(begin, jpeg_.data));
+  index.begin(interval, place_.bits.position(begin, jpeg_.data));
   for (int64_t mcu = interval; mcu < interval_; mcu += interval) {
     if (!seek(mcu)) return {};
-    index.add(bits_.position(begin, jpeg_.data), predictors_, jpeg_);
+    index.add(place_.bits.position(begin, jpeg_.data), place_.predictors, jpeg_);
   }
   if (!seek(interval_ - 1) || take(1) == 0) return {};
   return index.serialize(jpeg_, header);
@@ -64,73 +71,109 @@ bool McuReader::lay_out(const Header& header, const ScanTables& tables) {
   return true;
 }
 
-void McuReader::enter(int64_t segment) {
+void McuReader::enter(int64_t segment, Place& place) const {
   const Range range = segments_[static_cast<size_t>(segment)];
-  bits_ = BitReader(jpeg_.data + range.begin, jpeg_.data + jpeg_.size);
-  predictors_.fill(0);
-  next_ = segment * interval_;
-  segment_end_ = next_ + interval_;
+  place.bits = BitReader(jpeg_.data + range.begin, jpeg_.data + jpeg_.size);
+  place.predictors.fill(0);
+  place.next = segment * interval_;
+  place.segment_end = place.next + interval_;
 }
 
-bool McuReader::enter_entry(int64_t number) {
+bool McuReader::enter_entry(int64_t number, Place& place) const {
   SideIndex::Entry entry;
   if (!side_index_.find(number, jpeg_, entry)) return false;
   const uint8_t* const byte = jpeg_.data + (entry.bit >> 3);
-  bits_ = BitReader(byte, static_cast<int>(entry.bit & 7), jpeg_.data + jpeg_.size);
-  std::copy(entry.predictors.begin(), entry.predictors.end(), predictors_.begin());
-  next_ = number * side_index_.interval();
+  place.bits = BitReader(byte, static_cast<int>(entry.bit & 7), jpeg_.data + jpeg_.size);
+  std::copy(entry.predictors.begin(), entry.predictors.end(), place.predictors.begin());
+  place.next = number * side_index_.interval();
   return true;
 }
 
-// Replaces the DC differences by their sums. Returns false if one does not fit into 16 bits:
-// libjpeg wraps it and refuses what does not fit into 32.
-bool McuReader::sum_up(const Block* end) {
-  int32_t far = 0;
-  for (Block* block = blocks_.data(); block != end;) {
-    for (const uint8_t component : layout_) {
-      int32_t& predictor = predictors_[component];
-      predictor += block->coefficients[0];
-      far |= predictor + 0x8000;
-      (block++)->coefficients[0] = static_cast<int16_t>(predictor);
-    }
-  }
-  return far >> 16 == 0;
-}
-
-bool McuReader::skip(int64_t mcus) {
-  Block* const end = blocks_.data() + static_cast<size_t>(mcus) * layout_.size();
-  if (!skip_blocks(bits_, huffman_, first_dc_, blocks_.data(), end)) return false;
-  next_ += mcus;
-  return !bits_.overrun() && sum_up(end);
-}
-
-bool McuReader::seek(int64_t mcu) {
-  if (mcu == next_) return true;  // take() checks that a segment ends where the next one starts
+bool McuReader::approach(int64_t mcu, Place& place) const {
+  if (mcu == place.next) return true;  // leave_segment() checks how the segment ends
   if (const int64_t step = side_index_.interval(); step != 0) {
     const int64_t number = mcu / step;
-    if ((mcu < next_ || number * step > next_) && !enter_entry(number)) return false;
-  } else if (mcu < next_ || mcu >= segment_end_) {
-    enter(mcu / interval_);
+    return (mcu > place.next && number * step <= place.next) || enter_entry(number, place);
   }
-  const auto most = static_cast<int64_t>(kBlocks / layout_.size());
-  while (next_ < mcu) {
-    if (!skip(std::min(mcu - next_, most))) return false;
+  if (mcu < place.next || mcu >= place.segment_end) enter(mcu / interval_, place);
+  return true;
+}
+
+bool McuReader::seek(int64_t mcu) { return approach(mcu, place_) && skip_to(mcu, place_); }
+
+bool McuReader::seek_two(int64_t mcu, int64_t other) {
+  std::swap(place_, other_);  // the later place may be just before the next two
+  if (!approach(mcu, place_) || !approach(other, other_)) return false;
+  const auto most = static_cast<int64_t>(half() / layout_.size());
+  for (;;) {
+    const int64_t both = std::min({mcu - place_.next, other - other_.next, most});
+    if (both == 0) return skip_to(mcu, place_) && skip_to(other, other_);
+    if (!decode_two(both, Keep::kDc)) return false;
   }
+}
+
+bool McuReader::skip_to(int64_t mcu, Place& place) {
+  while (place.next < mcu) {
+    if (!decode(std::min(mcu - place.next, most_mcus()), Keep::kDc, place)) return false;
+  }
+  return true;
+}
+
+// At the end of a segment, moves to the next one. Returns false if data is left in it.
+bool McuReader::leave_segment(Place& place) const {
+  if (place.next != place.segment_end) return true;
+  if (!place.bits.exhausted()) return false;
+  enter(place.next / interval_, place);
   return true;
 }
 
 int64_t McuReader::take(int64_t wanted) {
-  if (next_ == segment_end_) {
-    if (!bits_.exhausted()) return 0;
-    enter(next_ / interval_);
+  if (!leave_segment(place_)) return 0;
+  const int64_t count = std::min({wanted, place_.segment_end - place_.next, most_mcus()});
+  return decode(count, Keep::kAll, place_) ? count : 0;
+}
+
+int64_t McuReader::take_two(int64_t wanted) {
+  if (!leave_segment(place_) || !leave_segment(other_)) return 0;
+  const int64_t count =
+      std::min({wanted, place_.segment_end - place_.next, other_.segment_end - other_.next,
+                static_cast<int64_t>(half() / layout_.size())});
+  return decode_two(count, Keep::kAll) ? count : 0;
+}
+
+bool McuReader::decode(int64_t mcus, Keep keep, Place& place) {
+  const size_t count = static_cast<size_t>(mcus) * layout_.size();
+  Block* const begin = blocks_.data();
+  clear(begin, count, keep);
+  return decode_blocks(huffman_, first_dc_, keep, {place.bits, begin, begin + count}) &&
+         move(mcus, begin, place);
+}
+
+bool McuReader::decode_two(int64_t mcus, Keep keep) {
+  const size_t count = static_cast<size_t>(mcus) * layout_.size();
+  Block *const begin = blocks_.data(), *const other = begin + half();
+  clear(begin, count, keep);
+  clear(other, count, keep);
+  return decode_blocks(huffman_, first_dc_, keep, {place_.bits, begin, begin + count},
+                       {other_.bits, other, other + count}) &&
+         move(mcus, begin, place_) && move(mcus, other, other_);
+}
+
+// Moves the place behind blocks that were decoded from it, and replaces their DC differences by
+// sums. Returns false if bits are missing or a sum does not fit into 16 bits: libjpeg wraps it and
+// refuses what does not fit into 32.
+bool McuReader::move(int64_t mcus, Block* blocks, Place& place) const {
+  place.next += mcus;
+  int32_t far = 0;
+  for (int64_t mcu = 0; mcu < mcus; ++mcu) {
+    for (const uint8_t component : layout_) {
+      int32_t& predictor = place.predictors[component];
+      predictor += blocks->coefficients[0];
+      far |= predictor + 0x8000;
+      (blocks++)->coefficients[0] = static_cast<int16_t>(predictor);
+    }
   }
-  const auto most = static_cast<int64_t>(kBlocks / layout_.size());
-  const int64_t count = std::min({wanted, segment_end_ - next_, most});
-  Block* const end = blocks_.data() + static_cast<size_t>(count) * layout_.size();
-  for (Block* block = blocks_.data(); block != end; ++block) block->coefficients.fill(0);
-  if (!decode_blocks(bits_, huffman_, first_dc_, blocks_.data(), end)) return 0;
-  next_ += count;
-  return !bits_.overrun() && sum_up(end) ? count : 0;
+  return !place.bits.overrun() && far >> 16 == 0;
 }
 
 }  // namespace custom_op

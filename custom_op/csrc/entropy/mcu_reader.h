@@ -33,15 +33,42 @@ class McuReader {
   int64_t take(int64_t wanted);
   const Block* blocks() const { return blocks_.data(); }
 
+  // The same at two places, of which the second is the later one: see Note [Two runs at once].
+  bool seek_two(int64_t mcu, int64_t other);
+  int64_t take_two(int64_t wanted);
+  const Block* other_blocks() const { return blocks_.data() + half(); }
+
+  // The number of MCUs between places at which decoding can start.
+  int64_t start_interval() const {
+    return side_index_.interval() != 0 ? side_index_.interval() : interval_;
+  }
+
  private:
   static constexpr size_t kBlocks = 48;  // at once: in the first-level cache with the tables
 
+  // A place in the scan.
+  struct Place {
+    BitReader bits;
+    std::array<int32_t, 4> predictors{};
+    int64_t next = 0;         // index of the next MCU
+    int64_t segment_end = 0;  // index of the first MCU after the current segment
+  };
+
   bool build_tables(const Header& header, const ScanTables& tables);
   bool lay_out(const Header& header, const ScanTables& tables);
-  void enter(int64_t segment);
-  bool enter_entry(int64_t number);
-  bool skip(int64_t mcus);
-  bool sum_up(const Block* end);
+  void enter(int64_t segment, Place& place) const;
+  bool enter_entry(int64_t number, Place& place) const;
+  // Moves to where decoding can start, at the MCU or before it.
+  bool approach(int64_t mcu, Place& place) const;
+  bool skip_to(int64_t mcu, Place& place);
+  bool leave_segment(Place& place) const;
+  bool decode(int64_t mcus, Keep keep, Place& place);
+  bool decode_two(int64_t mcus, Keep keep);
+  bool move(int64_t mcus, Block* blocks, Place& place) const;
+
+  int64_t most_mcus() const { return static_cast<int64_t>(kBlocks / layout_.size()); }
+  // The number of blocks that one of two places gets.
+  size_t half() const { return kBlocks / 2 / layout_.size() * layout_.size(); }
 
   Bytes jpeg_{};
   int64_t interval_ = 0;
@@ -51,11 +78,7 @@ class McuReader {
   std::vector<uint8_t> layout_;  // the component of each block of an MCU
   const HuffmanEntry* first_dc_ = nullptr;
   std::array<Block, kBlocks> blocks_;
-
-  BitReader bits_;
-  std::array<int32_t, 4> predictors_{};
-  int64_t next_ = 0;         // index of the next MCU
-  int64_t segment_end_ = 0;  // index of the first MCU after the current segment
+  Place place_, other_;
 };
 
 }  // namespace custom_op

@@ -10,13 +10,25 @@
 namespace custom_op {
 namespace {
 
-// Note [Two MCU rows at a time]
+// Note [MCU rows in memory]
 // A row of pixels needs the chroma row of its own and the nearest one above or below. At the end of
-// an MCU row, that one is in the next MCU row. So the planes hold two MCU rows, the current one and
-// the one before, and the last pixel row of each waits for the next. Rows and columns beyond the
-// image repeat its edge, as in libjpeg; the cover has a margin at all other edges, see Note
-// [One-pixel margin]. A SampleSink says how many rows it needs.
-constexpr int64_t kMcuRows = 2;
+// an MCU row, that one is in the next MCU row. So the planes hold the MCU rows that are decoded at
+// once and the one before, and the last pixel row of each waits for the next. Rows and columns
+// beyond the image repeat its edge, as in libjpeg; the cover has a margin at all other edges, see
+// Note [One-pixel margin]. A SampleSink says how many rows it needs.
+//
+// Two MCU rows are decoded at once if decoding can start often enough. Each then starts at a place
+// of its own, so more MCUs before the cover are decoded in vain.
+int64_t rows_at_once(const McuReader& reader, const Header& header) {
+  return 2 * reader.start_interval() <= header.mcus_per_row ? 2 : 1;
+}
+
+// The number of MCU rows that a plane holds: a power of 2.
+int64_t rows_in_memory(int64_t at_once, int64_t before) {
+  int64_t rows = 2;
+  while (rows < at_once + before) rows *= 2;
+  return rows;
+}
 
 // Samples before and after each row of a plane: repeated edges, and what vector code reads and
 // writes in vain.
@@ -59,14 +71,17 @@ uint8_t* BaselineDecoder::Plane::row_beside(int64_t y) {
 
 bool BaselineDecoder::decode(McuReader& reader, const Header& header, const ScanTables& tables,
                              const Box& box, Color color, RowSink& sink) {
-  prepare(header, tables, box, kMcuRows);
+  const int64_t at_once = rows_at_once(reader, header);
+  prepare(header, tables, box, rows_in_memory(at_once, 1));
   sink.begin();
   const bool waits = header.component_count == 3 && header.components[0].vertical == 2;
   int64_t y = box.top;
-  for (int64_t mcu_row = cover_.first_row; mcu_row < cover_.first_row + cover_.rows; ++mcu_row) {
-    if (!decode_mcu_row(reader, mcu_row)) return false;
-    const bool last = mcu_row == header.mcu_rows - 1;
-    const int64_t ready = (mcu_row + 1) * header.mcu_height - (waits && !last ? 1 : 0);
+  const int64_t end_row = cover_.first_row + cover_.rows;
+  for (int64_t row = cover_.first_row; row < end_row; row += at_once) {
+    const int64_t next = std::min(row + at_once, end_row);
+    if (!decode_mcu_rows(reader, row, next - row)) return false;
+    const bool last = next == header.mcu_rows;
+    const int64_t ready = next * header.mcu_height - (waits && !last ? 1 : 0);
     for (const int64_t end = std::min(ready, box.top + box.height); y < end; ++y) {
       write_row(y, box, color, sink.next());
       sink.written();
@@ -77,13 +92,15 @@ bool BaselineDecoder::decode(McuReader& reader, const Header& header, const Scan
 
 bool BaselineDecoder::decode(McuReader& reader, const Header& header, const ScanTables& tables,
                              const Box& box, SampleSink& sink) {
-  int64_t mcu_rows = kMcuRows;
-  while ((mcu_rows - 1) * header.mcu_height < sink.rows_kept()) mcu_rows *= 2;
-  prepare(header, tables, box, mcu_rows);
+  const int64_t at_once = rows_at_once(reader, header);
+  const int64_t before = divide_up(sink.rows_kept(), header.mcu_height);
+  prepare(header, tables, box, rows_in_memory(at_once, before));
   sink.begin(sample_planes());
-  for (int64_t mcu_row = cover_.first_row; mcu_row < cover_.first_row + cover_.rows; ++mcu_row) {
-    if (!decode_mcu_row(reader, mcu_row)) return false;
-    sink.decoded((mcu_row + 1) * header.mcu_height);
+  const int64_t end_row = cover_.first_row + cover_.rows;
+  for (int64_t row = cover_.first_row; row < end_row; row += at_once) {
+    const int64_t next = std::min(row + at_once, end_row);
+    if (!decode_mcu_rows(reader, row, next - row)) return false;
+    sink.decoded(next * header.mcu_height);
   }
   return true;
 }
@@ -134,18 +151,44 @@ void BaselineDecoder::prepare(const Header& header, const ScanTables& tables, co
   red_sums_.resize(width);
 }
 
+bool BaselineDecoder::decode_mcu_rows(McuReader& reader, int64_t mcu_row, int64_t rows) {
+  const bool good =
+      rows == 2 ? decode_two_mcu_rows(reader, mcu_row) : decode_mcu_row(reader, mcu_row);
+  if (!good) return false;
+  for (int64_t row = mcu_row; row < mcu_row + rows; ++row) {
+    for (Plane& plane : planes_) repeat_edges(row, plane);
+  }
+  return true;
+}
+
 bool BaselineDecoder::decode_mcu_row(McuReader& reader, int64_t mcu_row) {
   if (!reader.seek(mcu_row * header_->mcus_per_row + cover_.first_col)) return false;
   for (int64_t column = 0; column < cover_.cols;) {
     const int64_t mcus = reader.take(cover_.cols - column);
-    if (mcus == 0) return false;
-    for (Plane& plane : planes_) {
-      if (!transform(reader.blocks(), mcus, column, mcu_row, plane)) return false;
+    if (mcus == 0 || !transform_all(reader.blocks(), mcus, column, mcu_row)) return false;
+    column += mcus;
+  }
+  return true;
+}
+
+bool BaselineDecoder::decode_two_mcu_rows(McuReader& reader, int64_t mcu_row) {
+  const int64_t first = mcu_row * header_->mcus_per_row + cover_.first_col;
+  if (!reader.seek_two(first, first + header_->mcus_per_row)) return false;
+  for (int64_t column = 0; column < cover_.cols;) {
+    const int64_t mcus = reader.take_two(cover_.cols - column);
+    if (mcus == 0 || !transform_all(reader.blocks(), mcus, column, mcu_row) ||
+        !transform_all(reader.other_blocks(), mcus, column, mcu_row + 1)) {
+      return false;
     }
     column += mcus;
   }
-  for (Plane& plane : planes_) repeat_edges(mcu_row, plane);
   return true;
+}
+
+bool BaselineDecoder::transform_all(const Block* blocks, int64_t mcus, int64_t column,
+                                    int64_t mcu_row) {
+  return std::all_of(planes_.begin(), planes_.end(),
+                     [&](Plane& plane) { return transform(blocks, mcus, column, mcu_row, plane); });
 }
 
 // `column`: of the first of the MCUs in the cover.

@@ -41,7 +41,10 @@ class BaselineDecoder {
   };
 
   void prepare(const Header& header, const ScanTables& tables, const Box& box, int64_t mcu_rows);
+  bool decode_mcu_rows(McuReader& reader, int64_t mcu_row, int64_t rows);
   bool decode_mcu_row(McuReader& reader, int64_t mcu_row);
+  bool decode_two_mcu_rows(McuReader& reader, int64_t mcu_row);
+  bool transform_all(const Block* blocks, int64_t mcus, int64_t column, int64_t mcu_row);
   bool transform(const Block* blocks, int64_t mcus, int64_t column, int64_t mcu_row, Plane& plane);
   void repeat_edges(int64_t mcu_row, Plane& plane);
   void write_row(int64_t y, const Box& box, Color color, uint8_t* out);
