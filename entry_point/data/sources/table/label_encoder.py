@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from entry_point.config.table_config import TableConfig
 from entry_point.data.sources.label_kind import Kind
 from entry_point.data.sources.table.bad_row import BadRowError, quoted
+from entry_point.data.sources.table.columns import Columns
 from entry_point.data.sources.table.label_values import (
     class_name,
     family,
@@ -20,7 +21,6 @@ from entry_point.data.sources.table.label_values import (
     label_names,
     numbers,
 )
-from entry_point.data.sources.table.table_files import Columns
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entry_point.data.sources.table.bad_row import BadRowError, quoted
-from entry_point.data.sources.table.table_files import CHUNK
+from entry_point.data.sources.table.columns import CHUNK
 
 # Only paths that have one of these, between two NULs, may be absolute or no file, or have a part
 # that is empty, "." or "..".
