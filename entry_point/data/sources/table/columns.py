@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 Columns = Sequence[Sequence[Any]]
-CHUNK = 16384
+CHUNK = 4096
 """Rows that are Python objects at the same time."""
 METADATA = "-metadata"
 """SageMaker's augmented manifest describes the attribute `x` in `x-metadata`."""

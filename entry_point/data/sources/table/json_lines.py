@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
-from itertools import filterfalse, islice, starmap
+from itertools import filterfalse, islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -102,23 +102,20 @@ def _named(value: Any, metadata: _Metadata | None) -> Any:
     """The names of the classes instead of their numbers."""
     if metadata is None:
         return value
-    if isinstance(names := metadata.class_map, dict):
-        numbers = value if isinstance(value, list) else [value]
-        return [names.get(str(number), number) for number in numbers]
-    return value if metadata.class_name is None else metadata.class_name
+    if (name := metadata.class_name) is not None:
+        return name
+    if not isinstance(names := metadata.class_map, dict):
+        return value
+    return [names.get(str(n), n) for n in (value if isinstance(value, list) else [value])]
 
 
 def _decoder(columns: Sequence[str], described: Sequence[str]) -> Decoder[Any]:
     """Reads a line's columns as fields that are called by the column's number."""
     values = [(f"value{i}", Any, field(name=name)) for i, name in enumerate(columns)]
-    metadata = [
-        (
-            f"metadata{columns.index(name)}",
-            _Metadata | None,
-            field(name=name + METADATA, default=None),
-        )
-        for name in described
-    ]
+    metadata = []
+    for name in described:
+        optional = field(name=name + METADATA, default=None)
+        metadata.append((f"metadata{columns.index(name)}", _Metadata | None, optional))
     return Decoder(defstruct("Row", [*values, *metadata]))
 
 
@@ -131,11 +128,11 @@ def _decoded(
     for line in filterfalse(bytes.isascii, lines):
         line.decode()  # msgspec does not check the text that it skips
     rows = list(map(decoder.decode, lines))
-    found = []
+    found: list[Sequence[Any]] = []
     for number, name in enumerate(columns):
-        value, metadata = f"value{number}", f"metadata{number}"
+        values = list(map(attrgetter(f"value{number}"), rows))
         if name in described:
-            found.append(list(starmap(_named, map(attrgetter(value, metadata), rows))))
-        else:
-            found.append(list(map(attrgetter(value), rows)))
+            metadata = map(attrgetter(f"metadata{number}"), rows)
+            values = list(map(_named, values, metadata))
+        found.append(values)
     return found
