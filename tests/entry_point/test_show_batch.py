@@ -18,7 +18,7 @@ from entry_point.training.devices import join_devices
 from entry_point.training.input import loader_spec
 from entry_point.training.results.sample_grid import caption, first_samples_alone, to_rgb
 from entry_point.training.tasks.build_task import build_task
-from tests.entry_point.training.tasks.label_sources import classes, task_of
+from tests.entry_point.training.tasks.label_sources import classes, labels, task_of
 
 
 def show(root: Path, output: Path, *overrides: str) -> int:
@@ -78,6 +78,8 @@ def test_captions_name_classes_and_shares() -> None:
     assert caption(torch.tensor([0, 0, 1.0, 0]), task) == names[2]
     mixed = caption(torch.tensor([0.3, 0, 0.7, 0]), task)
     assert mixed == f"{names[2]} 0.70, {names[0]} 0.30"
+    numbers = task_of(labels("numbers", ["height", "width"], torch.rand(4, 2)), "task=regression")
+    assert caption(torch.tensor([118.25, 385]), numbers) == "height 118\nwidth 385"
 
 
 def test_a_report_reads_its_samples_without_the_processes_of_training(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 
 import torch
 from matplotlib.figure import Figure
@@ -25,7 +26,7 @@ from entry_point.training.tasks.task import Task
 
 MOST = 24
 _COLUMNS = 8
-_LONGEST = 24
+_LONGEST, _LINES = 24, 4
 _INCHES = 1.6
 
 
@@ -76,7 +77,7 @@ def caption(label: Tensor, task: Task) -> str:
         return _short(task.names[int(label)])
     pairs = zip(task.names, label.tolist(), strict=True)
     if task.takes == "numbers":
-        return _short(", ".join(f"{name} {value:.3g}" for name, value in pairs))
+        return "\n".join(_short(f"{name} {value:.3g}") for name, value in islice(pairs, _LINES))
     held = sorted((-value, name) for name, value in pairs if value >= 0.01)
     named = [name if value <= -0.99 else f"{name} {-value:.2f}" for value, name in held]
     return _short(", ".join(named))
