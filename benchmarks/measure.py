@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import datetime
+import gc
 import importlib.metadata
 import os
 import platform
 import resource
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +98,26 @@ def cpu_seconds() -> float:
     """User and system time of this process and of its children that have ended."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+@dataclass
+class Growth:
+    megabytes: float = 0.0
+
+
+@contextmanager
+def peak_growth() -> Iterator[Growth]:
+    """How far the process's resident memory grows above its size before the block (Linux)."""
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
+    before, growth = _status_megabytes("VmRSS"), Growth()
+    yield growth
+    growth.megabytes = _status_megabytes("VmHWM") - before
+
+
+def _status_megabytes(field: str) -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split(f"{field}:")[1].split()[0]) / 1024
 
 
 def machine() -> str:

@@ -18,8 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
-from entry_point.config import own_code
-from entry_point.contract import exit_codes
+from entry_point.contract import exit_codes, own_code
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder, has_resources
 from entry_point.contract.stop_signals import exit_on_stop
 from entry_point.supervisor import hand_over

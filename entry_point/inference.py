@@ -354,7 +354,7 @@ def csv_line(prediction: dict[str, Any]) -> list[Any]:
     if "class" in prediction:
         return [prediction["class"], prediction["probability"]]
     if "labels" in prediction:
-        return [";".join(prediction["labels"]), *prediction["probabilities"].values()]
+        return ["|".join(prediction["labels"]), *prediction["probabilities"].values()]
     return list(prediction["values"].values())
 
 

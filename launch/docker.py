@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from entry_point.config import own_code
+from entry_point.contract import own_code
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.contract.user_error import UserError
 from launch.containers.container_run import Containers, say
@@ -35,6 +35,7 @@ from launch.containers.run_options import (
     network_options,
     owner_options,
 )
+from launch.containers.typed_checks import require_usable
 from launch.request.code.code_files import OwnCode, require_free_channel, split_code
 from launch.request.launch_errors import LaunchError
 from launch.request.local_run import (
@@ -200,11 +201,13 @@ def train(arguments: Sequence[str]) -> int:
     """
     settings = Settings.from_environment()
     engine, image = find_engine(), local_reference()
-    if engine.image(image) is None:
+    description = engine.image(image)
+    if description is None:
         raise LaunchError(f"there is no image {image}: run `make image` first")
     name, rest = split_name(arguments)
     inputs, overrides = split_inputs(rest)
     require_overrides(overrides)
+    require_usable(overrides, image, description)
     run = create_run_folder(name)
     folder = RunFolder(run)
     with folder.hold(folder.launch_lock):

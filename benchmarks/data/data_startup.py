@@ -5,7 +5,6 @@ Memory is the peak growth of a new process that has already imported everything.
 
 from __future__ import annotations
 
-import gc
 import json
 import subprocess
 import sys
@@ -93,23 +92,17 @@ def start(root: Path, access: str) -> Start:
 
 def start_here(root: Path, access: str) -> Start:
     data = DataConfig(format="shards", root=str(root), access=access)
-    gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
-    before, began = _status_megabytes("VmRSS"), time.perf_counter()
-    source = open_source(data, "train", root)
-    opened = time.perf_counter()
-    plan: Plan = EpochPlan(len(source), 256, 0, True)
-    if isinstance(source, StreamSource):
-        plan = StreamPlan(source, Share(0, 1), batch_size=256, seed=0, train=True, window_shards=2)
-    next(plan.batches(0))
-    ordered = time.perf_counter()
-    megabytes = _status_megabytes("VmHWM") - before
-    return Start(len(source), opened - began, ordered - opened, megabytes)
-
-
-def _status_megabytes(field: str) -> float:
-    status = Path("/proc/self/status").read_text()
-    return int(status.split(f"{field}:")[1].split()[0]) / 1024
+    with measure.peak_growth() as growth:
+        began = time.perf_counter()
+        source = open_source(data, "train", root)
+        opened = time.perf_counter()
+        plan: Plan = EpochPlan(len(source), 256, 0, True)
+        if isinstance(source, StreamSource):
+            share = Share(0, 1)
+            plan = StreamPlan(source, share, batch_size=256, seed=0, train=True, window_shards=2)
+        next(plan.batches(0))
+        ordered = time.perf_counter()
+    return Start(len(source), opened - began, ordered - opened, growth.megabytes)
 
 
 def start_rows(root: Path) -> list[list[object]]:

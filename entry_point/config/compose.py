@@ -17,8 +17,9 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from entry_point.config import own_code
-from entry_point.config.config_errors import ConfigError, explain
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.hydra_errors import explain
+from entry_point.contract import own_code
 
 T = TypeVar("T")
 CONFIGS = Path(os.environ.get(own_code.CONFIGS) or own_code.PROGRAM / "configs")

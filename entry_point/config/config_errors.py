@@ -1,27 +1,15 @@
-"""`ConfigError`, and how the errors of Hydra and OmegaConf become one."""
+"""`ConfigError`: a setting that is wrong.
+
+Uses the standard library only, because `make docker-train` runs before anything is installed.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
-from dataclasses import fields, is_dataclass
-
-from hydra.errors import MissingConfigException, OverrideParseException
-from omegaconf.errors import (
-    ConfigAttributeError,
-    ConfigKeyError,
-    OmegaConfBaseException,
-)
+from collections.abc import Iterable
 
 from entry_point.contract.user_error import UserError
 
-_BESIDE_OPTIONS = {"model": " (model.name=NAME takes any classification model of torchvision)"}
-# Part of OmegaConf's text -> ours.
-_PLAIN = {
-    "could not be converted to Integer": "must be a whole number",
-    "could not be converted to Float": "must be a number",
-    "is not a valid bool": "must be true or false",
-}
 _NO_VALUE = object()
 
 
@@ -49,49 +37,3 @@ def near(value: str, allowed: Iterable[str]) -> str:
     """Return `; did you mean X?` for the allowed value closest to a typo, else nothing."""
     match = difflib.get_close_matches(value, list(allowed), n=1)
     return f"; did you mean {match[0]}?" if match else ""
-
-
-def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
-    """Turn an error of Hydra or OmegaConf into one line that quotes the override at fault."""
-    cause = next((e for e in _chain(error) if isinstance(e, OmegaConfBaseException)), None)
-    if isinstance(error, MissingConfigException) and error.options is not None:
-        group, _, option = (error.missing_cfg_file or "").rpartition("/")
-        options = sorted(error.options)
-        allowed = ", ".join(options) + _BESIDE_OPTIONS.get(group, "")
-        return ConfigError(group, option, f"must be one of {allowed}{near(option, options)}")
-    if isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
-        return _unknown_key(cause, _typed(cause.full_key or str(cause.key), overrides, error))
-    if isinstance(error, OverrideParseException):
-        must = "not an override as in key=value; quote a value that has ,[]{}"
-        return ConfigError(str(error.override), must=must)
-    if cause is not None and cause.full_key:
-        text = str(cause.msg or cause).splitlines()[0]
-        must = next((plain for words, plain in _PLAIN.items() if words in text), text)
-        return ConfigError(_typed(cause.full_key, overrides, error), must=must)
-    lines = (line.strip() for line in str(error).splitlines())
-    return ConfigError("configuration", must=" ".join(line for line in lines if line))
-
-
-def _chain(error: BaseException | None) -> Iterable[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _unknown_key(error: OmegaConfBaseException, typed: str) -> ConfigError:
-    full_key = error.full_key or str(error.key)
-    schema = error.object_type
-    known = [f.name for f in fields(schema)] if is_dataclass(schema) else []
-    group = full_key.rpartition(".")[0]
-    allowed = f"; {group or 'the top level'} has {', '.join(known)}" if known else ""
-    must = f"no such key{allowed}{near(str(error.key), known)}"
-    return ConfigError(typed, must=must)
-
-
-def _typed(key: str, overrides: Sequence[str], error: Exception) -> str:
-    """Return the override of `key` at fault as typed; without one, the key alone.
-
-    Hydra's errors end with the override at fault. Other errors are about the last one, which wins.
-    """
-    typed = [o for o in reversed(overrides) if o.lstrip("+~").split("=")[0] == key]
-    return next((o for o in typed if str(error).endswith(o)), typed[0] if typed else key)

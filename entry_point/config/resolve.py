@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from entry_point.config.config_errors import ConfigError, near
 
 T = TypeVar("T")
+TIMM = "timm/"
+"""How `model.name` begins for a model of timm."""
 
 
 def resolve(key: str, name: str, known: Mapping[str, T]) -> T | Any:

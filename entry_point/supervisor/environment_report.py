@@ -14,8 +14,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from entry_point.config import own_code
-from entry_point.contract import exit_codes
+from entry_point.contract import exit_codes, own_code
 from entry_point.contract.program import run_for_reader, run_program
 from entry_point.contract.run_folder import RunFolder, RunFolderError
 

@@ -17,9 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from entry_point.config import own_code
 from entry_point.config.train_config import TrainConfig, check_ranks, load_train_config
-from entry_point.contract import exit_codes
+from entry_point.contract import exit_codes, own_code
 from entry_point.contract.failure import failure_file
 from entry_point.contract.lasting_output import make_output_last
 from entry_point.contract.platform_files import (

@@ -14,11 +14,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from launch.aws.aws_errors import explain, is_denied
 from launch.aws.session import aws_client
 from launch.request.image_checks import ECR_IMAGE, is_for_other_device
+from launch.request.known.image_extras import LABEL, missing_extras
 from launch.request.launch_config import Target
 from launch.request.launch_errors import LaunchError
 
-EXTRAS_LABEL = "managed-training-template.extras"
-"""The Dockerfile sets it to the names in EXTRAS."""
 # A newer build takes the tag of an older one; the older image is then useless.
 LIFECYCLE = {
     "rules": [
@@ -120,22 +119,12 @@ def require_extras(target: Target, needed: Mapping[str, str], session: Any) -> N
     """
     if not needed:
         return
-    label = _label(target, session)
-    if label is None:
-        sys.stderr.write(
-            f"target.image={target.image}: could not read whether it has {', '.join(needed)}; "
-            f"{', '.join(needed.values())} needs it\n"
-        )
-        return
-    missing = {extra: setting for extra, setting in needed.items() if extra not in label.split()}
+    image, label = f"target.image={target.image}", _label(target, session)
+    missing, warning = missing_extras(image, label, needed, " and push it")
+    if warning:
+        sys.stderr.write(f"{warning}\n")
     if missing:
-        raise LaunchError(
-            *(
-                f"{setting}: target.image={target.image} was built without {extra}; build it with "
-                f'`make image EXTRAS="{" ".join([*label.split(), *missing])}"` and push it'
-                for extra, setting in missing.items()
-            )
-        )
+        raise LaunchError(*missing)
 
 
 def _address(target: Target) -> tuple[re.Match[str], dict[str, str]]:
@@ -146,7 +135,7 @@ def _address(target: Target) -> tuple[re.Match[str], dict[str, str]]:
 
 
 def _label(target: Target, session: Any) -> str | None:
-    """The label EXTRAS_LABEL from the image's config in ECR; None if it cannot be read."""
+    """The label LABEL from the image's config in ECR; None if it cannot be read."""
     match, wanted = _address(target)
     ecr = aws_client(session, "ecr", region_name=match["region"])
     place = {"registryId": match["account"], "repositoryName": match["repository"]}
@@ -155,7 +144,7 @@ def _label(target: Target, session: Any) -> str | None:
         digest = json.loads(image["imageManifest"])["config"]["digest"]
         url = ecr.get_download_url_for_layer(layerDigest=digest, **place)["downloadUrl"]
         with urllib.request.urlopen(url, timeout=10) as answer:
-            label = json.load(answer)["config"]["Labels"][EXTRAS_LABEL]
+            label = json.load(answer)["config"]["Labels"][LABEL]
     except (BotoCoreError, ClientError, OSError, LookupError, TypeError, ValueError):
         return None
     return str(label)

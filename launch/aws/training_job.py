@@ -58,7 +58,7 @@ def prepare_spec(spec: TrainingSpec) -> TrainingJobs:
     require_role(request["RoleArn"], session)
     if warning := other_account(request["RoleArn"], spec.config.target.image or ""):
         sys.stderr.write(f"{warning}\n")
-    require_extras(spec.config.target, job_config.needed_extras(spec.overrides), session)
+    require_extras(spec.config.target, job_config.extras_of_image(spec.overrides), session)
     require_buckets(training_checks.s3_prefixes(spec.config.job), session)
     sys.stdout.write(estimate_cost(spec.config.target, session) + "\n")
     if spec.code:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
 
 from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.resolve import TIMM
 from entry_point.config.train_config import TrainConfig, TrainerConfig, load_train_config
 from entry_point.contract.metrics_line import LOSS, METRICS_OF
-from launch.request.code.dotted_paths import code_problems
+from launch.request.code.dotted_paths import code_problems, value_in
 from launch.request.image_checks import is_gpu
 from launch.request.known import timm_names, torchvision_models
 from launch.request.known.gpu_counts import gpu_count
+from launch.request.known.image_extras import needed_extras
 from launch.request.launch_config import Target
 
 CHANNELS = PurePosixPath("/opt/ml/input/data")
 # The channel that the job reads when data.root is null.
 DATA_CHANNEL = "training"
-TIMM = "timm/"
 
 
 def training_problems(
@@ -36,7 +37,7 @@ def training_problems(
     return [
         *_missing_inputs(config, channels),
         *_model_problems(config.model.name),
-        *code_problems(config),
+        *code_problems(partial(value_in, config)),
         *dict.fromkeys(
             line for each in target.alternatives for line in _rank_problems(config.trainer, each)
         ),
@@ -51,19 +52,9 @@ def own_metrics(overrides: Sequence[str]) -> list[str]:
         return []
 
 
-def needed_extras(overrides: Sequence[str]) -> dict[str, str]:
-    """What the image needs besides job.in: a name of requirements/*.in -> the setting."""
-    config = _load(tuple(overrides))
-    return {
-        extra: setting
-        for extra, setting, is_used in (
-            ("dali", "pipeline=dali", config.pipeline.engine == "dali"),
-            ("timm", f"model.name={config.model.name}", config.model.name.startswith(TIMM)),
-            ("mlflow", "loggers=[mlflow]", "mlflow" in config.loggers),
-            ("onnx", "trainer.onnx=true", config.trainer.onnx),
-        )
-        if is_used
-    }
+def extras_of_image(overrides: Sequence[str]) -> dict[str, str]:
+    """What the job needs of its image besides job.in; see `needed_extras`."""
+    return needed_extras(partial(value_in, _load(tuple(overrides))))
 
 
 def logger_problems(overrides: Sequence[str], mlflow: str | None) -> Iterator[str]:

@@ -81,6 +81,8 @@ def test_captions_name_classes_and_shares() -> None:
     assert caption(torch.tensor([0, 0, 1.0, 0]), names, "class") == names[2]
     mixed = caption(torch.tensor([0.3, 0, 0.7, 0]), names, "class")
     assert mixed == f"{names[2]} 0.70, {names[0]} 0.30"
+    numbers = caption(torch.tensor([118.25, 385]), ["height", "width"], "numbers")
+    assert numbers == "height 118\nwidth 385"
 
 
 def test_views_stand_side_by_side_and_to_scale() -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from entry_point.config.config_errors import ConfigError, explain, shown
+from entry_point.config.config_errors import ConfigError, shown
+from entry_point.config.hydra_errors import explain
 from entry_point.config.knob import check_knobs, knob
 
 MAGNITUDES = 31

@@ -11,10 +11,10 @@ import torchvision
 from torch import nn
 
 from entry_point.config.config_errors import ConfigError, near
-from entry_point.config.resolve import call, resolve
+from entry_point.config.resolve import TIMM, call, resolve
 from entry_point.config.train_config import ModelConfig
 from entry_point.training.models.model_weights import find_weights, load_weights
-from entry_point.training.models.timm_models import TIMM, timm_model
+from entry_point.training.models.timm_models import timm_model
 
 _UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
 

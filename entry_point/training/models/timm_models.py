@@ -10,8 +10,7 @@ from typing import Any
 from torch import nn
 
 from entry_point.config.config_errors import ConfigError, near
-
-TIMM = "timm/"
+from entry_point.config.resolve import TIMM
 
 
 def timm_model(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
@@ -31,7 +32,7 @@ def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
     steps, val_steps = column(train, "step"), column(validation, "step")
     loss.plot(steps, column(train, "loss"), color=TRAIN, label=TRAINING)
     loss.plot(val_steps, column(validation, "val_loss"), "o-", color=VALIDATION, label="validation")
-    loss.set_ylabel("loss (log scale)")
+    _call(loss, "loss (log scale)")
     # An untrained model's validation loss can be far above the rest.
     loss.set_yscale("log")
     loss.yaxis.set_minor_locator(LogLocator(subs=(1.5, 2, 3, 5, 7)))
@@ -41,14 +42,14 @@ def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
     measured = [record for record in validation if metric.key in record]
     values = [metric.scale * value for value in column(measured, metric.key)]
     quality.plot(column(measured, "step"), values, "o-", color=VALIDATION)
-    quality.set_ylabel(f"validation {metric.label}{' (%)' if metric.percent else ''}")
+    _call(quality, f"validation {metric.label}{' (%)' if metric.percent else ''}")
     if metric.percent:
         quality.set_ylim(0, 101)
     speed.plot(steps, column(train, "images_per_s"), color=TRAIN)
-    speed.set_ylabel("images/s")
+    _call(speed, "images/s")
     speed.set_ylim(bottom=0)
     wait.plot(steps, column(train, "data_wait_pct"), color=WAIT)
-    wait.set_ylabel("waiting for data (% of training time)")
+    _call(wait, "waiting for data (% of training time)")
     wait.set_ylim(0, max([5.0, *(1.1 * v for v in column(train, "data_wait_pct"))]))
     for axes in (loss, quality, speed, wait):
         axes.grid(alpha=0.25)
@@ -56,6 +57,11 @@ def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
     for axes in (speed, wait):
         axes.set_xlabel("step")
     return figure
+
+
+def _call(axes: Axes, quantity: str) -> None:
+    """Name what the axes show above them: beside them, long names run into each other."""
+    axes.set_title(quantity, loc="left", fontsize="medium")
 
 
 def save_plot(records: Sequence[Record], title: str, metric: Metric, path: Path) -> None:

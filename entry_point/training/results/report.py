@@ -40,10 +40,13 @@ WORST = 12
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2em auto; padding: 0 1em;
        color: #1a202c; }
-h1 { margin-bottom: 0 } h2 { margin-top: 2em; border-bottom: 1px solid #cbd5e0 }
-.numbers { display: flex; gap: 3em; margin: 1em 0 } .numbers b { display: block; font-size: 1.8em }
-img.plot { width: 100% } table { border-collapse: collapse }
-.matrix td, .matrix th { padding: 3px 7px; text-align: right; font-size: 12px }
+h1 { margin-bottom: 0; font-size: 1.6em; overflow-wrap: anywhere; text-wrap: balance }
+h2 { margin-top: 2em; border-bottom: 1px solid #cbd5e0 }
+.numbers { display: flex; flex-wrap: wrap; gap: 1em 2.5em; margin: 1em 0 }
+.numbers div { max-width: 130px } .numbers b { display: block; font-size: 1.8em;
+white-space: nowrap } .wide { overflow-x: auto } img.plot { width: 100%; min-width: 700px }
+table { border-collapse: collapse } .matrix td, .matrix th { padding: 3px 7px; text-align: right;
+font-size: 12px; white-space: nowrap }
 .mistakes { display: flex; flex-wrap: wrap; gap: 1em } figure { margin: 0; width: 150px }
 figcaption { font-size: 12px; overflow-wrap: anywhere } pre { background: #f7fafc; padding: 1em;
 overflow-x: auto } .meter { display: flex; height: 22px; width: 100%; background: #2b6cb0 }
@@ -83,7 +86,8 @@ def write_report(
     name = html.escape(title)
     write_text(
         path,
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{name}</title>'
         f"<style>{STYLE}</style></head><body><h1>{name}</h1>{''.join(sections)}</body></html>\n",
     )
 
@@ -106,7 +110,11 @@ def _curves(records: Sequence[Record], title: str, metric: Metric) -> str:
     buffer = io.BytesIO()
     draw(records, title, metric).savefig(buffer, format="png", dpi=100)
     picture = _data_url("image/png", buffer.getvalue())
-    return f'<h2>Curves</h2><img class="plot" alt="curves" src="{picture}">'
+    return f"<h2>Curves</h2>{_plot('curves', picture)}"
+
+
+def _plot(what: str, picture: str) -> str:
+    return f'<div class="wide"><img class="plot" alt="{what}" src="{picture}"></div>'
 
 
 def _stall_meter(totals: Totals) -> str:
@@ -140,7 +148,7 @@ def _table(table: Table) -> str:
     note = f"<p>{html.escape(table.note)}</p>" if table.note else ""
     return (
         f"<h2>{html.escape(table.title)}</h2>{note}"
-        f'<table class="matrix"><tr>{head}</tr>{rows}</table>'
+        f'<div class="wide"><table class="matrix"><tr>{head}</tr>{rows}</table></div>'
     )
 
 
@@ -169,7 +177,7 @@ def _mistakes(task: Task, evaluation: Evaluation, source: Source) -> str:
         f"{html.escape(caption)}<br>{html.escape(source.key(index))}</figcaption></figure>"
         for index, caption in worst
     )
-    return f'<h2>Worst mistakes</h2><div class="mistakes">{figures or "None."}</div>'
+    return f'<h2>Worst predictions</h2><div class="mistakes">{figures or "None."}</div>'
 
 
 def _thumbnail(source: Source, index: int) -> str:
@@ -194,7 +202,7 @@ def _training_samples(figure: Figure | None) -> str:
     return (
         "<h2>Training samples</h2>"
         "<p>The first of the first epoch: cropped, augmented and mixed as for the model.</p>"
-        f'<img class="plot" alt="training samples" src="{picture}">'
+        f"{_plot('training samples', picture)}"
     )
 
 

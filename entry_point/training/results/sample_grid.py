@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 import torch
 from matplotlib.figure import Figure
@@ -27,7 +28,7 @@ from entry_point.training.tasks.task import Task
 
 MOST = 24
 _COLUMNS = 8
-_LONGEST = 24
+_LONGEST, _LINES = 24, 4
 _INCHES = 1.6
 _GAP = 0.04
 """Between the views of a sample, as a share of their height."""
@@ -107,7 +108,7 @@ def caption(label: Tensor, names: Sequence[str], takes: str) -> str:
         return _short(names[int(label)])
     pairs = zip(names, label.tolist(), strict=True)
     if takes == "numbers":
-        return _short(", ".join(f"{name} {value:.3g}" for name, value in pairs))
+        return "\n".join(_short(f"{name} {value:.3g}") for name, value in islice(pairs, _LINES))
     held = sorted((-value, name) for name, value in pairs if value >= 0.01)
     named = [name if value <= -0.99 else f"{name} {-value:.2f}" for value, name in held]
     return _short(", ".join(named))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from torch import nn
 
-from entry_point.config import own_code
 from entry_point.config.train_config import TrainConfig
+from entry_point.contract import own_code
 from entry_point.contract.metrics_line import PERCENTILES
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.checkpoints.progress import Progress

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from entry_point.config import own_code
+from entry_point.contract import own_code
 from launch.request.code.code_files import OwnCode, require_free_channel
 from launch.request.image_checks import ECR_IMAGE
 from launch.request.launch_config import Channel, LaunchConfig

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from entry_point.config import own_code
+from entry_point.contract import own_code
 from launch.request.launch_errors import LaunchError
 
 KEY = "job.code"

@@ -1,7 +1,8 @@
 """Checks of the settings that name your own code, before a machine is paid for.
 
 The host has neither torch nor your packages, so the code is read, not imported. What is not below
-the project's root passes: it may be a package of the image.
+the project's root passes: it may be a package of the image. Uses the standard library only, because
+`make docker-train` runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -9,14 +10,13 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from inspect import Signature
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError, near
-from entry_point.config.own_code import PROGRAM
 from entry_point.config.resolve import call
-from entry_point.config.train_config import TrainConfig
+from entry_point.contract.own_code import PROGRAM
 from launch.request.code.module_source import ModuleSource, find_module, modules_beside
 
 
@@ -46,36 +46,52 @@ LOGGER = Seam("loggers", "logger_kwargs", 1)
 """One of a list; `logger_kwargs` has the arguments by the last part of the path."""
 
 
-def code_problems(config: TrainConfig, root: Path = PROGRAM) -> list[str]:
-    """A line for each setting that names code which is not there or cannot be called as it is."""
+def code_problems(
+    setting: Callable[[str], Any], root: Path = PROGRAM, *, complete: bool = True
+) -> list[str]:
+    """A line for each setting that names code which is not there or cannot be called as it is.
+
+    `setting` returns a setting's value by its key, or None. Unless `complete`, it does not know all
+    settings, so that an argument may be missing.
+    """
     problems = []
-    for seam, path, kwargs in _named_code(config):
+    for seam, path, kwargs in _named_code(setting):
         if "." in path and "/" not in path:
             try:
-                check(seam, path, kwargs, root)
+                check(seam, path, kwargs, root, complete=complete)
             except ConfigError as error:
                 problems.append(str(error))
     return problems
 
 
-def _named_code(config: TrainConfig) -> Iterator[tuple[Seam, str, Mapping[str, Any]]]:
-    for seam in SEAMS:
-        kwargs = _value(config, seam.kwargs) if seam.kwargs else None
-        yield seam, str(_value(config, seam.key)), kwargs or {}
-    for path in _value(config, LOGGER.key) or ():
-        word = path.rpartition(".")[2]
-        seam = replace(LOGGER, kwargs=f"{LOGGER.kwargs}.{word}")
-        yield seam, path, (_value(config, LOGGER.kwargs or "") or {}).get(word, {})
-
-
-def _value(config: object, key: str) -> Any:
+def value_in(config: object, key: str) -> Any:
+    """The value of a setting in a composed config; None if there is none."""
     for part in key.split("."):
-        config = getattr(config, part, None)
+        config = config.get(part) if isinstance(config, Mapping) else getattr(config, part, None)
     return config
 
 
-def check(seam: Seam, path: str, kwargs: Mapping[str, Any], root: Path) -> None:
-    """Raise ConfigError if the code is below `root` and the job could not call it."""
+def _named_code(setting: Callable[[str], Any]) -> Iterator[tuple[Seam, str, Mapping[str, Any]]]:
+    for seam in SEAMS:
+        yield seam, str(setting(seam.key)), _kwargs(setting, seam)
+    for path in setting(LOGGER.key) or ():
+        word = path.rpartition(".")[2]
+        seam = replace(LOGGER, kwargs=f"{LOGGER.kwargs}.{word}")
+        yield seam, path, _kwargs(setting, seam)
+
+
+def _kwargs(setting: Callable[[str], Any], seam: Seam) -> Mapping[str, Any]:
+    found = setting(seam.kwargs) if seam.kwargs else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def check(
+    seam: Seam, path: str, kwargs: Mapping[str, Any], root: Path, *, complete: bool = True
+) -> None:
+    """Raise ConfigError if the code is below `root` and the job could not call it.
+
+    Unless `complete`, `kwargs` may lack some.
+    """
     module, _, name = path.rpartition(".")
     if find_module(root, module.partition(".")[0]) is None:
         return
@@ -97,11 +113,20 @@ def check(seam: Seam, path: str, kwargs: Mapping[str, Any], root: Path) -> None:
     if signature is not None:
         call(
             seam.kwargs or seam.key,
-            _stand_in(name, signature),
+            _stand_in(name, signature if complete else _with_defaults(signature)),
             kwargs,
             *[None] * seam.given,
             **dict.fromkeys(seam.named),
         )
+
+
+def _with_defaults(signature: Signature) -> Signature:
+    """The signature if every argument had a default."""
+    starred = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    parameters = signature.parameters.values()
+    return signature.replace(
+        parameters=[p if p.kind in starred else p.replace(default=None) for p in parameters]
+    )
 
 
 def _stand_in(name: str, signature: Signature) -> Callable[..., None]:

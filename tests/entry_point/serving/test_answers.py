@@ -47,7 +47,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (
             "multilabel",
             [{"labels": ["dog", "fish"]}, {"labels": []}],
-            "dog;fish,0.25,0.5,0.75\n,0.1,0.2,0.123457\n",
+            "dog|fish,0.25,0.5,0.75\n,0.1,0.2,0.123457\n",
         ),
         (
             "regression",

@@ -5,9 +5,10 @@ from typing import Any
 import boto3
 import pytest
 
-from launch.aws.ecr import EXTRAS_LABEL, require_extras
+from launch.aws.ecr import require_extras
 from launch.aws.preflight import other_account, require_role
-from launch.request.job_config import needed_extras
+from launch.request.job_config import extras_of_image
+from launch.request.known.image_extras import LABEL
 from launch.request.launch_config import Target
 from launch.request.launch_errors import LaunchError
 from tests.launch.conftest import ROLE, ROOT, Aws
@@ -34,13 +35,13 @@ def labelled(aws: Aws, labels: dict[str, str] | None) -> Target:
     ],
 )
 def test_settings_name_the_extras_of_the_image(overrides: list[str], extras: list[str]) -> None:
-    found = needed_extras(overrides)
+    found = extras_of_image(overrides)
     assert list(found) == extras
     assert all((ROOT / "requirements" / f"{extra}.in").is_file() for extra in found)
 
 
 def test_an_image_without_the_package_is_refused(aws: Aws) -> None:
-    target = labelled(aws, {EXTRAS_LABEL: "mlflow"})
+    target = labelled(aws, {LABEL: "mlflow"})
     with pytest.raises(LaunchError) as caught:
         require_extras(target, DALI, boto3.Session())
     (line,) = str(caught.value).splitlines()
@@ -49,7 +50,7 @@ def test_an_image_without_the_package_is_refused(aws: Aws) -> None:
 
 
 def test_an_image_with_the_package_passes(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
-    require_extras(labelled(aws, {EXTRAS_LABEL: "mlflow dali"}), DALI, boto3.Session())
+    require_extras(labelled(aws, {LABEL: "mlflow dali"}), DALI, boto3.Session())
     assert capsys.readouterr().err == ""
 
 
@@ -62,7 +63,7 @@ def test_an_image_without_the_label_is_a_warning(
 
 
 def test_who_may_not_read_the_image_is_warned(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
-    target = labelled(aws, {EXTRAS_LABEL: ""})
+    target = labelled(aws, {LABEL: ""})
     aws.refuse("BatchGetImage", "AccessDeniedException")
     require_extras(target, DALI, boto3.Session())
     assert "could not read" in capsys.readouterr().err
@@ -74,7 +75,7 @@ def test_a_job_that_needs_nothing_asks_nothing(aws: Aws) -> None:
 
 
 def test_the_image_carries_the_label() -> None:
-    assert f'LABEL {EXTRAS_LABEL}="${{EXTRAS}}"' in (ROOT / "Dockerfile").read_text()
+    assert f'LABEL {LABEL}="${{EXTRAS}}"' in (ROOT / "Dockerfile").read_text()
 
 
 @pytest.mark.usefixtures("aws")

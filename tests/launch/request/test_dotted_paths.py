@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+from functools import partial
 from inspect import Parameter
 from pathlib import Path
 
@@ -11,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.own_code import PROGRAM
 from entry_point.config.train_config import load_train_config
+from entry_point.contract.own_code import PROGRAM
 from launch.request import job_config
-from launch.request.code.dotted_paths import LOGGER, SEAMS, Seam, check, code_problems
+from launch.request.code.dotted_paths import LOGGER, SEAMS, Seam, check, code_problems, value_in
 from launch.request.code.module_source import ModuleSource
 from launch.request.launch_config import Target
 
@@ -161,10 +162,10 @@ def test_every_setting_that_the_job_resolves_is_checked_here() -> None:
 
 def test_every_setting_of_the_config_is_read() -> None:
     config, _ = load_train_config(["model.name=project.nothing.here"])
-    (line,) = code_problems(config)
+    (line,) = code_problems(partial(value_in, config))
     assert line.startswith("model.name=project.nothing.here: there is no module project.nothing")
     config, _ = load_train_config([])
-    assert code_problems(config) == []
+    assert code_problems(partial(value_in, config)) == []
 
 
 def test_the_launch_reports_code_that_is_not_there_with_everything_else() -> None:

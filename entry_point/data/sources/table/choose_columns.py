@@ -10,7 +10,7 @@ from entry_point.config.config_errors import near
 from entry_point.config.table_config import TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.table.bad_row import quoted
-from entry_point.data.sources.table.table_files import METADATA
+from entry_point.data.sources.table.columns import METADATA
 
 PATHS = ("path", "file", "file_name", "filename", "image", "image_path", "source-ref")
 LABELS = ("label", "labels", "class")

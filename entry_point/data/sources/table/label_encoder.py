@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from entry_point.config.table_config import TableConfig
 from entry_point.data.sources.label_kind import Kind
 from entry_point.data.sources.table.bad_row import BadRowError, quoted
+from entry_point.data.sources.table.columns import Columns
 from entry_point.data.sources.table.label_values import (
     class_name,
     family,
@@ -20,7 +22,6 @@ from entry_point.data.sources.table.label_values import (
     label_names,
     numbers,
 )
-from entry_point.data.sources.table.table_files import Columns
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,11 @@ class _Unique:
                 "give all labels the same type",
             )
         self._family = cells
-        known = len(self.cells)
-        number = self.cells.setdefault
-        found = [number(cell, len(self.cells)) for cell in column]
-        self._numbers.append(np.array(found, dtype=np.int32))
-        return list(self.cells)[known:] if len(self.cells) > known else []
+        new = [cell for cell in dict.fromkeys(column) if cell not in self.cells]
+        self.cells.update(zip(new, count(len(self.cells)), strict=False))
+        found = map(self.cells.__getitem__, column)
+        self._numbers.append(np.fromiter(found, np.int32, len(column)))
+        return new
 
     @property
     def numbers(self) -> NDArray[np.int32]:

@@ -12,11 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entry_point.data.sources.table.bad_row import BadRowError, quoted
-from entry_point.data.sources.table.table_files import CHUNK
+from entry_point.data.sources.table.columns import CHUNK
 
-# Only paths that have one of these, between two NULs, may be absolute or no file, or have a part
-# that is empty, "." or "..".
-_UNUSUAL = ("//", "/.", "\0.", "\0/", "/\0", "\0\0", "://")
+_NUL, _SLASH, _DOT = b"\0/."
 
 
 @dataclass(frozen=True)
@@ -71,10 +69,17 @@ def relative_paths(
         raise BadRowError(row, f"the path is {quoted(column[row])}: must be text")
     if prefix is not None:
         column = [path.removeprefix(prefix) for path in column]
-    text = "\0".join(["", *column, ""])
-    if text.count("\0") == len(column) + 1 and not any(part in text for part in _UNUSUAL):
+    if _are_plain(column):
         return column
     return [_relative(row, path, folder, key) for row, path in enumerate(column)]
+
+
+def _are_plain(paths: Sequence[str]) -> bool:
+    """Whether no path is absolute, is a URI, or has a part that is empty or begins with a dot."""
+    text = np.frombuffer("\0".join(["", *paths, ""]).encode(errors="replace"), np.uint8)
+    edge = (text == _NUL) | (text == _SLASH)  # of a part
+    empty_or_dot = edge[:-1] & (edge[1:] | (text[1:] == _DOT))
+    return np.count_nonzero(text == _NUL) == len(paths) + 1 and not empty_or_dot.any()
 
 
 def _relative(row: int, path: str, folder: str, key: str) -> str:

@@ -21,10 +21,11 @@ from entry_point.data.plan.path_split import chosen_for_val
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.table.bad_row import BadRowError, quoted
 from entry_point.data.sources.table.choose_columns import Chosen, choose_columns
+from entry_point.data.sources.table.columns import Columns
 from entry_point.data.sources.table.duplicate_rows import repeated_rows
 from entry_point.data.sources.table.label_encoder import Encoder, Labels, encoder_for
 from entry_point.data.sources.table.path_list import PathList, encoded, relative_paths
-from entry_point.data.sources.table.table_files import Columns, open_table_file
+from entry_point.data.sources.table.table_files import open_table_file
 
 log = logging.getLogger(__name__)
 

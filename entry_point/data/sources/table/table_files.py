@@ -1,43 +1,23 @@
 """Reads columns of a table, chunk by chunk.
 
-The readers are those that say which row is wrong: Python's for text, Arrow's for Parquet.
+The readers are those that say which row is wrong: Python's for CSV, Arrow's for Parquet.
 """
 
 from __future__ import annotations
 
 import csv
-import json
-from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from arro3.core import Array, Schema
 
 from entry_point.data.errors import DataError
 from entry_point.data.sources.parquet import parquet_batches
-from entry_point.data.sources.table.bad_row import quoted
-
-METADATA = "-metadata"
-"""SageMaker's augmented manifest describes the attribute `x` in `x-metadata`."""
-Columns = Sequence[Sequence[Any]]
-CHUNK = 16384
-"""Rows that are Python objects at the same time."""
-
-_LONGEST_LINE = 1 << 20
-
-
-class TableFile(Protocol):
-    """A table; its rows count from 1, without the header."""
-
-    names: list[str]
-    """Its columns."""
-
-    def chunks(self, columns: Sequence[str]) -> Iterator[Columns]:
-        """The values of these columns. Raises DataError for a file that is damaged."""
-        ...
+from entry_point.data.sources.table.columns import CHUNK, Columns, TableFile
+from entry_point.data.sources.table.json_lines import JsonLinesFile
 
 
 def open_table_file(file: Path) -> TableFile:
@@ -113,76 +93,6 @@ class DelimitedFile:
             except csv.Error as error:
                 where = f"{self._file}, line {reader.line_num}"
                 raise DataError(f"{where}: {error}: check the quotes there") from error
-
-
-class JsonLinesFile:
-    """One JSON object per line."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        first = next(self._records(1), None)
-        if first is None:
-            raise DataError(f"{file} is empty: it must hold a JSON object per line")
-        self.names = list(first[0])
-
-    def chunks(self, columns: Sequence[str]) -> Iterator[Columns]:
-        done = 0
-        for chunk in self._records(CHUNK):
-            yield [self._column(chunk, name, done) for name in columns]
-            done += len(chunk)
-
-    def _column(self, records: list[dict[str, Any]], name: str, done: int) -> list[Any]:
-        metadata = name + METADATA
-        try:
-            if metadata in self.names:
-                return [_named(record[name], record.get(metadata)) for record in records]
-            return [record[name] for record in records]
-        except KeyError:
-            at = next(i for i, record in enumerate(records) if name not in record)
-            raise DataError(f"{self._file}, row {done + at + 1}: has no {quoted(name)}") from None
-
-    def _records(self, size: int) -> Iterator[list[dict[str, Any]]]:
-        done = 0
-        with self._file.open("rb") as file:
-            file.seek(len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0)
-            lines = filter(bytes.strip, file)
-            while chunk := list(islice(lines, size)):
-                yield self._parsed(chunk, done)
-                done += len(chunk)
-
-    def _parsed(self, lines: list[bytes], done: int) -> list[dict[str, Any]]:
-        """All lines at once, which takes a quarter of the time; one by one to find a bad one."""
-        records: Any = None
-        with suppress(ValueError, RecursionError):
-            records = json.loads(b"[%b]" % b",".join(lines))
-        whole = isinstance(records, list) and len(records) == len(lines)
-        if whole and set(map(type, records)) == {dict} and max(map(len, lines)) <= _LONGEST_LINE:
-            return list(records)
-        return [self._record(line, done + i + 1) for i, line in enumerate(lines)]
-
-    def _record(self, line: bytes, row: int) -> dict[str, Any]:
-        where = f"{self._file}, row {row}"
-        if len(line) > _LONGEST_LINE:
-            raise DataError(f"{where}: is longer than 1 MB")
-        try:
-            record = json.loads(line)
-        except UnicodeDecodeError as error:
-            raise DataError(f"{where}: is not UTF-8: save it as UTF-8") from error
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: is not JSON ({error}): write one object per line") from error
-        if not isinstance(record, dict):
-            raise DataError(f"{where}: is not a JSON object: write one object per line")
-        return record
-
-
-def _named(value: Any, metadata: Any) -> Any:
-    """The names of the classes that SageMaker's metadata gives for their numbers."""
-    if not isinstance(metadata, dict):
-        return value
-    if isinstance(names := metadata.get("class-map"), dict):
-        numbers = value if isinstance(value, list) else [value]
-        return [names.get(str(number), number) for number in numbers]
-    return metadata.get("class-name", value)
 
 
 class ParquetTable:

@@ -1,16 +1,19 @@
 """The plot and the report of a finished run."""
 
 import json
+import os
 import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from entry_point.contract.metrics_line import METRICS_OF
 from entry_point.training.results.plot import TRAINING, draw
+from tests.entry_point.serving.chromium import COMMAND, browser
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES
 from tests.entry_point.training.training_jobs import read_records
@@ -27,10 +30,10 @@ def test_the_plot_shows_every_loss_and_labels_the_training_loss() -> None:
     low, high = figure.axes[0].get_ylim()
     assert low < 0.1 and high > 15
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [TRAINING, "validation"]
-    assert figure.axes[1].get_ylabel() == "validation accuracy (%)"
+    assert figure.axes[1].get_title(loc="left") == "validation accuracy (%)"
     assert np.asarray(figure.axes[1].lines[0].get_ydata()).tolist() == [10]
     unmeasured = draw([*train, measured], "a", error)
-    assert unmeasured.axes[1].get_ylabel() == "validation mean absolute error"
+    assert unmeasured.axes[1].get_title(loc="left") == "validation mean absolute error"
 
 
 class _Page(HTMLParser):
@@ -71,10 +74,29 @@ def test_the_report_is_one_self_contained_page(run: Path) -> None:
     assert page.sources
     assert all(source.startswith("data:image/") for source in page.sources)
     classes = json.loads((run / "model" / "classes.json").read_text())
-    sections = ("Confusion matrix", "Worst mistakes", "Training samples", "Stall meter")
+    sections = ("Confusion matrix", "Worst predictions", "Training samples", "Stall meter")
     for part in [*classes, *sections, "torchvision"]:
         assert part in page.text
     assert "image_size: 32" in page.text
+
+
+# `.ci/run` installs it.
+@pytest.mark.skipif(
+    COMMAND is None and "CI" not in os.environ, reason="needs chromium; apt-get install chromium"
+)
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_report_fits_the_window_of_a_desktop_and_of_a_phone(
+    run: Path, tmp_path: Path, width: int
+) -> None:
+    page = run / "output" / "data" / "report.html"
+    with browser(page.as_uri(), tmp_path / "profile") as opened:
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        opened.call("Emulation.setDeviceMetricsOverride", **size)
+        opened.wait_for(f"document.readyState === 'complete' && innerWidth === {width}")
+        assert opened.evaluate("document.documentElement.scrollWidth") <= width
+        # No figure is split over two lines.
+        heights = "[...document.querySelectorAll('.numbers b')].map((each) => each.offsetHeight)"
+        assert len(set(opened.evaluate(heights))) == 1
 
 
 def test_a_finished_run_started_again_only_rewrites_its_results(

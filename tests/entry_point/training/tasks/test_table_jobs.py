@@ -110,7 +110,7 @@ def test_the_metrics_are_scikit_learns_of_the_predictions(
     )
     page = (finished / "output" / "data" / "report.html").read_text()
     assert f"<h2>{'Labels' if task == 'multilabel' else 'Targets'}</h2>" in page
-    assert "Worst mistakes" in page
+    assert "Worst predictions" in page
 
 
 def labels_found(paired: Sequence[tuple[dict[str, Any], dict[str, str]]]) -> dict[str, float]:
@@ -118,7 +118,7 @@ def labels_found(paired: Sequence[tuple[dict[str, Any], dict[str, str]]]) -> dic
     targets = np.array([[name in row["labels"] for name in names] for row, _ in paired])
     values = np.array([[float(line[name]) for name in names] for _, line in paired])
     for (_, line), row in zip(paired, values >= 0.5, strict=True):
-        assert line["labels"] == ";".join(np.array(names)[row])
+        assert line["labels"] == "|".join(np.array(names)[row])
     return {
         "map": metrics.average_precision_score(
             targets[:, targets.any(0)], values[:, targets.any(0)]

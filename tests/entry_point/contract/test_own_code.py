@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.config import own_code
+from entry_point.contract import own_code
 from entry_point.contract.platform_files import ContractError
 from entry_point.contract.run_folder import RunFolder
 
@@ -35,7 +35,7 @@ def sent_code(run: RunFolder, **files: str) -> str:
 
 def start(folder: Path, ml_root: Path, **environment: str) -> str:
     """Run PROGRAM in a folder with a `project` of its own; returns its output."""
-    start = "import pathlib, runpy; from entry_point.config import own_code;"
+    start = "import pathlib, runpy; from entry_point.contract import own_code;"
     start += f"own_code.put_first(pathlib.Path({str(ml_root)!r}, 'input/data'));"
     start += "runpy.run_module('show')"
     done = subprocess.run(
