@@ -24,6 +24,7 @@ from entry_point.contract.user_error import UserError
 from entry_point.inference import Model, ModelError, RequestError
 from entry_point.serving.batching import Batcher, Run
 from entry_point.serving.folded_norms import fold_batch_norms
+from entry_point.serving.packed_convolutions import can_pack, pack_convolutions
 from entry_point.serving.precision import use_precision
 from entry_point.serving.request_images import RequestImages
 from entry_point.serving.serving_metrics import ServingMetrics
@@ -90,7 +91,10 @@ class ModelService:
         # On a CPU, all workers share one copy.
         models = {gpu: _load_on(self._folder, gpu) for gpu in set(places)}
         for model in models.values():
-            fold_batch_norms(cast(GraphModule, model.program))
+            program = cast(GraphModule, model.program)
+            fold_batch_norms(program)
+            if model.device.type == "cpu" and self.config.precision == "fp32" and can_pack():
+                pack_convolutions(program)
         runs = [_Predictor(models[gpu], self.config, threads) for gpu in places]
         for run in runs:
             run.warm_up(self._max_batch)
