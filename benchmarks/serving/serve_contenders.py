@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -80,13 +81,16 @@ class Clients:
 
 
 @contextmanager
-def server(model: Path, precision: str = "fp32") -> Iterator[Server]:
-    """A server of the model in `model`."""
+def server(model: Path, precision: str = "fp32", *, on_gpu: bool = False) -> Iterator[Server]:
+    """A server of the model in `model`; without `on_gpu` it does not see the GPUs."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "entry_point.container", "serve", f"model_dir={model}"]
     settings = [f"serve.port={port}", f"serve.precision={precision}"]
-    process = subprocess.Popen([*command, *settings], stdout=subprocess.DEVNULL)
+    hidden = {} if on_gpu else {"CUDA_VISIBLE_DEVICES": ""}
+    process = subprocess.Popen(
+        [*command, *settings], env={**os.environ, **hidden}, stdout=subprocess.DEVNULL
+    )
     try:
         while not _is_ready(port):
             assert process.poll() is None
