@@ -20,26 +20,30 @@ MODELS = [
 ]
 
 
-def test_it_is_known_where_packing_helps() -> None:
-    assert isinstance(can_pack(), bool)
-
-
-@pytest.mark.skipif(not can_pack(), reason="torch has another layout on this processor")
+@pytest.mark.skipif(
+    not can_pack(torch.bfloat16), reason="torch has another layout on this processor"
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("model", MODELS, ids=str)
 @torch.inference_mode()
-def test_the_answers_stay_at_any_batch_size(model: nn.Module, layout: torch.memory_format) -> None:
+def test_the_answers_stay_at_any_batch_size(
+    model: nn.Module, layout: torch.memory_format, dtype: torch.dtype
+) -> None:
     with torch.inference_mode(False):
         program = exported(model.to(memory_format=layout))
     batches = [torch.rand(count, 3, 9, 9).to(memory_format=layout) for count in (1, 2, 7)]
-    expected = [program(batch) for batch in batches]
-    pack_convolutions(program)
-    assert not Counter(node.target for node in program.graph.nodes)[CONVOLUTION]
-    for batch, answer in zip(batches, expected, strict=True):
-        torch.testing.assert_close(program(batch), answer, atol=1e-6, rtol=1e-6)
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        expected = [program(batch) for batch in batches]
+        pack_convolutions(program, dtype)
+        assert not Counter(node.target for node in program.graph.nodes)[CONVOLUTION]
+        for batch, answer in zip(batches, expected, strict=True):
+            torch.testing.assert_close(program(batch), answer, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.skipif(not can_pack(), reason="torch has another layout on this processor")
+@pytest.mark.skipif(
+    not can_pack(torch.bfloat16), reason="torch has another layout on this processor"
+)
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "convnext_tiny"])
 @torch.inference_mode()
 def test_a_whole_networks_answers_stay(name: str) -> None:
@@ -49,5 +53,5 @@ def test_a_whole_networks_answers_stay(name: str) -> None:
     fold_batch_norms(program)
     images = torch.rand(2, 3, 64, 64).to(memory_format=torch.channels_last)
     expected = program(images)
-    pack_convolutions(program)
+    pack_convolutions(program, torch.float32)
     torch.testing.assert_close(program(images), expected, atol=1e-5, rtol=1e-5)
