@@ -3,11 +3,18 @@
 #
 # docker build [--build-arg DEVICE=gpu] [--build-arg BASE_IMAGE=...] [--build-arg PREBUILD=1]
 #     [--build-arg EXTRAS=dali] .
+# docker build --platform=linux/arm64 --build-arg BASE_IMAGE=arm64 .
 ARG DEVICE=cpu
 ARG BASE_IMAGE=${DEVICE}
 
 FROM public.ecr.aws/deep-learning-containers/pytorch:2.13-cpu-amzn2023-sagemaker AS cpu
 FROM public.ecr.aws/deep-learning-containers/pytorch:2.13-cu133-amzn2023-sagemaker AS gpu
+
+# AWS has no such image for arm64: torch from its own index, in Python's official image.
+FROM docker.io/library/python:3.13-slim-bookworm AS arm64
+RUN --mount=type=bind,source=requirements,target=/requirements \
+    pip install --no-cache-dir --root-user-action=ignore \
+    --index-url https://download.pytorch.org/whl/cpu -r /requirements/torch.in
 
 FROM ${BASE_IMAGE}
 RUN --mount=type=bind,source=launch/containers/image_build,target=/build \

@@ -19,8 +19,8 @@ endif
 # A misspelt variable on the command line stops make, rather than being ignored.
 comma := ,
 VARIABLES := ARGS ONLY NPROC PYTHON SDK CODE DRY_RUN HOSTS NETWORK GPUS SHM_SIZE PORT ENGINE IMAGE \
-	DEVICE BASE_IMAGE PREBUILD EXTRAS BUILD_OPTIONS REGISTRY PART WHEELS PYTHON_VERSION SECONDS \
-	CHAOS_SEED
+	DEVICE BASE_IMAGE PLATFORM PREBUILD EXTRAS BUILD_OPTIONS REGISTRY PART WHEELS \
+	PYTHON_VERSION SECONDS CHAOS_SEED
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
 UNKNOWN := $(strip $(filter-out $(VARIABLES),$(GIVEN)))
 joined = $(subst $(eval ) ,$(comma),$(strip $(1)))
@@ -155,7 +155,7 @@ help: ## This list
 		/^[a-z-]+:.*## / { printf "  %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What ONLY=NAME runs, and what it installs beside job. Without ONLY: no engine, no GPU.
-TESTS := launch dali gpu container fuzz chaos
+TESTS := launch dali gpu container fuzz arm64 chaos
 PYTEST := $(PY) -m pytest
 PARALLEL := $(PYTEST) -n 2 --dist worksteal
 test-runs- := $(PARALLEL)
@@ -166,6 +166,7 @@ test-runs-container := TEST_CONTAINER=1 $(PYTEST) tests/launch/real_engine
 test-runs-fuzz := command -v clang++ >/dev/null \
 	|| { echo "fuzz: no clang++; on Debian: apt-get install clang libclang-rt-dev" >&2; exit 1; }; \
 	PYTHON=$(PY) custom_op/fuzz/run.sh $(or $(SECONDS),60)
+test-runs-arm64 := PYTHON=$(PY) custom_op/fuzz/arm64.sh
 test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(CHAOS_SEED),1) \
 	$(PARALLEL) -rP tests/chaos
 test-installs- := onnx timm mlflow
@@ -173,7 +174,7 @@ test-installs-launch := launch launch-v3
 test-installs-dali := dali
 test-installs-gpu := dali
 test-installs-container := launch launch-v3
-test: ## All tests, or ONLY=launch|gpu|container|fuzz|chaos|...
+test: ## All tests, or ONLY=launch|gpu|container|fuzz|arm64|...
 	$(call check_only,$(TESTS))@$(READY) job dev $(test-installs-$(ONLY))
 	@$(test-runs-$(ONLY)) $(ARGS)
 
@@ -185,7 +186,7 @@ figures-op := operator.op_crop operator.op_index operator.op_resized operator.op
 figures-stall := training.stall_step
 figures-data := data.data_startup data.data_tables data.data_packing data.data_reading
 figures-train := training.train_overhead
-figures-serve := serving
+figures-serve := serving.serve_speed
 figures-launch := launching.launch_time
 figures-job-start := launching.job_start
 figures-deaths := training.train_interruptions
@@ -201,7 +202,7 @@ figures: ## Measure again: ONLY=op|stall|data|train|launch|...
 
 # With WHEELS, on a machine without internet: its own Python and torch, and that folder's content.
 GPU_CHECK = $(if $(PART),part=$(PART)) $(if $(DEVICE),device=$(DEVICE)) $(ARGS)
-gpu-check: ## Prove the GPU paths: PART=1..5 DEVICE=cpu WHEELS=DIR
+gpu-check: ## Prove the GPU paths: PART=1..6 DEVICE=cpu WHEELS=DIR
 	@$(if $(WHEELS),$(HERE) benchmarks/gpu/offline_kit.py run $(WHEELS) $(GPU_CHECK),\
 		$(READY) job dev $(if $(filter cpu,$(DEVICE)),,dali) \
 		&& $(PY) -m benchmarks.gpu.gpu_check $(GPU_CHECK))

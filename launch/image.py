@@ -6,6 +6,7 @@ sets them):
 IMAGE          name of the image and of its repository, without a registry; optional ``:TAG``
 DEVICE         ``cpu`` (default) or ``gpu``: selects the AWS base image; part of the tag
 BASE_IMAGE     another base image
+PLATFORM       ``linux/arm64`` or ``linux/amd64``; default: the engine's own
 PREBUILD       1 compiles the operator into the image
 EXTRAS         further requirements/*.in to install, such as ``dali``
 BUILD_OPTIONS  further ``docker build`` options, for example for a proxy
@@ -49,8 +50,26 @@ def build_arguments() -> list[str]:
     for name in ("BASE_IMAGE", "EXTRAS"):
         if value := os.environ.get(name):
             values[name] = value
-    settings = [f"--build-arg={name}={value}" for name, value in values.items()]
+    settings = []
+    if platform := image_name.platform():
+        settings.append(f"--platform={platform}")
+        if "BASE_IMAGE" not in values:
+            values["BASE_IMAGE"] = default_base(platform)
+    settings += [f"--build-arg={name}={value}" for name, value in values.items()]
     return [*settings, *shlex.split(os.environ.get("BUILD_OPTIONS", ""))]
+
+
+def default_base(platform: str) -> str:
+    """The stage of the Dockerfile that is a platform's base; raises LaunchError without one."""
+    device = image_name.device()
+    if platform != "linux/arm64":
+        return device
+    if device == "gpu":
+        raise LaunchError(
+            "DEVICE=gpu PLATFORM=linux/arm64: there is no default base; set BASE_IMAGE to an image "
+            "for arm64 with CUDA and torch"
+        )
+    return "arm64"
 
 
 def build() -> None:

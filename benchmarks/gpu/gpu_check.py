@@ -22,14 +22,16 @@ from benchmarks.gpu.gpu_machine import machine_part
 from benchmarks.gpu.gpu_page import write_page
 from benchmarks.gpu.gpu_part import Part, read_parts, write_part
 from benchmarks.gpu.gpu_plan import Check
+from benchmarks.gpu.gpu_serving import serving_part
 from benchmarks.gpu.gpu_speed import speed_part
 
-PAGE = 5
+PAGE = 6
 PARTS: dict[int, Callable[[Check], Part]] = {
     1: machine_part,
     2: behaviour_part,
     3: partial(speed_part, compiled=False),
     4: partial(speed_part, compiled=True),
+    5: serving_part,
 }
 
 

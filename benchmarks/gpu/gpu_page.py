@@ -1,4 +1,4 @@
-"""Part 5: the page, docs/results/gpu.md, with a verdict per promise."""
+"""Part 6: the page, docs/results/gpu.md, with a verdict per promise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.gpu.gpu_part import Part
 from benchmarks.gpu.gpu_plan import FULL
 
 TITLE = "Training on a GPU"
-PARTS = {1: "the machine and the tests", 2: "behaviour", 3: "eager", 4: "compiled"}
+PARTS = {1: "the machine and the tests", 2: "behaviour", 3: "eager", 4: "compiled", 5: "serving"}
 _VERDICT = {True: "holds", False: "**does not hold**", None: "not measured"}
 
 

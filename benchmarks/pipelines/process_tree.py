@@ -12,11 +12,13 @@ _AVAILABLE = (_PROC / "self" / "smaps_rollup").exists()
 _KEPT = ("Pss_Anon:", "Pss_Shmem:")
 
 
-def cpu_seconds() -> float:
-    """User and system time of the running processes and of their children that have ended."""
+def cpu_seconds(root: int | None = None) -> float:
+    """User and system time of `root`, or this process, its running descendants, and of their
+    children that have ended.
+    """
     if not _AVAILABLE:
         return math.nan
-    ticks = sum(sum(map(int, _stat(pid)[11:15])) for pid in _tree())
+    ticks = sum(sum(map(int, _stat(pid)[11:15])) for pid in _tree(root))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

@@ -1,6 +1,7 @@
 // Runs the target without a fuzzer: on every given file, and on copies of it with random damage.
+// Prints a checksum of what was decoded up to each file.
 // Usage: replay COPIES FILE...
-#include <cstdint>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+extern uint64_t decoded_checksum;
 
 namespace {
 
@@ -60,6 +62,7 @@ int main(int count, char** words) {
       LLVMFuzzerTestOneInput(broken.data(), broken.size());
     }
     executed += copies + 1;
+    std::printf("%016" PRIx64 " %s\n", decoded_checksum, words[i]);
   }
   std::printf("%ld inputs\n", executed);
   return executed > 0 ? 0 : 1;

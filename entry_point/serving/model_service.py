@@ -24,7 +24,8 @@ from entry_point.contract.user_error import UserError
 from entry_point.inference import Model, ModelError, RequestError
 from entry_point.serving.batching import Batcher, Run
 from entry_point.serving.folded_norms import fold_batch_norms
-from entry_point.serving.precision import use_precision
+from entry_point.serving.packed_convolutions import can_pack, pack_convolutions
+from entry_point.serving.precision import DTYPES, use_precision
 from entry_point.serving.request_images import RequestImages
 from entry_point.serving.serving_metrics import ServingMetrics
 from entry_point.serving.user_code import Call, Hooks, own_code, replaces_prediction
@@ -87,10 +88,14 @@ class ModelService:
             return [Hooks(self._module, self._folder, gpu).worker() for gpu in places]
         if self.config.decoder == "operator":
             custom_op.load()
+        dtype = DTYPES[self.config.precision]
         # On a CPU, all workers share one copy.
         models = {gpu: _load_on(self._folder, gpu) for gpu in set(places)}
         for model in models.values():
-            fold_batch_norms(cast(GraphModule, model.program))
+            program = cast(GraphModule, model.program)
+            fold_batch_norms(program)
+            if model.device.type == "cpu" and can_pack(dtype):
+                pack_convolutions(program, dtype)
         runs = [_Predictor(models[gpu], self.config, threads) for gpu in places]
         for run in runs:
             run.warm_up(self._max_batch)

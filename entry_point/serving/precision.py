@@ -12,6 +12,9 @@ from torch.fx import GraphModule
 
 from entry_point.inference import Model
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+"""What convolutions compute in."""
+
 
 def use_precision(model: Model, precision: str) -> Callable[[], AbstractContextManager[object]]:
     """Prepare `model` for `precision` (fp32 or bf16); returns the context to call it in."""

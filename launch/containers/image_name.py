@@ -10,6 +10,7 @@ from launch.request.launch_errors import LaunchError
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_NAME = "managed-training-template"
 DEVICES = ("cpu", "gpu")
+PLATFORMS = ("linux/amd64", "linux/arm64")
 
 
 def git(*arguments: str) -> str:
@@ -49,11 +50,20 @@ def device() -> str:
     return chosen
 
 
+def platform() -> str | None:
+    """``$PLATFORM``, None for the engine's own; raises LaunchError for any but PLATFORMS."""
+    chosen = os.environ.get("PLATFORM")
+    if chosen and chosen not in PLATFORMS:
+        raise LaunchError(f"PLATFORM={chosen}: must be one of {', '.join(PLATFORMS)}")
+    return chosen or None
+
+
 def local_reference() -> str:
     """Name and tag of this tree's image in the local engine."""
     name = os.environ.get("IMAGE") or DEFAULT_NAME
     tagged = ":" in name.rsplit("/", 1)[-1]
-    return name if tagged else f"{name}:{device()}-{revision()}"
+    kind = f"{device()}-arm64" if platform() == "linux/arm64" else device()
+    return name if tagged else f"{name}:{kind}-{revision()}"
 
 
 def name_and_tag(reference: str) -> tuple[str, str]:

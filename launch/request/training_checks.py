@@ -108,17 +108,25 @@ def _source_problems(key: str, channel: Channel, job: Job) -> Iterator[str]:
 
 
 def _capacity_problems(target: Target, job: Job) -> Iterator[str]:
-    """Rules of SageMaker between the ways to ask for machines."""
+    """Rules of SageMaker between the ways to ask for machines.
+
+    Those of `instance_types` are in botocore's description of ResourceConfig.InstancePreferences.
+    """
     types = f"target.instance_types={target.instance_types}"
     if target.instance_types and target.instance_groups:
         yield f"{types}: not available with instance groups; drop one of them"
+    if target.instance_types and target.spot:
+        yield f"{types}: not available for spot jobs; drop it or target.spot"
     if len(set(target.instance_types)) < len(target.instance_types):
         yield f"{types}: each type may be named once"
+    # The API's description has no such rule, but calls a plan's machines reserved capacity, which
+    # spot capacity is not: a job cannot run on both.
     plan = f"target.training_plan={target.training_plan}"
     if target.training_plan and target.spot:
         yield f"{plan}: reserves capacity, so it excludes spot; drop it or target.spot"
     if target.training_plan and target.instance_types:
         yield f"{plan}: is for one type; set target.instance_type instead of target.instance_types"
+    # Systems Manager's agent in the container talks to its service; isolation cuts that off.
     if job.remote_debug and job.network_isolation:
         yield "job.remote_debug=true: needs the network; drop it or job.network_isolation"
     if job.mlflow and job.network_isolation:

@@ -86,7 +86,11 @@ def _device(target: Target) -> list[str]:
 
 
 def _mlflow(job: Job) -> dict[str, str]:
-    """What `loggers=[mlflow]` reads."""
+    """What `loggers=[mlflow]` reads.
+
+    The request's MlflowConfig is not used: nothing says that it reaches the container. Neither
+    SDK's trainer can send it; v3 fills it in for serverless fine-tuning only.
+    """
     return {"MLFLOW_TRACKING_URI": job.mlflow} if job.mlflow else {}
 
 

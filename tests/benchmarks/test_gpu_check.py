@@ -14,12 +14,14 @@ from benchmarks.gpu.gpu_jobs import Job
 from benchmarks.gpu.gpu_page import write_page
 from benchmarks.gpu.gpu_part import Part, read_parts, write_part
 from benchmarks.gpu.gpu_plan import Check
+from benchmarks.gpu.gpu_serving import batches_so_far
 from benchmarks.gpu.gpu_speed import Case, _judge, cases, row
 from benchmarks.gpu.offline_kit import main as offline_kit
 from benchmarks.gpu.offline_kit import unpack
 from benchmarks.gpu.steady_steps import SteadyTrainer, first_waits
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.run_folder import RunFolder
+from entry_point.serving.serving_metrics import ServingMetrics
 from entry_point.training.devices import Devices
 from tests.entry_point.training.training_jobs import TINY
 
@@ -76,6 +78,13 @@ def test_the_page_has_a_verdict_per_promise_and_says_what_did_not_run(tmp_path: 
     assert "](plots/gpu.png)" in text and (tmp_path / "plots" / "gpu.png").exists()
 
 
+def test_the_servers_metrics_tell_images_and_batches() -> None:
+    metrics = ServingMetrics(lambda: 0)
+    for images in (1, 8, 3):
+        metrics.batch(images)
+    assert batches_so_far(metrics.page()) == (12, 3)
+
+
 def test_only_steps_before_the_steady_part_and_at_log_lines_may_wait(
     tmp_path: Path, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,8 +110,8 @@ def test_only_steps_before_the_steady_part_and_at_log_lines_may_wait(
     ("arguments", "said"),
     [
         ([], "gpu-check: torch finds no CUDA device; DEVICE=cpu makes a dry run\n"),
-        (["part=9"], "gpu-check: part must be 1 to 5, device cuda or cpu\n"),
-        (["device=gpu"], "gpu-check: part must be 1 to 5, device cuda or cpu\n"),
+        (["part=9"], "gpu-check: part must be 1 to 6, device cuda or cpu\n"),
+        (["device=gpu"], "gpu-check: part must be 1 to 6, device cuda or cpu\n"),
     ],
 )
 def test_what_cannot_run_is_one_line(

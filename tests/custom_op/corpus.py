@@ -1,6 +1,6 @@
 """Small odd JPEGs: seeds for fuzzing and for the tests of hostile input.
 
-`python -m tests.custom_op.corpus FOLDER` writes them to a folder.
+`python -m tests.custom_op.corpus FOLDER` writes them, and photographs, to a folder.
 """
 
 from __future__ import annotations
@@ -46,6 +46,16 @@ def odd_files() -> Iterator[tuple[str, bytes]]:
         "orientation big-endian",
         with_exif_orientation(encode(small, quality=30), 3, big_endian=True),
     )
+
+
+def photographs() -> Iterator[tuple[str, bytes]]:
+    """`(name, data)` of sound files of some hundred pixels, of every sampling and coding."""
+    for quality in (30, 97):
+        photo = picture(201 + quality, 333 - quality, quality)
+        for sampling in SAMPLINGS:
+            yield f"photo {quality} {sampling}", encode(photo, sampling, quality)
+        for kind, settings in KINDS.items():
+            yield f"photo {quality} {kind}", encode(photo, quality=quality, **settings)
 
 
 def unusual_headers(good: bytes) -> Iterator[tuple[str, bytes, list[str]]]:
@@ -96,7 +106,7 @@ def _offset(data: bytes, wanted: int) -> int:
 
 def write(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, data in odd_files():
+    for name, data in (*odd_files(), *photographs()):
         stem = "".join(c if c.isalnum() else "-" for c in name)
         (folder / f"{stem}.jpg").write_bytes(data)
 

@@ -117,7 +117,7 @@ def test_damaged_files_are_refused_or_decoded_as_libjpeg_decodes_them(
         [str(tmp_path / "replay"), str(COPIES), *corpus], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{len(corpus) * (COPIES + 1)} inputs\n"
+    assert done.stdout.splitlines()[-1] == f"{len(corpus) * (COPIES + 1)} inputs"
 
 
 def compile_target(folder: Path, flags: list[str]) -> None:

@@ -83,6 +83,20 @@ def test_a_tuning_job_is_not_downloaded_but_its_trials_are(
     assert f"{NAME}: a tuning job; download one of its trials" in capsys.readouterr().err
 
 
+def test_stop_ends_a_tuning_job_with_its_trials(
+    tuned: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned.answers["StopHyperParameterTuningJob"] = [(200, {})]  # moto has none
+    described = {"HyperParameterTuningJobName": NAME, "HyperParameterTuningJobStatus": "InProgress"}
+    ended = {**described, "HyperParameterTuningJobStatus": "Stopped"}
+    tuned.answers["DescribeHyperParameterTuningJob"] = [(200, described), (200, ended)]
+    assert main(["stop", NAME]) == 0
+    assert f"{NAME} is stopping: " in capsys.readouterr().out
+    assert main(["stop", NAME]) == 0
+    assert f"{NAME} has already ended: Stopped" in capsys.readouterr().out
+    assert tuned.made("StopHyperParameterTuningJob") == [{"HyperParameterTuningJobName": NAME}]
+
+
 def test_a_trials_checkpoints_are_below_its_own_name() -> None:
     description = {"TrainingJobName": "t", "CheckpointConfig": {"S3Uri": "s3://b/c/"}}
     assert checkpoints_uri(description) == "s3://b/c/"

@@ -89,7 +89,26 @@ def test_settings_become_build_arguments(repository: Path, monkeypatch: pytest.M
     assert arguments[-2:] == ["--network=host", "--build-arg=A=b c"]
 
 
-@pytest.mark.parametrize(("name", "value"), [("DEVICE", "tpu"), ("PREBUILD", "yes")])
+def test_arm64_has_its_own_base_and_tag(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert repository
+    monkeypatch.setenv("PLATFORM", "linux/arm64")
+    assert {"--platform=linux/arm64", "--build-arg=BASE_IMAGE=arm64"} <= set(
+        image.build_arguments()
+    )
+    assert ":cpu-arm64-" in image_name.local_reference()
+    monkeypatch.setenv("DEVICE", "gpu")
+    with pytest.raises(LaunchError, match=r"DEVICE=gpu PLATFORM=linux/arm64: .*set BASE_IMAGE"):
+        image.build_arguments()
+    monkeypatch.setenv("BASE_IMAGE", "mine:1")
+    assert "--build-arg=BASE_IMAGE=mine:1" in image.build_arguments()
+    monkeypatch.setenv("PLATFORM", "linux/amd64")
+    assert "--platform=linux/amd64" in image.build_arguments()
+    assert ":gpu-" in image_name.local_reference()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("DEVICE", "tpu"), ("PREBUILD", "yes"), ("PLATFORM", "arm64")]
+)
 def test_an_invalid_setting_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:

@@ -92,6 +92,7 @@ def test_the_batch_must_fit_every_instance_type() -> None:
             [TYPES, "target.instance_groups=[{name:a,instance_type:ml.c7i.large}]"],
             "not available with instance groups",
         ),
+        ([TYPES, "target.spot=true"], "not available for spot jobs; drop it or target.spot"),
         (
             ["target.instance_types=[a,b,c,d,e,f]"],
             "target.instance_types has 6 entries, must have at most 5",

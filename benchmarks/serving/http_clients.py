@@ -1,0 +1,114 @@
+"""HTTP clients in a process of their own, which send as fast as they get answers.
+
+`python http_clients.py` reads orders from its input, each a line of JSON, and answers each with a
+line. It imports only the standard library, and not the project: it starts in milliseconds, and as
+little as possible of the cores that it shares with the server goes to it.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+_MOST_HEADER_BYTES = 2**16
+
+
+@dataclass
+class Order:
+    """`clients` connections to `port` of this machine send the files of `folder`, in turns."""
+
+    port: int
+    folder: str
+    clients: int
+    seconds: float
+    """Each client sends until then, at least one request."""
+
+
+@dataclass
+class Sent:
+    """What the clients measured together."""
+
+    per_second: float
+    seconds: list[float]
+    """Of each request."""
+    cpu_seconds: float
+    """Of this process."""
+
+
+def send(order: Order) -> Sent:
+    """Carry out an order. Raises RuntimeError for an answer other than 200."""
+    requests = [_request(path) for path in sorted(Path(order.folder).iterdir())]
+    connections = [
+        socket.create_connection(("127.0.0.1", order.port)) for _ in range(order.clients)
+    ]
+    seconds: list[float] = []
+    failures: list[Exception] = []
+    started, cpu = time.monotonic(), time.process_time()
+
+    def be_client(number: int) -> None:
+        sent = 0
+        with connections[number] as connection:
+            try:
+                while not sent or time.monotonic() < started + order.seconds:
+                    request = requests[(number + sent) % len(requests)]
+                    asked = time.monotonic()
+                    _ask(connection, request)
+                    seconds.append(time.monotonic() - asked)
+                    sent += 1
+            except Exception as error:
+                failures.append(error)
+
+    threads = [threading.Thread(target=be_client, args=(i,)) for i in range(order.clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise RuntimeError(f"{len(failures)} clients failed") from failures[0]
+    per_second = len(seconds) / (time.monotonic() - started)
+    return Sent(per_second, seconds, time.process_time() - cpu)
+
+
+def _request(path: Path) -> bytes:
+    body = path.read_bytes()
+    lines = ("POST /invocations HTTP/1.1", "Host: x", "Content-Type: image/jpeg",
+             "Accept: text/csv", f"Content-Length: {len(body)}", "", "")  # fmt: skip
+    return "\r\n".join(lines).encode() + body
+
+
+def _ask(connection: socket.socket, request: bytes) -> None:
+    """Send a request and read its answer; the connection stays open."""
+    connection.sendall(request)
+    answer = b""
+    while b"\r\n\r\n" not in answer and len(answer) < _MOST_HEADER_BYTES:
+        answer += _receive(connection)
+    header, _, body = answer.partition(b"\r\n\r\n")
+    if not header.startswith(b"HTTP/1.1 200 "):
+        raise RuntimeError(answer.decode(errors="replace"))
+    length = header.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+    missing = int(length) - len(body)
+    while missing:
+        missing -= len(_receive(connection))
+
+
+def _receive(connection: socket.socket) -> bytes:
+    received = connection.recv(2**16)
+    if not received:
+        raise RuntimeError("the server closed the connection")
+    return received
+
+
+def main() -> None:
+    """Carry out the orders of the input, one after another."""
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(asdict(send(Order(**json.loads(line))))) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
