@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from entry_point.config.data_config import DataConfig
@@ -22,6 +22,9 @@ from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.tasks.task import Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST = 24
 _COLUMNS = 8
@@ -84,6 +87,8 @@ def caption(label: Tensor, task: Task) -> str:
 
 def draw_samples(images: Tensor, captions: Sequence[str]) -> Figure:
     """A grid of RGB images from 0 to 1, `(N, H, W, 3)`."""
+    from matplotlib.figure import Figure  # a second of imports, which training can do without
+
     columns = min(_COLUMNS, len(images))
     count = math.ceil(len(images) / columns)
     figure = Figure(figsize=(_INCHES * columns, (_INCHES + 0.2) * count), layout="constrained")

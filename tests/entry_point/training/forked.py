@@ -17,7 +17,7 @@ from tests.entry_point.training.training_jobs import TINY
 STARTED = "\nstart    epoch"
 
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["entry_point.train"])
+_server.set_forkserver_preload(["entry_point.training.trainer"])
 
 
 def _train(root: str, data: str, overrides: Sequence[str], place: Mapping[str, str]) -> None:
