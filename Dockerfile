@@ -54,7 +54,9 @@ RUN python -m compileall -q /opt/program \
     && if [ "${PREBUILD}" = 1 ]; then \
          scratch="$(mktemp -d)" \
          && HOME="${scratch}" TMPDIR="${scratch}" PYTHONDONTWRITEBYTECODE='' python -c \
-           'import entry_point.train, torch.distributed.run, custom_op; custom_op.load()' \
+           'import custom_op, entry_point.serving.server_process, entry_point.training.trainer, \
+            matplotlib.figure, networkx, torch.distributed.run, torch.export.pt2_archive, \
+            torch.utils.tensorboard; custom_op.load()' \
          && rm -rf "${scratch}"; \
        fi
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from entry_point.contract import exit_codes, own_code
+from entry_point.contract.large_imports import end_process, large_imports
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder, has_resources
 from entry_point.contract.stop_signals import exit_on_stop
 from entry_point.supervisor import hand_over
@@ -76,7 +77,9 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(signal.SIGTERM, _exit_with_clean_up)
     os.environ[hand_over.STARTED] = repr(time.time())
     own_code.put_first(RunFolder(root).channels)
-    return int(import_module(PROGRAMS[command]).main(overrides))
+    with large_imports():
+        program = import_module(PROGRAMS[command])
+    return int(program.main(overrides))
 
 
 def _exit_with_clean_up(_number: int, _frame: FrameType | None) -> None:
@@ -84,4 +87,4 @@ def _exit_with_clean_up(_number: int, _frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    end_process(main(sys.argv[1:]))

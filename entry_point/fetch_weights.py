@@ -23,6 +23,7 @@ from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.fetch_config import FetchConfig
 from entry_point.config.resolve import TIMM
 from entry_point.contract import exit_codes
+from entry_point.contract.large_imports import end_process
 from entry_point.contract.program import run_program
 from entry_point.contract.user_error import UserError
 from entry_point.contract.whole_file import replacing
@@ -149,4 +150,4 @@ def _failed(config: FetchConfig, error: Exception) -> DownloadError:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    end_process(main(sys.argv[1:]))

@@ -19,6 +19,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.failure import failure_file
+from entry_point.contract.large_imports import end_process
 from entry_point.contract.platform_files import Hosts, read_hosts
 from entry_point.contract.program import run_program
 from entry_point.data.errors import DataError
@@ -115,4 +116,4 @@ def _move_up(part: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    end_process(main(sys.argv[1:]))

@@ -25,6 +25,7 @@ from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.predict_config import PredictConfig
 from entry_point.contract import exit_codes
+from entry_point.contract.large_imports import end_process
 from entry_point.contract.printable import printable
 from entry_point.contract.program import run_program
 from entry_point.contract.user_error import UserError
@@ -175,4 +176,4 @@ def _summary(count: int, bad: int, config: PredictConfig) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    end_process(main(sys.argv[1:]))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.serve_config import ServeConfig, load_serve_config
+from entry_point.contract.large_imports import end_process, large_imports
 from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
 
@@ -36,7 +37,8 @@ def serve(arguments: Sequence[str]) -> int:
     for name in ("entry_point", "custom_op"):
         logging.getLogger(name).setLevel(logging.INFO)
 
-    from entry_point.serving.server_process import run_server  # which imports torch
+    with large_imports():
+        from entry_point.serving.server_process import run_server
 
     return run_server(folder, config.serve)
 
@@ -54,4 +56,4 @@ def model_folder(config: ServeConfig) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    end_process(main(sys.argv[1:]))

@@ -14,6 +14,7 @@ from pathlib import Path
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
+from entry_point.contract.large_imports import end_process
 from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.whole_file import replacing
@@ -61,4 +62,4 @@ def _split_output(arguments: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    end_process(main(sys.argv[1:]))

@@ -16,13 +16,12 @@ from entry_point.config.compose import load_resolved
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.failure import failure_file
+from entry_point.contract.large_imports import end_process, large_imports
 from entry_point.contract.lasting_output import make_output_last
 from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import RunFolder
 from entry_point.supervisor import hand_over
 from entry_point.supervisor.die_with_parent import die_with_parent
-from entry_point.training.devices import join_devices
-from entry_point.training.trainer import run_training
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -55,9 +54,13 @@ def train(arguments: Sequence[str]) -> int:
         config = load_resolved(yaml, TrainConfig)
     else:
         config, yaml = load_train_config(arguments)
+    # Not above: processes that it spawns for reading import this file, but need no trainer.
+    with large_imports():
+        from entry_point.training.devices import join_devices
+        from entry_point.training.trainer import run_training
     with join_devices(config.trainer) as devices:
         return run_training(config, yaml, RunFolder.from_environment(), devices)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    end_process(main(sys.argv[1:]))

@@ -244,11 +244,23 @@ def ensure_installed(
 def pip_installs(venv: Path, files: Sequence[str], limits: Sequence[str]) -> bool:
     """Install these requirements files within ``limits``; returns whether pip succeeded."""
     pip = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--use-pep517"]
+    if not limits:
+        pip.append("--no-deps")  # the pins are complete
     if not sys.stdout.isatty():
         pip.append("--quiet")
+    # In a new environment everything needs compiling, which every core does faster than pip.
+    is_new = (venv / UNFINISHED).exists()
+    if is_new:
+        pip.append("--no-compile")
     wanted = [a for name in files for a in ("-r", str(ROOT / name))]
     within = [a for name in limits for a in ("-c", str(ROOT / name))]
-    return subprocess.run([*pip, *within, *wanted]).returncode == 0
+    if subprocess.run([*pip, *within, *wanted]).returncode:
+        return False
+    if is_new:
+        compile_all = [sys.executable, "-m", "compileall", "-qq", "-j", "0", str(venv / "lib")]
+        # Not all that packages bring compiles: some of it is templates.
+        subprocess.run(compile_all)
+    return True
 
 
 def main(extras: Sequence[str]) -> int:

@@ -13,6 +13,9 @@ settings.load_profile("untimed")
 # Whoever starts the tests in the background has them ignore Ctrl-C, and so the programs that they
 # start and press Ctrl-C for.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# nohup has them ignore a hangup, too. A handler, unlike that, is not passed on.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 @pytest.fixture(scope="session")

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Mapping
-
-from torch.distributed import run
-from torch.distributed.elastic.multiprocessing.api import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from typing import TYPE_CHECKING
 
 from entry_point.contract import exit_codes
+from entry_point.contract.large_imports import end_process, large_imports
 from entry_point.contract.lasting_output import make_output_last
 from entry_point.supervisor import hand_over
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 
 def main() -> int:
     """Command line: the options of torchrun."""
     make_output_last()
+    with large_imports():
+        from torch.distributed import run
+        from torch.distributed.elastic.multiprocessing.api import SignalException
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     os.environ[hand_over.PARENT] = str(os.getpid())
     try:
         run.main()
@@ -47,4 +51,4 @@ def _report_death(failures: Mapping[int, ProcessFailure]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_process(main())

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["entry_point.train", "entry_point.optimize"])
+_server.set_forkserver_preload(["entry_point.training.trainer", "entry_point.optimize"])
 LONGEST_S = 120.0
 
 

@@ -36,6 +36,8 @@ from entry_point.data.plan.schedule import After, Part
 from entry_point.data.spans import Span
 from entry_point.supervisor.die_with_parent import die_with_parent
 
+# A fork would copy locks that the trainer's threads hold.
+_CONTEXT = multiprocessing.get_context("spawn")
 _SECONDS_TO_DIE = 10.0
 _TRAINER_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Fields = tuple[
@@ -122,10 +124,8 @@ class _Child:
     """The child process and the trainer's end of its pipe."""
 
     def __init__(self, threads: BatchThreads) -> None:
-        # A fork would copy locks that the trainer's threads hold.
-        context = multiprocessing.get_context("spawn")
-        self.connection, child_end = context.Pipe()
-        self._process = context.Process(target=_serve, args=(child_end, threads, os.getpid()))
+        self.connection, child_end = _CONTEXT.Pipe()
+        self._process = _CONTEXT.Process(target=_serve, args=(child_end, threads, os.getpid()))
         _start_without_signals(self._process)
         child_end.close()
         self._disconnect = Finalize(self, self.connection.close, exitpriority=10)

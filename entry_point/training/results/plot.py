@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
+from typing import TYPE_CHECKING
 
 from entry_point.contract.metrics_line import Metric
 from entry_point.contract.whole_file import replacing
@@ -18,6 +15,10 @@ from entry_point.training.results.metrics_log import (
     validation_records,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 # It may be smoothed, weighted, and of blended images.
 TRAINING = "training (training loss, random crops)"
 TRAIN, VALIDATION, WAIT = "#2b6cb0", "#c05621", "#9b2c2c"
@@ -25,6 +26,10 @@ TRAIN, VALIDATION, WAIT = "#2b6cb0", "#c05621", "#9b2c2c"
 
 def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
     """Four panels over the training step; `metric` has one of them."""
+    # A second of imports, which training can do without.
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator
+
     train, validation = training_records(records), validation_records(records)
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     figure.suptitle(title)

@@ -9,10 +9,10 @@ import logging
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torchvision
-from matplotlib.figure import Figure
 from PIL import Image
 
 from entry_point import inference
@@ -31,6 +31,9 @@ from entry_point.training.results.metrics_log import (
 )
 from entry_point.training.results.plot import draw
 from entry_point.training.tasks.task import Table, Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 logger = logging.getLogger(__name__)
 

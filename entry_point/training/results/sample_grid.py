@@ -8,9 +8,9 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from entry_point.config.data_config import DataConfig
@@ -25,6 +25,9 @@ from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.input import device_batches
 from entry_point.training.tasks.task import Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST = 24
 _COLUMNS = 8
@@ -116,6 +119,8 @@ def caption(label: Tensor, names: Sequence[str], takes: str) -> str:
 
 def draw_samples(images: Sequence[Tensor], captions: Sequence[str]) -> Figure:
     """A grid of RGB images from 0 to 1, each `(H, W, 3)` of one size."""
+    from matplotlib.figure import Figure  # a second of imports, which training can do without
+
     ratio = images[0].shape[1] / images[0].shape[0]
     columns = min(max(1, round(_COLUMNS / ratio)), len(images))
     count = math.ceil(len(images) / columns)

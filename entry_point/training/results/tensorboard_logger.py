@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-from torch.utils.tensorboard.writer import SummaryWriter
-
 from entry_point.contract.metrics_line import METRICS
 from entry_point.contract.whole_file import naming
 from entry_point.training.results.logged_run import LoggedRun
@@ -24,6 +22,9 @@ class TensorBoardLogger:
     """Writes scalars, and hides those that a resumed run repeats."""
 
     def __init__(self, run: LoggedRun) -> None:
+        # Only the first rank needs it.
+        from torch.utils.tensorboard.writer import SummaryWriter
+
         threading.excepthook = hide_writer_traceback
         self._folder = run.folder.tensorboard
         first = int(run.earlier[-1]["step"]) + 1 if run.earlier else 0

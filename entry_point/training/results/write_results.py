@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from matplotlib.figure import Figure
 from torch import nn
 
 from entry_point import inference
@@ -23,6 +23,9 @@ from entry_point.training.results.plot import save_plot
 from entry_point.training.results.report import write_report
 from entry_point.training.results.summary import run_facts, run_name
 from entry_point.training.tasks.task import Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 logger = logging.getLogger(__name__)
 

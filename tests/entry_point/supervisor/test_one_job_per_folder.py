@@ -16,7 +16,6 @@ from tests.entry_point.supervisor.test_processes import (
     ENDLESS,
     TWO_RANKS,
     rank_processes,
-    wait_for_steps,
 )
 from tests.entry_point.training.training_jobs import start_job
 
@@ -65,19 +64,6 @@ def test_a_lock_is_refused_while_its_holder_lives_and_reached_by_inheritance(
     heir.kill()
     heir.wait()
     run.hold(run.lock).close()
-
-
-@pytest.mark.parametrize("ranks", [(), TWO_RANKS])
-def test_every_rank_holds_the_lock(
-    ranks: tuple[str, ...], tmp_path: Path, photo_folder: Path
-) -> None:
-    process = start_job(tmp_path, photo_folder, [*ENDLESS, *ranks])
-    wait_for_steps(tmp_path, process, 1)
-    lock = RunFolder(tmp_path).lock
-    for rank in rank_processes(tmp_path).values():
-        assert Path(f"/proc/{rank}/fd/0").resolve() == lock
-    process.kill()
-    process.communicate()
 
 
 def test_no_rank_outlives_a_job_killed_while_the_ranks_start(

@@ -4,9 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,18 +12,17 @@ import torch
 from filelock import FileLock
 
 from entry_point.contract import exit_codes
-from tests.entry_point.training.training_jobs import read_records, run_job, start_job, timeless
+from tests.entry_point.training import forked
+from tests.entry_point.training.training_jobs import (
+    read_records,
+    run_job,
+    start_job,
+    timeless,
+    write_job,
+)
 
 ENDLESS = ("trainer.epochs=100000", "trainer.log_every_steps=1")
 TWO_RANKS = ("trainer.nproc_per_host=2",)
-BATCHES_FROM_CHILD = ("pipeline=subprocess", "pipeline.num_workers=1")
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """A folder whose name leaves room for those of sockets below it."""
-    with tempfile.TemporaryDirectory(prefix="job-") as name:
-        yield Path(name)
 
 
 def wait_for_steps(root: Path, process: "subprocess.Popen[str]", steps: int) -> None:
@@ -128,7 +125,7 @@ def test_sigterm_writes_a_checkpoint_from_which_the_job_resumes(
 
 
 def test_two_ranks_train_like_one(tmp_path: Path, photo_folder: Path) -> None:
-    run_job(tmp_path / "one", photo_folder)
+    assert forked.run(tmp_path / "one", photo_folder, ()) == exit_codes.FINISHED
     output = run_job(tmp_path / "two", photo_folder, TWO_RANKS)
     assert "FutureWarning" not in output
     one = timeless(read_records(tmp_path / "one"))
@@ -147,22 +144,21 @@ def test_a_job_stopped_on_two_ranks_resumes_on_one_and_sees_each_sample_once(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     epochs = ("trainer.epochs=40", "trainer.log_every_steps=1", "trainer.evaluate_every_epochs=40")
-    run_job(tmp_path / "one", photo_folder, epochs)
+    assert forked.run(tmp_path / "one", photo_folder, epochs) == exit_codes.FINISHED
     process = start_job(tmp_path / "two", photo_folder, [*epochs, *TWO_RANKS])
     wait_for_steps(tmp_path / "two", process, 2)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=120)
-    run_job(tmp_path / "two", photo_folder, epochs)
+    assert forked.run(tmp_path / "two", photo_folder, epochs) == exit_codes.FINISHED
     one, two = (timeless(read_records(tmp_path / name)) for name in ("one", "two"))
     for expected, got in zip(one, two, strict=True):
         assert got == pytest.approx(expected, abs=1e-4)
 
 
 def test_sagemakers_toolkit_can_run_it_as_a_script(tmp_path: Path, photo_folder: Path) -> None:
-    run_job(tmp_path, photo_folder)  # leaves the platform's files
-    (tmp_path / "model" / "model.pt").unlink()
+    _, environment = write_job(tmp_path, photo_folder, ["trainer.epochs=1"])
     command = [sys.executable, "entry_point/container.py", "--hydra_overrides_000", "['x']"]
-    environment = {**os.environ, "ML_ROOT": str(tmp_path), "PYTHONPATH": "."}
+    environment["PYTHONPATH"] = "."
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert (tmp_path / "model" / "model.pt").is_file()
 
@@ -190,42 +186,6 @@ def test_the_death_of_one_rank_ends_the_job_with_its_number_and_signal(
     assert (tmp_path / "output" / "failure").read_text() == reason
     assert f"train: {reason}\n" in output
     assert not rank_processes(tmp_path)
-
-
-@pytest.mark.parametrize("ranks", [(), TWO_RANKS])
-def test_no_rank_outlives_a_killed_job(
-    ranks: tuple[str, ...], tmp_path: Path, photo_folder: Path
-) -> None:
-    process = start_job(tmp_path, photo_folder, [*ENDLESS, *ranks, "pipeline.num_workers=1"])
-    wait_for_steps(tmp_path, process, 1)
-    assert rank_processes(tmp_path)
-    process.kill()
-    process.communicate(timeout=60)
-    while rank_processes(tmp_path):  # the test's time limit ends this loop
-        time.sleep(0.05)
-
-
-@pytest.mark.parametrize("overrides", [(), TWO_RANKS, BATCHES_FROM_CHILD])
-def test_a_start_removes_what_a_killed_job_left_in_the_temporary_folder(
-    overrides: tuple[str, ...],
-    tmp_path: Path,
-    photo_folder: Path,
-    short_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(short_folder))
-    process = start_job(tmp_path, photo_folder, [*ENDLESS, *overrides])
-    wait_for_steps(tmp_path, process, 1)
-    process.kill()
-    process.communicate(timeout=60)
-    while rank_processes(tmp_path):  # the test's time limit ends this loop
-        time.sleep(0.05)
-    assert list(short_folder.iterdir())
-    run_job(tmp_path, photo_folder, ["trainer.epochs=1", "trainer.resume=false", *overrides])
-    # torch's cache is for later processes.
-    assert not [
-        path for path in short_folder.iterdir() if not path.name.startswith("torchinductor")
-    ]
 
 
 def test_a_killed_single_rank_is_reported(tmp_path: Path, photo_folder: Path) -> None:

@@ -15,8 +15,15 @@ NEVER_BUILT = "model.name=tests.entry_point.supervisor.endless_start.endless_net
 STOPPED = "train: stopped before the first step, with nothing to save\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize("ranks", [(), TWO_RANKS])
+@pytest.mark.parametrize(
+    ("ranks", "number"),
+    [
+        ((), signal.SIGTERM),
+        ((), signal.SIGINT),
+        ((), signal.SIGHUP),
+        (TWO_RANKS, signal.SIGTERM),
+    ],
+)
 def test_ranks_that_do_not_train_yet_are_not_waited_for(
     ranks: tuple[str, ...], number: signal.Signals, tmp_path: Path, photo_folder: Path
 ) -> None:

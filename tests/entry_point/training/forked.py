@@ -16,8 +16,8 @@ from tests.entry_point.training.training_jobs import TINY
 
 STARTED = "\nstart    epoch"
 
-_server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["entry_point.train"])
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["entry_point.training.trainer"])
 
 
 def _train(root: str, data: str, overrides: Sequence[str], place: Mapping[str, str]) -> None:
@@ -41,7 +41,7 @@ def start(
     """Start a trainer in `root`, with output in `root/log`. `place` is torchrun's environment."""
     root.mkdir(parents=True, exist_ok=True)
     arguments = (str(root), str(data), list(overrides), dict(place or {}))
-    process = _server.Process(target=_train, args=arguments)
+    process = SERVER.Process(target=_train, args=arguments)
     process.start()
     return process
 

@@ -17,7 +17,7 @@ from tests.entry_point.supervisor.test_processes import TWO_RANKS, rank_processe
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
 from tests.entry_point.training.tasks.label_sources import classes, task_of
-from tests.entry_point.training.training_jobs import TINY, run_job, start_job
+from tests.entry_point.training.training_jobs import TINY, start_job
 from tests.entry_point.training.ways import SOURCES
 
 MODELS = "model.name=tests.own_models"
@@ -39,7 +39,8 @@ def test_a_stopped_and_killed_job_of_two_ranks_ends_bit_identical(
         assert process.returncode in (exit_codes.STOPPED, -signal.SIGKILL), output
         while rank_processes(root):  # the test's time limit ends an endless wait
             time.sleep(0.05)
-    assert "resuming from" in run_job(root, photo_folder, overrides)
+    assert forked.run(root, photo_folder, overrides, ranks=2) == 0
+    assert "resuming from" in (root / "log").read_text()
     assert_same_end(root, tmp_path / "uninterrupted")
 
 

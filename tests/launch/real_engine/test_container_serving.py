@@ -62,15 +62,15 @@ def docker_serve(image: str, model: Path, log: Path) -> Iterator[tuple[int, subp
 
 
 def test_docker_serve_answers_for_a_model_that_docker_train_made(
-    engine: Engine, image: str, photos: Path, launch: Launch, tmp_path: Path
+    engine: Engine, prebuilt_image: str, photos: Path, launch: Launch, tmp_path: Path
 ) -> None:
-    launcher = launch(image, f"data.root={photos}", *TRAINED, name="served", settings={})
+    launcher = launch(prebuilt_image, f"data.root={photos}", *TRAINED, name="served", settings={})
     assert launcher.wait() == 0, launcher.text()
     model = launcher.run_folder / "model"
     classes = json.loads((model / "classes.json").read_text())
     photo = next(photos.rglob("*.jpg")).read_bytes()
     log = tmp_path / "serve.log"
-    with docker_serve(image, model, log) as (port, process):
+    with docker_serve(prebuilt_image, model, log) as (port, process):
         headers = {"Content-Type": "image/jpeg"}
         url = f"http://127.0.0.1:{port}/invocations"
         request = urllib.request.Request(url, photo, headers)

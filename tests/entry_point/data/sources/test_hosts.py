@@ -3,49 +3,53 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from entry_point.config.data_config import DataConfig
-from entry_point.data.loader import open_source
-from entry_point.data.sources.packed.shard_index import ShardIndex
-from entry_point.data.sources.packed.stream import StreamSource
-
-RANK = """
-import json, sys
-from pathlib import Path
 from torch import distributed
+
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources.packed.shard_index import ShardIndex
+from entry_point.data.sources.packed.stream import StreamSource
+from tests.entry_point.training import forked
 
-rank, ranks, (root, index, meeting) = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=ranks)
-data = DataConfig(
-    format="shards", access="stream", sharded_by_host=True, root=root, index_root=index,
-    image_size=8, resize=8, on_error="skip", max_bad_fraction=0.5,
-)
-seen = {}
-try:
-    for split, step in (("train", 0), ("train", 1), ("val", 0)):
-        pipeline = PipelineConfig("threads", 1)
-        spec = LoaderSpec(data, pipeline, split, 2, seed=5, rank=rank, world_size=ranks)
-        loader = build_loader(open_source(data, split, Path()), spec)
-        batches = list(loader.epoch(0, step))
-        seen[f"{split} {step}"] = [batch.indices.tolist() for batch in batches]
-        seen[f"{split} {step} damaged"] = [bad.key for batch in batches for bad in batch.damage]
-        loader.close()
-except DataError as error:
-    seen["error"] = str(error)
-distributed.destroy_process_group()
-print(json.dumps(seen))
-"""
+
+def _rank(root: str, index: str, meeting: str, output: str, environment: dict[str, str]) -> None:
+    """Read as one rank of a job, whose number is in the environment; write what it has seen."""
+    os.environ.update(environment)
+    rank, ranks = int(environment["RANK"]), int(environment["WORLD_SIZE"])
+    distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=ranks)
+    data = DataConfig(
+        format="shards",
+        access="stream",
+        sharded_by_host=True,
+        root=root,
+        index_root=index,
+        image_size=8,
+        resize=8,
+        on_error="skip",
+        max_bad_fraction=0.5,
+    )
+    seen: dict[str, Any] = {}
+    try:
+        for split, step in (("train", 0), ("train", 1), ("val", 0)):
+            spec = LoaderSpec(
+                data, PipelineConfig("threads", 1), split, 2, seed=5, rank=rank, world_size=ranks
+            )
+            loader = build_loader(open_source(data, split, Path()), spec)
+            batches = list(loader.epoch(0, step))
+            seen[f"{split} {step}"] = [batch.indices.tolist() for batch in batches]
+            seen[f"{split} {step} damaged"] = [bad.key for batch in batches for bad in batch.damage]
+            loader.close()
+    except DataError as error:
+        seen["error"] = str(error)
+    distributed.destroy_process_group()
+    Path(output).write_text(json.dumps(seen))
 
 
 def _shards(packed: Path, split: str) -> list[Path]:
@@ -127,17 +131,18 @@ def _run_ranks(
 ) -> list[dict[str, Any]]:
     ranks = []
     for rank in range(len(hosts) * ranks_per_host):
-        local = {"LOCAL_RANK": str(rank % ranks_per_host), "LOCAL_WORLD_SIZE": str(ranks_per_host)}
-        numbers = [str(rank), str(len(hosts) * ranks_per_host)]
-        arguments = [*numbers, str(hosts[rank // ranks_per_host]), str(index), str(meeting)]
-        ranks.append(
-            subprocess.Popen(
-                [sys.executable, "-c", RANK, *arguments],
-                env={**os.environ, **local, "OMP_NUM_THREADS": "1"},
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        )
-    outputs = [process.communicate(timeout=180)[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [0] * len(ranks)
-    return [json.loads(output.splitlines()[-1]) for output in outputs]
+        environment = {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(len(hosts) * ranks_per_host),
+            "LOCAL_RANK": str(rank % ranks_per_host),
+            "LOCAL_WORLD_SIZE": str(ranks_per_host),
+            "OMP_NUM_THREADS": "1",
+        }
+        places = [str(place) for place in (hosts[rank // ranks_per_host], index, meeting)]
+        output = f"{meeting}-rank-{rank}"
+        ranks.append(forked.SERVER.Process(target=_rank, args=(*places, output, environment)))
+        ranks[-1].start()
+    for process in ranks:
+        process.join(timeout=180)
+    assert [process.exitcode for process in ranks] == [0] * len(ranks)
+    return [json.loads(Path(f"{meeting}-rank-{rank}").read_text()) for rank in range(len(ranks))]

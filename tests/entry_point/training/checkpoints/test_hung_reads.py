@@ -12,8 +12,9 @@ import pytest
 from entry_point.contract import exit_codes
 from tests.entry_point.data.engines.every_engine import has_ended
 from tests.entry_point.supervisor.test_processes import TWO_RANKS
+from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints import hung_reads
-from tests.entry_point.training.training_jobs import read_records, run_job, start_job
+from tests.entry_point.training.training_jobs import read_records, start_job
 
 ENDLESS = (
     "model.name=tests.entry_point.training.checkpoints.hung_reads.net",
@@ -38,6 +39,11 @@ def _stop(process: "subprocess.Popen[str]") -> str:
     assert process.returncode == exit_codes.STOPPED, output
     assert "stopped on request" in output
     return output
+
+
+def _resume(root: Path, data: Path, overrides: list[str], trigger: Path, ranks: int) -> None:
+    reads = {hung_reads.VARIABLE: str(trigger)}
+    assert forked.run(root, data, overrides, ranks, environment=reads) == exit_codes.FINISHED
 
 
 def _steps(root: Path) -> int:
@@ -75,8 +81,8 @@ def test_job_whose_read_hangs_stops_with_a_checkpoint_and_resumes(
     stopped_at = read_records(root)[-1]["step"]
     trigger.unlink()
     epochs = stopped_at // 3 + 1
-    output = run_job(root, photo_folder, [*overrides, f"trainer.epochs={epochs}"], module=module)
-    assert f"checkpoints/step-{stopped_at:09d}.pt" in output
+    _resume(root, photo_folder, [*overrides, f"trainer.epochs={epochs}"], trigger, ranks=1)
+    assert f"checkpoints/step-{stopped_at:09d}.pt" in (root / "log").read_text()
     assert [r["step"] for r in read_records(root) if "loss" in r] == [*range(1, 3 * epochs + 1)]
 
 
@@ -104,8 +110,8 @@ def test_job_of_two_ranks_whose_read_hangs_stops_with_a_checkpoint_and_resumes(
     stopped_at = max(record["step"] for record in read_records(root))
     trigger.unlink()
     epochs = stopped_at // 3 + 1
-    output = run_job(root, photo_folder, [*overrides, f"trainer.epochs={epochs}"])
-    assert f"checkpoints/step-{stopped_at:09d}.pt" in output
+    _resume(root, photo_folder, [*overrides, f"trainer.epochs={epochs}"], trigger, ranks=2)
+    assert f"checkpoints/step-{stopped_at:09d}.pt" in (root / "log").read_text()
     assert [r["step"] for r in read_records(root) if "loss" in r] == [*range(1, 3 * epochs + 1)]
 
 

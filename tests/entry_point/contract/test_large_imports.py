@@ -1,0 +1,70 @@
+"""A process that imports much exits as any other does: nothing that it still has to do is lost."""
+
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+
+from entry_point.contract.large_imports import large_imports
+
+END = "from entry_point.contract.large_imports import end_process; "
+
+
+def run(code: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("code", [0, 3, 75])
+def test_exit_code_and_buffered_output_arrive(code: int) -> None:
+    program = f"{END}import sys; print('out'); sys.stderr.write('err'); end_process({code})"
+    done = run(program)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "out\n", "err")
+
+
+def test_threads_finish_before_the_exit_handlers_run_in_their_order() -> None:
+    done = run(
+        f"{END}import atexit, threading, time\n"
+        "atexit.register(print, 'first registered'); atexit.register(print, 'last registered')\n"
+        "work = lambda: (time.sleep(0.2), print('thread'))\n"
+        "threading.Thread(target=work).start()\n"
+        "end_process(0)"
+    )
+    assert done.stdout == "thread\nlast registered\nfirst registered\n"
+
+
+def test_temporary_folders_are_removed() -> None:
+    done = run(
+        f"{END}import tempfile; folder = tempfile.TemporaryDirectory(); "
+        "print(folder.name); end_process(0)"
+    )
+    assert done.returncode == 0
+    assert run(f"import os; print(os.path.exists({done.stdout.strip()!r}))").stdout == "False\n"
+
+
+def test_output_that_nobody_reads_ends_as_pythons_own_exit_does() -> None:
+    def code(ending: str) -> int:
+        program = f"{END}import sys; print('x' * 100); {ending}(0)"
+        buffered = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+        command, quiet = [sys.executable, "-c", program], subprocess.DEVNULL
+        with subprocess.Popen(
+            command, env=buffered, stdout=subprocess.PIPE, stderr=quiet
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.close()
+        return process.returncode
+
+    assert code("end_process") == code("sys.exit") == 120
+
+
+def test_collection_skips_what_was_imported_and_is_on_afterwards() -> None:
+    before = gc.get_freeze_count()
+    try:
+        with large_imports():
+            assert not gc.isenabled()
+            lasting = [[] for _ in range(1000)]  # type: ignore[var-annotated]
+        assert gc.isenabled()
+        assert gc.get_freeze_count() >= before + len(lasting)
+    finally:
+        gc.unfreeze()
