@@ -15,10 +15,10 @@ from entry_point.config.check_config import CheckConfig
 from entry_point.config.compose import load_config
 from entry_point.config.data_config import usable_cores
 from entry_point.contract import exit_codes
-from entry_point.contract.large_imports import end_process
 from entry_point.contract.program import run_program
 from entry_point.data.errors import DataError
 from entry_point.data.packing.find_damage import find_damage
+from entry_point.large_imports import end_process
 
 log = logging.getLogger("check_dataset")
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from types import FrameType
 
 from entry_point.contract import exit_codes, own_code
-from entry_point.contract.large_imports import end_process, large_imports
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder, has_resources
 from entry_point.contract.stop_signals import exit_on_stop
+from entry_point.large_imports import end_process, large_imports
 from entry_point.supervisor import hand_over
 
 PROGRAMS = {

@@ -23,10 +23,10 @@ from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.fetch_config import FetchConfig
 from entry_point.config.resolve import TIMM
 from entry_point.contract import exit_codes
-from entry_point.contract.large_imports import end_process
 from entry_point.contract.program import run_program
 from entry_point.contract.user_error import UserError
 from entry_point.contract.whole_file import replacing
+from entry_point.large_imports import end_process
 from entry_point.training.models.model_weights import SAFETENSORS
 from entry_point.training.models.timm_models import require_timm_model
 from entry_point.training.tensor_file import save_tensors

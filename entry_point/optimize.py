@@ -19,7 +19,6 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.failure import failure_file
-from entry_point.contract.large_imports import end_process
 from entry_point.contract.platform_files import Hosts, read_hosts
 from entry_point.contract.program import run_program
 from entry_point.data.errors import DataError
@@ -27,6 +26,7 @@ from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.merge import merge
 from entry_point.data.packing.pack import pack
 from entry_point.data.sources.dataset_description import DESCRIPTION, read_description
+from entry_point.large_imports import end_process
 
 log = logging.getLogger("optimize")
 

@@ -25,13 +25,13 @@ from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.predict_config import PredictConfig
 from entry_point.contract import exit_codes
-from entry_point.contract.large_imports import end_process
 from entry_point.contract.printable import printable
 from entry_point.contract.program import run_program
 from entry_point.contract.user_error import UserError
 from entry_point.contract.whole_file import naming, replacing
 from entry_point.data.batch import Damage
 from entry_point.data.file_loader import build_file_loader
+from entry_point.large_imports import end_process
 
 
 def check_paths(config: PredictConfig) -> None:

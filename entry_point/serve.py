@@ -14,9 +14,9 @@ from pathlib import Path
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.serve_config import ServeConfig, load_serve_config
-from entry_point.contract.large_imports import end_process, large_imports
 from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
+from entry_point.large_imports import end_process, large_imports
 
 _LATEST = Path("runs/latest/model")
 

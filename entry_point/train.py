@@ -16,10 +16,10 @@ from entry_point.config.compose import load_resolved
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.failure import failure_file
-from entry_point.contract.large_imports import end_process, large_imports
 from entry_point.contract.lasting_output import make_output_last
 from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import RunFolder
+from entry_point.large_imports import end_process, large_imports
 from entry_point.supervisor import hand_over
 from entry_point.supervisor.die_with_parent import die_with_parent
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from entry_point.contract import exit_codes
-from entry_point.contract.large_imports import end_process, large_imports
 from entry_point.contract.lasting_output import make_output_last
+from entry_point.large_imports import end_process, large_imports
 from entry_point.supervisor import hand_over
 
 if TYPE_CHECKING:

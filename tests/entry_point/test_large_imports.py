@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from entry_point.contract.large_imports import large_imports
+from entry_point.large_imports import large_imports
 
-END = "from entry_point.contract.large_imports import end_process; "
+END = "from entry_point.large_imports import end_process; "
 
 
 def run(code: str) -> "subprocess.CompletedProcess[str]":
