@@ -26,9 +26,13 @@ bool McuReader::start(Bytes jpeg, const Header& header, const ScanTables& tables
     interval_ = header.mcu_rows * header.mcus_per_row;
     if (side_index.size != 0) side_index_.parse(side_index, jpeg, header);
   }
+  rewind();
+  return true;
+}
+
+void McuReader::rewind() {
   enter(0, place_);
   enter(0, other_);
-  return true;
 }
 
 std::vector<uint8_t> McuReader::build_side_index(const Header& header, int64_t interval) {

@@ -23,7 +23,7 @@ class McuReader {
   std::vector<uint8_t> build_side_index(const Header& header, int64_t interval);
 
   // Forgets where it is: what was damaged before has no effect on what is read next.
-  void rewind() { enter(0); }
+  void rewind();
 
   // Moves to the MCU with this index, in scan order. Returns false if the data is damaged.
   bool seek(int64_t mcu);
