@@ -142,7 +142,9 @@ int64_t McuReader::take_two(int64_t wanted) {
   const int64_t count =
       std::min({wanted, place_.segment_end - place_.next, other_.segment_end - other_.next,
                 static_cast<int64_t>(half() / layout_.size())});
-  return decode_two(count, Keep::kAll) ? count : 0;
+  if (!decode_two(count, Keep::kAll)) return 0;
+  // The scan goes on behind the first place, but not from there.
+  return place_.next == place_.segment_end && !place_.bits.exhausted() ? 0 : count;
 }
 
 bool McuReader::decode(int64_t mcus, Keep keep, Place& place) {

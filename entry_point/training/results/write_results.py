@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -91,6 +92,7 @@ def _remove_results(run: RunFolder) -> None:
         *(run.output_data / name for name in ("report.html", "summary.png")),
     ):
         path.unlink(missing_ok=True)
+    shutil.rmtree(code / "__pycache__", ignore_errors=True)  # left by whoever imported inference.py
     if code.is_dir() and not any(code.iterdir()):
         code.rmdir()
 

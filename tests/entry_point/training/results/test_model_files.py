@@ -169,6 +169,9 @@ def test_a_continued_run_leaves_no_result_of_earlier_weights(
     root = tmp_path / run.name
     shutil.copytree(run, root)
     (root / "log").unlink()
+    cache = root / "model" / "code" / "__pycache__"  # of whoever tried inference.py
+    cache.mkdir(exist_ok=True)
+    (cache / "inference.cpython-311.pyc").touch()
     other_settings = [*OVERRIDES, "trainer.epochs=9", "trainer.report=false"]
     assert forked.run(root, photo_folder, other_settings) == 0
     assert "epochs: 9" in (root / "model" / "training.yaml").read_text()
