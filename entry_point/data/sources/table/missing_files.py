@@ -47,11 +47,14 @@ def _parents(paths: PathList) -> tuple[NDArray[np.int64], list[str], NDArray[np.
     """The hash of each path, all folders (empty, or ending in a slash), and each path's folder."""
     hashes, parent_of = np.empty(len(paths), np.int64), np.empty(len(paths), np.int32)
     parents: dict[str, int] = {}
-    number, done = parents.setdefault, 0
+    done = 0
     for chunk in paths.chunks():
         here = slice(done, done + len(chunk))
         hashes[here] = list(map(hash, chunk))
-        parent_of[here] = [number(path[: path.rfind("/") + 1], len(parents)) for path in chunk]
+        folders = [path[: path.rfind("/") + 1] for path in chunk]
+        for folder in dict.fromkeys(folders):
+            parents.setdefault(folder, len(parents))
+        parent_of[here] = list(map(parents.__getitem__, folders))
         done += len(chunk)
     return hashes, list(parents), parent_of
 
