@@ -16,20 +16,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+from entry_point.data.no_collection import no_collection
+
 
 @contextmanager
 def large_imports() -> Iterator[None]:
     """Import in this block what stays: the garbage collector never visits it."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        # Else extensions that count their objects report leaks at exit.
-        atexit.register(gc.unfreeze)
-        if was_enabled:
-            gc.enable()
+    with no_collection():
+        try:
+            yield
+        finally:
+            gc.freeze()
+            # Else extensions that count their objects report leaks at exit.
+            atexit.register(gc.unfreeze)
 
 
 def end_process(code: int) -> NoReturn:

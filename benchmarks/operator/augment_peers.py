@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -11,20 +10,25 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torchvision.io import decode_jpeg
-from torchvision.transforms.v2 import functional as F
 
-from benchmarks.operator.op_resized import SIZE, Work
+from benchmarks.operator.op_resized import (
+    SIZE,
+    Work,
+    cut_by_pillow,
+    cut_by_torchvision,
+    dali_crops,
+    has_dali,
+    opened_by_pillow,
+)
 from benchmarks.sample_photographs import tensor
 
 
 def pillow_views(files: list[bytes], boxes: Tensor) -> Iterator[Image.Image]:
     """The resized views of `boxes`, (images, views, 4); each image is decoded once."""
     for i, views in enumerate(boxes.tolist()):
-        image = Image.open(io.BytesIO(files[i % len(files)])).convert("RGB")
-        for view, (top, left, height, width) in enumerate(views):
-            crop = image.crop((left, top, left + width, top + height))
-            crop = crop.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
-            yield crop if (i + view) % 2 else crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        image = opened_by_pillow(files[i % len(files)])
+        for view, box in enumerate(views):
+            yield cut_by_pillow(image, box, (i + view) % 2 == 0)
 
 
 def tensor_views(files: list[Tensor], boxes: Tensor) -> Iterator[Tensor]:
@@ -32,8 +36,7 @@ def tensor_views(files: list[Tensor], boxes: Tensor) -> Iterator[Tensor]:
     for i, views in enumerate(boxes.tolist()):
         image = decode_jpeg(files[i % len(files)])
         for view, box in enumerate(views):
-            crop: Tensor = F.resized_crop(image, *box, [SIZE, SIZE], antialias=True)
-            yield crop if (i + view) % 2 else F.horizontal_flip(crop)
+            yield cut_by_torchvision(image, box, (i + view) % 2 == 0)
 
 
 def peers(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Work]:
@@ -95,30 +98,20 @@ def albumentations(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Wo
 
 
 def dali(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Work]:
-    """On the CPU. It draws its own boxes, from the same distribution; no policy of SimCLR."""
-    if word == "simclr" or not importlib.util.find_spec("nvidia"):
+    """On the CPU; no policy of SimCLR."""
+    if word == "simclr" or not has_dali():
         return {}
-    if not importlib.util.find_spec("nvidia.dali"):
-        return {}
-    from nvidia.dali import fn, pipeline_def, types
+    from nvidia.dali import fn, pipeline_def
     from nvidia.dali.auto_aug import rand_augment, trivial_augment
 
     count = len(boxes)
-    arrays = [np.frombuffer(files[i % len(files)], np.uint8) for i in range(count)]
 
     @pipeline_def(
         batch_size=count, num_threads=1, device_id=None, exec_async=False, exec_pipelined=False,
         prefetch_queue_depth=1, enable_conditionals=True,
     )  # fmt: skip
     def pipeline() -> object:
-        encoded = fn.external_source(lambda: arrays, dtype=types.UINT8)
-        images = fn.decoders.image_random_crop(
-            encoded, device="cpu", random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
-        )
-        images = fn.resize(
-            images, size=[SIZE, SIZE], interp_type=types.INTERP_LINEAR, antialias=True
-        )
-        images = fn.flip(images, horizontal=fn.random.coin_flip())
+        images = fn.flip(dali_crops(files, count), horizontal=fn.random.coin_flip())
         shape = [SIZE, SIZE]
         if word == "trivial":
             return trivial_augment.trivial_augment_wide(images, shape=shape)

@@ -46,20 +46,22 @@ def random_boxes(height: int, width: int) -> Tensor:
     )
 
 
-def crop_by_pillow(data: bytes, box: list[int], flip: bool) -> Image.Image:
+def opened_by_pillow(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def cut_by_pillow(image: Image.Image, box: list[int], flip: bool) -> Image.Image:
     """The resized crop; `box` is top, left, height, width."""
     top, left, height, width = box
-    image = (
-        Image.open(io.BytesIO(data)).convert("RGB").crop((left, top, left + width, top + height))
-    )
-    image = image.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
-    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else image
+    crop = image.crop((left, top, left + width, top + height))
+    crop = crop.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+    return crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else crop
 
 
-def crop_by_torchvision(data: Tensor, box: list[int], flip: bool) -> Tensor:
-    """The same as uint8 (3, SIZE, SIZE)."""
-    image: Tensor = F.resized_crop(decode_jpeg(data), *box, [SIZE, SIZE], antialias=True)
-    return F.horizontal_flip(image) if flip else image
+def cut_by_torchvision(image: Tensor, box: list[int], flip: bool) -> Tensor:
+    """The same of uint8 (3, H, W): (3, SIZE, SIZE)."""
+    crop: Tensor = F.resized_crop(image, *box, [SIZE, SIZE], antialias=True)
+    return F.horizontal_flip(crop) if flip else crop
 
 
 def baselines(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
@@ -70,11 +72,11 @@ def baselines(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
 
     def pillow() -> None:
         for i, box, flip in crops:
-            normalize(to_tensor(crop_by_pillow(files[i], box, flip)))
+            normalize(to_tensor(cut_by_pillow(opened_by_pillow(files[i]), box, flip)))
 
     def torchvision() -> None:
         for i, box, flip in crops:
-            image = crop_by_torchvision(tensors[i], box, flip)
+            image = cut_by_torchvision(decode_jpeg(tensors[i]), box, flip)
             F.normalize(F.to_dtype(image, torch.float32, scale=True), list(MEAN), list(STD))
 
     return {"Pillow + torchvision v1": pillow, "torchvision v2 on tensors": torchvision}
@@ -119,28 +121,34 @@ def spdl(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
     return {"SPDL (uint8)": work}
 
 
+def has_dali() -> bool:
+    return bool(importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.dali"))
+
+
+def dali_crops(files: list[bytes], count: int) -> Any:
+    """The resized crops in a DALI pipeline. It draws its own boxes, from the same distribution."""
+    from nvidia.dali import fn, types
+
+    arrays = [np.frombuffer(files[i % len(files)], np.uint8) for i in range(count)]
+    encoded = fn.external_source(lambda: arrays, dtype=types.UINT8)
+    images = fn.decoders.image_random_crop(
+        encoded, device="cpu", random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
+    )
+    return fn.resize(images, size=[SIZE, SIZE], interp_type=types.INTERP_LINEAR, antialias=True)
+
+
 def dali(files: list[bytes]) -> dict[str, Work]:
-    """DALI draws its own boxes, from the same distribution."""
-    if not importlib.util.find_spec("nvidia") or not importlib.util.find_spec("nvidia.dali"):
+    if not has_dali():
         return {}
     from nvidia.dali import fn, pipeline_def, types
-
-    arrays = [np.frombuffer(files[i % len(files)], np.uint8) for i in range(BATCH)]
 
     @pipeline_def(
         batch_size=BATCH, num_threads=1, device_id=None, exec_async=False, exec_pipelined=False,
         prefetch_queue_depth=1,
     )  # fmt: skip
     def pipeline() -> object:
-        encoded = fn.external_source(lambda: arrays, dtype=types.UINT8)
-        images = fn.decoders.image_random_crop(
-            encoded, device="cpu", random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
-        )
-        images = fn.resize(
-            images, size=[SIZE, SIZE], interp_type=types.INTERP_LINEAR, antialias=True
-        )
         return fn.crop_mirror_normalize(
-            images, dtype=types.FLOAT, mirror=fn.random.coin_flip(),
+            dali_crops(files, BATCH), dtype=types.FLOAT, mirror=fn.random.coin_flip(),
             mean=[255 * value for value in MEAN], std=[255 * value for value in STD],
         )  # fmt: skip
 

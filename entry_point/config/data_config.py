@@ -11,6 +11,7 @@ from entry_point.config.knob import check_knobs, knob
 from entry_point.config.table_config import TableConfig
 
 SIZE_LIMIT = 4096
+_LOCAL_SIZE, _LOCAL_SCALE = 96, [0.05, 0.4]
 FORMATS = ("demo", "folder", "manifest", "shards")
 
 
@@ -59,9 +60,9 @@ class DataConfig:
     more than 1, for tasks that take several: images are `(N, views, 3, image_size, image_size)`."""
     local_views: int = knob(0, least=0, most=64)
     """Multi-crop: more views of each training image, of `local_size`."""
-    local_size: int = knob(96, least=1, most=SIZE_LIMIT)
+    local_size: int = knob(_LOCAL_SIZE, least=1, most=SIZE_LIMIT)
     """Height and width of a local view in pixels."""
-    local_scale: list[float] = knob([0.05, 0.4], length=2, above=0, most=1)
+    local_scale: list[float] = knob(_LOCAL_SCALE, length=2, above=0, most=1)
     """Smallest and largest share of the image's area that a local view takes."""
     transform: str = knob("imagenet", choices=("imagenet", "stall"))
     """`imagenet`: a random crop by `scale` and `ratio`, resized to `image_size`. `stall`: the
@@ -183,7 +184,7 @@ class DataConfig:
                 raise ConfigError(f"data.{key}", value, must)
 
     def _check_views(self) -> None:
-        defaults: dict[str, Any] = {"local_size": 96, "local_scale": [0.05, 0.4]}
+        defaults: dict[str, Any] = {"local_size": _LOCAL_SIZE, "local_scale": _LOCAL_SCALE}
         for key, default in defaults.items():
             if not self.local_views and (value := getattr(self, key)) != default:
                 raise ConfigError(f"data.{key}", value, "needs data.local_views of at least 1")

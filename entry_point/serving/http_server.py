@@ -18,6 +18,8 @@ from entry_point.config.serve_config import ServerConfig
 # Longer than the idle time of SageMaker's and most other proxies, so that they close first.
 _KEEP_ALIVE_S = 75
 _MOST_FILES = 65536
+# How long a stop waits for the first request of a connection that it finds open.
+_FIRST_REQUEST_S = 1
 
 
 def listen(config: ServerConfig) -> socket.socket:
@@ -64,7 +66,9 @@ class BoundedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1. It waits without limit for headers and for clients that read slowly."""
 
     header_timeout_s: float
+    first_request_s: float = _FIRST_REQUEST_S
     _header_deadline: asyncio.TimerHandle | None = None
+    _ends_after_request = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -77,10 +81,24 @@ class BoundedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self._ends_after_request and self.cycle is not None:
+            super().shutdown()
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
             self._await_headers()
         else:
             self._end_wait()
+
+    def shutdown(self) -> None:
+        """After the answer. A connection accepted just now may have its request on the way."""
+        if self.cycle is not None:
+            super().shutdown()
+        else:
+            self._ends_after_request = True
+            self.loop.call_later(self.first_request_s, self._end_unused)
+
+    def _end_unused(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_wait()

@@ -2,7 +2,7 @@
 
 oneDNN, which computes torch's convolutions, reorders each weight to blocks at every call, a quarter
 of the time of a ResNet-18 on one image. Here that is done once, with the operators by which
-torch.compile freezes a program. The answers have the same bits.
+torch.compile freezes a program. The answers stay, within float rounding.
 """
 
 from __future__ import annotations

@@ -30,10 +30,8 @@ def operator_single_images(
     indexes = side_indexes(source, indices)
     damage: dict[int, str] = {}
     for i, (file, turn) in enumerate(zip(files, headers[:, 2].tolist(), strict=True)):
-        size, index = (
-            (int(heights[i]), int(widths[i])),
-            None if indexes is None else nth(indexes, i),
-        )
+        size = int(heights[i]), int(widths[i])
+        index = None if indexes is None else nth(indexes, i)
         try:
             for views, out in zip(planned, images, strict=True):
                 for at in views.of(i):

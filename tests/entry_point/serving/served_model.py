@@ -75,10 +75,10 @@ class Served:
             time.sleep(0.05)
 
     def ping(self) -> int | None:
-        """The status of /ping; None if nothing listens."""
+        """The status of /ping; None if no connection is accepted."""
         try:
             return self.request("GET", "/ping").status
-        except ConnectionRefusedError:
+        except ConnectionError:
             return None
 
     def request(

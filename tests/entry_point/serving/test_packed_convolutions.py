@@ -4,12 +4,19 @@ from collections import Counter
 
 import pytest
 import torch
+from _pytest.mark.structures import ParameterSet
 from torch import nn
 from torchvision import models
 
 from entry_point.serving.folded_norms import fold_batch_norms
 from entry_point.serving.packed_convolutions import can_pack, pack_convolutions
 from tests.entry_point.serving.test_folded_norms import exported
+
+
+def packable(dtype: torch.dtype) -> ParameterSet:
+    reason = f"torch packs no weights for {dtype} on this processor"
+    return pytest.param(dtype, marks=pytest.mark.skipif(not can_pack(dtype), reason=reason))
+
 
 CONVOLUTION = torch.ops.aten.conv2d.default
 MODELS = [
@@ -20,10 +27,7 @@ MODELS = [
 ]
 
 
-@pytest.mark.skipif(
-    not can_pack(torch.bfloat16), reason="torch has another layout on this processor"
-)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [packable(torch.float32), packable(torch.bfloat16)])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("model", MODELS, ids=str)
 @torch.inference_mode()
@@ -41,17 +45,15 @@ def test_the_answers_stay_at_any_batch_size(
             torch.testing.assert_close(program(batch), answer, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.skipif(
-    not can_pack(torch.bfloat16), reason="torch has another layout on this processor"
-)
+@pytest.mark.parametrize("dtype", [packable(torch.float32)])
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "convnext_tiny"])
 @torch.inference_mode()
-def test_a_whole_networks_answers_stay(name: str) -> None:
+def test_a_whole_networks_answers_stay(name: str, dtype: torch.dtype) -> None:
     with torch.inference_mode(False):
         model = models.get_model(name, num_classes=10).to(memory_format=torch.channels_last)
         program = torch.export.export(model.eval(), (torch.rand(2, 3, 64, 64),)).module()
     fold_batch_norms(program)
     images = torch.rand(2, 3, 64, 64).to(memory_format=torch.channels_last)
     expected = program(images)
-    pack_convolutions(program, torch.float32)
+    pack_convolutions(program, dtype)
     torch.testing.assert_close(program(images), expected, atol=1e-5, rtol=1e-5)
