@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
-from itertools import filterfalse, islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -15,21 +14,22 @@ from msgspec.json import Decoder
 
 from entry_point.data.errors import DataError
 from entry_point.data.sources.table.bad_row import quoted
-from entry_point.data.sources.table.columns import CHUNK, METADATA, Columns
+from entry_point.data.sources.table.columns import METADATA, Columns
 
-_LONGEST_LINE = 1 << 20
+_BLOCK = _LONGEST_LINE = 1 << 20
 
 
 class JsonLinesFile:
     """One JSON object per line.
 
-    msgspec builds only the values that are needed. Python's json reads the chunks that msgspec
-    refuses: it accepts more (NaN, half a surrogate pair), and its errors are the ones to show.
+    msgspec builds only the values that are needed, of many lines in one call. Python's json reads
+    the blocks that have blank lines or that msgspec refuses: it accepts more (NaN, half a surrogate
+    pair), and its errors are the ones to show.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        first = next(self._lines(1), None)
+        first = next(filter(None, map(_lines, self._blocks())), None)
         if first is None:
             raise DataError(f"{file} is empty: it must hold a JSON object per line")
         self.names = list(self._object(first[0], 1))
@@ -38,20 +38,20 @@ class JsonLinesFile:
         keys = {name: name + METADATA for name in columns}
         described = [name for name, key in keys.items() if key in self.names and key not in keys]
         decoder, done = _decoder(columns, described), 0
-        for lines in self._lines(CHUNK):
+        for block in self._blocks():
             try:
-                yield _decoded(lines, decoder, columns, described)
+                found = _decoded(block, decoder, columns, described)
             except (ValueError, RecursionError):
-                yield self._read(lines, columns, described, done)
-            done += len(lines)
+                found = self._read(_lines(block), columns, described, done)
+            yield found
+            done += len(found[0])
 
-    def _lines(self, count: int) -> Iterator[list[bytes]]:
-        """The lines that are not blank, `count` at a time."""
+    def _blocks(self) -> Iterator[bytes]:
+        """The file in pieces that end where a line ends."""
         with self._file.open("rb") as file:
             file.seek(len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0)
-            lines = filter(bytes.strip, file)
-            while chunk := list(islice(lines, count)):
-                yield chunk
+            while block := file.read(_BLOCK):
+                yield block + file.readline()
 
     def _read(
         self, lines: list[bytes], columns: Sequence[str], described: Sequence[str], done: int
@@ -119,15 +119,24 @@ def _decoder(columns: Sequence[str], described: Sequence[str]) -> Decoder[Any]:
     return Decoder(defstruct("Row", [*values, *metadata]))
 
 
+def _lines(block: bytes) -> list[bytes]:
+    """Those that are not blank."""
+    return list(filter(bytes.strip, block.split(b"\n")))
+
+
 def _decoded(
-    lines: list[bytes], decoder: Decoder[Any], columns: Sequence[str], described: Sequence[str]
+    block: bytes, decoder: Decoder[Any], columns: Sequence[str], described: Sequence[str]
 ) -> Columns:
-    """The columns of most lines. Raises ValueError and RecursionError for any others."""
-    if max(map(len, lines)) > _LONGEST_LINE:
+    """The columns of most blocks. Raises ValueError and RecursionError for any others."""
+    if not block.isascii():
+        block.decode()  # msgspec does not check the text that it skips
+    rows = decoder.decode_lines(block)
+    # msgspec also takes blank lines, and several objects in a line.
+    if len(rows) != block.count(b"\n") + (not block.endswith(b"\n")):
         raise ValueError
-    for line in filterfalse(bytes.isascii, lines):
-        line.decode()  # msgspec does not check the text that it skips
-    rows = list(map(decoder.decode, lines))
+    # Only the last line can end after _BLOCK bytes.
+    if len(block) - block.rfind(b"\n", 0, -1) > _LONGEST_LINE:
+        raise ValueError
     found: list[Sequence[Any]] = []
     for number, name in enumerate(columns):
         values = list(map(attrgetter(f"value{number}"), rows))

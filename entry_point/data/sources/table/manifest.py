@@ -16,6 +16,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.sources.file_source import FileSource
 from entry_point.data.sources.folder import JPEG_SUFFIXES
 from entry_point.data.sources.table.missing_files import find_missing
+from entry_point.data.sources.table.path_list import decoded
 from entry_point.data.sources.table.read_table import UNUSED, Table, TableRequest, read_table
 from entry_point.data.sources.table.table_files import is_table
 
@@ -96,12 +97,13 @@ def _check_files(table: Table, file: Path, data: DataConfig) -> None:
 def _not_jpeg(table: Table, used: NDArray[np.bool_]) -> NDArray[np.int64]:
     others: list[int] = []
     done = 0
+    ends = [f"{suffix}\0".encode() for suffix in JPEG_SUFFIXES]
     for chunk in table.paths.chunks():
-        text = "\0".join([*chunk, ""]).lower()
-        if sum(text.count(f"{suffix}\0") for suffix in JPEG_SUFFIXES) < len(chunk):
-            names = enumerate(chunk, done)
+        text, count = chunk.lower(), chunk.count(b"\0")
+        if sum(map(text.count, ends)) < count:
+            names = enumerate(decoded(chunk), done)
             others += (row for row, name in names if not name.lower().endswith(JPEG_SUFFIXES))
-        done += len(chunk)
+        done += count
     rows = np.array(others, dtype=np.int64)
     return rows[used[rows]]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from entry_point.data.sources.table.path_list import PathList
+from entry_point.data.sources.table.path_list import PathList, decoded
 
 _FEW = 8
 SECONDS = 30.0
@@ -48,7 +48,7 @@ def _parents(paths: PathList) -> tuple[NDArray[np.int64], list[str], NDArray[np.
     hashes, parent_of = np.empty(len(paths), np.int64), np.empty(len(paths), np.int32)
     parents: dict[str, int] = {}
     done = 0
-    for chunk in paths.chunks():
+    for chunk in map(decoded, paths.chunks()):
         here = slice(done, done + len(chunk))
         hashes[here] = list(map(hash, chunk))
         folders = [path[: path.rfind("/") + 1] for path in chunk]

@@ -39,13 +39,18 @@ class PathList:
         start = int(self.ends[row - 1]) + 1 if row else 0
         return self.text[start : int(self.ends[row])].tobytes().decode()
 
-    def chunks(self) -> Iterator[list[str]]:
-        """All paths, a few thousand at a time."""
+    def chunks(self) -> Iterator[bytes]:
+        """All paths, a few thousand at a time, each with a NUL after it."""
         start = 0
         for last in range(CHUNK - 1, len(self) + CHUNK - 1, CHUNK):
-            end = int(self.ends[min(last, len(self) - 1)])
-            yield self.text[start:end].tobytes().decode().split("\0")
-            start = end + 1
+            end = int(self.ends[min(last, len(self) - 1)]) + 1
+            yield self.text[start:end].tobytes()
+            start = end
+
+
+def decoded(chunk: bytes) -> list[str]:
+    """The paths of a chunk of a PathList."""
+    return chunk[:-1].decode().split("\0")
 
 
 def encoded(paths: Sequence[str]) -> bytes:
