@@ -60,8 +60,8 @@ class ServerConfig:
     drain_s: int = knob(20, least=1)
     """Seconds after SIGTERM in which the requests that were accepted are answered."""
     workers: int | None = knob(None, least=1, most=64)
-    """Threads that run the model. null: one per GPU; on a CPU, one per four cores. On a CPU they
-    share the cores."""
+    """Threads that run the model. null: one per GPU; on a CPU, one per core, at most 8, or one per
+    four cores if the model has functions of its own. Those at work share the cores."""
     decoder: str = knob("operator", choices=("operator", "pillow"))
     """What decodes JPEGs. `pillow` needs no compiler."""
     user_code: bool = True

@@ -9,14 +9,23 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from entry_point.inference import RequestError
 
 logger = logging.getLogger(__name__)
 
-Run = Callable[[Sequence[Any]], Sequence[Any]]
-"""Items of one batch -> an answer or an exception for each. Runs in a worker thread."""
+
+class Worker(Protocol):
+    """What computes batches, in a thread of its own."""
+
+    def warm_up(self) -> None:
+        """Called once, before the first batch. What it raises, `Batcher.start` raises."""
+        ...
+
+    def __call__(self, items: Sequence[Any], at_work: int, /) -> Sequence[Any]:
+        """An answer or an exception for each item; `at_work` workers share the cores now."""
+        ...
 
 
 @dataclass(eq=False)
@@ -49,6 +58,8 @@ class Batcher:
 
     A worker that is free takes what waits, up to `max_batch` items. If that is less, and the oldest
     request found the server busy, the worker waits for more until that request is `max_wait_s` old.
+    The first free worker is the one to take it, so that a server with little to do keeps one
+    thread's memory in the caches.
     """
 
     def __init__(
@@ -62,26 +73,31 @@ class Batcher:
         self._max_batch, self._max_wait_s, self._max_queue = max_batch, max_wait_s, max_queue
         self._on_batch = on_batch
         self._queue: deque[_Job] = deque()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._idle: dict[int, threading.Condition] = {}
         self._busy = 0
         self._is_stopping = False
         self._threads: list[threading.Thread] = []
 
-    def start(self, workers: Sequence[Run]) -> None:
-        """Start one thread per worker."""
-        for number, run in enumerate(workers):
+    def start(self, workers: Sequence[Worker]) -> None:
+        """Start one thread per worker, and warm each up."""
+        for number, worker in enumerate(workers):
+            is_warm: Future[None] = Future()
             # A daemon: a model that hangs must not keep the process from ending.
             thread = threading.Thread(
-                target=self._work, args=(run,), name=f"model-{number}", daemon=True
-            )
+                target=self._work, args=(worker, number, is_warm), name=f"model-{number}",
+                daemon=True,
+            )  # fmt: skip
             thread.start()
             self._threads.append(thread)
+            is_warm.result()
 
     def stop(self, patience_s: float) -> bool:
         """Answer what waits, then end the threads; returns whether all ended in time."""
-        with self._changed:
+        with self._lock:
             self._is_stopping = True
-            self._changed.notify_all()
+            for idle in self._idle.values():
+                idle.notify()
         deadline = time.monotonic() + patience_s
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -98,7 +114,7 @@ class Batcher:
         Cancel the future if nobody wants the answer any more. Raises RequestError (503) if the
         queue is full.
         """
-        with self._changed:
+        with self._lock:
             self._drop_cancelled()
             if len(self._queue) >= self._max_queue:
                 raise RequestError(
@@ -106,25 +122,41 @@ class Batcher:
                 )
             job = _Job(items, may_wait=bool(self._queue or self._busy))
             self._queue.append(job)
-            self._changed.notify()
+            self._wake_first()
         return job.future
 
-    def _work(self, run: Run) -> None:
-        while picked := self._next_batch():
+    def _work(self, worker: Worker, number: int, is_warm: Future[None]) -> None:
+        try:
+            worker.warm_up()
+        except BaseException as error:
+            is_warm.set_exception(error)
+            return
+        is_warm.set_result(None)
+        awake = threading.Condition(self._lock)
+        while picked := self._next_batch(number, awake):
             try:
-                answers = run([job.items[position] for job, position in picked])
+                items = [job.items[position] for job, position in picked]
+                answers = worker(items, self._at_work())
             except Exception as error:
                 logger.exception("a batch of %d failed", len(picked))
                 answers = [error] * len(picked)
             self._on_batch(len(picked))
             for (job, position), answer in zip(picked, answers, strict=True):
                 job.answer(position, answer)
-            with self._changed:
+            with self._lock:
                 self._busy -= 1
 
-    def _next_batch(self) -> list[tuple[_Job, int]]:
+    def _at_work(self) -> int:
+        """Workers that compute, with the next one if requests wait for it."""
+        return min(len(self._threads), self._busy + bool(self._queue))
+
+    def _wake_first(self) -> None:
+        if self._idle:
+            self._idle[min(self._idle)].notify()
+
+    def _next_batch(self, number: int, awake: threading.Condition) -> list[tuple[_Job, int]]:
         """Wait for a batch; empty when the server stops and the queue is empty."""
-        with self._changed:
+        with self._lock:
             while True:
                 self._drop_cancelled()
                 if not self._queue and self._is_stopping:
@@ -133,7 +165,9 @@ class Batcher:
                 if self._queue and patience <= 0:
                     self._busy += 1
                     return self._pick()
-                self._changed.wait(patience if self._queue else None)
+                self._idle[number] = awake
+                awake.wait(patience if self._queue else None)
+                del self._idle[number]
 
     def _patience(self) -> float:
         """Seconds to wait for a larger batch."""
@@ -150,7 +184,7 @@ class Batcher:
             if job.taken < len(job.items):
                 self._queue.append(job)  # behind the others, which it must not hold up
         if self._queue:
-            self._changed.notify()
+            self._wake_first()
         return picked
 
     def _drop_cancelled(self) -> None:

@@ -22,7 +22,7 @@ from entry_point.config.data_config import usable_cores
 from entry_point.config.serve_config import ServerConfig
 from entry_point.contract.user_error import UserError
 from entry_point.inference import Model, ModelError, RequestError
-from entry_point.serving.batching import Batcher, Run
+from entry_point.serving.batching import Batcher, Worker
 from entry_point.serving.folded_norms import fold_batch_norms
 from entry_point.serving.packed_convolutions import can_pack, pack_convolutions
 from entry_point.serving.precision import DTYPES, use_precision
@@ -32,7 +32,9 @@ from entry_point.serving.user_code import Call, Hooks, own_code, replaces_predic
 
 logger = logging.getLogger(__name__)
 
-_CORES_PER_WORKER = 4
+_CORES_PER_MODEL = 4
+"""With own hooks, each of whose workers loads a model."""
+_MOST_WORKERS = 8
 # Requests up to this size are parsed where they arrive, larger ones in a thread: /ping must not
 # wait for them.
 _PARSED_AT_ONCE = 2**16
@@ -63,17 +65,13 @@ class ModelService:
 
     def load(self) -> None:
         """Load, start the workers and warm them up. Raises UserError."""
-        gpus = self._gpus
-        workers = self.config.workers or gpus or max(1, usable_cores() // _CORES_PER_WORKER)
-        threads = max(1, usable_cores() // workers)
-        torch.set_num_threads(threads)
         try:
-            runs = self._workers(workers, gpus, threads)
+            workers = self._workers()
+            self._batcher.start(workers)
         except (ModelError, custom_op.BuildError) as error:
             raise UserError(*str(error).splitlines()) from error
-        self._batcher.start(runs)
-        where = f"{gpus} GPUs" if gpus else f"the CPU, {threads} threads each"
-        logger.info("%d workers on %s", workers, where)
+        where = f"{self._gpus} GPUs" if self._gpus else f"the CPU, {usable_cores()} cores"
+        logger.info("%d workers on %s", len(workers), where)
         # What loading made stays: the garbage collector need not look through it again.
         gc.freeze()
         self.is_ready = True
@@ -82,24 +80,29 @@ class ModelService:
         """End the workers; returns whether all ended in time."""
         return self._batcher.stop(patience_s)
 
-    def _workers(self, count: int, gpus: int, threads: int) -> list[Run]:
-        places = [number % gpus if gpus else None for number in range(count)]
+    def _workers(self) -> list[Worker]:
+        count = self.config.workers or self._gpus or self._workers_on_cpu()
+        places = [number % self._gpus if self._gpus else None for number in range(count)]
         if self._module is not None and self._calls_hooks:
-            return [Hooks(self._module, self._folder, gpu).worker() for gpu in places]
+            torch.set_num_threads(max(1, usable_cores() // count))
+            return [Hooks(self._module, self._folder, gpu) for gpu in places]
         if self.config.decoder == "operator":
             custom_op.load()
-        dtype = DTYPES[self.config.precision]
-        # On a CPU, all workers share one copy.
-        models = {gpu: _load_on(self._folder, gpu) for gpu in set(places)}
-        for model in models.values():
-            program = cast(GraphModule, model.program)
-            fold_batch_norms(program)
-            if model.device.type == "cpu" and can_pack(dtype):
-                pack_convolutions(program, dtype)
-        runs = [_Predictor(models[gpu], self.config, threads) for gpu in places]
-        for run in runs:
-            run.warm_up(self._max_batch)
-        return list(runs)
+        # Workers share a model.
+        predictors = {gpu: self._predictor(gpu) for gpu in set(places)}
+        return [predictors[gpu] for gpu in places]
+
+    def _workers_on_cpu(self) -> int:
+        cores = usable_cores()
+        return max(1, cores // _CORES_PER_MODEL) if self._calls_hooks else min(cores, _MOST_WORKERS)
+
+    def _predictor(self, gpu: int | None) -> _Predictor:
+        model = _load_on(self._folder, gpu)
+        program, dtype = cast(GraphModule, model.program), DTYPES[self.config.precision]
+        fold_batch_norms(program)
+        if model.device.type == "cpu" and can_pack(dtype):
+            pack_convolutions(program, dtype)
+        return _Predictor(model, self.config, self._max_batch)
 
     async def answer(self, body: bytearray, content_type: str, accept: str) -> tuple[Any, str]:
         """The content of the answer, and its type. Raises RequestError, or what the hooks raise."""
@@ -131,22 +134,25 @@ class ModelService:
 
 
 class _Predictor:
-    """Encoded images -> predictions, on one device."""
+    """Encoded images -> predictions, on one device; any number of workers may call it."""
 
-    def __init__(self, model: Model, config: ServerConfig, threads: int) -> None:
-        self._model = model
+    def __init__(self, model: Model, config: ServerConfig, max_batch: int) -> None:
+        self._model, self._max_batch = model, max_batch
         self._computing = use_precision(model, config.precision)
+        self._cores = usable_cores()
         self._images = RequestImages(
             model.image_size,
             model.resize,
             use_operator=config.decoder == "operator",
-            threads=threads,
+            cores=self._cores,
             max_megapixels=config.max_megapixels,
         )
 
-    def __call__(self, contents: Sequence[bytes | bytearray]) -> list[Any]:
+    def __call__(self, contents: Sequence[bytes | bytearray], at_work: int) -> list[Any]:
         """The prediction of each image, or its RequestError."""
-        images, errors = self._images.decode(contents)
+        threads = max(1, self._cores // at_work)
+        torch.set_num_threads(threads)  # of this thread's calls; takes less than a microsecond
+        images, errors = self._images.decode(contents, threads)
         good = [i for i in range(len(contents)) if i not in errors]
         answers: list[Any] = [errors.get(i) for i in range(len(contents))]
         if good:
@@ -157,12 +163,12 @@ class _Predictor:
                 answers[i] = prediction
         return answers
 
-    def warm_up(self, max_batch: int) -> None:
+    def warm_up(self) -> None:
         """Answer what real requests may be like: both decoders, one image, and a full batch."""
         photo = Image.new("RGB", (640, 480), "gray")
         encoded = [_encoded(photo, kind) for kind in ("JPEG", "PNG")]
-        for contents in (encoded[:1], encoded[1:], encoded[:1] * max_batch, encoded[:1]):
-            for answer in self(contents):
+        for contents in (encoded[:1], encoded[1:], encoded[:1] * self._max_batch, encoded[:1]):
+            for answer in self(contents, 1):
                 if isinstance(answer, Exception):
                     raise answer
 

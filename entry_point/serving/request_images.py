@@ -7,6 +7,7 @@ checked before anything is decoded, and large images are decoded one after anoth
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -33,24 +34,29 @@ _SMALL_PIXELS = 16 * _MEGA
 
 
 class RequestImages:
-    """Decodes encoded images to what the model takes."""
+    """Decodes encoded images to what the model takes, for several workers."""
 
     def __init__(
-        self, image_size: int, resize: int, *, use_operator: bool, threads: int, max_megapixels: int
+        self, image_size: int, resize: int, *, use_operator: bool, cores: int, max_megapixels: int
     ) -> None:
         data = DataConfig(image_size=image_size, resize=resize)
         self._planner, self._side = CropPlanner(data, train=False, seed=0), image_size
-        self._use_operator, self._threads = use_operator, threads
+        self._use_operator = use_operator
         self._max_pixels = max_megapixels * _MEGA
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="pillow")
+        self._pool = ThreadPoolExecutor(cores, thread_name_prefix="pillow")
+        self._one_large = threading.Lock()
 
-    def decode(self, contents: Sequence[bytes | bytearray]) -> tuple[Tensor, dict[int, Exception]]:
+    def decode(
+        self, contents: Sequence[bytes | bytearray], threads: int
+    ) -> tuple[Tensor, dict[int, Exception]]:
         """uint8 `(N, 3, image_size, image_size)`, and the error for each position that failed."""
         files = [_tensor(content) for content in contents]
         images = empty_images(reused_memory, len(files), self._side)
         errors: dict[int, Exception] = {}
         left = (
-            self._decode_jpegs(files, images, errors) if self._use_operator else range(len(files))
+            self._decode_jpegs(files, images, errors, threads)
+            if self._use_operator
+            else range(len(files))
         )
         sizes = {i: self._pixels(contents[i], errors, i) for i in left}
         small = [i for i in left if i not in errors and sizes[i] <= _SMALL_PIXELS]
@@ -59,13 +65,15 @@ class RequestImages:
         if len(small) > 1:
             list(self._pool.map(lambda i: one(files[i], images[i : i + 1], errors, i), small))
         else:
-            large = small + large
+            for i in small:
+                one(files[i], images[i : i + 1], errors, i)
         for i in large:
-            one(files[i], images[i : i + 1], errors, i)
+            with self._one_large:
+                one(files[i], images[i : i + 1], errors, i)
         return images, errors
 
     def _decode_jpegs(
-        self, files: list[Tensor], images: Tensor, errors: dict[int, Exception]
+        self, files: list[Tensor], images: Tensor, errors: dict[int, Exception], threads: int
     ) -> list[int]:
         """Decode what the operator can; returns the positions that are left for Pillow."""
         jpegs = [i for i, file in enumerate(files) if bytes(file[:3].numpy()) == _JPEG]
@@ -75,12 +83,16 @@ class RequestImages:
         kept = [place for place, i in enumerate(jpegs) if headers[place, 0] and i not in errors]
         jpegs = [jpegs[place] for place in kept]
         if jpegs:
-            decoded, failed = self._operator_batch([files[i] for i in jpegs], headers[kept])
+            decoded, failed = self._operator_batch(
+                [files[i] for i in jpegs], headers[kept], threads
+            )
             images[jpegs] = decoded
             jpegs = [i for i, bad in zip(jpegs, failed.tolist(), strict=True) if not bad]
         return [i for i in range(len(files)) if i not in errors and i not in set(jpegs)]
 
-    def _operator_batch(self, files: list[Tensor], headers: np.ndarray) -> tuple[Tensor, Tensor]:
+    def _operator_batch(
+        self, files: list[Tensor], headers: np.ndarray, threads: int
+    ) -> tuple[Tensor, Tensor]:
         heights, widths = upright_size(*headers.T)
         boxes, _ = self._planner.plan(0, np.arange(len(files)), heights, widths)
         return custom_op.decode_crop_resize_batch_masked(
@@ -88,7 +100,7 @@ class RequestImages:
             torch.from_numpy(boxes),
             self._side,
             out=empty_images(reused_memory, len(files), self._side),
-            num_threads=self._threads,
+            num_threads=threads,
             max_pixels=self._max_pixels,
         )
 

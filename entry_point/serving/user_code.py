@@ -8,7 +8,7 @@ import inspect
 import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -85,23 +85,26 @@ class Hooks:
         properties = {"model_dir": str(model_dir), "gpu_id": gpu}
         self._context = SimpleNamespace(system_properties=properties)
 
-    def worker(self) -> Callable[[Sequence[Call]], list[Any]]:
-        """Load the model; returns the function that answers calls with it, one by one."""
-        model = self._run("model_fn", str(self._model_dir))
-        return lambda calls: [self._answer(call, model) for call in calls]
+    def warm_up(self) -> None:
+        """Load the model."""
+        self._model = self._run("model_fn", str(self._model_dir))
+
+    def __call__(self, calls: Sequence[Call], _at_work: int) -> list[Any]:
+        """The answers, one by one."""
+        return [self._answer(call) for call in calls]
 
     def format(self, predictions: list[dict[str, Any]], accept: str) -> Any:
         """Call `output_fn` alone."""
         return self._run("output_fn", predictions, accept)
 
-    def _answer(self, call: Call, model: Any) -> Any:
+    def _answer(self, call: Call) -> Any:
         """The answer, or the exception if the request is at fault; raises the others."""
         try:
             data = self._run("input_fn", call.content(), call.content_type)
         except ValueError as error:
             return error if hasattr(error, "status_code") else RequestError(400, _line(error))
         try:
-            return self._run("output_fn", self._run("predict_fn", data, model), call.accept)
+            return self._run("output_fn", self._run("predict_fn", data, self._model), call.accept)
         except Exception as error:
             if hasattr(error, "status_code"):
                 return error

@@ -1,6 +1,7 @@
 """Which requests share a batch, and which wait."""
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,22 +21,37 @@ class Model:
         self.batches: list[list[Any]] = []
         self.has_started = threading.Semaphore(0)
         self.may_finish = threading.Semaphore(0)
+        self.at_work: list[int] = []
+        self.threads: list[str] = []
 
-    def __call__(self, items: Sequence[Any]) -> list[Any]:
+    def warm_up(self) -> None:
+        self.threads.append(threading.current_thread().name)
+
+    def __call__(self, items: Sequence[Any], at_work: int) -> list[Any]:
         self.batches.append(list(items))
+        self.at_work.append(at_work)
+        self.threads.append(threading.current_thread().name)
         self.has_started.release()
         assert self.may_finish.acquire(timeout=PATIENCE_S)
         return [2 * item for item in items]
 
 
 def batcher(
-    model: Any, *, max_batch: int = 4, max_wait_s: float = 0, max_queue: int = 8
+    model: Any, *, workers: int = 1, max_batch: int = 4, max_wait_s: float = 0, max_queue: int = 8
 ) -> Batcher:
     made = Batcher(
         max_batch=max_batch, max_wait_s=max_wait_s, max_queue=max_queue, on_batch=lambda _: None
     )
-    made.start([model])
+    made.start([model] * workers)
     return made
+
+
+def until_idle(queue: Batcher) -> None:
+    """Returns when all workers wait: an answer is given before its worker does."""
+    deadline = time.monotonic() + PATIENCE_S
+    while len(queue._idle) < len(queue._threads):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def test_an_idle_server_answers_a_single_request_without_waiting_for_others() -> None:
@@ -108,18 +124,61 @@ def test_a_request_that_nobody_waits_for_is_not_computed() -> None:
 
 
 def test_a_model_that_raises_fails_its_batch_and_goes_on() -> None:
-    calls = []
+    class Failing(Model):
+        def __call__(self, items: Sequence[Any], at_work: int) -> list[Any]:
+            if items == [1]:
+                raise ArithmeticError("first")
+            return super().__call__(items, at_work)
 
-    def model(items: Sequence[Any]) -> Sequence[Any]:
-        calls.append(items)
-        if len(calls) == 1:
-            raise ArithmeticError("first")
-        return items
-
+    model = Failing()
+    model.may_finish.release()
     queue = batcher(model)
     (answer,) = queue.submit([1]).result(PATIENCE_S)
     assert isinstance(answer, ArithmeticError)
-    assert queue.submit([1]).result(PATIENCE_S) == [1]
+    assert queue.submit([2]).result(PATIENCE_S) == [4]
+
+
+def test_each_worker_warms_up_in_the_thread_that_answers() -> None:
+    model = Model()
+    queue = batcher(model, workers=2)
+    assert model.threads == ["model-0", "model-1"]
+    futures = [queue.submit([number]) for number in range(2)]
+    model.may_finish.release(2)
+    assert [future.result(PATIENCE_S) for future in futures] == [[0], [2]]
+    assert set(model.threads[2:]) <= {"model-0", "model-1"}
+
+
+def test_what_a_warm_up_raises_ends_the_start() -> None:
+    class Failing(Model):
+        def warm_up(self) -> None:
+            raise ArithmeticError("no memory")
+
+    with pytest.raises(ArithmeticError, match="no memory"):
+        batcher(Failing())
+
+
+def test_requests_that_come_one_by_one_are_answered_by_the_same_worker() -> None:
+    model = Model()
+    model.may_finish.release(20)
+    queue = batcher(model, workers=3)
+    until_idle(queue)
+    for number in range(20):
+        queue.submit([number]).result(PATIENCE_S)
+        until_idle(queue)
+    assert model.threads[3:] == ["model-0"] * 20
+
+
+def test_a_worker_is_told_how_many_share_the_cores() -> None:
+    model = Model()
+    queue = batcher(model, workers=2, max_batch=1)
+    futures = []
+    for number in range(2):
+        futures.append(queue.submit([number]))
+        model.has_started.acquire(timeout=PATIENCE_S)
+    futures += [queue.submit([number]) for number in range(2, 6)]
+    model.may_finish.release(6)
+    assert [future.result(PATIENCE_S) for future in futures] == [[2 * n] for n in range(6)]
+    assert model.at_work[:5] == [1, 2, 2, 2, 2]
 
 
 def test_stopping_answers_what_waits() -> None:
