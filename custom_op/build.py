@@ -174,7 +174,7 @@ def _compile(toolchain: Toolchain, folder: Path, target: Path) -> tuple[Path, di
         _run_all(toolchain.compile_commands(SOURCES, temporary), temporary)
         objects = sorted(temporary.glob("*.o"))
         _run_all([toolchain.link_command(objects, temporary / _LIBRARY)], temporary)
-        for intermediate in objects:
+        for intermediate in (*objects, *temporary.glob("*.cpp")):
             intermediate.unlink()
         seconds = round(time.perf_counter() - started, 3)
         record = {**toolchain.record(), "torch": torch.__version__, "build_seconds": seconds}

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,15 +54,23 @@ class Toolchain:
         }
 
     def compile_commands(self, sources: Path, folder: Path) -> list[list[str]]:
-        """One command for each C++ file below `sources`; the objects go to `folder`."""
-        # The largest first, so that the last one to finish is short.
-        ordered = sorted(
-            sources.rglob("*.cpp"), key=lambda source: source.stat().st_size, reverse=True
-        )
-        compiler = (self.compiler, *self.compile_flags, f"-I{sources}")
-        return [
-            [*compiler, "-o", f"{folder}/{source.stem}.o", "-c", str(source)] for source in ordered
-        ]
+        """One command for each folder of C++ files; the objects go to `folder`.
+
+        A file that includes those of one folder is compiled: reading the standard library's and
+        torch's headers for each of them would take longer than compiling what they hold.
+        """
+        files = sorted(sources.rglob("*.cpp"))
+        sizes: Counter[Path] = Counter()
+        for file in files:
+            sizes[file.parent] += file.stat().st_size
+        compiler = (self.compiler, *self.compile_flags, f"-I{sources}", "-c")
+        commands = []
+        for room, _ in sizes.most_common():  # the last one to finish should be short
+            unit = folder / f"{room.name}.cpp"
+            included = (file.relative_to(sources) for file in files if file.parent == room)
+            unit.write_text("".join(f'#include "{file}"\n' for file in included))
+            commands.append([*compiler, str(unit), "-o", str(unit.with_suffix(".o"))])
+        return commands
 
     def link_command(self, objects: list[Path], library: Path) -> list[str]:
         return [self.compiler, "-shared", *map(str, objects), "-o", str(library), *self.link_flags]

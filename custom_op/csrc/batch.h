@@ -11,7 +11,7 @@
 namespace custom_op {
 
 // Note [From bytes to batch]
-// batch_tensors.h     checks the tensors; pool.h runs one ImageWorker per thread
+// binding/            what torch calls: checks the tensors; pool.h runs one ImageWorker per thread
 // ImageWorker         opens a file once; maps the upright box of each view to stored pixels;
 //                     connects decoder, resizer and slot
 // jpeg/               bytes: headers, tables, restart markers, trimming; libjpeg's decompressor

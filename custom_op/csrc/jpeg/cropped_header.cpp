@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
+#include "jpeg/markers.h"
+
 namespace custom_op {
 namespace {
-
-constexpr uint8_t kSof0 = 0xC0, kSof1 = 0xC1, kDht = 0xC4, kSos = 0xDA, kDqt = 0xDB, kDri = 0xDD,
-                  kApp0 = 0xE0, kApp14 = 0xEE;
 
 void put16(uint8_t* at, int64_t value) {
   at[0] = static_cast<uint8_t>(value >> 8);

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "jpeg/markers.h"
+
 namespace custom_op {
 namespace {
-
-constexpr uint8_t kDht = 0xC4, kDac = 0xCC, kRst0 = 0xD0, kRst7 = 0xD7, kSos = 0xDA, kDqt = 0xDB,
-                  kDri = 0xDD, kApp0 = 0xE0, kApp1 = 0xE1, kApp14 = 0xEE, kApp15 = 0xEF,
-                  kCom = 0xFE;
 
 constexpr int64_t kLongestSide = 65500;  // for libjpeg
 

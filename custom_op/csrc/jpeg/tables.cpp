@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "jpeg/markers.h"
+
 namespace custom_op {
 namespace {
-
-constexpr uint8_t kDht = 0xC4, kSos = 0xDA, kDqt = 0xDB;
 
 bool parse_quantization(const uint8_t* at, const uint8_t* end, ScanTables& tables) {
   while (at < end) {

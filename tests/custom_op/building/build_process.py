@@ -27,6 +27,7 @@ def copy_tree(root: Path) -> Path:
         "pixels/color.h",
         "jpeg/header.cpp",
         "jpeg/header.h",
+        "jpeg/markers.h",
         "types.h",
     ):
         (sources / name).parent.mkdir(exist_ok=True)

@@ -1,16 +1,14 @@
-// Registers all operators but the decoding of batches. torch's stable ABI headers take most of the
-// compile time of a file (the other headers of torch take ten times as long), so one file holds
-// them.
+// Registers all operators but the decoding of batches.
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
 #include <cstring>
 #include <tuple>
 
+#include "binding/tensors.h"
 #include "jpeg/trim.h"
 #include "pixels/decode.h"
 #include "restart_markers.h"
-#include "tensors.h"
 
 namespace custom_op {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "batch_tensors.h"
+#include "binding/batch_tensors.h"
 #include "pool.h"
 
 namespace custom_op {

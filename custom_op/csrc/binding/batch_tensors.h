@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "batch.h"
-#include "tensors.h"
+#include "binding/tensors.h"
 
 namespace custom_op {
 
