@@ -18,6 +18,15 @@ def chosen_for_val(paths: Iterable[str], fraction: float) -> NDArray[np.bool_]:
 
     So it is the same on every machine, and adding images moves no other image.
     """
+    return chosen_by_checksum(path_checksums(paths), fraction)
+
+
+def path_checksums(paths: Iterable[str]) -> NDArray[np.uint32]:
+    """The CRC-32 of each path's bytes."""
     checksums = [zlib.crc32(path.encode("utf-8", "surrogateescape")) for path in paths]
-    words = philox((0, _SPLIT_STREAM), (np.array(checksums, dtype=np.uint64), 0, 0, 0))
+    return np.array(checksums, dtype=np.uint32)
+
+
+def chosen_by_checksum(checksums: NDArray[np.uint32], fraction: float) -> NDArray[np.bool_]:
+    words = philox((0, _SPLIT_STREAM), (checksums.astype(np.uint64), 0, 0, 0))
     return unit(words[0]) < fraction

@@ -11,15 +11,16 @@ from entry_point.data.sources.table.path_list import PathList
 
 
 def repeated_rows(
-    paths: PathList, hashes: NDArray[np.int64], labels: Labels, splits: NDArray[np.int8]
+    paths: PathList, checksums: NDArray[np.uint32], labels: Labels, splits: NDArray[np.int8]
 ) -> NDArray[np.int64]:
     """Rows that repeat an earlier one, ascending.
 
     Raises BadRowError, with the row's number in the table, if the same image has different labels
     or is in different splits.
     """
-    order = np.argsort(hashes, kind="stable")
-    same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1]) + 1
+    order = np.argsort(checksums, kind="stable")
+    # Few other paths have the same checksum.
+    same = np.flatnonzero(checksums[order][1:] == checksums[order][:-1]) + 1
     first_of: dict[str, int] = {}
     repeated = []
     for row in np.unique(np.concatenate([order[same - 1], order[same]])).tolist():

@@ -51,12 +51,12 @@ def _parents(paths: PathList) -> tuple[NDArray[np.int64], list[str], NDArray[np.
     for chunk in map(decoded, paths.chunks()):
         here = slice(done, done + len(chunk))
         hashes[here] = list(map(hash, chunk))
-        folders = [path[: path.rfind("/") + 1] for path in chunk]
+        folders = [path.rpartition("/")[0] for path in chunk]
         for folder in dict.fromkeys(folders):
             parents.setdefault(folder, len(parents))
         parent_of[here] = list(map(parents.__getitem__, folders))
         done += len(chunk)
-    return hashes, list(parents), parent_of
+    return hashes, [folder and f"{folder}/" for folder in parents], parent_of
 
 
 def _contains(found: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -17,7 +17,7 @@ from entry_point.config.table_config import TableConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.no_collection import no_collection
-from entry_point.data.plan.path_split import chosen_for_val
+from entry_point.data.plan.path_split import chosen_by_checksum, path_checksums
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.table.bad_row import BadRowError, quoted
 from entry_point.data.sources.table.choose_columns import Chosen, choose_columns
@@ -115,7 +115,7 @@ class _Reading:
     rows: int = 0
     _encoder: Encoder | None = None
     _paths: list[bytes] = field(default_factory=list)
-    _hashes: list[NDArray[np.int64]] = field(default_factory=list)
+    _checksums: list[NDArray[np.uint32]] = field(default_factory=list)
     _splits: list[NDArray[np.int8]] = field(default_factory=list)
     _unused: Counter[str] = field(default_factory=Counter)
 
@@ -136,11 +136,11 @@ class _Reading:
             self._encoder = encoder_for(names, labels, request.settings, request.key)
         self._encoder.add(labels)
         self._paths.append(encoded(paths))
-        self._hashes.append(np.fromiter(map(hash, paths), np.int64, count))
+        self._checksums.append(checksums := path_checksums(paths))
         if self.chosen.split is not None:
             self._splits.append(self._by_column(columns[-1]))
         else:
-            in_val = chosen_for_val(paths, request.val_fraction or 0)
+            in_val = chosen_by_checksum(checksums, request.val_fraction or 0)
             self._splits.append(in_val.astype(np.int8))
         self.rows += count
 
@@ -155,7 +155,7 @@ class _Reading:
         assert self._encoder is not None
         paths, labels = PathList.of(self._paths), self._encoder.labels()
         splits = np.concatenate(self._splits)
-        repeated = repeated_rows(paths, np.concatenate(self._hashes), labels, splits)
+        repeated = repeated_rows(paths, np.concatenate(self._checksums), labels, splits)
         splits[repeated] = UNUSED
         labels = labels.used_by(splits != UNUSED)
         if self.request.splits:

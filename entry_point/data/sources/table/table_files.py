@@ -6,6 +6,7 @@ The readers are those that say which row is wrong: Python's for CSV, Arrow's for
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -18,6 +19,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.sources.parquet import parquet_batches
 from entry_point.data.sources.table.columns import CHUNK, Columns, TableFile
 from entry_point.data.sources.table.json_lines import JsonLinesFile
+from entry_point.data.sources.table.plain_cells import plain_blocks
 
 
 def open_table_file(file: Path) -> TableFile:
@@ -54,13 +56,19 @@ class DelimitedFile:
 
     def chunks(self, columns: Sequence[str]) -> Iterator[Columns]:
         places = [self.names.index(name) for name in columns]
-        with self._rows() as rows:
-            next(rows)
-            done = 0
+        width, done, offset = len(self.names), 0, 0
+        # Most files are plain to the end, and Python's csv makes a list of each row.
+        for cells, end in plain_blocks(self._file, self._delimiter, width):
+            cells = cells if offset else cells[width:]
+            yield [cells[place::width] for place in places]
+            done, offset = done + len(cells) // width, end
+        with self._rows(offset, done + 1 if offset else 0) as rows:
+            if not offset:
+                next(rows)
             while chunk := list(islice(rows, CHUNK)):
                 self._require_width(chunk, done)
-                cells = list(zip(*chunk, strict=True))
-                yield [cells[place] for place in places]
+                transposed = list(zip(*chunk, strict=True))
+                yield [transposed[place] for place in places]
                 done += len(chunk)
 
     def _header(self) -> list[str]:
@@ -78,20 +86,22 @@ class DelimitedFile:
         )
 
     @contextmanager
-    def _rows(self) -> Iterator[Iterator[list[str]]]:
-        """All rows and the header, without blank lines."""
-        with self._file.open(encoding="utf-8-sig", newline="") as lines:
-            reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
+    def _rows(self, offset: int = 0, lines: int = 0) -> Iterator[Iterator[list[str]]]:
+        """All rows from `offset` on, after so many lines, without blank ones."""
+        with self._file.open("rb") as file:
+            file.seek(offset)
+            text = io.TextIOWrapper(file, "utf-8" if offset else "utf-8-sig", newline="")
+            reader = csv.reader(text, delimiter=self._delimiter, strict=True)
             try:
                 yield filter(None, reader)
             except UnicodeDecodeError as error:
                 byte = error.object[error.start]
                 raise DataError(
-                    f"{self._file} is not UTF-8 after line {reader.line_num} (byte 0x{byte:02x}): "
-                    "save it as UTF-8"
+                    f"{self._file} is not UTF-8 after line {lines + reader.line_num} "
+                    f"(byte 0x{byte:02x}): save it as UTF-8"
                 ) from error
             except csv.Error as error:
-                where = f"{self._file}, line {reader.line_num}"
+                where = f"{self._file}, line {lines + reader.line_num}"
                 raise DataError(f"{where}: {error}: check the quotes there") from error
 
 
