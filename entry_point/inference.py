@@ -309,30 +309,29 @@ def describe(answers: torch.Tensor, model: Model) -> list[dict[str, Any]]:
     - `multilabel`: `labels` that reach the threshold, and all `probabilities` by name.
     - `regression`: `values` by name.
     """
-    return [_DESCRIBE[model.kind](row.tolist(), model) for row in answers]
+    # What Python's round() makes of a float32, in a fraction of the time.
+    rounded = (answers.double() * 1e6).round() / 1e6
+    rows = zip(answers.tolist(), rounded.tolist(), strict=True)
+    return [_DESCRIBE[model.kind](row, short, model) for row, short in rows]
 
 
-def _classes(row: list[float], model: Model) -> dict[str, Any]:
+def _classes(row: list[float], rounded: list[float], model: Model) -> dict[str, Any]:
     likeliest = row.index(max(row))
     return {
         "class": model.names[likeliest],
-        "probability": round(row[likeliest], 6),
-        "probabilities": _probabilities(row, model),
+        "probability": rounded[likeliest],
+        "probabilities": dict(zip(model.names, rounded, strict=True)),
     }
 
 
-def _labels(row: list[float], model: Model) -> dict[str, Any]:
+def _labels(row: list[float], rounded: list[float], model: Model) -> dict[str, Any]:
     found = [name for name, p in zip(model.names, row, strict=True) if p >= model.threshold]
-    return {"labels": found, "probabilities": _probabilities(row, model)}
+    return {"labels": found, "probabilities": dict(zip(model.names, rounded, strict=True))}
 
 
-def _numbers(row: list[float], model: Model) -> dict[str, Any]:
+def _numbers(row: list[float], _: list[float], model: Model) -> dict[str, Any]:
     named = zip(model.names, row, strict=True)
     return {"values": {name: float(f"{value:.7g}") for name, value in named}}
-
-
-def _probabilities(row: list[float], model: Model) -> dict[str, float]:
-    return {name: round(value, 6) for name, value in zip(model.names, row, strict=True)}
 
 
 _DESCRIBE = {"classification": _classes, "multilabel": _labels, "regression": _numbers}
@@ -348,7 +347,7 @@ def csv_head(model: Model) -> list[str]:
 def csv_line(prediction: dict[str, Any]) -> list[Any]:
     """A prediction as a CSV line.
 
-    A class and its probability; or the labels found, separated by `;`, and every label's
+    A class and its probability; or the labels found, separated by `|`, and every label's
     probability; or the numbers.
     """
     if "class" in prediction:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import torch
 from PIL import Image
 from torch.fx import GraphModule
@@ -110,7 +111,7 @@ class ModelService:
         if self._calls_hooks:
             (content,) = await self._submit([Call(body, content_type, accept)])
             return _typed(content, accept)
-        kind = None if self._module else inference.choose_format(accept)
+        kind = accept if self._module else inference.choose_format(accept)
         instances = await _parse(body, content_type)
         if len(instances) > self.config.max_instances:
             must = f"the body: must have at most {self.config.max_instances} images"
@@ -120,7 +121,7 @@ class ModelService:
             return _typed(
                 Hooks(self._module, self._folder, None).format(predictions, accept), accept
             )
-        return inference.output_fn(predictions, accept), kind or accept
+        return _formatted(predictions, kind), kind
 
     async def _submit(self, items: Sequence[Any]) -> list[Any]:
         """The answers; raises the first item's exception."""
@@ -202,6 +203,15 @@ async def _parse(body: bytearray, content_type: str) -> list[bytes | bytearray]:
     ):
         return parse(body, content_type)
     return await asyncio.to_thread(parse, body, content_type)
+
+
+def _formatted(predictions: list[dict[str, Any]], kind: str) -> Any:
+    """What `inference.output_fn` writes; msgspec takes a tenth of json's time."""
+    if kind == inference.JSON:
+        return msgspec.json.encode({"predictions": predictions})
+    if kind == inference.JSON_LINES:
+        return msgspec.json.Encoder().encode_lines(predictions)
+    return inference.output_fn(predictions, kind)
 
 
 def _typed(content: Any, accept: str) -> tuple[Any, str]:

@@ -71,6 +71,15 @@ def test_the_answers_of_a_kind(
     assert json.loads(inference.output_fn(described, inference.JSON))["predictions"] == described
 
 
+def test_probabilities_are_rounded_as_python_rounds(folders: dict[str, Path]) -> None:
+    model = inference.model_fn(str(folders["classification"]))
+    ties = (torch.arange(99) + 0.5) / 2**20  # some lie in the middle between two
+    answers = torch.cat([torch.rand(90_000), 1e-4 * torch.rand(9_900), ties])
+    described = inference.describe(answers.view(-1, len(CLASSES)), model)
+    found = [value for each in described for value in each["probabilities"].values()]
+    assert found == [round(value, 6) for value in answers.tolist()]
+
+
 @pytest.mark.parametrize("kind", EXPORTS)
 def test_the_command_line_answers_as_the_exported_program(
     kind: str, folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
