@@ -89,8 +89,8 @@ class Batcher:
                 daemon=True,
             )  # fmt: skip
             thread.start()
-            self._threads.append(thread)
             is_warm.result()
+            self._threads.append(thread)
 
     def stop(self, patience_s: float) -> bool:
         """Answer what waits, then end the threads; returns whether all ended in time."""

@@ -102,6 +102,7 @@ def test_a_server_that_loads_answers_503_and_can_be_stopped(
     assert (answer.status, answer.json()["error"]) == (503, "the model is loading")
     server.process.terminate()
     assert server.process.wait(LONGEST_STOP_S) == exit_codes.FINISHED, server.log()
+    assert "still running" not in server.log()
 
 
 def test_ping_answers_while_every_core_computes(serve: Serve, tmp_path: Path) -> None:
