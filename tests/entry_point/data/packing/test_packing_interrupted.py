@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -47,6 +48,16 @@ def _is_written_to(reader: int) -> bool:
         return True
 
 
+def _kill_with_some_shards_done(source: Path, output: Path) -> None:
+    """Try again if the run was faster, as on a machine with other work."""
+    while True:
+        process = _start(source, output)
+        _kill_when(lambda: bool(_records(output.parent)) or output.exists(), process)
+        if not output.exists():
+            return
+        shutil.rmtree(output)
+
+
 def _kill_with_all_shards_done(source: Path, output: Path) -> None:
     """Resume a run and kill it as it writes the index: a pipe in its place blocks it."""
     pipe = output.parent / WORK / "data/train/index.parquet.part"
@@ -65,9 +76,8 @@ def _fail(data: Path, _output: Path) -> None:
 def test_killed_run_resumes_after_its_last_complete_shard_with_the_same_bytes(
     photo_folder: Path, packed: Path, tmp_path: Path
 ) -> None:
-    _kill_when(lambda: bool(_records(tmp_path)), _start(photo_folder, tmp_path / "data"))
+    _kill_with_some_shards_done(photo_folder, tmp_path / "data")
     first = _records(tmp_path)
-    assert not (tmp_path / "data").exists()
     _kill_with_all_shards_done(photo_folder, tmp_path / "data")
     second = _records(tmp_path)
     assert first.items() <= second.items()
