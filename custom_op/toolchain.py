@@ -54,10 +54,10 @@ class Toolchain:
         }
 
     def compile_commands(self, sources: Path, folder: Path) -> list[list[str]]:
-        """One command for each folder of C++ files; the objects go to `folder`.
+        """Writes one source per folder of C++ files to `folder`; returns what compiles each there.
 
-        A file that includes those of one folder is compiled: reading the standard library's and
-        torch's headers for each of them would take longer than compiling what they hold.
+        Such a source includes all files of its folder. Compiling the files one by one takes twice
+        as long, because the compiler reads the headers of torch and the standard library each time.
         """
         files = sorted(sources.rglob("*.cpp"))
         sizes: Counter[Path] = Counter()

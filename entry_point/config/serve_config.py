@@ -61,7 +61,7 @@ class ServerConfig:
     """Seconds after SIGTERM in which the requests that were accepted are answered."""
     workers: int | None = knob(None, least=1, most=64)
     """Threads that run the model. null: one per GPU; on a CPU, one per core, at most 8, or one per
-    four cores if the model has functions of its own. Those at work share the cores."""
+    four cores if the model brings its own functions. Busy workers share the cores."""
     decoder: str = knob("operator", choices=("operator", "pillow"))
     """What decodes JPEGs. `pillow` needs no compiler."""
     user_code: bool = True

@@ -24,7 +24,7 @@ class Worker(Protocol):
         ...
 
     def __call__(self, items: Sequence[Any], at_work: int, /) -> Sequence[Any]:
-        """An answer or an exception for each item; `at_work` workers share the cores now."""
+        """An answer or an exception for each item; `at_work` busy workers share the cores."""
         ...
 
 
@@ -147,7 +147,7 @@ class Batcher:
                 self._busy -= 1
 
     def _at_work(self) -> int:
-        """Workers that compute, with the next one if requests wait for it."""
+        """The number of busy workers, and the next one if requests wait for it."""
         return min(len(self._threads), self._busy + bool(self._queue))
 
     def _wake_first(self) -> None:

@@ -89,7 +89,7 @@ class BoundedProtocol(H11Protocol):
             self._end_wait()
 
     def shutdown(self) -> None:
-        """After the answer. A connection accepted just now may have its request on the way."""
+        """Close after the answer. A new connection may stay until its first request arrives."""
         if self.cycle is not None:
             super().shutdown()
         else:

@@ -1,8 +1,7 @@
+// The second byte of each JPEG marker; the first is FF.
 #pragma once
 
 #include <cstdint>
-
-// The second bytes of a JPEG's markers.
 
 namespace custom_op {
 

@@ -28,5 +28,6 @@ def path_checksums(paths: Iterable[str]) -> NDArray[np.uint32]:
 
 
 def chosen_by_checksum(checksums: NDArray[np.uint32], fraction: float) -> NDArray[np.bool_]:
+    """`chosen_for_val` of paths with these `path_checksums`."""
     words = philox((0, _SPLIT_STREAM), (checksums.astype(np.uint64), 0, 0, 0))
     return unit(words[0]) < fraction

@@ -36,6 +36,17 @@ async def running() -> AsyncIterator[tuple[uvicorn.Server, int]]:
     await asyncio.wait_for(serving, PATIENCE_S)
 
 
+async def connected_at_a_stop(
+    server: uvicorn.Server, port: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection that the server has accepted before it is told to stop."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    while not server.server_state.connections:
+        await asyncio.sleep(0.01)
+    server.should_exit = True
+    return reader, writer
+
+
 async def until_closed(port: int) -> None:
     """Returns when nothing listens on `port`."""
     while True:
@@ -75,10 +86,7 @@ def test_a_request_that_arrives_just_after_a_stop_on_an_open_connection_is_answe
 
     async def ask() -> bytes:
         async with running() as (server, port):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            while not server.server_state.connections:
-                await asyncio.sleep(0.01)
-            server.should_exit = True
+            reader, writer = await connected_at_a_stop(server, port)
             await until_closed(port)
             writer.write(REQUEST)
             answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
@@ -94,10 +102,7 @@ def test_a_stop_closes_a_connection_that_stays_silent(monkeypatch: pytest.Monkey
 
     async def ask() -> bytes:
         async with running() as (server, port):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            while not server.server_state.connections:
-                await asyncio.sleep(0.01)
-            server.should_exit = True
+            reader, writer = await connected_at_a_stop(server, port)
             received = await asyncio.wait_for(reader.read(), PATIENCE_S)
             writer.close()
             return received

@@ -120,7 +120,7 @@ def _decoder(columns: Sequence[str], described: Sequence[str]) -> Decoder[Any]:
 
 
 def _lines(block: bytes) -> list[bytes]:
-    """Those that are not blank."""
+    """The lines that are not blank."""
     return list(filter(bytes.strip, block.split(b"\n")))
 
 

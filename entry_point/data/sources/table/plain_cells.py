@@ -1,4 +1,4 @@
-"""The cells of CSV and TSV files that need no parser: no quotes, as many cells in every line."""
+"""The cells of CSV and TSV files that need no parser: no quotes, and equally long rows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _LINE_FEED = 10
 def plain_blocks(file: Path, delimiter: str, width: int) -> Iterator[tuple[list[str], int]]:
     """The cells of whole lines, row by row, and the offset where they end.
 
-    Stops before the first block that has to be parsed. A table of one column always has to be: its
-    blank lines look like cells.
+    Stops before the first block that needs a parser. Tables of one column always need it: a blank
+    line would look like a cell.
     """
     with file.open("rb") as lines:
         while width > 1 and (block := lines.read(_BLOCK)):

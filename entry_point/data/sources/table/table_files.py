@@ -87,7 +87,7 @@ class DelimitedFile:
 
     @contextmanager
     def _rows(self, offset: int = 0, lines: int = 0) -> Iterator[Iterator[list[str]]]:
-        """All rows from `offset` on, after so many lines, without blank ones."""
+        """All rows from the byte `offset` on, without blank ones; `lines` lines lie before it."""
         with self._file.open("rb") as file:
             file.seek(offset)
             text = io.TextIOWrapper(file, "utf-8" if offset else "utf-8-sig", newline="")
