@@ -23,7 +23,7 @@ if ! command -v $emulator >/dev/null ||
 fi
 torch=$("$python" -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parent)')
 # Registration and the thread pool process no file bytes.
-sources=$(find "$here/../csrc" -name '*.cpp' ! -name 'register*' ! -name pool.cpp)
+sources=$(find "$here/../csrc" -name '*.cpp' ! -path '*/binding/*' ! -name pool.cpp)
 
 build() { # NAME COMPILER FLAG...
     name=$1

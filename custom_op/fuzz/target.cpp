@@ -22,7 +22,7 @@ using custom_op::Bytes;
 using custom_op::RegionDecoder;
 
 // Small, so that a false header costs no time and the limit is tested, too.
-constexpr int64_t kMaxPixels = 1 << 20;
+constexpr int64_t kMaxPixels = 1 << 16;
 constexpr int64_t kSize = 24;
 
 void add_to_checksum(const void* data, size_t size) {

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from starlette.requests import ClientDisconnect, Request
 
 from entry_point.inference import RequestError
 
 MB = 2**20
-# A body whose sender has paused this long may lose its memory to one that is still sent.
+# A body without a new chunk for this long may lose its memory to one that arrives.
 _STALLED_S = 1.0
 # How much of a body that is too large is read before the answer: a client that is still sending
 # when the connection closes never sees the answer.
@@ -37,40 +37,54 @@ class BodyMemory:
 
     def __init__(self, limit: int) -> None:
         self._limit, self._used = limit, 0
-        self._bodies: set[Body] = set()
+        # In the order of their last chunks.
+        self._bodies: dict[Body, None] = {}
+        self._freed = asyncio.Event()
 
     @contextmanager
     def body(self) -> Iterator[Body]:
         """A new body; its memory is free again at the end."""
         body = Body()
-        self._bodies.add(body)
+        self._bodies[body] = None
         try:
             yield body
         finally:
-            self._bodies.discard(body)
+            del self._bodies[body]
             self._used -= body.size
+            self._freed.set()
 
-    def grow(self, body: Body, chunk: bytes) -> None:
-        """Append to a body. When memory is short, refuse the body that has stalled longest.
+    async def grow(self, body: Body, chunk: bytes) -> None:
+        """Append to a body that arrives. When memory is full, wait until some is free.
 
-        Raises RequestError (503) if that is not enough.
+        The body whose last chunk is oldest loses its memory after `_STALLED_S`. That may be this
+        one: then this raises TimeoutError.
         """
+        body.touched = time.monotonic()
+        del self._bodies[body]
+        self._bodies[body] = None
         while self._used + len(chunk) > self._limit:
-            self._evict_stalled()
+            oldest = next(other for other in self._bodies if other.deadline)
+            patience_s = oldest.touched + _STALLED_S - time.monotonic()
+            if patience_s <= 0:
+                self._evict(oldest)
+            else:
+                self._freed.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(patience_s):
+                        await self._freed.wait()
+            if body.is_evicted:
+                raise TimeoutError
         self._used += len(chunk)
         body.size += len(chunk)
         body.content += chunk
-        body.touched = time.monotonic()
 
-    def _evict_stalled(self) -> None:
-        oldest = min((b for b in self._bodies if b.deadline), key=lambda b: b.touched, default=None)
-        if oldest is None or time.monotonic() - oldest.touched < _STALLED_S:
-            raise RequestError(503, "too many large requests at once; try again later")
-        assert oldest.deadline is not None
-        oldest.deadline.reschedule(0)
-        oldest.deadline, oldest.is_evicted = None, True
-        self._used -= oldest.size
-        oldest.content, oldest.size = bytearray(), 0
+    def _evict(self, body: Body) -> None:
+        assert body.deadline is not None
+        if not body.deadline.expired():
+            body.deadline.reschedule(0)
+        body.deadline, body.is_evicted = None, True
+        self._used -= body.size
+        body.content, body.size = bytearray(), 0
 
 
 async def read_body(
@@ -94,10 +108,10 @@ async def read_body(
                     raise TimeoutError
                 if body.size + len(chunk) > most:
                     raise too_large
-                memory.grow(body, chunk)
+                await memory.grow(body, chunk)
     except TimeoutError as error:
         if body.is_evicted:
-            raise RequestError(503, "the body: too slow while memory is short") from error
+            raise RequestError(503, "too many large requests at once; try again later") from error
         late = f"the body: must arrive within {timeout_s:g} s"
         raise RequestError(408, late) from error
     finally:
