@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "pixels/normalizer.h"
 #include "pixels/orientation.h"
 
 namespace custom_op {
@@ -57,7 +58,8 @@ Slot orient(Slot slot, const Orientation& orientation, int64_t size, size_t elem
 template <typename T>
 class SlotWriter final : public ResizedRows {
  public:
-  SlotWriter(Slot slot, const BatchOptions& options) : slot_(slot), options_(options) {
+  SlotWriter(Slot slot, const BatchOptions& options)
+      : slot_(slot), options_(options), normalizer_(options.scale, options.bias) {
     for (size_t c = 0; c < 3; ++c) {
       for (int v = 0; v < 256; ++v) table_[c][v] = element(v, c);
     }
@@ -78,30 +80,16 @@ class SlotWriter final : public ResizedRows {
  private:
   T element(int value, size_t channel) const {
     if constexpr (std::is_same_v<T, uint8_t>) return static_cast<T>(value);
-    return static_cast<T>(static_cast<float>(value) * options_.scale[channel] +
-                          options_.bias[channel]);
+    return static_cast<T>(normalizer_.value(static_cast<uint8_t>(value), channel));
   }
 
   // Copies or computes values that are contiguous in the slot: faster than the table.
   bool write_in_order(const uint8_t* pixels, T* row) const {
-    const auto values = static_cast<size_t>(options_.size) * 3;
     if constexpr (std::is_same_v<T, uint8_t>) {
-      std::memcpy(row, pixels, values);
+      std::memcpy(row, pixels, static_cast<size_t>(options_.size) * 3);
       return true;
     } else if constexpr (std::is_same_v<T, float>) {
-      constexpr size_t kPeriod = 24;  // a multiple of 3 channels and of a vector register
-      float scale[kPeriod], bias[kPeriod];
-      for (size_t i = 0; i < kPeriod; ++i) {
-        scale[i] = options_.scale[i % 3];
-        bias[i] = options_.bias[i % 3];
-      }
-      size_t i = 0;
-      for (; i + kPeriod <= values; i += kPeriod) {
-        for (size_t j = 0; j < kPeriod; ++j) {
-          row[i + j] = static_cast<float>(pixels[i + j]) * scale[j] + bias[j];
-        }
-      }
-      for (; i < values; ++i) row[i] = table_[i % 3][pixels[i]];
+      normalizer_.write(pixels, options_.size, row);
       return true;
     }
     return false;
@@ -109,6 +97,7 @@ class SlotWriter final : public ResizedRows {
 
   Slot slot_;
   const BatchOptions& options_;
+  Normalizer normalizer_;
   T table_[3][256];
 };
 
