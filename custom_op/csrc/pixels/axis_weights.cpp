@@ -38,7 +38,7 @@ void AxisWeights::quantise(const double* exact, double total, int64_t count,
                            int16_t* weights) const {
   int rest = 1 << kBits, heaviest = 0;
   for (int64_t k = 0; k < count; ++k) {
-    weights[k] = static_cast<int16_t>(std::lround(exact[k] / total * (1 << kBits)));
+    weights[k] = static_cast<int16_t>(exact[k] / total * (1 << kBits) + 0.5);
     rest -= weights[k];
     if (weights[k] > weights[heaviest]) heaviest = static_cast<int>(k);
   }
