@@ -21,12 +21,21 @@ constexpr int kHorizontalShift = AxisWeights::kBits + kLineBits;
 
 namespace {
 
+// sums + the products of pairs.
+__m256i add_products(__m256i sums, __m256i a, __m256i b) {
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+  return _mm256_dpwssd_epi32(sums, a, b);
+#else
+  return _mm256_add_epi32(sums, _mm256_madd_epi16(a, b));
+#endif
+}
+
 // Interleaves 16 values of two rows and adds the weighted pairs to two accumulators.
 void add_pair(__m128i a, __m128i b, __m256i weights, __m256i& low, __m256i& high) {
   const __m256i first = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b));
   const __m256i second = _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b));
-  low = _mm256_add_epi32(low, _mm256_madd_epi16(first, weights));
-  high = _mm256_add_epi32(high, _mm256_madd_epi16(second, weights));
+  low = add_products(low, first, weights);
+  high = add_products(high, second, weights);
 }
 
 __m128i load16(const void* at) { return _mm_loadu_si128(static_cast<const __m128i*>(at)); }
@@ -87,7 +96,7 @@ void filter_row(const int16_t* line, const int32_t* first, const int16_t* weight
     __m256i sums = half;
     for (int64_t k = 0; k < count; ++k, weights += kWeightsPerTapPair) {
       const __m256i factors = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights));
-      sums = _mm256_add_epi32(sums, _mm256_madd_epi16(interleaved(a + 6 * k, b + 6 * k), factors));
+      sums = add_products(sums, interleaved(a + 6 * k, b + 6 * k), factors);
     }
     const __m256i words = _mm256_srai_epi32(sums, kHorizontalShift);
     const __m256i packed = _mm256_packus_epi16(_mm256_packs_epi32(words, words), words);
