@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "pixels/axis_weights.h"
+#include "pixels/filter.h"
+#include "pixels/store_pixels.h"
 
 #ifdef __AVX2__
 #include <immintrin.h>
@@ -83,22 +85,26 @@ template <int kGroups>
 void filter_row(const uint8_t* line, const int32_t* first, const int8_t* weights, int64_t groups,
                 int64_t pixels, uint8_t* out) {
   const int64_t count = kGroups == 0 ? groups : kGroups;
-  const __m256i half = _mm256_set1_epi16(1 << (kByteShift - 1));
-  for (int64_t x = 0; x < pixels; x += 2) {
-    const uint8_t *a = line + 3 * first[x], *b = line + 3 * first[x + 1];
-    __m256i sums = _mm256_setzero_si256();
+  // Of the sums of the first pairs.
+  constexpr int64_t kHalf = 0x0001000100010001 << (kByteShift - 1);
+  const __m256i half = _mm256_setr_epi64x(kHalf, 0, kHalf, 0);
+  const auto add = [](__m256i sums, const uint8_t* a, const uint8_t* b, const int8_t* factors) {
+    const auto* at = reinterpret_cast<const __m256i*>(factors);
+    return _mm256_add_epi16(sums, _mm256_maddubs_epi16(paired(a, b), _mm256_loadu_si256(at)));
+  };
+  for (int64_t x = 0; x < pixels; x += kPixelsAtOnce) {
+    const auto from = [&](int64_t i) { return line + 3 * first[x + i]; };
+    const uint8_t *a = from(0), *b = from(1), *c = from(2), *d = from(3);
+    __m256i left = half, right = half;
     for (int64_t k = 0; k < count; ++k, weights += kWeightsPerGroup) {
-      const __m256i factors = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights));
-      sums = _mm256_add_epi16(sums, _mm256_maddubs_epi16(paired(a + 12 * k, b + 12 * k), factors));
+      left = add(left, a + 12 * k, b + 12 * k, weights);
+      right = add(right, c + 12 * k, d + 12 * k, weights + count * kWeightsPerGroup);
     }
-    // Each half of the register holds the sums of the first and the second pairs.
-    sums = _mm256_add_epi16(_mm256_add_epi16(sums, _mm256_srli_si256(sums, 8)), half);
-    const __m256i bytes =
-        _mm256_packus_epi16(_mm256_srli_epi16(sums, kByteShift), _mm256_setzero_si256());
-    const int32_t left = _mm_cvtsi128_si32(_mm256_castsi256_si128(bytes));
-    const int32_t right = _mm_cvtsi128_si32(_mm256_extracti128_si256(bytes, 1));
-    std::memcpy(out + 3 * x, &left, 4);
-    std::memcpy(out + 3 * x + 3, &right, 4);
+    weights += count * kWeightsPerGroup;
+    // Each half of a register holds the sums of the first and of the second pairs of a pixel.
+    const __m256i sums =
+        _mm256_add_epi16(_mm256_unpacklo_epi64(left, right), _mm256_unpackhi_epi64(left, right));
+    store_pixels(_mm256_srli_epi16(sums, kByteShift), out + 3 * x);
   }
 }
 

@@ -14,14 +14,14 @@ void filter_bytes_vertically(const uint8_t* const* rows, const int8_t* weights, 
 void filter_sums_vertically(const uint8_t* const* rows, const int8_t* weights, int64_t taps,
                             int64_t values, uint16_t* out);
 
-// The horizontal filter computes two output pixels at a time. Each group of 4 taps has 32 weights:
-// the first pair of the first pixel three times, for its channels, and two zeros; the same for the
-// second pair; then both for the second pixel.
+// Each group of 4 taps has 32 weights for two output pixels: the first pair of the first pixel
+// three times, for its channels, and two zeros; the same for the second pair; then both for the
+// second pixel.
 constexpr int64_t kWeightsPerGroup = 32;
 
 // Output pixel x is the weighted sum of the 4 * `groups` pixels of 3 bytes that start at
-// line + 3 * first[x]. `pixels` is even. Reads up to 4 * `groups` + 2 pixels past the end of the
-// line and writes one byte past the last output pixel.
+// line + 3 * first[x]. `pixels` is a multiple of kPixelsAtOnce. Reads up to 4 * `groups` + 2 pixels
+// past the end of the line and writes kPixelPadding bytes past the last output pixel.
 void filter_bytes_horizontally(const uint8_t* line, const int32_t* first, const int8_t* weights,
                                int64_t groups, int64_t pixels, uint8_t* out);
 

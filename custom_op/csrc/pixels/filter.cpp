@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "pixels/axis_weights.h"
+#include "pixels/store_pixels.h"
 
 #ifdef __AVX2__
 #include <immintrin.h>
@@ -80,28 +81,28 @@ __m256i interleaved(const int16_t* a, const int16_t* b) {
   return _mm256_shuffle_epi8(both, order);
 }
 
-void store3(uint8_t* out, __m128i bytes) {
-  const int32_t value = _mm_cvtsi128_si32(bytes);
-  std::memcpy(out, &value, 4);
-}
-
 // Uses kPairs tap pairs, or `pairs` if kPairs is 0.
 template <int kPairs>
 void filter_row(const int16_t* line, const int32_t* first, const int16_t* weights, int64_t pairs,
                 int64_t pixels, uint8_t* out) {
   const int64_t count = kPairs == 0 ? pairs : kPairs;
   const __m256i half = _mm256_set1_epi32(1 << (kHorizontalShift - 1));
-  for (int64_t x = 0; x < pixels; x += 2) {
-    const int16_t *a = line + 3 * first[x], *b = line + 3 * first[x + 1];
-    __m256i sums = half;
+  const auto add = [](__m256i sums, const int16_t* a, const int16_t* b, const int16_t* factors) {
+    const auto* at = reinterpret_cast<const __m256i*>(factors);
+    return add_products(sums, interleaved(a, b), _mm256_loadu_si256(at));
+  };
+  for (int64_t x = 0; x < pixels; x += kPixelsAtOnce) {
+    const auto from = [&](int64_t i) { return line + 3 * first[x + i]; };
+    const int16_t *a = from(0), *b = from(1), *c = from(2), *d = from(3);
+    __m256i left = half, right = half;
     for (int64_t k = 0; k < count; ++k, weights += kWeightsPerTapPair) {
-      const __m256i factors = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights));
-      sums = add_products(sums, interleaved(a + 6 * k, b + 6 * k), factors);
+      left = add(left, a + 6 * k, b + 6 * k, weights);
+      right = add(right, c + 6 * k, d + 6 * k, weights + count * kWeightsPerTapPair);
     }
-    const __m256i words = _mm256_srai_epi32(sums, kHorizontalShift);
-    const __m256i packed = _mm256_packus_epi16(_mm256_packs_epi32(words, words), words);
-    store3(out + 3 * x, _mm256_castsi256_si128(packed));
-    store3(out + 3 * x + 3, _mm256_extracti128_si256(packed, 1));
+    weights += count * kWeightsPerTapPair;
+    const __m256i words = _mm256_packs_epi32(_mm256_srai_epi32(left, kHorizontalShift),
+                                             _mm256_srai_epi32(right, kHorizontalShift));
+    store_pixels(words, out + 3 * x);
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "types.h"
+
 namespace custom_op {
 
 // Padding of a row in values: vector code may read and write past the end of the row.
@@ -15,13 +17,19 @@ constexpr int kLineBits = 7;
 void filter_vertically(const uint8_t* const* rows, const int16_t* weights, int64_t taps,
                        int64_t values, int16_t* line);
 
-// The horizontal filter computes two output pixels at a time. Each pair of taps has 16 weights: the
-// pair of the first pixel four times, then the pair of the second pixel four times.
+// The horizontal filter computes 4 output pixels at a time and writes 4 bytes past them.
+constexpr int64_t kPixelsAtOnce = 4, kPixelPadding = 4;
+
+// How many output pixels a row of `size` takes.
+inline int64_t pixels_for(int64_t size) { return divide_up(size, kPixelsAtOnce) * kPixelsAtOnce; }
+
+// Each pair of taps has 16 weights for two output pixels: the pair of the first pixel four times,
+// then the pair of the second pixel four times.
 constexpr int64_t kWeightsPerTapPair = 16;
 
 // Output pixel x is the weighted sum of the `taps` pixels that start at line + 3 * first[x]. `taps`
-// and `pixels` are even. Reads up to `taps` pixels past the end of the line and writes one byte
-// past the last output pixel.
+// is even, `pixels` a multiple of kPixelsAtOnce. Reads up to `taps` pixels past the end of the
+// line.
 void filter_horizontally(const int16_t* line, const int32_t* first, const int16_t* weights,
                          int64_t taps, int64_t pixels, uint8_t* out);
 

@@ -30,12 +30,12 @@ void LateColorResizer::configure(const Box& box, int64_t size, bool mirror, Resi
   for (auto& sums : sums_) sums.resize(line);
   const auto past_end = horizontal_bytes_.groups() * ByteWeights::kGroup + 2;
   rgb_.resize(3 * (line + static_cast<size_t>(past_end)));
-  row_.resize(static_cast<size_t>((size + 1) * 3 + 1));
+  row_.resize(static_cast<size_t>(pixels_for(size) * 3 + kPixelPadding));
   rows_.resize(static_cast<size_t>(vertical_.longest() + 4));
 }
 
 void LateColorResizer::arrange_columns(bool mirror) {
-  const int64_t pixels = (size_ + 1) / 2 * 2;
+  const int64_t pixels = pixels_for(size_);
   const int64_t groups = horizontal_bytes_.groups();
   first_.assign(static_cast<size_t>(pixels), 0);
   columns_.assign(static_cast<size_t>(pixels / 2 * groups * kWeightsPerGroup), 0);
@@ -76,7 +76,7 @@ void LateColorResizer::emit(int64_t y) {
   uint8_t* const end = rgb_.data() + 3 * (kMargin + box_.width);
   std::copy_n(end - 3, 3, end);
   filter_bytes_horizontally(rgb_.data() + 3 * kMargin, first_.data(), columns_.data(),
-                            horizontal_bytes_.groups(), (size_ + 1) / 2 * 2, row_.data());
+                            horizontal_bytes_.groups(), pixels_for(size_), row_.data());
   out_->resized(y, row_.data());
 }
 

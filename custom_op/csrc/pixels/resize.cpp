@@ -9,10 +9,10 @@ namespace custom_op {
 void HorizontalFilter::configure(const Axis& axis, int64_t size, bool mirror) {
   weights_.compute(axis, size);
   taps_ = (weights_.longest() + 1) / 2 * 2;
-  pixels_ = (size + 1) / 2 * 2;
+  pixels_ = pixels_for(size);
   first_.assign(static_cast<size_t>(pixels_), 0);
   arranged_.assign(static_cast<size_t>(pixels_ / 2 * taps_ / 2 * kWeightsPerTapPair), 0);
-  row_.resize(static_cast<size_t>((size + 1) * 3 + 1));
+  row_.resize(static_cast<size_t>(pixels_ * 3 + kPixelPadding));
   for (int64_t x = 0; x < size; ++x) {
     const int64_t from = mirror ? size - 1 - x : x;
     first_[static_cast<size_t>(x)] = static_cast<int32_t>(weights_.first(from));
