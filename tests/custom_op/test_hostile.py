@@ -60,6 +60,15 @@ def test_truncation_inside_the_crop_is_reported_as_such(good: bytes) -> None:
             custom_op.decode_and_crop_jpeg(tensor(data[: len(data) // 2]), 0, 0, 96, 128)
 
 
+@pytest.mark.parametrize("sampling", ["4:4:4", "4:2:0"])
+def test_fill_bytes_are_no_end_of_the_image(sampling: str) -> None:
+    """libjpeg skips them and finds that the file is truncated."""
+    unended = encode(picture(40, 56), sampling)[:-2]
+    for fill in range(5):
+        with pytest.raises(custom_op.JpegError, match="truncated"):
+            custom_op.decode_and_crop_jpeg(tensor(unended + b"\xff" * fill), 0, 0, 40, 56)
+
+
 def test_damage_after_the_crop_has_no_effect(good: bytes) -> None:
     """Nothing after the restart marker that ends the last segment of the crop is decoded."""
     crop = custom_op.decode_and_crop_jpeg(tensor(good), 0, 0, 20, 40)

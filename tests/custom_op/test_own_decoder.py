@@ -137,7 +137,7 @@ def compile_target(folder: Path, flags: list[str]) -> None:
 
 
 def is_for_torch(path: Path) -> bool:
-    return path.name.startswith("register") or path.name == "pool.cpp"
+    return path.parent.name == "binding" or path.name == "pool.cpp"
 
 
 def test_build_without_native_flags_gives_the_same_pixels(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ class BitReader {
   static constexpr int kRefilled = 56;
 
   BitReader() = default;
-  // `end`: of the file.
+  // `end`: of the file, which must not end with FF.
   BitReader(const uint8_t* begin, const uint8_t* end) : at_(begin), end_(end) { find_ff(); }
 
   // Starts at a bit of the first byte, from 0 to 7.
@@ -101,7 +101,6 @@ class BitReader {
     const auto left = static_cast<size_t>(end_ - at_);
     const void* found = left == 0 ? nullptr : std::memchr(at_, 0xFF, left);
     ff_ = found == nullptr ? end_ : static_cast<const uint8_t*>(found);
-    if (end_ - ff_ < 2) ff_ = end_;
     stuffed_ = ff_ != end_ && ff_[1] == 0;
     safe_ = ff_ - std::min<int64_t>(ff_ - at_, 7);
   }

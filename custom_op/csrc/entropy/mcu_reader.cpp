@@ -8,6 +8,12 @@ namespace {
 
 constexpr size_t kMostBlocksInMcu = 10;  // by the standard
 
+// An FF at the end of a file starts no marker: libjpeg skips it and finds the file truncated.
+Bytes without_fill(Bytes jpeg, size_t scan_data) {
+  while (jpeg.size > scan_data && jpeg.data[jpeg.size - 1] == 0xFF) --jpeg.size;
+  return jpeg;
+}
+
 void clear(Block* blocks, size_t count, Keep keep) {
   if (keep == Keep::kDc) return;  // each is overwritten
   for (size_t i = 0; i < count; ++i) blocks[i].coefficients.fill(0);
@@ -17,14 +23,14 @@ void clear(Block* blocks, size_t count, Keep keep) {
 
 bool McuReader::start(Bytes jpeg, const Header& header, const ScanTables& tables,
                       Bytes side_index) {
-  jpeg_ = jpeg;
+  jpeg_ = without_fill(jpeg, header.scan_data);
   if (!build_tables(header, tables) || !lay_out(header, tables)) return false;
-  if (!index_restarts(jpeg, header, segments_)) return false;
+  if (!index_restarts(jpeg_, header, segments_)) return false;
   interval_ = header.restart_interval;
   side_index_.clear();
   if (interval_ == 0) {
     interval_ = header.mcu_rows * header.mcus_per_row;
-    if (side_index.size != 0) side_index_.parse(side_index, jpeg, header);
+    if (side_index.size != 0) side_index_.parse(side_index, jpeg_, header);
   }
   rewind();
   return true;
