@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "augment/recolor.h"
+
 namespace custom_op {
 namespace {
 
@@ -15,24 +17,22 @@ constexpr int64_t kTile = 2 * kLanes;
 void load(const float* from, Lanes& lanes) { std::memcpy(&lanes, from, sizeof lanes); }
 
 // The mean of weights that sum to 13, rounded: exact for sums up to 13 * 255.
-uint16_t thirteenth(int sum) {
-  return static_cast<uint16_t>((static_cast<uint32_t>(sum + 6) * 5042) >> 16);
+uint16_t thirteenth(uint16_t sum) {
+  const auto rounded = static_cast<uint16_t>(sum + 6);
+  return static_cast<uint16_t>(uint32_t{rounded} * uint32_t{5042} >> 16);
 }
 
-// `sums` and `means` hold a row each.
-void sharpen_row(const uint8_t* above, const uint8_t* row, const uint8_t* below, float rest,
-                 int64_t values, uint16_t* __restrict sums, uint16_t* __restrict means,
-                 uint8_t* __restrict out) {
+// The mean of the first and the last pixel is the pixel itself. `sums` holds a row.
+void mean_row(const uint8_t* above, const uint8_t* row, const uint8_t* below, int64_t values,
+              uint16_t* __restrict sums, uint8_t* __restrict means) {
   for (int64_t i = 0; i < values; ++i) {
     sums[i] = static_cast<uint16_t>(above[i] + row[i] + below[i]);
   }
   for (int64_t i = 3; i < values - 3; ++i) {
-    means[i] = thirteenth(static_cast<uint16_t>(sums[i - 3] + sums[i] + sums[i + 3] + 4 * row[i]));
+    const int sum = sums[i - 3] + sums[i] + sums[i + 3] + 4 * row[i];
+    means[i] = static_cast<uint8_t>(thirteenth(static_cast<uint16_t>(sum)));
   }
-  for (int64_t i = 3; i < values - 3; ++i) {
-    const float value = static_cast<float>(row[i]) + static_cast<float>(means[i] - row[i]) * rest;
-    out[i] = static_cast<uint8_t>(static_cast<int>(std::min(std::max(value, 0.F), 255.F)));
-  }
+  for (const int64_t edge : {int64_t{0}, values - 3}) std::copy_n(row + edge, 3, means + edge);
 }
 
 // `at` on a line of `size` samples that is reflected at its ends.
@@ -47,10 +47,11 @@ void sharpen(const Canvas& from, float factor, Canvas& to) {
   const int64_t size = from.size(), values = from.row_values();
   std::memcpy(to.row(0), from.row(0), static_cast<size_t>(from.values()));
   if (size < 3) return;
-  std::vector<uint16_t> sums(static_cast<size_t>(values)), means(sums.size());
+  std::vector<uint16_t> sums(static_cast<size_t>(values));
+  std::vector<uint8_t> means(sums.size());
   for (int64_t y = 1; y < size - 1; ++y) {
-    sharpen_row(from.row(y - 1), from.row(y), from.row(y + 1), 1 - factor, values, sums.data(),
-                means.data(), to.row(y));
+    mean_row(from.row(y - 1), from.row(y), from.row(y + 1), values, sums.data(), means.data());
+    blend(from.row(y), means.data(), 1 - factor, values, to.row(y));
   }
 }
 
