@@ -1,5 +1,6 @@
 #include "restart_markers.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -41,21 +42,6 @@ boolean empty_output_buffer_cb(j_compress_ptr cinfo) {
 }
 void term_destination_cb(j_compress_ptr) {}
 
-JDIMENSION mcus_per_row(const jpeg_decompress_struct& source) {
-  const JDIMENSION mcu_width =
-      8 * (source.num_components == 1 ? 1 : static_cast<JDIMENSION>(source.max_h_samp_factor));
-  return (source.image_width + mcu_width - 1) / mcu_width;
-}
-
-JDIMENSION interval_for(const jpeg_decompress_struct& source, int64_t wanted) {
-  const JDIMENSION per_row = mcus_per_row(source);
-  if (wanted == 1) return 1;
-  for (int64_t k = wanted; k > 1; --k) {
-    if (k <= per_row && per_row % k == 0) return static_cast<JDIMENSION>(k);
-  }
-  return per_row;
-}
-
 // libjpeg writes new JFIF and Adobe markers.
 bool is_written_by_libjpeg(const jpeg_marker_struct& marker, const jpeg_compress_struct& target) {
   const std::string_view data(reinterpret_cast<const char*>(marker.data), marker.data_length);
@@ -65,25 +51,41 @@ bool is_written_by_libjpeg(const jpeg_marker_struct& marker, const jpeg_compress
           data.substr(0, 5) == "Adobe");
 }
 
+// Reads the coefficients of a file once and writes them with any intervals.
 class Rewriter {
  public:
-  Rewriter() = default;
-  // Does nothing if the libjpeg compressor was never created.
-  ~Rewriter() { jpeg_destroy_compress(&target_); }
-  Rewriter(const Rewriter&) = delete;
-  Rewriter& operator=(const Rewriter&) = delete;
-
-  std::vector<uint8_t> rewrite(Bytes jpeg, int64_t interval, int64_t max_pixels) {
+  // Throws JpegError.
+  Rewriter(Bytes jpeg, int64_t max_pixels) {
     source_.read_header(jpeg, max_pixels);
     if (!read_phase()) source_.fail();
-    if (!write_phase(interval)) throw NotIndexable(errors_.message);
-    return {out_.data, out_.data + out_.capacity - out_.pub.free_in_buffer};
+    const jpeg_decompress_struct& source = source_.cinfo();
+    const bool one = source.num_components == 1;
+    const int64_t width = 8 * (one ? 1 : source.max_h_samp_factor);
+    const int64_t height = 8 * (one ? 1 : source.max_v_samp_factor);
+    per_row_ = divide_up(source.image_width, width);
+    mcus_ = per_row_ * divide_up(source.image_height, height);
   }
 
-  // Of the file that was rewritten. There is no longer interval than a row.
-  bool is_row_or_longer(int64_t interval) { return interval >= mcus_per_row(source_.cinfo()); }
+  int64_t mcus_per_row() const { return per_row_; }
+  int64_t markers(int64_t interval) const { return divide_up(mcus_, interval) - 1; }
+
+  // Throws NotIndexable.
+  std::vector<uint8_t> write(int64_t interval) {
+    Target target;
+    if (!write_phase(interval, target)) throw NotIndexable(errors_.message);
+    const Output& out = target.out;
+    return {out.data, out.data + out.capacity - out.pub.free_in_buffer};
+  }
 
  private:
+  struct Target {
+    // Does nothing if the libjpeg compressor was never created.
+    ~Target() { jpeg_destroy_compress(&cinfo); }
+
+    Output out;
+    jpeg_compress_struct cinfo{};
+  };
+
   bool read_phase() noexcept {
     if (setjmp(source_.errors().jump)) return false;
     coefficients_ = jpeg_read_coefficients(&source_.cinfo());
@@ -91,32 +93,32 @@ class Rewriter {
   }
 
   // Writing also reads coefficients from the source, so errors of both must jump here.
-  bool write_phase(int64_t interval) noexcept {
-    target_.err = install(errors_);
+  bool write_phase(int64_t interval, Target& target) noexcept {
+    jpeg_compress_struct& cinfo = target.cinfo;
+    cinfo.err = install(errors_);
     if (setjmp(errors_.jump)) return false;
-    jpeg_create_compress(&target_);
+    jpeg_create_compress(&cinfo);
     source_.cinfo().err = &errors_.pub;
-    out_.pub.init_destination = init_destination_cb;
-    out_.pub.empty_output_buffer = empty_output_buffer_cb;
-    out_.pub.term_destination = term_destination_cb;
-    target_.dest = &out_.pub;
-    jpeg_copy_critical_parameters(&source_.cinfo(), &target_);
-    target_.optimize_coding = TRUE;
-    target_.restart_interval = interval_for(source_.cinfo(), interval);
-    jpeg_write_coefficients(&target_, coefficients_);
+    target.out.pub.init_destination = init_destination_cb;
+    target.out.pub.empty_output_buffer = empty_output_buffer_cb;
+    target.out.pub.term_destination = term_destination_cb;
+    cinfo.dest = &target.out.pub;
+    jpeg_copy_critical_parameters(&source_.cinfo(), &cinfo);
+    cinfo.optimize_coding = TRUE;
+    cinfo.restart_interval = static_cast<unsigned>(interval);
+    jpeg_write_coefficients(&cinfo, coefficients_);
     for (auto* marker = source_.cinfo().marker_list; marker != nullptr; marker = marker->next) {
-      if (is_written_by_libjpeg(*marker, target_)) continue;
-      jpeg_write_marker(&target_, marker->marker, marker->data, marker->data_length);
+      if (is_written_by_libjpeg(*marker, cinfo)) continue;
+      jpeg_write_marker(&cinfo, marker->marker, marker->data, marker->data_length);
     }
-    jpeg_finish_compress(&target_);
+    jpeg_finish_compress(&cinfo);
     return true;
   }
 
   Decompressor source_{true};
   ErrorContext errors_;
-  jpeg_compress_struct target_{};
-  Output out_;
   jvirt_barray_ptr* coefficients_ = nullptr;
+  int64_t per_row_ = 0, mcus_ = 0;
 };
 
 class RowHasher final : public RowSink {
@@ -135,17 +137,38 @@ class RowHasher final : public RowSink {
   std::vector<size_t> hashes_;
 };
 
-// Doubles the interval until the file is small enough, or has one marker per row.
-std::vector<uint8_t> rewrite_within(Bytes jpeg, int64_t interval, double largest,
-                                    int64_t max_pixels) {
-  while (true) {
-    const auto rewriter = std::make_unique<Rewriter>();
-    std::vector<uint8_t> marked = rewriter->rewrite(jpeg, interval, max_pixels);
-    if (static_cast<double>(marked.size()) <= largest || rewriter->is_row_or_longer(interval)) {
-      return marked;
-    }
-    interval *= 2;
+// The longest interval of at most `wanted` MCUs that divides a row, or a row if that is only 1.
+int64_t interval_for(int64_t per_row, int64_t wanted) {
+  if (wanted == 1) return 1;
+  for (int64_t k = std::min(wanted, per_row); k > 1; --k) {
+    if (per_row % k == 0) return k;
   }
+  return per_row;
+}
+
+// Uses a longer interval, at most a row, if the file would be larger than `largest`. Every marker
+// takes about the same number of bytes, so two files tell which interval fits.
+std::vector<uint8_t> rewrite_within(Bytes jpeg, int64_t wanted, double largest,
+                                    int64_t max_pixels) {
+  const auto rewriter = std::make_unique<Rewriter>(jpeg, max_pixels);
+  const auto size_of = [](const std::vector<uint8_t>& file) {
+    return static_cast<double>(file.size());
+  };
+  const int64_t per_row = rewriter->mcus_per_row();
+  const int64_t shortest = interval_for(per_row, wanted);
+  std::vector<uint8_t> marked = rewriter->write(shortest);
+  if (size_of(marked) <= largest || shortest == per_row) return marked;
+  std::vector<uint8_t> fewest = rewriter->write(per_row);
+  const auto most = rewriter->markers(shortest), least = rewriter->markers(per_row);
+  const double per_marker = (size_of(marked) - size_of(fewest)) / static_cast<double>(most - least);
+  const double affordable = (largest - size_of(fewest)) / per_marker;
+  for (int64_t k = shortest + 1; k < per_row && affordable > 0; ++k) {
+    if (per_row % k != 0) continue;
+    if (static_cast<double>(rewriter->markers(k) - least) > affordable) continue;
+    marked = rewriter->write(k);
+    if (size_of(marked) <= largest) return marked;
+  }
+  return fewest;
 }
 
 RowHasher hash_pixels(RegionDecoder& decoder, Bytes jpeg, int64_t max_pixels, bool only_libjpeg) {
