@@ -66,6 +66,7 @@ class Rewriter {
     mcus_ = per_row_ * divide_up(source.image_height, height);
   }
 
+  bool is_progressive() { return source_.cinfo().progressive_mode != 0; }
   int64_t mcus_per_row() const { return per_row_; }
   int64_t markers(int64_t interval) const { return divide_up(mcus_, interval) - 1; }
 
@@ -151,24 +152,32 @@ int64_t interval_for(int64_t per_row, int64_t wanted) {
 std::vector<uint8_t> rewrite_within(Bytes jpeg, int64_t wanted, double largest,
                                     int64_t max_pixels) {
   const auto rewriter = std::make_unique<Rewriter>(jpeg, max_pixels);
-  const auto size_of = [](const std::vector<uint8_t>& file) {
-    return static_cast<double>(file.size());
+  const auto excess = [&](const std::vector<uint8_t>& file) {
+    return static_cast<double>(file.size()) - largest;
   };
   const int64_t per_row = rewriter->mcus_per_row();
   const int64_t shortest = interval_for(per_row, wanted);
-  std::vector<uint8_t> marked = rewriter->write(shortest);
-  if (size_of(marked) <= largest || shortest == per_row) return marked;
-  std::vector<uint8_t> fewest = rewriter->write(per_row);
-  const auto most = rewriter->markers(shortest), least = rewriter->markers(per_row);
-  const double per_marker = (size_of(marked) - size_of(fewest)) / static_cast<double>(most - least);
-  const double affordable = (largest - size_of(fewest)) / per_marker;
-  for (int64_t k = shortest + 1; k < per_row && affordable > 0; ++k) {
-    if (per_row % k != 0) continue;
-    if (static_cast<double>(rewriter->markers(k) - least) > affordable) continue;
-    marked = rewriter->write(k);
-    if (size_of(marked) <= largest) return marked;
+  std::vector<uint8_t> most, least;
+  // A progressive file is mostly too small for any marker.
+  if (!rewriter->is_progressive() || shortest == per_row) {
+    most = rewriter->write(shortest);
+    if (excess(most) <= 0 || shortest == per_row) return most;
   }
-  return fewest;
+  least = rewriter->write(per_row);
+  if (excess(least) > 0) return least;
+  if (most.empty()) most = rewriter->write(shortest);
+  const auto markers = [&](int64_t interval) {
+    return static_cast<double>(rewriter->markers(interval));
+  };
+  const double per_marker = (excess(most) - excess(least)) / (markers(shortest) - markers(per_row));
+  for (int64_t k = shortest; k < per_row; ++k) {
+    if (per_row % k != 0 || excess(least) + (markers(k) - markers(per_row)) * per_marker > 0) {
+      continue;
+    }
+    std::vector<uint8_t> marked = k == shortest ? most : rewriter->write(k);
+    if (excess(marked) <= 0) return marked;
+  }
+  return least;
 }
 
 RowHasher hash_pixels(RegionDecoder& decoder, Bytes jpeg, int64_t max_pixels, bool only_libjpeg) {
