@@ -12,6 +12,8 @@ from custom_op.jpeg_errors import JpegError, NotIndexableError, raising_jpeg_err
 from custom_op.load import load
 
 _NOT_INDEXABLE = "not indexable: "
+_INTERVAL = slice(4, 8)
+"""Of an index: see Note [Side index] in csrc/entropy/side_index.h."""
 
 
 def add_restart_markers(
@@ -28,8 +30,8 @@ def add_restart_markers(
         interval: the largest number of MCUs between markers. The largest divisor of the MCUs per
             row that is at most `interval` is used; if that is 1 and `interval` is not, one marker
             per row.
-        max_growth: while the file would grow by more than this share of its size, the interval is
-            doubled, up to one marker per row. Default: no limit.
+        max_growth: if the file would grow by more than this share of its size, a longer interval is
+            used, at most one marker per row. Default: no limit.
         max_pixels: an image with more pixels raises NotIndexableError.
 
     Raises:
@@ -72,6 +74,16 @@ def index_jpeg(data: Tensor, interval: int = 10, *, max_pixels: int = MAX_PIXELS
     load()
     with raising_jpeg_error():
         return torch.ops.custom_op.index_jpeg.default(data, interval, max_pixels=max_pixels)
+
+
+def is_index_of(data: Tensor, index: Tensor) -> bool:
+    """Whether an index is the one that `index_jpeg` makes of a file, entry for entry.
+
+    Decoding compares only what it uses, and never gives wrong pixels. This tells which indexes of a
+    dataset to make again. Raises JpegError if the data is not a JPEG.
+    """
+    interval = int.from_bytes(bytes(index[_INTERVAL].numpy()), "little")
+    return interval > 0 and torch.equal(index_jpeg(data, interval), index)
 
 
 def trim_jpeg(

@@ -34,7 +34,8 @@ def check(arguments: Sequence[str]) -> int:
     try:
         images = Path(config.images) if config.images else None
         workers = config.workers or usable_cores()
-        count, damage = find_damage(Path(config.root), workers, images, config.table)
+        index_root = Path(config.index_root) if config.index_root else None
+        count, damage = find_damage(Path(config.root), workers, images, config.table, index_root)
     except OSError as error:  # exit code 1 means damage, not a folder that cannot be opened
         raise DataError(f"{error.filename}: {error.strerror}") from error
     for damaged in damage:

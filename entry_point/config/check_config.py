@@ -17,6 +17,8 @@ class CheckConfig:
     `make dataset` wrote."""
     images: str | None = None
     """`root=TABLE`: folder that the table's paths start from. null: the table's folder."""
+    index_root: str | None = None
+    """Folder that holds `jpeg-index`. null: the images' folder, if it holds one."""
     table: TableConfig = field(default_factory=TableConfig)
     workers: int | None = knob(None, least=1, most=1024)
     """Threads. null: one per usable core."""

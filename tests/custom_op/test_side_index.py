@@ -109,6 +109,20 @@ def test_a_changed_file_decodes_as_without_an_index(change: Callable[[Tensor], T
     assert [outcome(box, index) for box in boxes] == [outcome(box, None) for box in boxes]
 
 
+@pytest.mark.parametrize("interval", [1, 3, 10, 1000])
+def test_an_index_is_told_from_that_of_another_file(interval: int) -> None:
+    data = tensor(encode(picture(200, 200), "4:2:0"))
+    index = custom_op.index_jpeg(data, interval)
+    assert custom_op.is_index_of(data, index)
+    wrong = index.clone()
+    wrong[-1] ^= 1
+    more = torch.zeros(1, dtype=torch.uint8)
+    for other in (wrong, index[:-1], index[:5], index[:0], torch.cat([index, more]), data):
+        assert not custom_op.is_index_of(data, other)
+    for change in (other_file, other_tables, rotated_scan):
+        assert not custom_op.is_index_of(change(data), index)
+
+
 def test_a_truncated_or_longer_index_is_ignored() -> None:
     data = tensor(encode(picture(100, 100), "4:4:4"))
     index = custom_op.index_jpeg(data, 2)

@@ -60,7 +60,7 @@ class BitReader {
 
   // True if more bits were taken than the segment holds, or if no marker ends it: then libjpeg
   // may want to read past the end of the file.
-  bool overrun() const { return bits_ < padding_ || ff_ == end_; }
+  bool overrun() const { return bits_ < padding_ || ff_ == end_ || is_data_after_fill(); }
   // The position of the next bit, in bits from the start of the file, stuffed bytes included.
   // `begin`: where this reader started, in the file that starts at `file`.
   uint64_t position(const uint8_t* begin, const uint8_t* file) const {
@@ -76,6 +76,13 @@ class BitReader {
   bool exhausted() const { return at_ == ff_ && !stuffed_ && bits_ - padding_ < 8; }
 
  private:
+  // Several FF before a zero are one FF of the data. This reader stops before them.
+  bool is_data_after_fill() const {
+    const uint8_t* at = ff_ + 1;
+    while (*at == 0xFF) ++at;
+    return at > ff_ + 1 && *at == 0;
+  }
+
   uint64_t load() const {
     uint64_t word;
     std::memcpy(&word, at_, 8);

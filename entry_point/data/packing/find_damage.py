@@ -6,7 +6,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from torch import Tensor
 
-from custom_op import decode_and_crop_jpeg, jpeg_headers, jpeg_size
+from custom_op import decode_and_crop_jpeg, is_index_of, jpeg_headers, jpeg_size
 from entry_point.config.table_config import TableConfig
 from entry_point.data.batch import Damage
 from entry_point.data.engines.ahead import map_ahead
@@ -35,6 +35,7 @@ from entry_point.data.sources.dataset_description import (
 )
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import FolderSource
+from entry_point.data.sources.folder_index import FOLDER_INDEX, every_side_index, index_holder
 from entry_point.data.sources.label_kind import member
 from entry_point.data.sources.packed.index import (
     INDEX,
@@ -49,6 +50,10 @@ from entry_point.data.sources.table.table_files import is_table
 
 _AHEAD_PER_WORKER = 4
 _HEADER = ("height", "width", "orientation")
+_WRONG_INDEX = (
+    "its side index is that of another file, so it decodes slower, to the same pixels; `make "
+    'dataset ARGS="source=FOLDER output_format=index"` makes the indexes again'
+)
 
 
 @dataclass(frozen=True)
@@ -57,10 +62,16 @@ class Image:
 
     key: str
     read: Callable[[], Tensor]
+    read_index: Callable[[], Tensor] | None = None
+    """Of a folder index; empty for an image that has none there."""
 
 
 def find_damage(
-    root: Path, workers: int, images_of_table: Path | None = None, table: TableConfig | None = None
+    root: Path,
+    workers: int,
+    images_of_table: Path | None = None,
+    table: TableConfig | None = None,
+    index_root: Path | None = None,
 ) -> tuple[int, list[Damage]]:
     """The number of images that were read, and all damage. Raises DataError without a dataset."""
     damage: list[Damage] = []
@@ -69,7 +80,8 @@ def find_damage(
         key, settings = "table", table or TableConfig()
         rows = read_table(TableRequest(root, images_of_table, settings, None, key, splits=False))
         total = int((rows.splits != UNUSED).sum())
-        images = _table_images(rows)
+        holder = index_holder(index_root, Path(rows.folder), "index_root")
+        images = _with_indexes(_table_images(rows), _table_paths(rows), holder, damage)
     elif (root / DESCRIPTION).is_file():
         description = read_description(root)
         total = sum(split.samples for split in description.splits.values())
@@ -80,7 +92,8 @@ def find_damage(
         require_folder("root", root)
         sources = _open_splits(root, damage)
         total = sum(len(source) for source in sources)
-        images = chain.from_iterable(_folder_images(source) for source in sources)
+        holder = index_holder(index_root, root, "index_root")
+        images = _with_indexes(_folder_images(sources), _paths(sources, root), holder, damage)
     checked = 0
     with ThreadPoolExecutor(workers) as pool:
         results = map_ahead(pool, _check, images, workers * _AHEAD_PER_WORKER)
@@ -94,6 +107,9 @@ def _check(image: Image) -> Damage | None:
     try:
         jpeg = image.read()
         decode_and_crop_jpeg(jpeg, 0, 0, *jpeg_size(jpeg))
+        index = None if image.read_index is None else image.read_index()
+        if index is not None and len(index) and not is_index_of(jpeg, index):
+            return Damage(image.key, _WRONG_INDEX)
     except OSError as error:
         return Damage(image.key, f"cannot be read: {error.strerror}")
     except RuntimeError as error:  # DataError, JpegError, and torch's where memory is short
@@ -114,15 +130,43 @@ def _open_splits(root: Path, damage: list[Damage]) -> list[FolderSource]:
     return sources
 
 
-def _folder_images(source: FolderSource) -> Iterator[Image]:
-    for index in range(len(source)):
-        yield Image(source.key(index), partial(source.read, index))
+def _folder_images(sources: list[FolderSource]) -> Iterator[Image]:
+    for source in sources:
+        for index in range(len(source)):
+            yield Image(source.key(index), partial(source.read, index))
+
+
+def _paths(sources: list[FolderSource], root: Path) -> Iterator[str]:
+    for source in sources:
+        for index in range(len(source)):
+            yield source.file(index).removeprefix(f"{root}/")
 
 
 def _table_images(table: Table) -> Iterator[Image]:
     for row in np.flatnonzero(table.splits != UNUSED).tolist():
         file = f"{table.folder}/{table.paths[row]}"
         yield Image(f"row {row + 1}: {file}", partial(read_bytes, file))
+
+
+def _table_paths(table: Table) -> Iterator[str]:
+    for row in np.flatnonzero(table.splits != UNUSED).tolist():
+        yield table.paths[row]
+
+
+def _with_indexes(
+    images: Iterable[Image], paths: Iterable[str], holder: Path | None, damage: list[Damage]
+) -> Iterable[Image]:
+    """The images and their indexes in the folder index of `holder`, if there is one."""
+    if holder is None:
+        return images
+    try:
+        indexes = every_side_index(holder, list(paths))
+    except (OSError, DataError) as error:
+        damage.append(Damage(str(holder / FOLDER_INDEX), str(error)))
+        return images
+    return (
+        replace(image, read_index=partial(indexes.one, row)) for row, image in enumerate(images)
+    )
 
 
 def _packed_images(

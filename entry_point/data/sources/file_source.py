@@ -13,9 +13,8 @@ from torch import Tensor
 
 from custom_op import Packed
 from entry_point.contract.printable import printable
-from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_bytes
-from entry_point.data.sources.folder_index import FOLDER_INDEX, find_side_indexes
+from entry_point.data.sources.folder_index import find_side_indexes, index_holder
 from entry_point.data.sources.label_kind import Kind
 from entry_point.data.sources.side_indexes import SideIndexes
 
@@ -48,15 +47,9 @@ class FileSource:
 
         Raises DataError if `index_root` is given and holds none.
         """
-        holder = Path(root) if index_root is None else index_root
-        if (holder / FOLDER_INDEX).is_dir():
+        if holder := index_holder(index_root, Path(root)):
             paths = [self.file(i).removeprefix(f"{root}/") for i in range(len(self))]
             self._side_indexes = find_side_indexes(holder, str(root), paths)
-        elif index_root is not None:
-            raise DataError(
-                f"data.index_root={index_root}: holds no folder {FOLDER_INDEX}; make it with "
-                f'`make dataset ARGS="source={root} output={index_root} output_format=index"`'
-            )
 
     def indexes(self, indices: NDArray[np.int64]) -> Packed | None:
         """See IndexedSource."""

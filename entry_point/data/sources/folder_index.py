@@ -74,6 +74,22 @@ def _record_batch(files: Sequence[IndexedFile], side: SideIndexWriter) -> Record
     return RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
 
+def index_holder(index_root: Path | None, root: Path, key: str = "data.index_root") -> Path | None:
+    """The folder that holds the folder index of images below `root`; None if there is none.
+
+    Raises DataError if `index_root`, the setting `key`, is given and holds none.
+    """
+    holder = index_root or root
+    if (holder / FOLDER_INDEX).is_dir():
+        return holder
+    if index_root is None:
+        return None
+    raise DataError(
+        f"{key}={index_root}: holds no folder {FOLDER_INDEX}; make it with "
+        f'`make dataset ARGS="source={root} output={index_root} output_format=index"`'
+    )
+
+
 def find_side_indexes(index_root: Path, root: str, paths: Sequence[str]) -> SideIndexes | None:
     """The side indexes that `index_root` holds for `paths` below `root`; None if there are none.
 
@@ -96,6 +112,16 @@ def find_side_indexes(index_root: Path, root: str, paths: Sequence[str]) -> Side
         )
     if not found.lengths.any():
         return None
+    return SideIndexes(folder / SIDE_INDEXES, found.offsets, found.lengths)
+
+
+def every_side_index(index_root: Path, paths: Sequence[str]) -> SideIndexes:
+    """The side indexes that `index_root` holds for `paths`, also those of changed files.
+
+    Raises OSError or DataError if the folder index is damaged.
+    """
+    folder = index_root / FOLDER_INDEX
+    found = _look_up(folder, paths)
     return SideIndexes(folder / SIDE_INDEXES, found.offsets, found.lengths)
 
 

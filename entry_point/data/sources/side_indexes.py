@@ -43,6 +43,11 @@ class SideIndexes:
         lengths = self._lengths[indices].astype(np.int64)
         return self._bytes, torch.from_numpy(self._offsets[indices]), torch.from_numpy(lengths)
 
+    def one(self, index: int) -> Tensor:
+        """An image's index, uint8 (bytes,); empty for none."""
+        length, first = int(self._lengths[index]), int(self._offsets[index])
+        return self._bytes[first : first + length] if length else torch.empty(0, dtype=torch.uint8)
+
     def read(self, rows: Ints) -> tuple[int, Tensor]:
         """The part of the file that holds the indexes of `rows`, and where it starts."""
         start = int(self._offsets[rows].min())

@@ -18,6 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from custom_op import index_jpeg
+from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.contract import exit_codes
 from entry_point.data.decode.read_batch import IndexedSource, is_indexed, nth
@@ -160,6 +161,48 @@ def test_a_damaged_folder_index_is_one_warning_and_no_error(
         assert not any(_indexes(_open(photos)))
     (line,) = warnings_in(caplog)
     assert FOLDER_INDEX in line and "48 images decode without a side index" in line
+
+
+def _check_dataset(caplog: pytest.LogCaptureFixture, *arguments: str) -> tuple[int, str]:
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        code = check_dataset(arguments)
+    return code, caplog.text
+
+
+def test_check_dataset_finds_the_indexes_of_files_that_have_changed(
+    photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    output, table = tmp_path / "elsewhere", photos / "labels.csv"
+    assert _index(photos, f"output={output}") == 0
+    files = sorted(photos.rglob("*.jpg"))
+    rows = [f"{file.relative_to(photos)},{file.parent.name}" for file in files]
+    table.write_text("\n".join(["path,label", *rows]))
+    for root in (photos, table):
+        assert _check_dataset(caplog, f"root={root}", f"index_root={output}")[0] == 0
+    small, large = sorted(files, key=lambda file: file.stat().st_size)[:2]
+    large.write_bytes(small.read_bytes().ljust(large.stat().st_size, b"\0"))
+    for root in (photos, table):
+        code, log = _check_dataset(caplog, f"root={root}", f"index_root={output}")
+        assert code == exit_codes.FAILED
+        assert f"{large}: its side index is that of another file" in log
+        assert log.count("its side index") == 1
+        assert _check_dataset(caplog, f"root={root}")[0] == 0
+
+
+def test_check_dataset_lists_a_damaged_folder_index_and_reads_the_rest(
+    photos: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _index(photos) == 0
+    side = photos / FOLDER_INDEX / "index.jix"
+    side.write_bytes(side.read_bytes()[:-1])
+    code, log = _check_dataset(caplog, f"root={photos}")
+    assert code == exit_codes.FAILED and "index.jix has" in log and "problems: 1" in log
+    assert check_dataset([f"root={photos}", f"index_root={tmp_path / 'none'}"]) == exit_codes.USAGE
+    assert "none: holds no folder jpeg-index" in capsys.readouterr().err
 
 
 def test_an_interrupted_run_leaves_no_index_and_the_next_one_cleans_up(
