@@ -5,6 +5,10 @@
 
 #include "jpeg/markers.h"
 
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
 namespace custom_op {
 namespace {
 
@@ -76,10 +80,27 @@ void parse_scan(Bytes jpeg, const Segment& scan, Header& header) {
   measure_mcus(header);
 }
 
+// The next FF that no zero follows, or a place before it.
+size_t skip_data(Bytes jpeg, size_t at) {
+#ifdef __AVX2__
+  const auto where = [&](size_t from, int value) {
+    const auto* bytes = reinterpret_cast<const __m256i*>(jpeg.data + from);
+    const __m256i equal =
+        _mm256_cmpeq_epi8(_mm256_loadu_si256(bytes), _mm256_set1_epi8(static_cast<char>(value)));
+    return static_cast<uint32_t>(_mm256_movemask_epi8(equal));
+  };
+  for (; at + 33 <= jpeg.size; at += 32) {
+    const uint32_t found = where(at, 0xFF) & ~where(at + 1, 0);
+    if (found != 0) return at + static_cast<size_t>(__builtin_ctz(found));
+  }
+#endif
+  return at;
+}
+
 }  // namespace
 
 Marker next_marker(Bytes jpeg, size_t at) {
-  while (at < jpeg.size) {
+  while ((at = skip_data(jpeg, at)) < jpeg.size) {
     const void* found = std::memchr(jpeg.data + at, 0xFF, jpeg.size - at);
     if (found == nullptr) break;
     const size_t begin = static_cast<size_t>(static_cast<const uint8_t*>(found) - jpeg.data);
