@@ -5,8 +5,8 @@
 
 #include "augment/augmenter.h"
 #include "pixels/decode.h"
-#include "pixels/late_color.h"
-#include "pixels/resize.h"
+#include "resize/late_color.h"
+#include "resize/resize.h"
 
 namespace custom_op {
 
@@ -17,7 +17,8 @@ namespace custom_op {
 // jpeg/               bytes: headers, tables, restart markers, trimming; libjpeg's decompressor
 // entropy/            bytes to coefficients: bits, Huffman codes, MCUs
 // samples/            coefficients to rows: inverse DCT, upsampling, color
-// pixels/             the decoder of regions, which chooses between samples/ and libjpeg; resizer
+// pixels/             the decoder of regions, which chooses between samples/ and libjpeg
+// resize/             rows of the crop to rows of the result
 // SlotWriter          receives resized rows; converts values and writes them into the batch
 // augment/            operations on the resized crop, if the sample has any
 //

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.entry_point.serving.chromium import COMMAND, Browser, browser
+from tests.chromium import COMMAND, Browser, browser
 from tests.entry_point.serving.served_model import CLASSES, Served
 from tests.entry_point.serving.test_invocations import encoded
 

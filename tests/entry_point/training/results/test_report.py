@@ -13,7 +13,7 @@ import torch
 
 from entry_point.contract.metrics_line import METRICS_OF
 from entry_point.training.results.plot import TRAINING, draw
-from tests.entry_point.serving.chromium import COMMAND, browser
+from tests.chromium import COMMAND, browser
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES
 from tests.entry_point.training.training_jobs import read_records

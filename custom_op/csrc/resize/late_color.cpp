@@ -1,9 +1,9 @@
-#include "pixels/late_color.h"
+#include "resize/late_color.h"
 
 #include <algorithm>
 
-#include "pixels/byte_filter.h"
-#include "pixels/filter.h"
+#include "resize/byte_filter.h"
+#include "resize/filter.h"
 #include "samples/padding.h"
 #include "samples/ycbcr.h"
 

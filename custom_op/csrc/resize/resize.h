@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "pixels/axis_weights.h"
+#include "resize/axis_weights.h"
 #include "rows.h"
 
 namespace custom_op {

@@ -1,8 +1,8 @@
-#include "pixels/resize.h"
+#include "resize/resize.h"
 
 #include <algorithm>
 
-#include "pixels/filter.h"
+#include "resize/filter.h"
 
 namespace custom_op {
 

@@ -1,4 +1,4 @@
-#include "pixels/axis_weights.h"
+#include "resize/axis_weights.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,10 @@
-#include "pixels/filter.h"
+#include "resize/filter.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "pixels/axis_weights.h"
-#include "pixels/store_pixels.h"
+#include "resize/axis_weights.h"
+#include "resize/store_pixels.h"
 
 #ifdef __AVX2__
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-// The inner loops of LateColorResizer: like those in pixels/filter.h, with weights of 7 bits on
+// The inner loops of LateColorResizer: like those in resize/filter.h, with weights of 7 bits on
 // rows of bytes. Rows need kRowPadding values of padding. See ByteWeights for the weights.
 #pragma once
 

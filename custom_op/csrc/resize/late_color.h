@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "pixels/resize.h"
+#include "resize/resize.h"
 
 namespace custom_op {
 
