@@ -61,6 +61,17 @@ def test_a_small_file_gets_fewer_markers_rather_than_grow(sampling: str, quality
     assert torch.equal(decode_jpeg(few, ImageReadMode.RGB), expected)
 
 
+@pytest.mark.parametrize("growth", [0.0, 0.05, 0.1, 0.2, 0.3, 10.0])
+@pytest.mark.parametrize("progressive", [0, 1])
+def test_the_shortest_interval_that_fits_is_used(progressive: int, growth: float) -> None:
+    data = tensor(encode(picture(320, 512), "4:2:0", 40, progressive=progressive))
+    got = custom_op.add_restart_markers(data, 1, max_growth=growth)
+    sizes = {k: len(custom_op.add_restart_markers(data, k)) for k in (1, 2, 4, 8, 16, 32)}
+    fitting = [k for k, size in sizes.items() if size <= len(data) * (1 + growth)]
+    assert interval_of(got) == min(fitting, default=32)
+    assert torch.equal(decode_jpeg(got, ImageReadMode.RGB), decode_jpeg(data, ImageReadMode.RGB))
+
+
 def test_orientation_profile_and_comment_are_kept() -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     out = io.BytesIO()
