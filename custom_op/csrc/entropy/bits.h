@@ -60,7 +60,7 @@ class BitReader {
 
   // True if more bits were taken than the segment holds, or if no marker ends it: then libjpeg
   // may want to read past the end of the file.
-  bool overrun() const { return bits_ < padding_ || ff_ == end_ || is_data_after_fill(); }
+  bool overrun() const { return bits_ < padding_ || !has_marker_ahead(); }
   // The position of the next bit, in bits from the start of the file, stuffed bytes included.
   // `begin`: where this reader started, in the file that starts at `file`.
   uint64_t position(const uint8_t* begin, const uint8_t* file) const {
@@ -76,11 +76,22 @@ class BitReader {
   bool exhausted() const { return at_ == ff_ && !stuffed_ && bits_ - padding_ < 8; }
 
  private:
-  // Several FF before a zero are one FF of the data. This reader stops before them.
-  bool is_data_after_fill() const {
-    const uint8_t* at = ff_ + 1;
-    while (*at == 0xFF) ++at;
-    return at > ff_ + 1 && *at == 0;
+  // libjpeg reads fewer bytes ahead of what it decodes.
+  static constexpr int64_t kAhead = 64;
+
+  // Whether a marker or more than kAhead bytes follow.
+  bool has_marker_ahead() const {
+    for (const uint8_t* ff = ff_; ff != end_;) {
+      const uint8_t* code = ff + 1;
+      while (*code == 0xFF) ++code;
+      if (*code != 0) return true;
+      // Several FF before a zero are one FF of the data, but this reader stops before them.
+      if (code > ff + 1) return false;
+      if (end_ - code > kAhead) return true;
+      const void* next = std::memchr(code, 0xFF, static_cast<size_t>(end_ - code));
+      ff = next == nullptr ? end_ : static_cast<const uint8_t*>(next);
+    }
+    return false;
   }
 
   uint64_t load() const {

@@ -80,9 +80,10 @@ void parse_scan(Bytes jpeg, const Segment& scan, Header& header) {
   measure_mcus(header);
 }
 
+#ifdef __AVX2__
+
 // The next FF that no zero follows, or a place before it.
 size_t skip_data(Bytes jpeg, size_t at) {
-#ifdef __AVX2__
   const auto where = [&](size_t from, int value) {
     const auto* bytes = reinterpret_cast<const __m256i*>(jpeg.data + from);
     const __m256i equal =
@@ -93,9 +94,14 @@ size_t skip_data(Bytes jpeg, size_t at) {
     const uint32_t found = where(at, 0xFF) & ~where(at + 1, 0);
     if (found != 0) return at + static_cast<size_t>(__builtin_ctz(found));
   }
-#endif
   return at;
 }
+
+#else
+
+size_t skip_data(Bytes, size_t at) { return at; }
+
+#endif
 
 }  // namespace
 
