@@ -12,8 +12,10 @@ from starlette.requests import ClientDisconnect, Request
 from entry_point.inference import RequestError
 
 MB = 2**20
-# A body without a new chunk for this long may lose its memory to one that arrives.
+# A body whose sender has paused this long may lose its memory to one that arrives.
 _STALLED_S = 1.0
+# How long a chunk waits for memory.
+_PATIENCE_S = 5.0
 # How much of a body that is too large is read before the answer: a client that is still sending
 # when the connection closes never sees the answer.
 _COURTESY_BYTES, _COURTESY_S = 64 * MB, 2.0
@@ -29,14 +31,14 @@ class Body:
         self.touched = time.monotonic()
         self.deadline: asyncio.Timeout | None = None
         """Set while the body arrives."""
-        self.is_evicted = False
+        self.is_waiting = self.is_evicted = False
 
 
 class BodyMemory:
     """The memory that the bodies of all requests share, in bytes."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit, self._used = limit, 0
+    def __init__(self, limit: int, patience_s: float = _PATIENCE_S) -> None:
+        self._limit, self._patience_s, self._used = limit, patience_s, 0
         # In the order of their last chunks.
         self._bodies: dict[Body, None] = {}
         self._freed = asyncio.Event()
@@ -56,27 +58,38 @@ class BodyMemory:
     async def grow(self, body: Body, chunk: bytes) -> None:
         """Append to a body that arrives. When memory is full, wait until some is free.
 
-        The body whose last chunk is oldest loses its memory after `_STALLED_S`. That may be this
-        one: then this raises TimeoutError.
+        The body whose sender has paused longest loses its memory after `_STALLED_S`. Raises
+        TimeoutError if that is not enough: then this body has lost its own.
         """
         body.touched = time.monotonic()
         del self._bodies[body]
         self._bodies[body] = None
+        body.is_waiting = True
         while self._used + len(chunk) > self._limit:
-            oldest = next(other for other in self._bodies if other.deadline)
-            patience_s = oldest.touched + _STALLED_S - time.monotonic()
-            if patience_s <= 0:
-                self._evict(oldest)
-            else:
-                self._freed.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(patience_s):
-                        await self._freed.wait()
+            await self._wait_or_evict(body)
             if body.is_evicted:
                 raise TimeoutError
+        body.is_waiting = False
         self._used += len(chunk)
         body.size += len(chunk)
         body.content += chunk
+
+    async def _wait_or_evict(self, body: Body) -> None:
+        now = time.monotonic()
+        paused = (other for other in self._bodies if other.deadline and not other.is_waiting)
+        oldest = next(paused, None)
+        end = body.touched + self._patience_s
+        if oldest is not None and oldest.touched + _STALLED_S < end:
+            end, victim = oldest.touched + _STALLED_S, oldest
+        else:
+            victim = body
+        if end <= now:
+            self._evict(victim)
+            return
+        self._freed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(end - now):
+                await self._freed.wait()
 
     def _evict(self, body: Body) -> None:
         assert body.deadline is not None

@@ -12,14 +12,15 @@ from entry_point.serving.request_body import Body, BodyMemory, read_body
 LIMIT = 100
 
 
-def request_of(*chunks: bytes, hold: asyncio.Event | None = None) -> Request:
-    """A request whose body arrives in `chunks`; its end only once `hold` is set."""
+def request_of(*parts: bytes | asyncio.Event) -> Request:
+    """A request whose body arrives in these chunks; it pauses until an event is set."""
 
     async def messages() -> AsyncIterator[dict[str, object]]:
-        for chunk in chunks:
-            yield {"type": "http.request", "body": chunk, "more_body": True}
-        if hold is not None:
-            await hold.wait()
+        for part in parts:
+            if isinstance(part, asyncio.Event):
+                await part.wait()
+            else:
+                yield {"type": "http.request", "body": part, "more_body": True}
         yield {"type": "http.request", "body": b"", "more_body": False}
 
     return Request({"type": "http", "headers": []}, messages().__anext__)
@@ -48,7 +49,7 @@ def test_a_stalled_body_gives_its_memory_to_one_that_arrives() -> None:
     async def bodies() -> None:
         memory, never = BodyMemory(LIMIT), asyncio.Event()
         with memory.body() as stalled, memory.body() as body:
-            stalling = asyncio.create_task(read(memory, request_of(bytes(80), hold=never), stalled))
+            stalling = asyncio.create_task(read(memory, request_of(bytes(80), never), stalled))
             await asyncio.sleep(0)
             assert (
                 await read(memory, request_of(b"x" * 60, b"y" * 40), body) == b"x" * 60 + b"y" * 40
@@ -60,9 +61,26 @@ def test_a_stalled_body_gives_its_memory_to_one_that_arrives() -> None:
     asyncio.run(bodies())
 
 
+def test_a_body_that_waits_outlives_one_that_stalls_later() -> None:
+    async def bodies() -> None:
+        memory, waits, never = BodyMemory(LIMIT), asyncio.Event(), asyncio.Event()
+        with memory.body() as stalled, memory.body() as body:
+            parts = (bytes(10), waits, bytes(10), never)
+            stalling = asyncio.create_task(read(memory, request_of(*parts), stalled))
+            reading = asyncio.create_task(read(memory, request_of(bytes(60), bytes(40)), body))
+            await asyncio.sleep(0.05)
+            assert body.is_waiting
+            waits.set()
+            assert len(await reading) == LIMIT
+            with pytest.raises(RequestError, match="too many large requests at once"):
+                await stalling
+
+    asyncio.run(bodies())
+
+
 def test_a_body_is_refused_when_requests_at_work_hold_the_memory_for_long() -> None:
     async def bodies() -> None:
-        memory = BodyMemory(LIMIT)
+        memory = BodyMemory(LIMIT, patience_s=0.5)
         with memory.body() as at_work, memory.body() as body:
             await read(memory, request_of(bytes(80)), at_work)
             with pytest.raises(RequestError, match="too many large requests at once"):
