@@ -3,8 +3,7 @@
 #include <cstring>
 
 #include "resize/axis_weights.h"
-#include "resize/filter.h"
-#include "resize/store_pixels.h"
+#include "resize/filter_row.h"
 
 #ifdef __AVX2__
 #include <immintrin.h>
@@ -81,45 +80,34 @@ __m256i paired(const uint8_t* a, const uint8_t* b) {
                              order);
 }
 
-template <int kGroups>
-void filter_row(const uint8_t* line, const int32_t* first, const int8_t* weights, int64_t groups,
-                int64_t pixels, uint8_t* out) {
-  const int64_t count = kGroups == 0 ? groups : kGroups;
-  // Of the sums of the first pairs.
-  constexpr int64_t kHalf = 0x0001000100010001 << (kByteShift - 1);
-  const __m256i half = _mm256_setr_epi64x(kHalf, 0, kHalf, 0);
-  const auto add = [](__m256i sums, const uint8_t* a, const uint8_t* b, const int8_t* factors) {
-    const auto* at = reinterpret_cast<const __m256i*>(factors);
+// A group is 4 taps.
+struct ByteFilter {
+  using Value = uint8_t;
+  using Weight = int8_t;
+  static constexpr int64_t kValues = 12, kWeights = kWeightsPerGroup;
+
+  // Of the sums of the first pairs only: words() adds those of the second.
+  static __m256i half() {
+    constexpr int64_t kHalf = 0x0001000100010001 << (kByteShift - 1);
+    return _mm256_setr_epi64x(kHalf, 0, kHalf, 0);
+  }
+  static __m256i add(__m256i sums, const uint8_t* a, const uint8_t* b, const int8_t* weights) {
+    const auto* at = reinterpret_cast<const __m256i*>(weights);
     return _mm256_add_epi16(sums, _mm256_maddubs_epi16(paired(a, b), _mm256_loadu_si256(at)));
-  };
-  for (int64_t x = 0; x < pixels; x += kPixelsAtOnce) {
-    const auto from = [&](int64_t i) { return line + 3 * first[x + i]; };
-    const uint8_t *a = from(0), *b = from(1), *c = from(2), *d = from(3);
-    __m256i left = half, right = half;
-    for (int64_t k = 0; k < count; ++k, weights += kWeightsPerGroup) {
-      left = add(left, a + 12 * k, b + 12 * k, weights);
-      right = add(right, c + 12 * k, d + 12 * k, weights + count * kWeightsPerGroup);
-    }
-    weights += count * kWeightsPerGroup;
-    // Each half of a register holds the sums of the first and of the second pairs of a pixel.
+  }
+  // Each half of a register holds the sums of the first and of the second pairs of a pixel.
+  static __m256i words(__m256i left, __m256i right) {
     const __m256i sums =
         _mm256_add_epi16(_mm256_unpacklo_epi64(left, right), _mm256_unpackhi_epi64(left, right));
-    store_pixels(_mm256_srli_epi16(sums, kByteShift), out + 3 * x);
+    return _mm256_srli_epi16(sums, kByteShift);
   }
-}
+};
 
 }  // namespace
 
 void filter_bytes_horizontally(const uint8_t* line, const int32_t* first, const int8_t* weights,
                                int64_t groups, int64_t pixels, uint8_t* out) {
-  switch (groups) {
-    case 1:
-      return filter_row<1>(line, first, weights, 1, pixels, out);
-    case 2:
-      return filter_row<2>(line, first, weights, 2, pixels, out);
-    default:
-      return filter_row<0>(line, first, weights, groups, pixels, out);
-  }
+  filter_row_of<ByteFilter>(line, first, weights, groups, pixels, out);
 }
 
 #else

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "resize/axis_weights.h"
-#include "resize/store_pixels.h"
+#include "resize/filter_row.h"
 
 #ifdef __AVX2__
 #include <immintrin.h>
@@ -81,47 +81,28 @@ __m256i interleaved(const int16_t* a, const int16_t* b) {
   return _mm256_shuffle_epi8(both, order);
 }
 
-// Uses kPairs tap pairs, or `pairs` if kPairs is 0.
-template <int kPairs>
-void filter_row(const int16_t* line, const int32_t* first, const int16_t* weights, int64_t pairs,
-                int64_t pixels, uint8_t* out) {
-  const int64_t count = kPairs == 0 ? pairs : kPairs;
-  const __m256i half = _mm256_set1_epi32(1 << (kHorizontalShift - 1));
-  const auto add = [](__m256i sums, const int16_t* a, const int16_t* b, const int16_t* factors) {
-    const auto* at = reinterpret_cast<const __m256i*>(factors);
+// A group is a pair of taps.
+struct PairFilter {
+  using Value = int16_t;
+  using Weight = int16_t;
+  static constexpr int64_t kValues = 6, kWeights = kWeightsPerTapPair;
+
+  static __m256i half() { return _mm256_set1_epi32(1 << (kHorizontalShift - 1)); }
+  static __m256i add(__m256i sums, const int16_t* a, const int16_t* b, const int16_t* weights) {
+    const auto* at = reinterpret_cast<const __m256i*>(weights);
     return add_products(sums, interleaved(a, b), _mm256_loadu_si256(at));
-  };
-  for (int64_t x = 0; x < pixels; x += kPixelsAtOnce) {
-    const auto from = [&](int64_t i) { return line + 3 * first[x + i]; };
-    const int16_t *a = from(0), *b = from(1), *c = from(2), *d = from(3);
-    __m256i left = half, right = half;
-    for (int64_t k = 0; k < count; ++k, weights += kWeightsPerTapPair) {
-      left = add(left, a + 6 * k, b + 6 * k, weights);
-      right = add(right, c + 6 * k, d + 6 * k, weights + count * kWeightsPerTapPair);
-    }
-    weights += count * kWeightsPerTapPair;
-    const __m256i words = _mm256_packs_epi32(_mm256_srai_epi32(left, kHorizontalShift),
-                                             _mm256_srai_epi32(right, kHorizontalShift));
-    store_pixels(words, out + 3 * x);
   }
-}
+  static __m256i words(__m256i left, __m256i right) {
+    return _mm256_packs_epi32(_mm256_srai_epi32(left, kHorizontalShift),
+                              _mm256_srai_epi32(right, kHorizontalShift));
+  }
+};
 
 }  // namespace
 
 void filter_horizontally(const int16_t* line, const int32_t* first, const int16_t* weights,
                          int64_t taps, int64_t pixels, uint8_t* out) {
-  switch (taps / 2) {
-    case 1:
-      return filter_row<1>(line, first, weights, 1, pixels, out);
-    case 2:
-      return filter_row<2>(line, first, weights, 2, pixels, out);
-    case 3:
-      return filter_row<3>(line, first, weights, 3, pixels, out);
-    case 4:
-      return filter_row<4>(line, first, weights, 4, pixels, out);
-    default:
-      return filter_row<0>(line, first, weights, taps / 2, pixels, out);
-  }
+  filter_row_of<PairFilter>(line, first, weights, taps / 2, pixels, out);
 }
 
 #else
