@@ -26,6 +26,7 @@ class DecodeOptions(TypedDict, total=False):
     fast_color: bool
     apply_orientation: bool
     max_pixels: int
+    stale_indexes: Tensor | None
 
 
 class BatchOptions(DecodeOptions, total=False):
@@ -76,6 +77,9 @@ def decode_crop_resize_batch(
         apply_orientation: apply the EXIF orientation to boxes and pixels (default). If False, boxes
             and pixels are as stored.
         max_pixels: an image with more pixels is an error. Default: MAX_PIXELS.
+        stale_indexes: bool `(N,)` to write to: True for images that were decoded while their index
+            turned out not to fit the file. Decoding compares only what it uses; `is_index_of`
+            compares everything. Default: none.
 
     Returns:
         The batch: `out`, or the new tensor.
@@ -154,6 +158,7 @@ def decode_into(
     fast_color: bool = False,
     apply_orientation: bool = True,
     max_pixels: int = MAX_PIXELS,
+    stale_indexes: Tensor | None = None,
 ) -> Tensor:
     """Writes the views of each size to its tensor; which images have failed, bool `(N,)`."""
     load()
@@ -184,6 +189,7 @@ def decode_into(
             outs=outs,
             augment=augment,
             fast_color=fast_color,
+            stale_indexes=stale_indexes,
         )
     return failed
 

@@ -99,6 +99,7 @@ def _decode_crop_resize_batch(
     outs: list[Tensor],
     augment: Tensor | None = None,
     fast_color: bool = False,
+    stale_indexes: Tensor | None = None,
 ) -> Tensor:
     count = _count(jpegs, offsets)
     for out in outs:

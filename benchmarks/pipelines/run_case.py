@@ -23,14 +23,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from benchmarks.pipelines import process_tree
 from entry_point.config.augment.augment_config import AugmentConfig
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import Allocate
-from entry_point.data.decode.batch_maker import MakeImages
+from entry_point.data.decode.made_images import MadeImages, MakeImages
 from entry_point.data.loader import Loader, build_loader, image_maker, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.crops import CropPlanner, Ints
@@ -100,9 +99,9 @@ class Dropping:
 
     def __call__(
         self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-    ) -> tuple[list[Tensor], dict[int, str]]:
-        images, damage = self.make_images(source, planner, epoch, indices, allocate)
-        return [some[:0].clone() for some in images], damage
+    ) -> MadeImages:
+        made = self.make_images(source, planner, epoch, indices, allocate)
+        return replace(made, images=[some[:0].clone() for some in made.images])
 
 
 def measure(case: Case) -> Result:

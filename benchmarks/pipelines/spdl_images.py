@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import spdl.io
-from torch import Tensor
 
 from custom_op import jpeg_headers
 from entry_point.data.decode.allocation import Allocate
+from entry_point.data.decode.made_images import MadeImages
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.orientation import stored_box, upright_size
 from entry_point.data.sources.source import Source
@@ -16,7 +16,7 @@ from entry_point.data.sources.source import Source
 
 def spdl_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, _allocate: Allocate
-) -> tuple[list[Tensor], dict[int, str]]:
+) -> MadeImages:
     """Pixels, uint8 (N, 3, image_size, image_size); EXIF orientation is not applied."""
     side = planner.data.image_size
     files = [source.read(int(index)) for index in indices]
@@ -29,7 +29,8 @@ def spdl_images(
         stored = stored_box(box, *header)
         packets = spdl.io.demux_image(file.numpy())
         frames.append(spdl.io.decode_packets(packets, filter_desc=spdl_filters(stored, flip, side)))
-    return [spdl.io.to_torch(spdl.io.convert_frames(frames)).permute(0, 3, 1, 2)], {}
+    images = spdl.io.to_torch(spdl.io.convert_frames(frames)).permute(0, 3, 1, 2)
+    return MadeImages([images], {})
 
 
 def spdl_filters(box: Sequence[int], flip: bool, side: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from benchmarks.operator.op_crop_skip import crop_skip
 from benchmarks.sample_photographs import photographs
@@ -14,7 +14,7 @@ from custom_op import jpeg_headers
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.decode.allocation import Allocate, empty_images
-from entry_point.data.decode.batch_maker import MakeImages
+from entry_point.data.decode.made_images import MadeImages, MakeImages
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.packing.pack import pack
@@ -76,7 +76,7 @@ def training_loader(
 
 def crop_skip_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-) -> tuple[list[Tensor], dict[int, str]]:
+) -> MadeImages:
     """Like entry_point.data.decode.operator_single, but with the published operator."""
     files = [source.read(int(index)) for index in indices]
     heights, widths, _ = jpeg_headers(files).numpy().T
@@ -84,7 +84,7 @@ def crop_skip_images(
     images = empty_images(allocate, len(files), planner.data.image_size)
     for image, file, box in zip(images, files, boxes.tolist(), strict=True):
         image.copy_(crop_skip(file, *box))
-    return [images], {}
+    return MadeImages([images], {})
 
 
 def glance(num_classes: int) -> nn.Module:

@@ -56,6 +56,7 @@ class ImageWorker {
   // `box` is in upright pixels if options.apply_orientation is set. `operations` may be empty.
   void cut(const Box& box, bool flip, const std::vector<Operation>& operations,
            const BatchOptions& options, const Slot& slot);
+  bool has_stale_index() const { return decoder_.has_stale_index(); }
 
  private:
   RegionDecoder decoder_;

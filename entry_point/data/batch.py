@@ -40,6 +40,9 @@ class Batch:
     local_images: Tensor | None = None
     """With data.local_views: uint8 (N, local_views, 3, local_size, local_size), channels last."""
 
+    stale_indexes: int = 0
+    """Images whose side index did not fit the file, as it has changed."""
+
     @property
     def sizes(self) -> tuple[Tensor, ...]:
         """The images of each size."""

@@ -57,6 +57,7 @@ class CheckedLoader:
 
     def _checked(self, batches: Iterator[Batch], epoch: int) -> Iterator[Batch]:
         keys: set[str] = set()
+        stale = 0
         allowed = self._data.max_bad_fraction
         for batch in batches:
             for damaged in batch.damage:
@@ -69,4 +70,11 @@ class CheckedLoader:
                     f"data.max_bad_fraction={allowed} of {self._samples}; the last is "
                     f"{batch.damage[-1].key}; {check_command(self._data)}"
                 )
+            stale += batch.stale_indexes
             yield batch
+        if stale:
+            log.warning(
+                "epoch %d: %d images are not those whose side indexes the dataset holds, and "
+                "decoded slower, to the same pixels; %s",
+                *(epoch, stale, check_command(self._data)),
+            )

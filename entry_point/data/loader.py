@@ -11,7 +11,8 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
 from entry_point.data.checked_loader import CheckedLoader, Engine
-from entry_point.data.decode.batch_maker import BatchMaker, MakeImages
+from entry_point.data.decode.batch_maker import BatchMaker
+from entry_point.data.decode.made_images import MakeImages
 from entry_point.data.decode.operator_batch import operator_batch_images
 from entry_point.data.decode.own_augment import OwnAugmented
 from entry_point.data.decode.stall import SampleBySample

@@ -109,6 +109,47 @@ def test_a_changed_file_decodes_as_without_an_index(change: Callable[[Tensor], T
     assert [outcome(box, index) for box in boxes] == [outcome(box, None) for box in boxes]
 
 
+def stale_indexes(files: list[Tensor], indexes: list[Tensor], boxes: Tensor) -> list[bool]:
+    stale = torch.ones(len(files), dtype=torch.bool)
+    custom_op.decode_crop_resize_batch_masked(
+        files, boxes, 16, indexes=indexes, stale_indexes=stale
+    )
+    return stale.tolist()
+
+
+def test_a_batch_tells_whose_indexes_are_those_of_other_files() -> None:
+    data = tensor(encode(picture(200, 200), "4:2:0"))
+    index, none = custom_op.index_jpeg(data, 3), torch.empty(0, dtype=torch.uint8)
+    progressive = tensor(encode(picture(200, 200), "4:2:0", progressive=1))
+    marked = custom_op.add_restart_markers(data, 2)
+    changed = [other_file(data), other_tables(data), progressive, marked]
+    damaged = torch.zeros(50, dtype=torch.uint8)
+    files = [data, data, *changed, data, damaged]
+    indexes = [index, none, index, index, index, index, index[:-1], index]
+    boxes = torch.tensor([[100, 100, 50, 50]]).repeat(len(files), 1)
+    expected = [False, False, True, True, True, True, True, False]
+    assert stale_indexes(files, indexes, boxes) == expected
+    several = boxes[:, None].repeat(1, 2, 1)
+    assert stale_indexes(files, indexes, several) == expected
+
+
+def test_an_index_that_fits_the_header_is_stale_where_the_data_differs() -> None:
+    data = tensor(encode(picture(200, 200), "4:2:0"))
+    index, changed = custom_op.index_jpeg(data, 3), rotated_scan(data)
+    first, last = torch.tensor([[0, 0, 16, 16]]), torch.tensor([[180, 180, 20, 20]])
+    assert stale_indexes([changed], [index], first) == [False]
+    assert stale_indexes([changed], [index], last) == [True]
+    assert stale_indexes([data], [index], last) == [False]
+
+
+def test_stale_indexes_of_another_shape_are_refused() -> None:
+    data = tensor(encode(picture(20, 20)))
+    boxes = torch.tensor([[0, 0, 9, 9]])
+    for wrong in (torch.zeros(2, dtype=torch.bool), torch.zeros(1)):
+        with pytest.raises(custom_op.JpegError, match="stale_indexes must"):
+            custom_op.decode_crop_resize_batch([data], boxes, 8, stale_indexes=wrong)
+
+
 @pytest.mark.parametrize("interval", [1, 3, 10, 1000])
 def test_an_index_is_told_from_that_of_another_file(interval: int) -> None:
     data = tensor(encode(picture(200, 200), "4:2:0"))

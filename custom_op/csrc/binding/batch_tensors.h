@@ -1,6 +1,7 @@
 // The tensors of a batch, checked.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct Batch {
   const int64_t* boxes = nullptr;
   const bool* flips = nullptr;                     // null: mirror none
   std::vector<std::vector<Operation>> operations;  // of every view, or none
+  bool* stale_indexes = nullptr;                   // null: not asked for
 
   int64_t count() const { return static_cast<int64_t>(images.size()); }
 };
@@ -84,6 +86,15 @@ inline void set_flips(const std::optional<Tensor>& flip, Batch& batch) {
     refuse(std::string("flip must hold one bool for every ") + (batch.several ? "view" : "image"));
   }
   batch.flips = static_cast<const bool*>(flip->const_data_ptr());
+}
+
+// bool (images); a failed image counts as false.
+inline void set_stale_indexes(const std::optional<Tensor>& stale, Batch& batch) {
+  if (!stale) return;
+  check_cpu(*stale, "stale_indexes", ScalarType::Bool, "bool", 1);
+  if (stale->size(0) != batch.count()) refuse("stale_indexes must hold one bool for every image");
+  batch.stale_indexes = static_cast<bool*>(stale->mutable_data_ptr());
+  std::fill_n(batch.stale_indexes, batch.count(), false);
 }
 
 // (images, 3, size, size), or (images, views, 3, size, size). Keeps views.options but for size and

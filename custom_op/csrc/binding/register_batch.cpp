@@ -28,6 +28,7 @@ std::string process(const Batch& batch, int64_t image) {
                    views.options, views.slot(image, v));
       }
     }
+    if (batch.stale_indexes != nullptr) batch.stale_indexes[i] = worker.has_stale_index();
   } catch (const std::exception& failure) {
     const std::string reason = failure.what();
     const bool of_view = batch.several && view >= 0;
@@ -84,7 +85,8 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
                                 Tensor affine, bool mask_errors, bool apply_orientation,
                                 bool scaled_decode, bool ycbcr, int64_t max_pixels,
                                 int64_t num_threads, std::vector<Tensor> outs,
-                                std::optional<Tensor> augment, bool fast_color) {
+                                std::optional<Tensor> augment, bool fast_color,
+                                std::optional<Tensor> stale_indexes) {
   if (num_threads < 0) refuse("num_threads must be 0 or more; got " + std::to_string(num_threads));
   Batch batch;
   batch.images = jpegs_bytes(jpegs, offsets, lengths);
@@ -105,6 +107,7 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
   set_outs(outs, options, batch);
   set_flips(flip, batch);
   set_operations(augment, batch);
+  set_stale_indexes(stale_indexes, batch);
 
   const std::vector<std::string> errors = process_all(batch, num_threads);
   const std::array<int64_t, 1> shape{batch.count()};
@@ -129,7 +132,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(custom_op, m) {
       "Tensor[] indexes, Tensor? index_offsets, Tensor? index_lengths, Tensor? flip, "
       "Tensor affine, bool mask_errors, bool apply_orientation, bool scaled_decode, bool ycbcr, "
       "int max_pixels, int num_threads, Tensor(a!)[] outs, Tensor? augment=None, "
-      "bool fast_color=False) -> Tensor");
+      "bool fast_color=False, Tensor(b!)? stale_indexes=None) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {

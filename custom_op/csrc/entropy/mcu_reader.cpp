@@ -28,6 +28,7 @@ bool McuReader::start(Bytes jpeg, const Header& header, const ScanTables& tables
   if (!index_restarts(jpeg_, header, segments_)) return false;
   interval_ = header.restart_interval;
   side_index_.clear();
+  changed_ = false;
   if (interval_ == 0) {
     interval_ = header.mcu_rows * header.mcus_per_row;
     if (side_index.size != 0) side_index_.parse(side_index, jpeg_, header);
@@ -89,9 +90,12 @@ void McuReader::enter(int64_t segment, Place& place) const {
   place.segment_end = place.next + interval_;
 }
 
-bool McuReader::enter_entry(int64_t number, Place& place) const {
+bool McuReader::enter_entry(int64_t number, Place& place) {
   SideIndex::Entry entry;
-  if (!side_index_.find(number, jpeg_, entry)) return false;
+  if (!side_index_.find(number, jpeg_, entry)) {
+    changed_ = true;
+    return false;
+  }
   const uint8_t* const byte = jpeg_.data + (entry.bit >> 3);
   place.bits = BitReader(byte, static_cast<int>(entry.bit & 7), jpeg_.data + jpeg_.size);
   std::copy(entry.predictors.begin(), entry.predictors.end(), place.predictors.begin());
@@ -99,7 +103,7 @@ bool McuReader::enter_entry(int64_t number, Place& place) const {
   return true;
 }
 
-bool McuReader::approach(int64_t mcu, Place& place) const {
+bool McuReader::approach(int64_t mcu, Place& place) {
   if (mcu == place.next) return true;  // leave_segment() checks how the segment ends
   if (const int64_t step = side_index_.interval(); step != 0) {
     const int64_t number = mcu / step;

@@ -38,6 +38,9 @@ class McuReader {
   int64_t take_two(int64_t wanted);
   const Block* other_blocks() const { return blocks_.data() + half(); }
 
+  // Whether the side index given to start() fits the file, as far as it has been used.
+  bool uses_side_index() const { return side_index_.interval() != 0 && !changed_; }
+
   // The number of MCUs between places at which decoding can start.
   int64_t start_interval() const {
     return side_index_.interval() != 0 ? side_index_.interval() : interval_;
@@ -57,9 +60,9 @@ class McuReader {
   bool build_tables(const Header& header, const ScanTables& tables);
   bool lay_out(const Header& header, const ScanTables& tables);
   void enter(int64_t segment, Place& place) const;
-  bool enter_entry(int64_t number, Place& place) const;
+  bool enter_entry(int64_t number, Place& place);
   // Moves to where decoding can start, at the MCU or before it.
-  bool approach(int64_t mcu, Place& place) const;
+  bool approach(int64_t mcu, Place& place);
   bool skip_to(int64_t mcu, Place& place);
   bool leave_segment(Place& place) const;
   bool decode(int64_t mcus, Keep keep, Place& place);
@@ -74,6 +77,7 @@ class McuReader {
   int64_t interval_ = 0;
   std::vector<Range> segments_;
   SideIndex side_index_;
+  bool changed_ = false;  // the file is not that of the side index where decoding started
   HuffmanTables huffman_;
   std::vector<uint8_t> layout_;  // the component of each block of an MCU
   const HuffmanEntry* first_dc_ = nullptr;

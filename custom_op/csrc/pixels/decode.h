@@ -30,6 +30,11 @@ class RegionDecoder {
   int64_t width() const { return width_; }
   int orientation() const { return parsed_ ? exif_orientation(jpeg_, header_) : 1; }
 
+  // Whether the side index given to open() turned out to be that of another file.
+  bool has_stale_index() const {
+    return side_index_.size != 0 && readable_ && !(*readable_ && reader_.uses_side_index());
+  }
+
   // The bits of libjpeg's warnings about the header that change no pixel.
   int warnings();
 

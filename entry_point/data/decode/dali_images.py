@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from entry_point.data.decode.allocation import Allocate
+from entry_point.data.decode.made_images import MadeImages
 from entry_point.data.decode.operator_batch import why_refused
 from entry_point.data.decode.read_batch import read_files, upright_sizes
 from entry_point.data.plan.crops import CropPlanner, Ints
@@ -44,7 +45,7 @@ class DaliImages:
 
     def __call__(
         self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, _allocate: Allocate
-    ) -> tuple[list[Tensor], dict[int, str]]:
+    ) -> MadeImages:
         """As MakeImages, with images on the device, made on this thread's current stream."""
         side = planner.side(epoch)
         files, unreadable = read_files(source, indices)
@@ -54,11 +55,11 @@ class DaliImages:
         with self._lock, span("dali"):
             pixels, good = self._decode_good(files, boxes, flips, side, damage)
         if not damage:
-            return [pixels], damage
+            return MadeImages([pixels], damage)
         images = torch.zeros((len(files), side, side, 3), dtype=torch.uint8, device=pixels.device)
         images = images.permute(0, 3, 1, 2)
         images[torch.from_numpy(good)] = pixels
-        return [images], damage | unreadable
+        return MadeImages([images], damage | unreadable)
 
     def close(self) -> None:
         """End DALI's threads, which live as long as its pipeline; the next call starts new ones."""

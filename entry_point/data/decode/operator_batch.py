@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from custom_op import (
     decode_views_masked,
 )
 from entry_point.data.decode.allocation import Allocate, empty_views
+from entry_point.data.decode.made_images import MadeImages
 from entry_point.data.decode.read_batch import (
     is_packed,
     read_files,
@@ -29,13 +32,13 @@ from entry_point.data.spans import span
 
 def operator_batch_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-) -> tuple[list[Tensor], dict[int, str]]:
+) -> MadeImages:
     """See MakeImages."""
     if is_packed(source):
         return decode_jpegs(source.packed(indices), source, planner, epoch, indices, allocate)
     files, unreadable = read_files(source, indices)
-    images, damage = decode_jpegs(files, source, planner, epoch, indices, allocate)
-    return images, damage | unreadable
+    made = decode_jpegs(files, source, planner, epoch, indices, allocate)
+    return replace(made, damage=made.damage | unreadable)
 
 
 def decode_jpegs(
@@ -45,22 +48,24 @@ def decode_jpegs(
     epoch: int,
     indices: Ints,
     allocate: Allocate,
-) -> tuple[list[Tensor], dict[int, str]]:
+) -> MadeImages:
     """As MakeImages, from the encoded images of `indices`."""
     heights, widths = upright_sizes(source, files, indices)
     with span("plan"):
         planned = planner.views(epoch, indices, heights, widths)
     images = [empty_views(allocate, views) for views in planned]
+    stale = torch.zeros(len(indices), dtype=torch.bool)
     options = DecodeOptions(
         indexes=side_indexes(source, indices),
         num_threads=1,
         color=planner.data.color,
         fast_color=planner.train and planner.data.fast_color,
+        stale_indexes=stale,
     )
     with span("decode_crop_resize_batch"):
         failed = _decode(files, planned, images, options)
-    damaged = failed.nonzero().flatten().tolist()
-    return images, {i: _reason(files, planned, i) for i in damaged}
+    damage = {i: _reason(files, planned, i) for i in failed.nonzero().flatten().tolist()}
+    return MadeImages(images, damage, int(stale.sum()))
 
 
 def _decode(

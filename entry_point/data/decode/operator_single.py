@@ -9,6 +9,7 @@ from torchvision.transforms.v2 import functional
 from custom_op import JpegError, decode_and_crop_jpeg, jpeg_headers
 from entry_point.data.decode.allocation import Allocate, empty_views
 from entry_point.data.decode.augment_reference import augmented
+from entry_point.data.decode.made_images import MadeImages
 from entry_point.data.decode.read_batch import nth, read_files, side_indexes
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.orientation import stored_box, upright, upright_size
@@ -19,7 +20,7 @@ from entry_point.data.spans import span
 
 def operator_single_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-) -> tuple[list[Tensor], dict[int, str]]:
+) -> MadeImages:
     """See MakeImages."""
     files, unreadable = read_files(source, indices)
     # A file without a readable header counts as 1 x 1 and fails to decode.
@@ -41,7 +42,7 @@ def operator_single_images(
                     out[at] = _sample(upright(crop, turn), views, at)
         except JpegError as error:
             damage[i] = str(error)
-    return images, damage | unreadable
+    return MadeImages(images, damage | unreadable)
 
 
 def _sample(crop: Tensor, views: Views, at: tuple[int, ...]) -> Tensor:

@@ -13,7 +13,7 @@ from entry_point.config.augment.augment_config import AugmentConfig
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import call, resolve
 from entry_point.data.decode.allocation import Allocate
-from entry_point.data.decode.batch_maker import MakeImages
+from entry_point.data.decode.made_images import MadeImages, MakeImages
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.philox import in_view, philox
 from entry_point.data.sources.source import Source
@@ -47,23 +47,23 @@ class OwnAugmented:
 
     def __call__(
         self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-    ) -> tuple[list[Tensor], dict[int, str]]:
+    ) -> MadeImages:
         """See MakeImages."""
-        images, damage = self.make_images(source, planner, epoch, indices, allocate)
+        made = self.make_images(source, planner, epoch, indices, allocate)
         if not planner.train:
-            return images, damage
+            return made
         repeats = np.array(0) if planner.repeats is None else planner.repeats
         with span("augment"):
-            for views, some in zip(planner.view_numbers(), images, strict=True):
+            for views, some in zip(planner.view_numbers(), made.images, strict=True):
                 # One row per view, each as long as the batch.
                 counter = (indices, epoch, in_view(views)[..., None], repeats)
                 words = philox((planner.seed, _STREAM), counter)[0].T
                 seeds = (words & ((1 << _SEED_BITS) - 1)).reshape(some.shape[:-3])
                 for at in np.ndindex(seeds.shape):
-                    if at[0] not in damage:
+                    if at[0] not in made.damage:
                         generator = torch.Generator().manual_seed(int(seeds[at]))
                         some[at] = self._changed(some[at], generator)
-        return images, damage
+        return made
 
     def _changed(self, image: Tensor, generator: torch.Generator) -> Tensor:
         changed = self._function(image, generator)

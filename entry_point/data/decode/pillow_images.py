@@ -12,6 +12,7 @@ from torchvision.transforms.v2 import functional
 
 from entry_point.data.decode.allocation import Allocate, empty_views
 from entry_point.data.decode.augment_reference import augmented
+from entry_point.data.decode.made_images import MadeImages
 from entry_point.data.decode.read_batch import read_files
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.views import Views
@@ -35,11 +36,11 @@ _TURNS = {
 
 def pillow_images(
     source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-) -> tuple[list[Tensor], dict[int, str]]:
+) -> MadeImages:
     """See MakeImages."""
     files, unreadable = read_files(source, indices)
     images, damage = _decode(files, planner, epoch, indices, allocate)
-    return images, damage | unreadable
+    return MadeImages(images, damage | unreadable)
 
 
 def decode_files(

@@ -7,14 +7,14 @@ one by one on the CPU; or YCbCr from the decoder, masked in batches on the devic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
 from torch import Tensor
 
 from entry_point.data.decode.allocation import Allocate, empty_floats
-from entry_point.data.decode.batch_maker import MakeImages
+from entry_point.data.decode.made_images import MadeImages, MakeImages
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.philox import WORD32, philox32
 from entry_point.data.sources.source import Source
@@ -41,9 +41,10 @@ class SampleBySample:
 
     def __call__(
         self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-    ) -> tuple[list[Tensor], dict[int, str]]:
+    ) -> MadeImages:
         """As MakeImages, but floats from 0 to 1, of one view."""
-        (images,), damage = self.make_images(source, planner, epoch, indices, allocate)
+        made = self.make_images(source, planner, epoch, indices, allocate)
+        (images,) = made.images
         masks: list[Tensor | None] = [None] * len(indices)
         with span("mask and colour"):
             if planner.train:
@@ -53,7 +54,7 @@ class SampleBySample:
             samples = empty_floats(allocate, len(images), images.shape[3], self.dtype)
             for sample, image, mask in zip(samples, images, masks, strict=True):
                 _fill(sample, image, mask)
-        return [samples], damage
+        return replace(made, images=[samples])
 
 
 def _fill(sample: Tensor, image: Tensor, kept: Tensor | None) -> None:

@@ -41,7 +41,13 @@ _CONTEXT = multiprocessing.get_context("spawn")
 _SECONDS_TO_DIE = 10.0
 _TRAINER_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Fields = tuple[
-    Tensor, NDArray[Any], NDArray[np.int64], tuple[Damage, ...], tuple[Span, ...], Tensor | None
+    Tensor,
+    NDArray[Any],
+    NDArray[np.int64],
+    tuple[Damage, ...],
+    tuple[Span, ...],
+    Tensor | None,
+    int,
 ]
 Message = Fields | Exception | None
 """The fields of a Batch, the exception that prevented it, or None after the last batch."""
@@ -104,9 +110,10 @@ class SubprocessEngine:
         damage: tuple[Damage, ...],
         spans: tuple[Span, ...],
         local: Tensor | None,
+        stale_indexes: int,
     ) -> Batch:
         numbers = torch.from_numpy(labels), torch.from_numpy(indices)
-        batch = Batch(images, *numbers, damage, spans, local)
+        batch = Batch(images, *numbers, damage, spans, local, stale_indexes)
         if self._device.type != "cuda":
             return batch
         with torch.cuda.device(self._device):  # a new thread uses GPU 0
@@ -189,5 +196,5 @@ def _message(outcome: Outcome | None) -> Message:
     if outcome is None:
         return None
     labels, indices = outcome.labels.numpy(), outcome.indices.numpy()
-    damage, spans = outcome.damage, outcome.spans
-    return outcome.images, labels, indices, damage, spans, outcome.local_images
+    damage, spans, stale = outcome.damage, outcome.spans, outcome.stale_indexes
+    return outcome.images, labels, indices, damage, spans, outcome.local_images, stale

@@ -15,6 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from custom_op import decode_and_crop_jpeg, is_index_of, jpeg_headers, jpeg_size
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.table_config import TableConfig
 from entry_point.data.batch import Damage
 from entry_point.data.engines.ahead import map_ahead
@@ -51,7 +52,7 @@ from entry_point.data.sources.table.table_files import is_table
 _AHEAD_PER_WORKER = 4
 _HEADER = ("height", "width", "orientation")
 _WRONG_INDEX = (
-    "its side index is that of another file, so it decodes slower, to the same pixels; `make "
+    "its side index does not match the file, so it decodes slower, to the same pixels; `make "
     'dataset ARGS="source=FOLDER output_format=index"` makes the indexes again'
 )
 
@@ -73,16 +74,26 @@ def find_damage(
     table: TableConfig | None = None,
     index_root: Path | None = None,
 ) -> tuple[int, list[Damage]]:
-    """The number of images that were read, and all damage. Raises DataError without a dataset."""
+    """The number of images that were read, and all damage.
+
+    Raises DataError without a dataset, and ConfigError for an argument that the dataset cannot use.
+    """
     damage: list[Damage] = []
     images: Iterable[Image]
+    settings = table or TableConfig()
     if is_table(root):
-        key, settings = "table", table or TableConfig()
+        key = "table"
         rows = read_table(TableRequest(root, images_of_table, settings, None, key, splits=False))
         total = int((rows.splits != UNUSED).sum())
         holder = index_holder(index_root, Path(rows.folder), "index_root")
         images = _with_indexes(_table_images(rows), _table_paths(rows), holder, damage)
+    elif images_of_table is not None or settings != TableConfig():
+        key = "table" if images_of_table is None else "images"
+        raise ConfigError(key, must=f"needs a table as root, not {root}")
     elif (root / DESCRIPTION).is_file():
+        if index_root is not None:
+            must = f"needs images that are not packed; {root} has its own side indexes"
+            raise ConfigError("index_root", index_root, must)
         description = read_description(root)
         total = sum(split.samples for split in description.splits.values())
         images = chain.from_iterable(

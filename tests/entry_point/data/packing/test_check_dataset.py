@@ -180,6 +180,8 @@ def test_description_that_is_a_pipe_is_named(shards: Path) -> None:
         (["root={}/nowhere"], "check-dataset: root={}/nowhere: no such folder"),
         (["root={}/file"], "check-dataset: root={}/file: is a file; it must be a folder"),
         (["root={}"], "check-dataset: {}/train is missing: {} must hold train/<class>"),
+        (["root={}", "images={}"], "check-dataset: images: needs a table as root, not {}"),
+        (["root={}", "table.path=file"], "check-dataset: table: needs a table as root, not {}"),
         ([], "check-dataset: root: has no value; add root=VALUE"),
         (["root={}", "worker=2"], "check-dataset: worker=2: no such key"),
     ],
@@ -191,6 +193,14 @@ def test_missing_dataset_has_another_exit_code_than_damage(
     given = [argument.format(tmp_path) for argument in arguments]
     assert check_dataset(given) == exit_codes.USAGE
     assert message.format(tmp_path, tmp_path) in capsys.readouterr().err
+
+
+def test_packed_dataset_takes_no_other_index(
+    shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check_dataset([f"root={shards}", f"index_root={tmp_path}"]) == exit_codes.USAGE
+    error = capsys.readouterr().err
+    assert f"index_root={tmp_path}: needs images that are not packed; {shards} has its own" in error
 
 
 @pytest.mark.parametrize(

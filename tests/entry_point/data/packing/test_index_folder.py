@@ -25,6 +25,7 @@ from entry_point.data.decode.read_batch import IndexedSource, is_indexed, nth
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources import folder_index
 from entry_point.data.sources.folder_index import FOLDER_INDEX
 from entry_point.optimize import main as optimize
 from tests.entry_point.data.packing.pack_command import contents, copy, pack
@@ -131,10 +132,39 @@ def test_changed_and_new_files_decode_without_an_index_and_are_counted(
     _replace_by_same_size(cat / "002.jpg", photo)  # the operator notices
     with caplog.at_level(logging.WARNING):
         images = _images(photos)
-    (line,) = warnings_in(caplog)
-    assert "1 of 49 images are new and 1 have changed since" in line
+    opened, decoded = warnings_in(caplog)
+    assert "1 of 49 images are new and 1 have changed since" in opened
+    assert "epoch 0: 1 images are not those" in decoded
     shutil.rmtree(photos / FOLDER_INDEX)
     assert torch.equal(_images(photos), images)
+
+
+@pytest.mark.parametrize("engine", ["threads", "subprocess"])
+def test_an_epoch_counts_files_that_changed_and_kept_their_size(
+    photos: Path, engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert _index(photos) == 0
+    photo = Image.open(photos / "train/cat/000.jpg").convert("RGB")
+    for name in ("002.jpg", "003.jpg"):
+        _replace_by_same_size(photos / "train/cat" / name, photo)
+    with caplog.at_level(logging.WARNING):
+        _images(photos, engine)
+    (line,) = warnings_in(caplog)
+    assert "epoch 0: 2 images are not those whose side indexes" in line
+    assert f'`make check-dataset ARGS="root={photos}"` lists them all' in line
+
+
+def test_a_file_that_was_not_looked_up_in_time_is_counted_as_it_is_decoded(
+    photos: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert _index(photos, f"output={tmp_path}") == 0
+    Image.open(photos / "train/cat/000.jpg").convert("RGB").save(photos / "train/cat/001.jpg")
+    monkeypatch.setattr(folder_index, "_SECONDS", -1.0)
+    with caplog.at_level(logging.WARNING):
+        _images(photos, index_root=str(tmp_path))
+    (line,) = warnings_in(caplog)
+    assert "epoch 0: 1 images are not those whose side indexes" in line
+    assert f'ARGS="root={photos} index_root={tmp_path}"' in line
 
 
 def _replace_by_same_size(file: Path, photo: Image.Image) -> None:
@@ -185,7 +215,7 @@ def test_check_dataset_finds_the_indexes_of_files_that_have_changed(
     for root in (photos, table):
         code, log = _check_dataset(caplog, f"root={root}", f"index_root={output}")
         assert code == exit_codes.FAILED
-        assert f"{large}: its side index is that of another file" in log
+        assert f"{large}: its side index does not match the file" in log
         assert log.count("its side index") == 1
         assert _check_dataset(caplog, f"root={root}")[0] == 0
 
