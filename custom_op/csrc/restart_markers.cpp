@@ -1,6 +1,7 @@
 #include "restart_markers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -51,21 +52,46 @@ bool is_written_by_libjpeg(const jpeg_marker_struct& marker, const jpeg_compress
           data.substr(0, 5) == "Adobe");
 }
 
-// Reads the coefficients of a file once and writes them with any intervals.
+// Hashes rows of pixels.
+class RowHasher final : public RowSink {
+ public:
+  explicit RowHasher(int64_t width) : row_(static_cast<size_t>(width) * 3) {}
+  void begin() override { hashes_.clear(); }
+  uint8_t* next() override { return row_.data(); }
+  void written() override {
+    hashes_.push_back(
+        std::hash<std::string_view>()({reinterpret_cast<const char*>(row_.data()), row_.size()}));
+  }
+  bool operator==(const RowHasher& other) const { return hashes_ == other.hashes_; }
+
+ private:
+  std::vector<uint8_t> row_;
+  std::vector<size_t> hashes_;
+};
+
+// Decodes the coefficients of a file once, for its pixels and to write them with any intervals.
 class Rewriter {
  public:
   // Throws JpegError.
   Rewriter(Bytes jpeg, int64_t max_pixels) {
     source_.read_header(jpeg, max_pixels);
-    if (!read_phase()) source_.fail();
+    rows_.request(Color::kRgb, 1);
     const jpeg_decompress_struct& source = source_.cinfo();
-    const bool one = source.num_components == 1;
-    const int64_t width = 8 * (one ? 1 : source.max_h_samp_factor);
-    const int64_t height = 8 * (one ? 1 : source.max_v_samp_factor);
-    per_row_ = divide_up(source.image_width, width);
-    mcus_ = per_row_ * divide_up(source.image_height, height);
+    const int64_t image_height = source.image_height, image_width = source.image_width;
+    pixels_ = RowHasher(image_width);
+    if (!decode_phase() || !rows_.read({0, image_height, 0, image_width}, pixels_) ||
+        !coefficients_phase()) {
+      source_.fail();
+    }
+    const bool is_gray = source.num_components == 1;
+    const int64_t width = 8 * (is_gray ? 1 : source.max_h_samp_factor);
+    const int64_t height = 8 * (is_gray ? 1 : source.max_v_samp_factor);
+    per_row_ = divide_up(image_width, width);
+    mcus_ = per_row_ * divide_up(image_height, height);
   }
 
+  // What libjpeg makes of the file.
+  const RowHasher& pixels() const { return pixels_; }
   bool is_progressive() { return source_.cinfo().progressive_mode != 0; }
   int64_t mcus_per_row() const { return per_row_; }
   int64_t markers(int64_t interval) const { return divide_up(mcus_, interval) - 1; }
@@ -87,8 +113,23 @@ class Rewriter {
     jpeg_compress_struct cinfo{};
   };
 
-  bool read_phase() noexcept {
+  // libjpeg keeps all coefficients of a "buffered image".
+  bool decode_phase() noexcept {
     if (setjmp(source_.errors().jump)) return false;
+    jpeg_decompress_struct& source = source_.cinfo();
+    source.buffered_image = TRUE;
+    jpeg_start_decompress(&source);
+    while (!jpeg_input_complete(&source)) {
+      source.progress->progress_monitor(reinterpret_cast<j_common_ptr>(&source));
+      jpeg_consume_input(&source);
+    }
+    jpeg_start_output(&source, source.input_scan_number);
+    return true;
+  }
+
+  bool coefficients_phase() noexcept {
+    if (setjmp(source_.errors().jump)) return false;
+    jpeg_finish_output(&source_.cinfo());
     coefficients_ = jpeg_read_coefficients(&source_.cinfo());
     return true;
   }
@@ -117,25 +158,11 @@ class Rewriter {
   }
 
   Decompressor source_{true};
+  LibjpegRows rows_{source_};
+  RowHasher pixels_{0};
   ErrorContext errors_;
   jvirt_barray_ptr* coefficients_ = nullptr;
   int64_t per_row_ = 0, mcus_ = 0;
-};
-
-class RowHasher final : public RowSink {
- public:
-  explicit RowHasher(int64_t width) : row_(static_cast<size_t>(width) * 3) {}
-  void begin() override { hashes_.clear(); }
-  uint8_t* next() override { return row_.data(); }
-  void written() override {
-    hashes_.push_back(
-        std::hash<std::string_view>()({reinterpret_cast<const char*>(row_.data()), row_.size()}));
-  }
-  bool operator==(const RowHasher& other) const { return hashes_ == other.hashes_; }
-
- private:
-  std::vector<uint8_t> row_;
-  std::vector<size_t> hashes_;
 };
 
 // The longest interval of at most `wanted` MCUs that divides a row, or a row if that is only 1.
@@ -149,41 +176,40 @@ int64_t interval_for(int64_t per_row, int64_t wanted) {
 
 // Uses a longer interval, at most a row, if the file would be larger than `largest`. Every marker
 // takes about the same number of bytes, so two files tell which interval fits.
-std::vector<uint8_t> rewrite_within(Bytes jpeg, int64_t wanted, double largest,
-                                    int64_t max_pixels) {
-  const auto rewriter = std::make_unique<Rewriter>(jpeg, max_pixels);
+std::vector<uint8_t> rewrite_within(Rewriter& rewriter, int64_t wanted, double largest) {
   const auto excess = [&](const std::vector<uint8_t>& file) {
     return static_cast<double>(file.size()) - largest;
   };
-  const int64_t per_row = rewriter->mcus_per_row();
+  const int64_t per_row = rewriter.mcus_per_row();
   const int64_t shortest = interval_for(per_row, wanted);
   std::vector<uint8_t> most, least;
   // A progressive file is mostly too small for any marker.
-  if (!rewriter->is_progressive() || shortest == per_row) {
-    most = rewriter->write(shortest);
+  if (!rewriter.is_progressive() || shortest == per_row || std::isinf(largest)) {
+    most = rewriter.write(shortest);
     if (excess(most) <= 0 || shortest == per_row) return most;
   }
-  least = rewriter->write(per_row);
+  least = rewriter.write(per_row);
   if (excess(least) > 0) return least;
-  if (most.empty()) most = rewriter->write(shortest);
+  if (most.empty()) most = rewriter.write(shortest);
   const auto markers = [&](int64_t interval) {
-    return static_cast<double>(rewriter->markers(interval));
+    return static_cast<double>(rewriter.markers(interval));
   };
   const double per_marker = (excess(most) - excess(least)) / (markers(shortest) - markers(per_row));
   for (int64_t k = shortest; k < per_row; ++k) {
     if (per_row % k != 0 || excess(least) + (markers(k) - markers(per_row)) * per_marker > 0) {
       continue;
     }
-    std::vector<uint8_t> marked = k == shortest ? most : rewriter->write(k);
+    std::vector<uint8_t> marked = k == shortest ? most : rewriter.write(k);
     if (excess(marked) <= 0) return marked;
   }
   return least;
 }
 
-RowHasher hash_pixels(RegionDecoder& decoder, Bytes jpeg, int64_t max_pixels, bool only_libjpeg) {
-  decoder.open(jpeg, max_pixels);
+RowHasher decode(const std::vector<uint8_t>& jpeg, int64_t max_pixels) {
+  RegionDecoder decoder;
+  decoder.open({jpeg.data(), jpeg.size()}, max_pixels);
   RowHasher hasher(decoder.width());
-  decoder.decode({0, 0, decoder.height(), decoder.width()}, {Color::kRgb, 1, only_libjpeg}, hasher);
+  decoder.decode({0, 0, decoder.height(), decoder.width()}, {}, hasher);
   return hasher;
 }
 
@@ -195,14 +221,10 @@ std::vector<uint8_t> with_restart_markers(Bytes jpeg, int64_t interval, double m
     throw JpegError("interval must be at least 1 MCU; got " + std::to_string(interval));
   }
   try {
+    const auto rewriter = std::make_unique<Rewriter>(jpeg, max_pixels);
     const double largest = static_cast<double>(jpeg.size) * (1 + max_growth);
-    const std::vector<uint8_t> indexed = rewrite_within(jpeg, interval, largest, max_pixels);
-    RegionDecoder decoder;
-    const Bytes result{indexed.data(), indexed.size()};
-    if (hash_pixels(decoder, jpeg, max_pixels, true) ==
-        hash_pixels(decoder, result, max_pixels, false)) {
-      return indexed;
-    }
+    std::vector<uint8_t> marked = rewrite_within(*rewriter, interval, largest);
+    if (rewriter->pixels() == decode(marked, max_pixels)) return marked;
   } catch (const JpegError& error) {
     throw NotIndexable(error.what());
   }

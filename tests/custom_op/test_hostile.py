@@ -191,11 +191,15 @@ def test_lossless_jpeg_is_not_supported(good: bytes) -> None:
 
 
 def test_thousands_of_scans_are_refused() -> None:
-    data = encode(picture(48, 64), progressive=1)
+    data = encode(picture(48, 64), separate_scans=True)
     last = [at for marker, at in markers(data) if marker == 0xDA][-1]
-    bomb = data[:last] + data[last:-2] * 500 + data[-2:]
-    with pytest.raises(custom_op.JpegError):
-        custom_op.decode_and_crop_jpeg(tensor(bomb), 0, 0, 1, 1)
+    few, many = (tensor(data[:last] + data[last:-2] * scans + data[-2:]) for scans in (90, 500))
+    custom_op.decode_and_crop_jpeg(few, 0, 0, 48, 64)
+    custom_op.add_restart_markers(few, 2)
+    with pytest.raises(custom_op.JpegError, match="more than 100 scans"):
+        custom_op.decode_and_crop_jpeg(many, 0, 0, 1, 1)
+    with pytest.raises(custom_op.NotIndexableError, match="more than 100 scans"):
+        custom_op.add_restart_markers(many, 2)
 
 
 def test_fuzzing_corpus_holds_the_odd_files() -> None:

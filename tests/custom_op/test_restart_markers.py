@@ -28,6 +28,10 @@ def interval_of(data: torch.Tensor) -> int:
     return int.from_bytes(encoded[at + 4 : at + 6], "big")
 
 
+def pixels(data: torch.Tensor) -> torch.Tensor:
+    return custom_op.decode_and_crop_jpeg(data, 0, 0, *custom_op.jpeg_size(data))
+
+
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_file_with_restart_markers_has_the_same_pixels(sampling: str, kind: str) -> None:
@@ -104,6 +108,23 @@ def test_broken_file_raises_not_indexable_error() -> None:
     for broken in (b"", b"GIF89a..", good[:-200], good[: len(good) // 2]):
         with pytest.raises(custom_op.NotIndexableError):
             custom_op.add_restart_markers(tensor(broken or b"\0")[: len(broken)], 2)
+
+
+def test_progressive_file_without_its_last_scans_keeps_its_pixels_or_is_refused() -> None:
+    """libjpeg estimates missing coefficients, which a baseline file could not hold."""
+    complete = encode(picture(75, 130), quality=80, progressive=True)
+    scans = [at for marker, at in markers(complete) if marker == 0xDA]
+    refused = []
+    for count in range(1, len(scans)):
+        data = tensor(complete[: scans[count]] + b"\xff\xd9")
+        try:
+            marked = custom_op.add_restart_markers(data, 2)
+        except custom_op.NotIndexableError as error:
+            assert "would change its pixels" in str(error)
+            refused.append(count)
+        else:
+            assert torch.equal(pixels(marked), pixels(data))
+    assert refused and 1 in refused
 
 
 def test_interval_below_one_is_refused() -> None:

@@ -1,16 +1,10 @@
 #include "pixels/decode.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
-
-#include "pixels/color.h"
 
 namespace custom_op {
 namespace {
-
-// The most rows that libjpeg returns at once: 4 blocks of 8.
-constexpr int kRowsAtOnce = 32;
 
 // Note [Reading MCUs for libjpeg]
 // libjpeg calls its entropy decoder through this function pointer, one MCU at a time. We give
@@ -43,8 +37,6 @@ Box scaled_down(const Box& box, int64_t scale) {
   return {top, left, divide_up(box.top + box.height, scale) - top,
           divide_up(box.left + box.width, scale) - left};
 }
-
-int at_once(int64_t rows) { return static_cast<int>(std::min<int64_t>(rows, kRowsAtOnce)); }
 
 // If the scans of a progressive file leave coefficients incomplete, libjpeg estimates them from the
 // neighboring blocks. At the edge of a cropped or skipped region that estimate differs.
@@ -79,7 +71,9 @@ void RegionDecoder::open(Bytes jpeg, int64_t max_pixels, Bytes side_index) {
 
 int RegionDecoder::warnings() {
   libjpeg_.read_header(jpeg_, max_pixels_);
-  start_phase({});  // Errors are for decode() to report.
+  // Of the scans, only sequential ones have such warnings; progressive ones would be decoded here.
+  // Errors are for decode() to report.
+  if (!libjpeg_.cinfo().progressive_mode) start_phase({});
   jpeg_abort_decompress(&libjpeg_.cinfo());
   return libjpeg_.errors().tolerated;
 }
@@ -173,43 +167,31 @@ bool RegionDecoder::decode_cover(const Box& box, const DecodeOptions& options, R
   cinfo.client_data = &feed_;
   reinterpret_cast<EntropyDecoder*>(cinfo.entropy)->decode_mcu = decode_mcu_cb;
   const Box scaled = scaled_down(box, options.scale);
-  return read({cover.top / options.scale, scaled.height, cover.left / options.scale, scaled.width},
-              sink);
+  return rows_.read(
+      {cover.top / options.scale, scaled.height, cover.left / options.scale, scaled.width}, sink);
 }
 
 void RegionDecoder::decode_in_order(const Box& box, const DecodeOptions& options, RowSink& sink) {
   libjpeg_.read_header(jpeg_, max_pixels_);
   const Box scaled = scaled_down(box, options.scale);
-  Rows rows{scaled.top, scaled.height, scaled.left, scaled.width};
+  LibjpegRows::Part part{scaled.top, scaled.height, scaled.left, scaled.width};
   if (!start_phase(options)) libjpeg_.fail();
-  if (!is_smoothed(libjpeg_.cinfo()) && !crop_phase(scaled, rows)) libjpeg_.fail();
-  if (!read(rows, sink)) libjpeg_.fail();
+  if (!is_smoothed(libjpeg_.cinfo()) && !crop_phase(scaled, part)) libjpeg_.fail();
+  if (!rows_.read(part, sink)) libjpeg_.fail();
   // Lost segments can shift all later ones while the marker numbers stay in order. Only the end of
   // the image shows that.
   const bool suspicious = parsed_ && header_.baseline && header_.restart_interval != 0;
-  if (suspicious && !last_row_phase()) libjpeg_.fail();
+  if (suspicious && !rows_.read_to_the_end()) libjpeg_.fail();
 }
 
 bool RegionDecoder::start_phase(const DecodeOptions& options) noexcept {
   if (setjmp(libjpeg_.errors().jump)) return false;
-  auto& cinfo = libjpeg_.cinfo();
-  color_ = options.color;
-  if (cinfo.num_components == 4) {
-    cinfo.out_color_space = JCS_CMYK;
-  } else if (options.color == Color::kYcbcr && cinfo.jpeg_color_space == JCS_YCbCr) {
-    cinfo.out_color_space = JCS_YCbCr;
-  } else {
-    cinfo.out_color_space = JCS_RGB;
-  }
-  cinfo.scale_num = 1;
-  cinfo.scale_denom = static_cast<unsigned>(options.scale);
-  cinfo.do_fancy_upsampling = TRUE;
-  cinfo.dct_method = JDCT_ISLOW;
-  jpeg_start_decompress(&cinfo);
+  rows_.request(options.color, options.scale);
+  jpeg_start_decompress(&libjpeg_.cinfo());
   return true;
 }
 
-bool RegionDecoder::crop_phase(const Box& box, Rows& rows) noexcept {
+bool RegionDecoder::crop_phase(const Box& box, LibjpegRows::Part& part) noexcept {
   if (setjmp(libjpeg_.errors().jump)) return false;
   auto& cinfo = libjpeg_.cinfo();
   // See Note [One-pixel margin].
@@ -222,77 +204,11 @@ bool RegionDecoder::crop_phase(const Box& box, Rows& rows) noexcept {
     auto width = static_cast<JDIMENSION>(right - left);
     jpeg_crop_scanline(&cinfo, &offset, &width);
   }
-  rows.first_column = box.left - offset;
-  rows.skip = 0;
+  part.first_column = box.left - offset;
+  part.skip = 0;
   const auto skip = static_cast<JDIMENSION>(box.top);
   if (skip != 0 && jpeg_skip_scanlines(&cinfo, skip) != skip) return false;
   return true;
-}
-
-int RegionDecoder::read_phase(JSAMPROW* rows, int wanted) noexcept {
-  if (setjmp(libjpeg_.errors().jump)) return 0;
-  return static_cast<int>(
-      jpeg_read_scanlines(&libjpeg_.cinfo(), rows, static_cast<JDIMENSION>(wanted)));
-}
-
-bool RegionDecoder::last_row_phase() noexcept {
-  if (setjmp(libjpeg_.errors().jump)) return false;
-  auto& cinfo = libjpeg_.cinfo();
-  const JDIMENSION rest = cinfo.output_height - cinfo.output_scanline;
-  if (rest == 0) return true;
-  // Skipping all remaining rows would not read their data.
-  if (rest > 1) jpeg_skip_scanlines(&cinfo, rest - 1);
-  return jpeg_read_scanlines(&cinfo, row_pointers_.data(), 1) == 1;
-}
-
-// Note [Scratch rows in cache]
-// libjpeg-turbo's AVX2 color conversion writes rows that are 32-byte aligned with streaming stores,
-// which bypass the cache: reading the row afterwards waits for memory. So no scratch row is
-// aligned.
-void RegionDecoder::place_scratch_rows(size_t row_bytes) {
-  constexpr size_t kAlignment = 32;
-  const size_t stride = (row_bytes + kAlignment - 1) / kAlignment * kAlignment;
-  scratch_.resize(stride * kRowsAtOnce + 2 * kAlignment);
-  const auto misaligned = reinterpret_cast<uintptr_t>(scratch_.data()) % kAlignment;
-  uint8_t* first = scratch_.data() + (kAlignment - misaligned) + kAlignment / 2;
-  row_pointers_.resize(kRowsAtOnce);
-  for (int i = 0; i < kRowsAtOnce; ++i) row_pointers_[i] = first + stride * i;
-}
-
-bool RegionDecoder::read(const Rows& rows, RowSink& sink) {
-  const auto& cinfo = libjpeg_.cinfo();
-  const size_t stride = static_cast<size_t>(cinfo.output_width) * cinfo.output_components;
-  place_scratch_rows(stride);
-  for (int64_t left = rows.skip; left > 0;) {
-    const int got = read_phase(row_pointers_.data(), at_once(left));
-    if (got == 0) return false;
-    left -= got;
-  }
-  const auto first = static_cast<size_t>(rows.first_column) * cinfo.output_components;
-  const size_t row_bytes = static_cast<size_t>(rows.width) * 3;
-  sink.begin();
-  for (int64_t left = rows.count; left > 0;) {
-    const int got = read_phase(row_pointers_.data(), at_once(left));
-    if (got == 0) return false;
-    for (int i = 0; i < got; ++i) {
-      std::memcpy(sink.next(), convert(row_pointers_[i] + first, rows.width), row_bytes);
-      sink.written();
-    }
-    left -= got;
-  }
-  return true;
-}
-
-const uint8_t* RegionDecoder::convert(const uint8_t* row, int64_t width) {
-  const J_COLOR_SPACE space = libjpeg_.cinfo().out_color_space;
-  if (space == JCS_YCbCr || (space == JCS_RGB && color_ == Color::kRgb)) return row;
-  converted_.resize(static_cast<size_t>(width) * 3);
-  if (space == JCS_CMYK) {
-    cmyk_to_rgb(row, width, converted_.data());
-    row = converted_.data();
-  }
-  if (color_ == Color::kYcbcr) rgb_to_ycbcr(row, width, converted_.data());
-  return converted_.data();
 }
 
 }  // namespace custom_op

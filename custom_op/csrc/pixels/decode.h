@@ -8,6 +8,7 @@
 #include "jpeg/cropped_header.h"
 #include "jpeg/decompressor.h"
 #include "jpeg/trim.h"
+#include "pixels/libjpeg_rows.h"
 #include "samples/baseline_decoder.h"
 
 namespace custom_op {
@@ -65,11 +66,6 @@ class RegionDecoder {
     int64_t ready = 0;  // decoded MCUs that libjpeg has not asked for, from `next` on
     const Block* next = nullptr;
   };
-  struct Rows {
-    int64_t skip, count;   // decoded rows to drop, then to keep
-    int64_t first_column;  // left edge of the crop in a decoded row
-    int64_t width;         // width of the crop
-  };
 
   static boolean decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks);
   bool start_reader();
@@ -77,26 +73,20 @@ class RegionDecoder {
   bool decode_cover(const Box& box, const DecodeOptions& options, RowSink& sink);
   void decode_in_order(const Box& box, const DecodeOptions& options, RowSink& sink);
   bool start_phase(const DecodeOptions& options) noexcept;
-  bool crop_phase(const Box& box, Rows& rows) noexcept;
-  int read_phase(JSAMPROW* rows, int wanted) noexcept;
-  bool last_row_phase() noexcept;
-  void place_scratch_rows(size_t row_bytes);
-  bool read(const Rows& rows, RowSink& sink);
-  const uint8_t* convert(const uint8_t* row, int64_t width);
+  bool crop_phase(const Box& box, LibjpegRows::Part& part) noexcept;
 
   Decompressor libjpeg_;
+  LibjpegRows rows_{libjpeg_};
   Bytes jpeg_{}, side_index_{};
   Header header_;
   bool parsed_ = false;
   std::optional<bool> readable_;  // by reader_; unknown before the first crop
   int64_t height_ = 0, width_ = 0, max_pixels_ = 0;
-  Color color_ = Color::kRgb;
   ScanTables tables_;
   McuReader reader_;
   BaselineDecoder baseline_;
   Feed feed_{};
-  std::vector<uint8_t> cropped_header_, scratch_, converted_;
-  std::vector<JSAMPROW> row_pointers_;
+  std::vector<uint8_t> cropped_header_;
 };
 
 }  // namespace custom_op
