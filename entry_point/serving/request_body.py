@@ -29,6 +29,7 @@ class Body:
         self.size = 0
         """Bytes that count, which outlive `content`: its images may still be in use."""
         self.touched = time.monotonic()
+        """When its last chunk arrived."""
         self.deadline: asyncio.Timeout | None = None
         """Set while the body arrives."""
         self.is_waiting = self.is_evicted = False

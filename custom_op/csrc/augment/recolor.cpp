@@ -11,13 +11,8 @@
 namespace custom_op {
 namespace {
 
-// Calls each(pixel) with 3 values; compilers vectorize it if `each` does not branch.
-template <typename Each>
-void for_each_pixel(Canvas& canvas, Each each) {
-  uint8_t* values = canvas.row(0);
-  const int64_t count = canvas.values();
-  for (int64_t i = 0; i < count; i += 3) each(values + i);
-}
+// What vector code writes past a row.
+constexpr int64_t kGrayPadding = 16;
 
 uint8_t truncated(float value) {
   return static_cast<uint8_t>(static_cast<int>(std::min(std::max(value, 0.F), 255.F)));
@@ -100,7 +95,7 @@ int64_t gray_vectors(const uint8_t*, int64_t, uint8_t*) { return 0; }
 
 #endif
 
-// The gray of each pixel, three times. `out` has some bytes more.
+// The gray of each pixel, three times. `out` has kGrayPadding bytes more.
 void gray_row(const uint8_t* pixels, int64_t values, uint8_t* out) {
   for (int64_t i = gray_vectors(pixels, values, out); i < values; i += 3) {
     const auto gray = static_cast<uint8_t>(gray_of(pixels[i], pixels[i + 1], pixels[i + 2]));
@@ -108,8 +103,9 @@ void gray_row(const uint8_t* pixels, int64_t values, uint8_t* out) {
   }
 }
 
-std::vector<uint8_t> room_for_row(const Canvas& canvas) {
-  return std::vector<uint8_t>(static_cast<size_t>(canvas.row_values() + 16));
+// A row of gray_row().
+std::vector<uint8_t> gray_buffer(const Canvas& canvas) {
+  return std::vector<uint8_t>(static_cast<size_t>(canvas.row_values() + kGrayPadding));
 }
 
 }  // namespace
@@ -121,7 +117,7 @@ void blend(const uint8_t* base, const uint8_t* other, float factor, int64_t valu
 }
 
 void grayscale(Canvas& canvas) {
-  std::vector<uint8_t> gray = room_for_row(canvas);
+  std::vector<uint8_t> gray = gray_buffer(canvas);
   for (int64_t y = 0; y < canvas.size(); ++y) {
     gray_row(canvas.row(y), canvas.row_values(), gray.data());
     std::copy_n(gray.data(), canvas.row_values(), canvas.row(y));
@@ -129,7 +125,7 @@ void grayscale(Canvas& canvas) {
 }
 
 void saturate(Canvas& canvas, float factor) {
-  std::vector<uint8_t> gray = room_for_row(canvas);
+  std::vector<uint8_t> gray = gray_buffer(canvas);
   for (int64_t y = 0; y < canvas.size(); ++y) {
     gray_row(canvas.row(y), canvas.row_values(), gray.data());
     blend(gray.data(), canvas.row(y), factor, canvas.row_values(), canvas.row(y));
@@ -141,7 +137,11 @@ void saturate(Canvas& canvas, float factor) {
 // length 6 from 5, 3 and 1 for red, green and blue.
 void shift_hue(Canvas& canvas, float turn) {
   const float shift = 6 * (turn < 0 ? turn + 1 : turn);
-  for_each_pixel(canvas, [=](uint8_t* pixel) {
+  uint8_t* const values = canvas.row(0);
+  const int64_t count = canvas.values();
+  // Without a branch, so that compilers vectorize it.
+  for (int64_t i = 0; i < count; i += 3) {
+    uint8_t* const pixel = values + i;
     const float red = pixel[0], green = pixel[1], blue = pixel[2];
     const float largest = std::max(std::max(red, green), blue);
     const float range = largest - std::min(std::min(red, green), blue);
@@ -158,7 +158,7 @@ void shift_hue(Canvas& canvas, float turn) {
     pixel[0] = channel(5);
     pixel[1] = channel(3);
     pixel[2] = channel(1);
-  });
+  }
 }
 
 }  // namespace custom_op

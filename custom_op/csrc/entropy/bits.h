@@ -76,7 +76,7 @@ class BitReader {
   bool exhausted() const { return at_ == ff_ && !stuffed_ && bits_ - padding_ < 8; }
 
  private:
-  // libjpeg reads fewer bytes ahead of what it decodes.
+  // libjpeg never reads this many bytes ahead of what it decodes.
   static constexpr int64_t kAhead = 64;
 
   // Whether a marker or more than kAhead bytes follow.
