@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "augment/hue.h"
 #include "augment/lookup.h"
 #include "augment/recolor.h"
 #include "augment/statistics.h"

@@ -132,33 +132,4 @@ void saturate(Canvas& canvas, float factor) {
   }
 }
 
-// The conversion to HSV and back in one: with V the largest value and C the range of the values, a
-// channel is V - C * clamp(min(k, 4 - k), 0, 1), where k is the hue's distance on a circle of
-// length 6 from 5, 3 and 1 for red, green and blue.
-void shift_hue(Canvas& canvas, float turn) {
-  const float shift = 6 * (turn < 0 ? turn + 1 : turn);
-  uint8_t* const values = canvas.row(0);
-  const int64_t count = canvas.values();
-  // Without a branch, so that compilers vectorize it.
-  for (int64_t i = 0; i < count; i += 3) {
-    uint8_t* const pixel = values + i;
-    const float red = pixel[0], green = pixel[1], blue = pixel[2];
-    const float largest = std::max(std::max(red, green), blue);
-    const float range = largest - std::min(std::min(red, green), blue);
-    const float unit = 1 / std::max(range, 1.F);
-    const float of_red = (green - blue) * unit;
-    const float of_green = (blue - red) * unit + 2, of_blue = (red - green) * unit + 4;
-    const float hue = (largest == red ? of_red : largest == green ? of_green : of_blue) + shift;
-    const auto channel = [=](float offset) {  // hue + offset: from 0 to 16
-      float k = hue + offset;
-      k -= k >= 12 ? 12.F : k >= 6 ? 6.F : 0.F;
-      const float low = std::min(std::max(std::min(k, 4 - k), 0.F), 1.F);
-      return truncated((largest - range * low) * (255.999F / 255));
-    };
-    pixel[0] = channel(5);
-    pixel[1] = channel(3);
-    pixel[2] = channel(1);
-  }
-}
-
 }  // namespace custom_op
