@@ -3,7 +3,6 @@
 #include <cmath>
 #include <utility>
 
-#include "augment/hue.h"
 #include "augment/lookup.h"
 #include "augment/recolor.h"
 #include "augment/statistics.h"

@@ -17,5 +17,7 @@ void blend(const uint8_t* base, const uint8_t* other, float factor, int64_t valu
 
 void grayscale(Canvas& canvas);
 void saturate(Canvas& canvas, float factor);
+// `turn`: a share of the color circle.
+void shift_hue(Canvas& canvas, float turn);
 
 }  // namespace custom_op
