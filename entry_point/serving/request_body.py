@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from heapq import heapify, heappop, heappush
+from itertools import count
 
 from starlette.requests import ClientDisconnect, Request
 
 from entry_point.inference import RequestError
 
 MB = 2**20
-# A body whose sender has paused this long may lose its memory to one that arrives.
+# A body whose sender has paused this long may lose its memory to one that waits.
 _STALLED_S = 1.0
-# How long a chunk waits for memory.
+# How long a body waits for memory.
 _PATIENCE_S = 5.0
 # How much of a body that is too large is read before the answer: a client that is still sending
 # when the connection closes never sees the answer.
@@ -27,78 +30,108 @@ class Body:
     def __init__(self) -> None:
         self.content = bytearray()
         self.size = 0
-        """Bytes that count, which outlive `content`: its images may still be in use."""
-        self.touched = time.monotonic()
-        """When its last chunk arrived."""
+        """Bytes that are reserved for it, which outlive `content`: its images may be in use."""
+        self.is_admitted = asyncio.Event()
+        """Set once memory is reserved."""
+        self.touched = 0.0
+        """When it was admitted, or its last chunk arrived."""
         self.deadline: asyncio.Timeout | None = None
-        """Set while the body arrives."""
-        self.is_waiting = self.is_evicted = False
+        """Set while it arrives."""
+        self.is_evicted = False
 
 
 class BodyMemory:
-    """The memory that the bodies of all requests share, in bytes."""
+    """The memory that the bodies of all requests share, in bytes.
+
+    A body is read once memory for all of it is reserved: of bodies that each had a part, none might
+    ever be complete.
+    """
 
     def __init__(self, limit: int, patience_s: float = _PATIENCE_S) -> None:
         self._limit, self._patience_s, self._used = limit, patience_s, 0
-        # In the order of their last chunks.
-        self._bodies: dict[Body, None] = {}
-        self._freed = asyncio.Event()
+        self._waiting: list[tuple[int, int, Body]] = []
+        """A heap: the size, a number that tells equal ones apart, and the body."""
+        self._numbers = count()
+        self._arriving: dict[Body, None] = {}
+        """In the order of their last chunks."""
 
     @contextmanager
     def body(self) -> Iterator[Body]:
         """A new body; its memory is free again at the end."""
         body = Body()
-        self._bodies[body] = None
         try:
             yield body
         finally:
-            del self._bodies[body]
-            self._used -= body.size
-            self._freed.set()
+            self._release(body, body.size)
 
-    async def grow(self, body: Body, chunk: bytes) -> None:
-        """Append to a body that arrives. When memory is full, wait until some is free.
+    async def reserve(self, body: Body, size: int) -> None:
+        """Reserve memory for a body of at most `size` bytes.
 
-        The body whose sender has paused longest loses its memory after `_STALLED_S`. Raises
-        TimeoutError if that is not enough: then this body has lost its own.
+        When it is full, the smallest body that waits comes next. A body whose sender has paused for
+        `_STALLED_S` loses its memory to it. Raises TimeoutError if that is not enough.
         """
-        body.touched = time.monotonic()
-        del self._bodies[body]
-        self._bodies[body] = None
-        body.is_waiting = True
-        while self._used + len(chunk) > self._limit:
-            await self._wait_or_evict(body)
-            if body.is_evicted:
-                raise TimeoutError
-        body.is_waiting = False
-        self._used += len(chunk)
-        body.size += len(chunk)
-        body.content += chunk
+        entry = (size, next(self._numbers), body)
+        heappush(self._waiting, entry)
+        end = time.monotonic() + self._patience_s
+        try:
+            self._admit()
+            while not body.is_admitted.is_set():
+                now = time.monotonic()
+                if now >= end:
+                    raise TimeoutError
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(end, self._stall_ends(end)) - now):
+                        await body.is_admitted.wait()
+                self._admit()
+        finally:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+                heapify(self._waiting)
 
-    async def _wait_or_evict(self, body: Body) -> None:
-        now = time.monotonic()
-        paused = (other for other in self._bodies if other.deadline and not other.is_waiting)
-        oldest = next(paused, None)
-        end = body.touched + self._patience_s
-        if oldest is not None and oldest.touched + _STALLED_S < end:
-            end, victim = oldest.touched + _STALLED_S, oldest
-        else:
-            victim = body
-        if end <= now:
-            self._evict(victim)
-            return
-        self._freed.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(end - now):
-                await self._freed.wait()
+    def append(self, body: Body, chunk: bytes) -> None:
+        body.content += chunk
+        self._touch(body)
+
+    def complete(self, body: Body) -> None:
+        """Note that nothing more of the body arrives, and free what it did not need."""
+        self._arriving.pop(body, None)
+        self._release(body, body.size - len(body.content))
+
+    def _admit(self) -> None:
+        """Give memory to the bodies that wait, as far as it lasts."""
+        while self._waiting:
+            size, _, body = self._waiting[0]
+            if self._used + size <= self._limit:
+                heappop(self._waiting)
+                self._used, body.size = self._used + size, size
+                self._touch(body)
+                body.is_admitted.set()
+            elif self._stall_ends(math.inf) <= time.monotonic():
+                self._evict(next(iter(self._arriving)))
+            else:
+                return
+
+    def _touch(self, body: Body) -> None:
+        body.touched = time.monotonic()
+        self._arriving.pop(body, None)
+        self._arriving[body] = None
+
+    def _stall_ends(self, otherwise: float) -> float:
+        """When the body that has paused longest has paused for too long."""
+        oldest = next(iter(self._arriving), None)
+        return otherwise if oldest is None else oldest.touched + _STALLED_S
 
     def _evict(self, body: Body) -> None:
-        assert body.deadline is not None
-        if not body.deadline.expired():
+        if body.deadline is not None and not body.deadline.expired():
             body.deadline.reschedule(0)
-        body.deadline, body.is_evicted = None, True
-        self._used -= body.size
-        body.content, body.size = bytearray(), 0
+        body.is_evicted, body.content = True, bytearray()
+        del self._arriving[body]
+        self._used, body.size = self._used - body.size, 0
+
+    def _release(self, body: Body, size: int) -> None:
+        self._arriving.pop(body, None)
+        self._used, body.size = self._used - size, body.size - size
+        self._admit()
 
 
 async def read_body(
@@ -110,26 +143,32 @@ async def read_body(
         RequestError: 408, 413 or 503.
         ClientDisconnect: the client has gone.
     """
-    declared = request.headers.get("content-length", "0")
+    declared = request.headers.get("content-length")
     too_large = RequestError(413, f"the body: must have at most {most / MB:g} MB")
-    if int(declared) > most:
+    if declared and int(declared) > most:
         await _discard(request, int(declared))
         raise too_large
+    full = RequestError(503, "too many large requests at once; try again later")
     try:
         async with asyncio.timeout(timeout_s) as body.deadline:
+            try:
+                await memory.reserve(body, int(declared) if declared else most)
+            except TimeoutError as error:
+                raise full from error
             async for chunk in request.stream():
                 if body.is_evicted:
                     raise TimeoutError
-                if body.size + len(chunk) > most:
+                if len(body.content) + len(chunk) > most:
                     raise too_large
-                await memory.grow(body, chunk)
+                memory.append(body, chunk)
     except TimeoutError as error:
         if body.is_evicted:
-            raise RequestError(503, "too many large requests at once; try again later") from error
+            raise full from error
         late = f"the body: must arrive within {timeout_s:g} s"
         raise RequestError(408, late) from error
     finally:
         body.deadline = None
+        memory.complete(body)
 
 
 async def _discard(request: Request, declared: int) -> None:

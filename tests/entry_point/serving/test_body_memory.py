@@ -10,10 +10,14 @@ from entry_point.inference import RequestError
 from entry_point.serving.request_body import Body, BodyMemory, read_body
 
 LIMIT = 100
+MOST = 90
 
 
-def request_of(*parts: bytes | asyncio.Event) -> Request:
-    """A request whose body arrives in these chunks; it pauses until an event is set."""
+def request_of(*parts: bytes | asyncio.Event, declared: int | None = None) -> Request:
+    """A request whose body arrives in these chunks; it pauses until an event is set.
+
+    Without the size `declared`, it has no header of its size.
+    """
 
     async def messages() -> AsyncIterator[dict[str, object]]:
         for part in parts:
@@ -23,12 +27,24 @@ def request_of(*parts: bytes | asyncio.Event) -> Request:
                 yield {"type": "http.request", "body": part, "more_body": True}
         yield {"type": "http.request", "body": b"", "more_body": False}
 
-    return Request({"type": "http", "headers": []}, messages().__anext__)
+    headers = [] if declared is None else [(b"content-length", str(declared).encode())]
+    return Request({"type": "http", "headers": headers}, messages().__anext__)
 
 
 async def read(memory: BodyMemory, request: Request, body: Body) -> bytes:
-    await read_body(request, body, memory, LIMIT, timeout_s=60)
+    await read_body(request, body, memory, MOST, timeout_s=60)
     return bytes(body.content)
+
+
+def full() -> "pytest.RaisesExc[RequestError]":
+    return pytest.raises(RequestError, match="too many large requests at once")
+
+
+async def assert_all_is_free(memory: BodyMemory) -> None:
+    with memory.body() as first, memory.body() as second:
+        assert len(await read(memory, request_of(bytes(MOST), declared=MOST), first)) == MOST
+        rest = LIMIT - MOST
+        assert len(await read(memory, request_of(bytes(rest), declared=rest), second)) == rest
 
 
 def test_a_body_waits_for_the_memory_of_a_request_that_ends() -> None:
@@ -36,11 +52,12 @@ def test_a_body_waits_for_the_memory_of_a_request_that_ends() -> None:
         memory = BodyMemory(LIMIT)
         with memory.body() as second:
             with memory.body() as first:
-                await read(memory, request_of(bytes(80)), first)
+                await read(memory, request_of(bytes(80), declared=80), first)
                 reading = asyncio.create_task(read(memory, request_of(b"x" * 40), second))
                 await asyncio.sleep(0.05)
                 assert not reading.done()
             assert await reading == b"x" * 40
+        await assert_all_is_free(memory)
 
     asyncio.run(bodies())
 
@@ -49,31 +66,58 @@ def test_a_stalled_body_gives_its_memory_to_one_that_arrives() -> None:
     async def bodies() -> None:
         memory, never = BodyMemory(LIMIT), asyncio.Event()
         with memory.body() as stalled, memory.body() as body:
-            stalling = asyncio.create_task(read(memory, request_of(bytes(80), never), stalled))
+            request = request_of(bytes(10), never, declared=80)
+            stalling = asyncio.create_task(read(memory, request, stalled))
             await asyncio.sleep(0)
-            assert (
-                await read(memory, request_of(b"x" * 60, b"y" * 40), body) == b"x" * 60 + b"y" * 40
-            )
-            with pytest.raises(RequestError, match="too many large requests at once") as refused:
+            parts = b"x" * 60, b"y" * 20
+            assert await read(memory, request_of(*parts), body) == b"".join(parts)
+            with full() as refused:
                 await stalling
         assert refused.value.status_code == 503
+        await assert_all_is_free(memory)
 
     asyncio.run(bodies())
 
 
-def test_a_body_that_waits_outlives_one_that_stalls_later() -> None:
+def test_a_body_that_arrives_steadily_keeps_its_memory() -> None:
     async def bodies() -> None:
-        memory, waits, never = BodyMemory(LIMIT), asyncio.Event(), asyncio.Event()
-        with memory.body() as stalled, memory.body() as body:
-            parts = (bytes(10), waits, bytes(10), never)
-            stalling = asyncio.create_task(read(memory, request_of(*parts), stalled))
-            reading = asyncio.create_task(read(memory, request_of(bytes(60), bytes(40)), body))
-            await asyncio.sleep(0.05)
-            assert body.is_waiting
-            waits.set()
-            assert len(await reading) == LIMIT
-            with pytest.raises(RequestError, match="too many large requests at once"):
-                await stalling
+        memory, pauses = BodyMemory(LIMIT), [asyncio.Event() for _ in range(4)]
+        parts = [part for pause in pauses for part in (pause, bytes(10))]
+        with memory.body() as body:
+            with memory.body() as steady:
+                request = request_of(bytes(10), *parts, declared=50)
+                arriving = asyncio.create_task(read(memory, request, steady))
+                await asyncio.sleep(0)
+                request = request_of(bytes(60), declared=60)
+                waiting = asyncio.create_task(read(memory, request, body))
+                for pause in pauses:
+                    await asyncio.sleep(0.4)
+                    assert not waiting.done()
+                    pause.set()
+                assert len(await arriving) == 50
+            assert len(await waiting) == 60
+        await assert_all_is_free(memory)
+
+    asyncio.run(bodies())
+
+
+def test_the_smallest_body_that_waits_comes_first() -> None:
+    async def bodies() -> None:
+        memory = BodyMemory(LIMIT)
+        with memory.body() as small, memory.body() as large:
+            with memory.body() as at_work:
+                await read(memory, request_of(bytes(90), declared=90), at_work)
+                late, early = (
+                    asyncio.create_task(read(memory, request_of(bytes(size), declared=size), body))
+                    for size, body in ((80, large), (30, small))
+                )
+                await asyncio.sleep(0.05)
+                assert not late.done() and not early.done()
+            assert len(await early) == 30
+            assert not late.done()
+            late.cancel()
+            await asyncio.gather(late, return_exceptions=True)
+        await assert_all_is_free(memory)
 
     asyncio.run(bodies())
 
@@ -82,29 +126,60 @@ def test_a_body_is_refused_when_requests_at_work_hold_the_memory_for_long() -> N
     async def bodies() -> None:
         memory = BodyMemory(LIMIT, patience_s=0.5)
         with memory.body() as at_work, memory.body() as body:
-            await read(memory, request_of(bytes(80)), at_work)
-            with pytest.raises(RequestError, match="too many large requests at once"):
-                await read(memory, request_of(bytes(40)), body)
+            await read(memory, request_of(bytes(80), declared=80), at_work)
+            with full():
+                await read(memory, request_of(bytes(40), declared=40), body)
             assert len(at_work.content) == 80
+        await assert_all_is_free(memory)
 
     asyncio.run(bodies())
 
 
-def test_many_bodies_at_once_all_end_and_leave_all_memory_free() -> None:
+def test_a_body_without_a_size_frees_what_it_did_not_need() -> None:
+    async def bodies() -> None:
+        memory = BodyMemory(LIMIT, patience_s=0.5)
+        with memory.body() as first, memory.body() as second:
+            assert len(await read(memory, request_of(bytes(20)), first)) == 20
+            assert len(await read(memory, request_of(bytes(80), declared=80), second)) == 80
+
+    asyncio.run(bodies())
+
+
+def test_many_bodies_at_once_are_all_read() -> None:
+    """More than fit, and each holds its memory for a moment."""
+
     async def bodies() -> None:
         memory = BodyMemory(LIMIT)
 
-        async def status() -> int:
+        async def size_of(size: int) -> int:
             with memory.body() as body:
-                try:
-                    assert len(await read(memory, request_of(bytes(10), bytes(10)), body)) == 20
-                except RequestError as error:
-                    return error.status_code
-            return 200
+                request = request_of(bytes(size - 5), bytes(5), declared=size)
+                found = len(await read(memory, request, body))
+                await asyncio.sleep(0.001)
+            return found
 
-        statuses = {*await asyncio.gather(*(status() for _ in range(200)))}
-        assert 200 in statuses and statuses <= {200, 503}
-        with memory.body() as body:
-            assert len(await read(memory, request_of(bytes(LIMIT)), body)) == LIMIT
+        sizes = [10 + i % 70 for i in range(200)]
+        assert await asyncio.gather(*map(size_of, sizes)) == sizes
+        await assert_all_is_free(memory)
+
+    asyncio.run(bodies())
+
+
+def test_more_large_bodies_than_fit_do_not_wait_for_each_other() -> None:
+    async def bodies() -> None:
+        memory = BodyMemory(LIMIT)
+
+        async def read_slowly() -> int:
+            pauses = [asyncio.Event() for _ in range(3)]
+            parts = [part for pause in pauses for part in (pause, bytes(20))]
+            with memory.body() as body:
+                request = request_of(*parts, declared=60)
+                reading = asyncio.create_task(read(memory, request, body))
+                for pause in pauses:
+                    await asyncio.sleep(0.02)
+                    pause.set()
+                return len(await reading)
+
+        assert await asyncio.gather(*(read_slowly() for _ in range(5))) == [60] * 5
 
     asyncio.run(bodies())
