@@ -94,7 +94,6 @@ class BodyMemory:
 
     def complete(self, body: Body) -> None:
         """Note that nothing more of the body arrives, and free what it did not need."""
-        self._arriving.pop(body, None)
         self._release(body, body.size - len(body.content))
 
     def _admit(self) -> None:

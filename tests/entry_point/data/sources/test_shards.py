@@ -71,8 +71,9 @@ def test_mapped_shards_need_no_file_descriptors(packed: Path, tmp_path: Path) ->
     subprocess.run([sys.executable, "-c", code, str(file)], check=True)
 
 
-def test_mapped_memory_is_unmapped_with_its_last_view(packed: Path) -> None:
-    file = sorted((packed / "train").glob("*.tar"))[0]
+def test_mapped_memory_is_unmapped_with_its_last_view(tmp_path: Path) -> None:
+    file = tmp_path / "mapped.bin"  # which no other test has mapped
+    file.write_bytes(bytes(range(256)) * 40)
     view = map_files([file, file])[0][100:200]
     assert _maps(file) == 2 and view.numpy().tobytes() == file.read_bytes()[100:200]
     del view
