@@ -80,7 +80,7 @@ class BodyMemory:
                 if now >= end:
                     raise TimeoutError
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(min(end, self._stall_ends(end)) - now):
+                    async with asyncio.timeout(min(end, self._stall_ends()) - now):
                         await body.is_admitted.wait()
                 self._admit()
         finally:
@@ -105,7 +105,7 @@ class BodyMemory:
                 self._used, body.size = self._used + size, size
                 self._touch(body)
                 body.is_admitted.set()
-            elif self._stall_ends(math.inf) <= time.monotonic():
+            elif self._stall_ends() <= time.monotonic():
                 self._evict(next(iter(self._arriving)))
             else:
                 return
@@ -115,10 +115,10 @@ class BodyMemory:
         self._arriving.pop(body, None)
         self._arriving[body] = None
 
-    def _stall_ends(self, otherwise: float) -> float:
-        """When the body that has paused longest has paused for too long."""
+    def _stall_ends(self) -> float:
+        """When the body that has paused longest will have paused for too long."""
         oldest = next(iter(self._arriving), None)
-        return otherwise if oldest is None else oldest.touched + _STALLED_S
+        return math.inf if oldest is None else oldest.touched + _STALLED_S
 
     def _evict(self, body: Body) -> None:
         if body.deadline is not None and not body.deadline.expired():
@@ -147,13 +147,9 @@ async def read_body(
     if declared and int(declared) > most:
         await _discard(request, int(declared))
         raise too_large
-    full = RequestError(503, "too many large requests at once; try again later")
     try:
         async with asyncio.timeout(timeout_s) as body.deadline:
-            try:
-                await memory.reserve(body, int(declared) if declared else most)
-            except TimeoutError as error:
-                raise full from error
+            await memory.reserve(body, int(declared) if declared else most)
             async for chunk in request.stream():
                 if body.is_evicted:
                     raise TimeoutError
@@ -161,8 +157,8 @@ async def read_body(
                     raise too_large
                 memory.append(body, chunk)
     except TimeoutError as error:
-        if body.is_evicted:
-            raise full from error
+        if body.is_evicted or not body.is_admitted.is_set():
+            raise RequestError(503, "too many large requests at once; try again later") from error
         late = f"the body: must arrive within {timeout_s:g} s"
         raise RequestError(408, late) from error
     finally:

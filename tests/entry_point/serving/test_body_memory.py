@@ -81,20 +81,20 @@ def test_a_stalled_body_gives_its_memory_to_one_that_arrives() -> None:
 
 def test_a_body_that_arrives_steadily_keeps_its_memory() -> None:
     async def bodies() -> None:
-        memory, pauses = BodyMemory(LIMIT), [asyncio.Event() for _ in range(4)]
+        memory, pauses = BodyMemory(LIMIT), [asyncio.Event() for _ in range(6)]
         parts = [part for pause in pauses for part in (pause, bytes(10))]
         with memory.body() as body:
             with memory.body() as steady:
-                request = request_of(bytes(10), *parts, declared=50)
+                request = request_of(bytes(10), *parts, declared=70)
                 arriving = asyncio.create_task(read(memory, request, steady))
                 await asyncio.sleep(0)
                 request = request_of(bytes(60), declared=60)
                 waiting = asyncio.create_task(read(memory, request, body))
                 for pause in pauses:
-                    await asyncio.sleep(0.4)
+                    await asyncio.sleep(0.2)
                     assert not waiting.done()
                     pause.set()
-                assert len(await arriving) == 50
+                assert len(await arriving) == 70
             assert len(await waiting) == 60
         await assert_all_is_free(memory)
 
@@ -130,6 +130,18 @@ def test_a_body_is_refused_when_requests_at_work_hold_the_memory_for_long() -> N
             with full():
                 await read(memory, request_of(bytes(40), declared=40), body)
             assert len(at_work.content) == 80
+        await assert_all_is_free(memory)
+
+    asyncio.run(bodies())
+
+
+def test_a_body_that_got_no_memory_is_not_said_to_be_late() -> None:
+    async def bodies() -> None:
+        memory = BodyMemory(LIMIT)
+        with memory.body() as at_work, memory.body() as body:
+            await read(memory, request_of(bytes(80), declared=80), at_work)
+            with full():
+                await read_body(request_of(bytes(40)), body, memory, MOST, timeout_s=0.1)
         await assert_all_is_free(memory)
 
     asyncio.run(bodies())
