@@ -107,7 +107,7 @@ struct ByteFilter {
 
 void filter_bytes_horizontally(const uint8_t* line, const int32_t* first, const int8_t* weights,
                                int64_t groups, int64_t pixels, uint8_t* out) {
-  filter_row_of<ByteFilter>(line, first, weights, groups, pixels, out);
+  filter_row<ByteFilter>(line, first, weights, groups, pixels, out);
 }
 
 #else

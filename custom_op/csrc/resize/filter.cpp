@@ -102,7 +102,7 @@ struct PairFilter {
 
 void filter_horizontally(const int16_t* line, const int32_t* first, const int16_t* weights,
                          int64_t taps, int64_t pixels, uint8_t* out) {
-  filter_row_of<PairFilter>(line, first, weights, taps / 2, pixels, out);
+  filter_row<PairFilter>(line, first, weights, taps / 2, pixels, out);
 }
 
 #else

@@ -29,9 +29,9 @@ inline void store_pixels(__m256i words, uint8_t* out) {
 //   add(sums, a, b, weights)    the sums of two output pixels and their values at `a` and `b`
 //   words(left, right)          four pixels as store_pixels takes them
 template <typename Filter, int kGroups>
-void filter_row(const typename Filter::Value* line, const int32_t* first,
-                const typename Filter::Weight* weights, int64_t groups, int64_t pixels,
-                uint8_t* out) {
+void filter_unrolled(const typename Filter::Value* line, const int32_t* first,
+                     const typename Filter::Weight* weights, int64_t groups, int64_t pixels,
+                     uint8_t* out) {
   constexpr int64_t kValues = Filter::kValues, kWeights = Filter::kWeights;
   const int64_t count = kGroups == 0 ? groups : kGroups;
   const __m256i half = Filter::half();
@@ -47,22 +47,22 @@ void filter_row(const typename Filter::Value* line, const int32_t* first,
   }
 }
 
-// Unrolls the usual numbers of groups.
+// Filters a row, with an unrolled loop for the usual numbers of groups.
 template <typename Filter>
-void filter_row_of(const typename Filter::Value* line, const int32_t* first,
-                   const typename Filter::Weight* weights, int64_t groups, int64_t pixels,
-                   uint8_t* out) {
+void filter_row(const typename Filter::Value* line, const int32_t* first,
+                const typename Filter::Weight* weights, int64_t groups, int64_t pixels,
+                uint8_t* out) {
   switch (groups) {
     case 1:
-      return filter_row<Filter, 1>(line, first, weights, 1, pixels, out);
+      return filter_unrolled<Filter, 1>(line, first, weights, 1, pixels, out);
     case 2:
-      return filter_row<Filter, 2>(line, first, weights, 2, pixels, out);
+      return filter_unrolled<Filter, 2>(line, first, weights, 2, pixels, out);
     case 3:
-      return filter_row<Filter, 3>(line, first, weights, 3, pixels, out);
+      return filter_unrolled<Filter, 3>(line, first, weights, 3, pixels, out);
     case 4:
-      return filter_row<Filter, 4>(line, first, weights, 4, pixels, out);
+      return filter_unrolled<Filter, 4>(line, first, weights, 4, pixels, out);
     default:
-      return filter_row<Filter, 0>(line, first, weights, groups, pixels, out);
+      return filter_unrolled<Filter, 0>(line, first, weights, groups, pixels, out);
   }
 }
 
