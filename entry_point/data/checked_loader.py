@@ -74,7 +74,7 @@ class CheckedLoader:
             yield batch
         if stale:
             log.warning(
-                "epoch %d: %d images are not those whose side indexes the dataset holds, and "
-                "decoded slower, to the same pixels; %s",
+                "epoch %d: %d images do not match their side indexes, and decoded slower, to the "
+                "same pixels; %s",
                 *(epoch, stale, check_command(self._data)),
             )

@@ -82,8 +82,8 @@ def find_damage(
     images: Iterable[Image]
     settings = table or TableConfig()
     if is_table(root):
-        key = "table"
-        rows = read_table(TableRequest(root, images_of_table, settings, None, key, splits=False))
+        request = TableRequest(root, images_of_table, settings, None, "table", splits=False)
+        rows = read_table(request)
         total = int((rows.splits != UNUSED).sum())
         holder = index_holder(index_root, Path(rows.folder), "index_root")
         images = _with_indexes(_table_images(rows), _table_paths(rows), holder, damage)

@@ -134,7 +134,7 @@ def test_changed_and_new_files_decode_without_an_index_and_are_counted(
         images = _images(photos)
     opened, decoded = warnings_in(caplog)
     assert "1 of 49 images are new and 1 have changed since" in opened
-    assert "epoch 0: 1 images are not those" in decoded
+    assert "epoch 0: 1 images do not match" in decoded
     shutil.rmtree(photos / FOLDER_INDEX)
     assert torch.equal(_images(photos), images)
 
@@ -150,7 +150,7 @@ def test_an_epoch_counts_files_that_changed_and_kept_their_size(
     with caplog.at_level(logging.WARNING):
         _images(photos, engine)
     (line,) = warnings_in(caplog)
-    assert "epoch 0: 2 images are not those whose side indexes" in line
+    assert "epoch 0: 2 images do not match their side indexes" in line
     assert f'`make check-dataset ARGS="root={photos}"` lists them all' in line
 
 
@@ -163,7 +163,7 @@ def test_a_file_that_was_not_looked_up_in_time_is_counted_as_it_is_decoded(
     with caplog.at_level(logging.WARNING):
         _images(photos, index_root=str(tmp_path))
     (line,) = warnings_in(caplog)
-    assert "epoch 0: 1 images are not those whose side indexes" in line
+    assert "epoch 0: 1 images do not match their side indexes" in line
     assert f'ARGS="root={photos} index_root={tmp_path}"' in line
 
 
