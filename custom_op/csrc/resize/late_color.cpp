@@ -12,6 +12,7 @@ namespace {
 
 // Values before and after a line: what vector code reads and writes in vain.
 constexpr int64_t kMargin = kSamplePadding + kRowPadding;
+static_assert(kMargin % kCacheLine == 0);
 
 }  // namespace
 

@@ -35,15 +35,15 @@ class LateColorResizer final : public SampleSink {
   int64_t size_ = 0;
   AxisWeights vertical_, half_vertical_, horizontal_;
   ByteWeights vertical_bytes_, half_vertical_bytes_, horizontal_bytes_;
-  std::vector<int8_t> columns_;
+  AlignedVector<int8_t> columns_;
   std::vector<int32_t> first_;
   SamplePlanes planes_{};
   ResizedRows* out_ = nullptr;
   int64_t emitted_ = 0;
   std::vector<const uint8_t*> rows_;
-  std::array<std::vector<uint8_t>, 3> samples_;
-  std::array<std::vector<uint16_t>, 3> sums_;
-  std::vector<uint8_t> rgb_, row_;
+  std::array<AlignedVector<uint8_t>, 3> samples_;
+  std::array<AlignedVector<uint16_t>, 3> sums_;
+  AlignedVector<uint8_t> rgb_, row_;
 };
 
 }  // namespace custom_op

@@ -35,7 +35,7 @@ void Resizer::configure(const Axis& vertical, const Axis& horizontal, int64_t si
   horizontal_.configure(horizontal, size, mirror);
   out_ = &out;
   row_values_ = horizontal.samples * 3;
-  stride_ = row_values_ + kRowPadding;
+  stride_ = aligned_stride(row_values_ + kRowPadding);
   capacity_ = vertical_.longest() + 1;
   ring_.resize(static_cast<size_t>(stride_ * capacity_));
   line_.resize(static_cast<size_t>(stride_ + horizontal_.padding()));

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "aligned.h"
 #include "resize/axis_weights.h"
 #include "rows.h"
 
@@ -28,7 +29,7 @@ class HorizontalFilter {
  private:
   AxisWeights weights_;
   int64_t pixels_ = 0, taps_ = 0;
-  std::vector<int16_t> arranged_;
+  AlignedVector<int16_t> arranged_;
   std::vector<int32_t> first_;
   std::vector<uint8_t> row_;
 };
@@ -49,8 +50,8 @@ class Resizer final : public RowSink {
   HorizontalFilter horizontal_;
   int64_t row_values_ = 0, stride_ = 0, capacity_ = 0;
   int64_t received_ = 0, emitted_ = 0;
-  std::vector<uint8_t> ring_;
-  std::vector<int16_t> line_;
+  AlignedVector<uint8_t> ring_;
+  AlignedVector<int16_t> line_;
   std::vector<const uint8_t*> rows_;
   ResizedRows* out_ = nullptr;
 };

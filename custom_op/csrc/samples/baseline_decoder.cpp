@@ -32,7 +32,8 @@ int64_t rows_in_memory(int64_t at_once, int64_t before) {
 
 // Samples before and after each row of a plane: repeated edges, and what vector code reads and
 // writes in vain.
-constexpr int64_t kMargin = kSamplePadding + 8;
+constexpr int64_t kMargin = kCacheLine;
+static_assert(kMargin >= kSamplePadding + 8);
 
 constexpr int64_t kBlock = 8;
 
@@ -139,7 +140,7 @@ void BaselineDecoder::prepare(const Header& header, const ScanTables& tables, co
     plane.columns = divide_up(header.width * plane.horizontal, wide) -
                     cover_.first_col * plane.horizontal * kBlock;
     plane.rows = divide_up(header.height * plane.vertical, high);
-    plane.stride = block_columns * kBlock + 2 * kMargin;
+    plane.stride = aligned_stride(block_columns * kBlock + 2 * kMargin);
     plane.height = mcu_rows * plane.vertical * kBlock;
     plane.samples.resize(static_cast<size_t>(plane.stride * plane.height));
   }
@@ -250,7 +251,7 @@ void BaselineDecoder::write_half_row(int64_t y, const Box& box, Color color, uin
 // `width` samples for row y of the image from the left edge of the box on. They may be written to
 // `out`.
 const uint8_t* BaselineDecoder::full_row(Plane& plane, int64_t y, int64_t width,
-                                         std::vector<uint8_t>& out) {
+                                         AlignedVector<uint8_t>& out) {
   const bool full = header_->components[0].vertical == 1;
   const uint8_t* const nearest = plane.row(full ? y : y / 2) + cover_.left;
   if (full) return nearest;
@@ -260,7 +261,7 @@ const uint8_t* BaselineDecoder::full_row(Plane& plane, int64_t y, int64_t width,
 
 // The same for chroma of half the width, as sums of 4 samples.
 const uint16_t* BaselineDecoder::half_row(Plane& plane, int64_t y, int64_t width,
-                                          std::vector<uint16_t>& out) {
+                                          AlignedVector<uint16_t>& out) {
   const int64_t left = cover_.left / 2;
   const bool full = header_->components[0].vertical == 1;
   const uint8_t* const nearest = plane.row(full ? y : y / 2) + left;

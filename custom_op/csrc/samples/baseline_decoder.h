@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "aligned.h"
 #include "entropy/mcu_reader.h"
 #include "jpeg/cropped_header.h"
 #include "rows.h"
@@ -32,7 +33,7 @@ class BaselineDecoder {
     const uint16_t* quantization;
     int64_t columns, rows;   // samples of the image from the left edge of the cover, and down
     int64_t stride, height;  // of `samples`; the height is a power of 2
-    std::vector<uint8_t> samples;
+    AlignedVector<uint8_t> samples;
 
     // The first sample of the cover in row y of the image's samples.
     uint8_t* row(int64_t y);
@@ -50,16 +51,16 @@ class BaselineDecoder {
   void write_row(int64_t y, const Box& box, Color color, uint8_t* out);
   void write_half_row(int64_t y, const Box& box, Color color, uint8_t* out);
   SamplePlanes sample_planes() const;
-  const uint8_t* full_row(Plane& plane, int64_t y, int64_t width, std::vector<uint8_t>& out);
-  const uint16_t* half_row(Plane& plane, int64_t y, int64_t width, std::vector<uint16_t>& out);
+  const uint8_t* full_row(Plane& plane, int64_t y, int64_t width, AlignedVector<uint8_t>& out);
+  const uint16_t* half_row(Plane& plane, int64_t y, int64_t width, AlignedVector<uint16_t>& out);
 
   const Header* header_ = nullptr;
   McuCover cover_{};
   int blocks_per_mcu_ = 0;
   std::vector<Plane> planes_;
   std::vector<const int16_t*> blocks_;
-  std::vector<uint8_t> blue_, red_, gray_;
-  std::vector<uint16_t> blue_sums_, red_sums_;
+  AlignedVector<uint8_t> blue_, red_, gray_;
+  AlignedVector<uint16_t> blue_sums_, red_sums_;
 };
 
 }  // namespace custom_op
