@@ -120,14 +120,37 @@ __m256i row(const int16_t* left, const int16_t* right, const uint16_t* quantizat
   return _mm256_mullo_epi16(both, _mm256_broadcastsi128_si256(load8(quantization + 8 * i)));
 }
 
-// Rows i and i + 1 of 16 samples.
-void store(__m256i first, __m256i second, uint8_t* out, int64_t stride) {
-  const __m256i bytes =
-      _mm256_xor_si256(_mm256_packs_epi16(first, second), _mm256_set1_epi8(static_cast<char>(128)));
-  // From left first, left second, right first, right second.
-  const __m256i rows = _mm256_permute4x64_epi64(bytes, 0xD8);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_castsi256_si128(rows));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(out + stride), _mm256_extracti128_si256(rows, 1));
+// Samples of two columns of a block.
+__m256i samples_of(__m256i a, __m256i b) {
+  return _mm256_xor_si256(_mm256_packs_epi16(a, b), _mm256_set1_epi8(static_cast<char>(128)));
+}
+
+// Stores columns as 8 rows of 16 samples.
+inline __attribute__((always_inline)) void store(const Rows& columns, uint8_t* out,
+                                                 int64_t stride) {
+  // Columns 0 and 4, 1 and 5, 2 and 6, 3 and 7.
+  __m256i a[4], b[4];
+  for (int i = 0; i < 4; ++i) a[i] = samples_of(columns[i], columns[i + 4]);
+  // Pairs of columns: 0 and 1, 4 and 5, 2 and 3, 6 and 7.
+  for (int i = 0; i < 2; ++i) {
+    b[2 * i] = _mm256_unpacklo_epi8(a[2 * i], a[2 * i + 1]);
+    b[2 * i + 1] = _mm256_unpackhi_epi8(a[2 * i], a[2 * i + 1]);
+  }
+  // Columns 0 to 3 and 4 to 7 of rows 0 to 3, then of rows 4 to 7.
+  const __m256i halves[4] = {_mm256_unpacklo_epi16(b[0], b[2]), _mm256_unpacklo_epi16(b[1], b[3]),
+                             _mm256_unpackhi_epi16(b[0], b[2]), _mm256_unpackhi_epi16(b[1], b[3])};
+  const auto store_two = [&](__m256i rows, int row) {
+    // From left first, left second, right first, right second.
+    const __m256i ordered = _mm256_permute4x64_epi64(rows, 0xD8);
+    auto* const at = reinterpret_cast<__m128i*>(out + row * stride);
+    _mm_storeu_si128(at, _mm256_castsi256_si128(ordered));
+    auto* const below = reinterpret_cast<__m128i*>(out + (row + 1) * stride);
+    _mm_storeu_si128(below, _mm256_extracti128_si256(ordered, 1));
+  };
+  for (int i = 0; i < 2; ++i) {
+    store_two(_mm256_unpacklo_epi32(halves[2 * i], halves[2 * i + 1]), 4 * i);
+    store_two(_mm256_unpackhi_epi32(halves[2 * i], halves[2 * i + 1]), 4 * i + 2);
+  }
 }
 
 }  // namespace
@@ -145,8 +168,7 @@ bool inverse_dct(const int16_t* const* blocks, int64_t count, const uint16_t* qu
     transform<kColumnShift>(x);
     transpose(x);
     transform<kRowShift>(x);
-    transpose(x);
-    for (int k = 0; k < 8; k += 2) store(x[k], x[k + 1], out + k * stride, stride);
+    store(x, out, stride);
   }
   return _mm256_testz_si256(too_large, _mm256_set1_epi16(static_cast<int16_t>(0xC000))) != 0;
 }
