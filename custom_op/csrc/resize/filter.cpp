@@ -31,15 +31,24 @@ __m256i add_products(__m256i sums, __m256i a, __m256i b) {
 #endif
 }
 
-// Interleaves 16 values of two rows and adds the weighted pairs to two accumulators.
-void add_pair(__m128i a, __m128i b, __m256i weights, __m256i& low, __m256i& high) {
-  const __m256i first = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b));
-  const __m256i second = _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b));
-  low = add_products(low, first, weights);
-  high = add_products(high, second, weights);
-}
-
 __m128i load16(const void* at) { return _mm_loadu_si128(static_cast<const __m128i*>(at)); }
+__m256i load32(const void* at) { return _mm256_loadu_si256(static_cast<const __m256i*>(at)); }
+
+// Sums of 16 values, as they come out of interleaved rows: the even and the odd ones.
+struct LineSums {
+  __m256i even, odd;
+
+  // `pairs`: bytes of row a, a, row b, row b.
+  void add(__m256i pairs, __m256i weights) {
+    even = add_products(even, _mm256_and_si256(pairs, _mm256_set1_epi16(255)), weights);
+    odd = add_products(odd, _mm256_srli_epi16(pairs, 8), weights);
+  }
+  // The sums are positive.
+  __m256i line() const {
+    return _mm256_blend_epi16(_mm256_srli_epi32(even, kVerticalShift),
+                              _mm256_slli_epi32(odd, 16 - kVerticalShift), 0xAA);
+  }
+};
 
 // Two adjacent weights, repeated in every lane.
 __m256i weight_pair(const int16_t* weights) {
@@ -48,26 +57,41 @@ __m256i weight_pair(const int16_t* weights) {
   return _mm256_set1_epi32(pair);
 }
 
+// With kTaps taps, or `taps` if kTaps is 0.
+template <int kTaps>
+void filter_unrolled(const uint8_t* const* rows, const int16_t* __restrict weights, int64_t taps,
+                     int64_t values, int16_t* __restrict line) {
+  const int64_t count = kTaps == 0 ? taps : kTaps;
+  const __m256i half = _mm256_set1_epi32(1 << (kVerticalShift - 1));
+  for (int64_t i = 0; i < values; i += 32) {
+    LineSums first = {half, half}, second = {half, half};
+    for (int64_t k = 0; k < count; k += 2) {
+      const __m256i pair = weight_pair(weights + k);
+      const __m256i a = load32(rows[k] + i), b = load32(rows[k + 1] + i);
+      first.add(_mm256_unpacklo_epi16(a, b), pair);
+      second.add(_mm256_unpackhi_epi16(a, b), pair);
+    }
+    // Interleaving works within each half of the register; this restores the order.
+    const __m256i low = first.line(), high = second.line();
+    auto* const to = reinterpret_cast<__m256i*>(line + i);
+    _mm256_storeu_si256(to, _mm256_permute2x128_si256(low, high, 0x20));
+    _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(low, high, 0x31));
+  }
+}
+
 }  // namespace
 
 void filter_vertically(const uint8_t* const* rows, const int16_t* weights, int64_t taps,
                        int64_t values, int16_t* line) {
-  const __m256i half = _mm256_set1_epi32(1 << (kVerticalShift - 1));
-  for (int64_t i = 0; i < values; i += 32) {
-    __m256i sums[4] = {half, half, half, half};
-    for (int64_t k = 0; k < taps; k += 2) {
-      const __m256i pair = weight_pair(weights + k);
-      const uint8_t *a = rows[k] + i, *b = rows[k + 1] + i;
-      add_pair(load16(a), load16(b), pair, sums[0], sums[1]);
-      add_pair(load16(a + 16), load16(b + 16), pair, sums[2], sums[3]);
-    }
-    for (int j = 0; j < 2; ++j) {
-      const __m256i packed = _mm256_packs_epi32(_mm256_srai_epi32(sums[2 * j], kVerticalShift),
-                                                _mm256_srai_epi32(sums[2 * j + 1], kVerticalShift));
-      // Packing works within each half of the register; this restores the order of the quarters.
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(line + i + 16 * j),
-                          _mm256_permute4x64_epi64(packed, 0xD8));
-    }
+  switch (taps) {
+    case 2:
+      return filter_unrolled<2>(rows, weights, taps, values, line);
+    case 4:
+      return filter_unrolled<4>(rows, weights, taps, values, line);
+    case 6:
+      return filter_unrolled<6>(rows, weights, taps, values, line);
+    default:
+      return filter_unrolled<0>(rows, weights, taps, values, line);
   }
 }
 
