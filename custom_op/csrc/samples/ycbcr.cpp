@@ -111,56 +111,71 @@ Halves halves_of(const uint8_t* samples, int center) {
           _mm256_sub_epi16(_mm256_srli_epi16(bytes, 8), offset)};
 }
 
-// Calls chunk(x, at) for every 32 pixels from `first`, 0 or -1, on; `at` is where to write
-// them. Chunks that are not inside the row go through a buffer.
+// Calls chunk(x, at) for every 32 pixels; `at` is where to write them. If the last ones do not
+// fill a chunk, they go through a buffer.
 template <typename Chunk>
-void for_each_chunk(int64_t first, int64_t width, uint8_t* out, Chunk chunk) {
+void for_each_chunk(int64_t width, uint8_t* out, Chunk chunk) {
   constexpr int64_t kPixels = 32;
-  for (int64_t x = first; x < width; x += kPixels) {
-    if (x >= 0 && x + kPixels <= width) {
-      chunk(x, out + 3 * x);
-      continue;
-    }
-    uint8_t buffer[3 * kPixels];
-    chunk(x, buffer);
-    const int64_t from = std::max<int64_t>(x, 0), to = std::min(x + kPixels, width);
-    std::memcpy(out + 3 * from, buffer + 3 * (from - x), static_cast<size_t>(3 * (to - from)));
-  }
+  int64_t x = 0;
+  for (; x + kPixels <= width; x += kPixels) chunk(x, out + 3 * x);
+  if (x == width) return;
+  uint8_t buffer[3 * kPixels];
+  chunk(x, buffer);
+  std::memcpy(out + 3 * x, buffer, static_cast<size_t>(3 * (width - x)));
 }
 
 template <typename Convert>
 void write(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int64_t width, Convert convert,
            uint8_t* out) {
-  for_each_chunk(0, width, out, [&](int64_t x, uint8_t* at) {
+  for_each_chunk(width, out, [&](int64_t x, uint8_t* at) {
     const Halves luma = halves_of(y + x, 0), b = halves_of(cb + x, 128), r = halves_of(cr + x, 128);
     store(convert(luma.even, b.even, r.even), convert(luma.odd, b.odd, r.odd), at);
   });
 }
 
-// The left and the right pixels of 16 chroma samples.
+__m256i three_times(__m256i values) {
+  return _mm256_add_epi16(values, _mm256_add_epi16(values, values));
+}
+
+// The chroma of 32 pixels. The even ones are the left pixels of their samples, or the
+// right ones if the row starts with such a pixel.
+template <bool kStartsRight>
 Halves double_width(const uint16_t* sums, __m256i rounding_left, __m256i rounding_right) {
-  const __m256i own = load(sums), three = _mm256_add_epi16(own, _mm256_add_epi16(own, own));
-  const auto rounded = [&](const uint16_t* next, __m256i rounding) {
-    const __m256i sum = _mm256_add_epi16(three, _mm256_add_epi16(load(next), rounding));
+  const __m256i own = load(sums), next = load(sums + 1);
+  const auto rounded = [](__m256i three, __m256i one, __m256i rounding) {
+    const __m256i sum = _mm256_add_epi16(three, _mm256_add_epi16(one, rounding));
     return _mm256_srai_epi16(sum, 4);
   };
-  return {rounded(sums - 1, rounding_left), rounded(sums + 1, rounding_right)};
+  const __m256i three = three_times(own), right = rounded(three, next, rounding_right);
+  if constexpr (kStartsRight) {
+    return {right, rounded(three_times(next), own, rounding_left)};
+  } else {
+    return {rounded(three, load(sums - 1), rounding_left), right};
+  }
+}
+
+template <bool kStartsRight, typename Convert>
+void write_half(const uint8_t* y, const HalfRow& chroma, int64_t width, Convert convert,
+                uint8_t* out) {
+  // Sums of 16 samples, centered at 0.
+  const auto left = _mm256_set1_epi16(static_cast<int16_t>(chroma.rounding_left - 16 * 128));
+  const auto right = _mm256_set1_epi16(static_cast<int16_t>(chroma.rounding_right - 16 * 128));
+  for_each_chunk(width, out, [&](int64_t x, uint8_t* at) {
+    const Halves luma = halves_of(y + x, 0);
+    const Halves b = double_width<kStartsRight>(chroma.cb + x / 2, left, right);
+    const Halves r = double_width<kStartsRight>(chroma.cr + x / 2, left, right);
+    store(convert(luma.even, b.even, r.even), convert(luma.odd, b.odd, r.odd), at);
+  });
 }
 
 template <typename Convert>
 void write(const uint8_t* y, const HalfRow& chroma, bool starts_right, int64_t width,
            Convert convert, uint8_t* out) {
-  const int64_t first = starts_right ? -1 : 0;
-  // Sums of 16 samples, centered at 0.
-  const auto left = _mm256_set1_epi16(static_cast<int16_t>(chroma.rounding_left - 16 * 128));
-  const auto right = _mm256_set1_epi16(static_cast<int16_t>(chroma.rounding_right - 16 * 128));
-  for_each_chunk(first, width, out, [&](int64_t x, uint8_t* at) {
-    const int64_t i = (x - first) / 2;
-    const Halves luma = halves_of(y + x, 0);
-    const Halves b = double_width(chroma.cb + i, left, right);
-    const Halves r = double_width(chroma.cr + i, left, right);
-    store(convert(luma.even, b.even, r.even), convert(luma.odd, b.odd, r.odd), at);
-  });
+  if (starts_right) {
+    write_half<true>(y, chroma, width, convert, out);
+  } else {
+    write_half<false>(y, chroma, width, convert, out);
+  }
 }
 
 }  // namespace

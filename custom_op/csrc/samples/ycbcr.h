@@ -18,8 +18,7 @@ struct HalfRow {
   int rounding_left, rounding_right;  // of the sums of 16, for the two pixels of a sample
 };
 
-// The same; `starts_right`: the first pixel is the right one of its chroma sample. Then y[-1] is
-// read, too.
+// The same; `starts_right`: the first pixel is the right one of its chroma sample.
 void write_pixels(const uint8_t* y, const HalfRow& chroma, bool starts_right, int64_t width,
                   Color color, uint8_t* out);
 
