@@ -105,9 +105,9 @@ struct ByteFilter {
 
 }  // namespace
 
-void filter_bytes_horizontally(const uint8_t* line, const int32_t* first, const int8_t* weights,
+void filter_bytes_horizontally(const uint8_t* line, const int32_t* starts, const int8_t* weights,
                                int64_t groups, int64_t pixels, uint8_t* out) {
-  filter_row<ByteFilter>(line, first, weights, groups, pixels, out);
+  filter_row<ByteFilter>(line, starts, weights, groups, pixels, out);
 }
 
 #else
@@ -139,10 +139,10 @@ void filter_sums_vertically(const uint8_t* const* rows, const int8_t* weights, i
   filter_rows(rows, weights, taps, values, kSumShift, out);
 }
 
-void filter_bytes_horizontally(const uint8_t* line, const int32_t* first, const int8_t* weights,
+void filter_bytes_horizontally(const uint8_t* line, const int32_t* starts, const int8_t* weights,
                                int64_t groups, int64_t pixels, uint8_t* out) {
   for (int64_t x = 0; x < pixels; ++x, out += 3) {
-    const uint8_t* from = line + 3 * first[x];
+    const uint8_t* from = line + starts[x];
     const int8_t* factors = weights + x / 2 * groups * kWeightsPerGroup + x % 2 * 16;
     for (int c = 0; c < 3; ++c) {
       int32_t sum = 1 << (kByteShift - 1);

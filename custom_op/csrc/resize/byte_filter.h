@@ -20,9 +20,9 @@ void filter_sums_vertically(const uint8_t* const* rows, const int8_t* weights, i
 constexpr int64_t kWeightsPerGroup = 32;
 
 // Output pixel x is the weighted sum of the 4 * `groups` pixels of 3 bytes that start at
-// line + 3 * first[x]. `pixels` is a multiple of kPixelsAtOnce. Reads up to 4 * `groups` + 2 pixels
+// line + starts[x]. `pixels` is a multiple of kPixelsAtOnce. Reads up to 4 * `groups` + 2 pixels
 // past the end of the line and writes kPixelPadding bytes past the last output pixel.
-void filter_bytes_horizontally(const uint8_t* line, const int32_t* first, const int8_t* weights,
+void filter_bytes_horizontally(const uint8_t* line, const int32_t* starts, const int8_t* weights,
                                int64_t groups, int64_t pixels, uint8_t* out);
 
 }  // namespace custom_op

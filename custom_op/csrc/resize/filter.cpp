@@ -124,9 +124,9 @@ struct PairFilter {
 
 }  // namespace
 
-void filter_horizontally(const int16_t* line, const int32_t* first, const int16_t* weights,
+void filter_horizontally(const int16_t* line, const int32_t* starts, const int16_t* weights,
                          int64_t taps, int64_t pixels, uint8_t* out) {
-  filter_row<PairFilter>(line, first, weights, taps / 2, pixels, out);
+  filter_row<PairFilter>(line, starts, weights, taps / 2, pixels, out);
 }
 
 #else
@@ -146,10 +146,10 @@ void filter_vertically(const uint8_t* const* rows, const int16_t* weights, int64
   }
 }
 
-void filter_horizontally(const int16_t* line, const int32_t* first, const int16_t* weights,
+void filter_horizontally(const int16_t* line, const int32_t* starts, const int16_t* weights,
                          int64_t taps, int64_t pixels, uint8_t* out) {
   for (int64_t x = 0; x < pixels; ++x, out += 3) {
-    const int16_t* from = line + 3 * first[x];
+    const int16_t* from = line + starts[x];
     const int16_t* factors = weights + x / 2 * (taps / 2) * kWeightsPerTapPair + x % 2 * 8;
     int32_t sums[3];
     std::fill_n(sums, 3, 1 << (kHorizontalShift - 1));

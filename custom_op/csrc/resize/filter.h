@@ -27,10 +27,10 @@ inline int64_t pixels_for(int64_t size) { return divide_up(size, kPixelsAtOnce) 
 // then the pair of the second pixel four times.
 constexpr int64_t kWeightsPerTapPair = 16;
 
-// Output pixel x is the weighted sum of the `taps` pixels that start at line + 3 * first[x]. `taps`
+// Output pixel x is the weighted sum of the `taps` pixels that start at line + starts[x]. `taps`
 // is even, `pixels` a multiple of kPixelsAtOnce. Reads up to `taps` pixels past the end of the
 // line.
-void filter_horizontally(const int16_t* line, const int32_t* first, const int16_t* weights,
+void filter_horizontally(const int16_t* line, const int32_t* starts, const int16_t* weights,
                          int64_t taps, int64_t pixels, uint8_t* out);
 
 }  // namespace custom_op

@@ -29,14 +29,14 @@ inline void store_pixels(__m256i words, uint8_t* out) {
 //   add(sums, a, b, weights)    the sums of two output pixels and their values at `a` and `b`
 //   words(left, right)          four pixels as store_pixels takes them
 template <typename Filter, int kGroups>
-void filter_unrolled(const typename Filter::Value* line, const int32_t* first,
+void filter_unrolled(const typename Filter::Value* line, const int32_t* starts,
                      const typename Filter::Weight* weights, int64_t groups, int64_t pixels,
                      uint8_t* out) {
   constexpr int64_t kValues = Filter::kValues, kWeights = Filter::kWeights;
   const int64_t count = kGroups == 0 ? groups : kGroups;
   const __m256i half = Filter::half();
   for (int64_t x = 0; x < pixels; x += kPixelsAtOnce, weights += count * kWeights) {
-    const auto from = [&](int64_t i) { return line + 3 * first[x + i]; };
+    const auto from = [&](int64_t i) { return line + starts[x + i]; };
     const auto *a = from(0), *b = from(1), *c = from(2), *d = from(3);
     __m256i left = half, right = half;
     for (int64_t k = 0; k < count; ++k, weights += kWeights) {
@@ -49,20 +49,20 @@ void filter_unrolled(const typename Filter::Value* line, const int32_t* first,
 
 // Filters a row, with an unrolled loop for the usual numbers of groups.
 template <typename Filter>
-void filter_row(const typename Filter::Value* line, const int32_t* first,
+void filter_row(const typename Filter::Value* line, const int32_t* starts,
                 const typename Filter::Weight* weights, int64_t groups, int64_t pixels,
                 uint8_t* out) {
   switch (groups) {
     case 1:
-      return filter_unrolled<Filter, 1>(line, first, weights, 1, pixels, out);
+      return filter_unrolled<Filter, 1>(line, starts, weights, 1, pixels, out);
     case 2:
-      return filter_unrolled<Filter, 2>(line, first, weights, 2, pixels, out);
+      return filter_unrolled<Filter, 2>(line, starts, weights, 2, pixels, out);
     case 3:
-      return filter_unrolled<Filter, 3>(line, first, weights, 3, pixels, out);
+      return filter_unrolled<Filter, 3>(line, starts, weights, 3, pixels, out);
     case 4:
-      return filter_unrolled<Filter, 4>(line, first, weights, 4, pixels, out);
+      return filter_unrolled<Filter, 4>(line, starts, weights, 4, pixels, out);
     default:
-      return filter_unrolled<Filter, 0>(line, first, weights, groups, pixels, out);
+      return filter_unrolled<Filter, 0>(line, starts, weights, groups, pixels, out);
   }
 }
 

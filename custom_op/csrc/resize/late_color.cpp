@@ -38,11 +38,11 @@ void LateColorResizer::configure(const Box& box, int64_t size, bool mirror, Resi
 void LateColorResizer::arrange_columns(bool mirror) {
   const int64_t pixels = pixels_for(size_);
   const int64_t groups = horizontal_bytes_.groups();
-  first_.assign(static_cast<size_t>(pixels), 0);
+  starts_.assign(static_cast<size_t>(pixels), 0);
   columns_.assign(static_cast<size_t>(pixels / 2 * groups * kWeightsPerGroup), 0);
   for (int64_t x = 0; x < size_; ++x) {
     const int64_t from = mirror ? size_ - 1 - x : x;
-    first_[static_cast<size_t>(x)] = static_cast<int32_t>(horizontal_.first(from));
+    starts_[static_cast<size_t>(x)] = static_cast<int32_t>(3 * horizontal_.first(from));
     const int8_t* weights = horizontal_bytes_.weights(from);
     int8_t* to = columns_.data() + x / 2 * groups * kWeightsPerGroup + x % 2 * 16;
     for (int64_t k = 0; k < groups; ++k, to += kWeightsPerGroup) {
@@ -76,7 +76,7 @@ void LateColorResizer::emit(int64_t y) {
   // A weight of 1 does not fit into a byte, so the pixel beside a single one counts, too.
   uint8_t* const end = rgb_.data() + 3 * (kMargin + box_.width);
   std::copy_n(end - 3, 3, end);
-  filter_bytes_horizontally(rgb_.data() + 3 * kMargin, first_.data(), columns_.data(),
+  filter_bytes_horizontally(rgb_.data() + 3 * kMargin, starts_.data(), columns_.data(),
                             horizontal_bytes_.groups(), pixels_for(size_), row_.data());
   out_->resized(y, row_.data());
 }

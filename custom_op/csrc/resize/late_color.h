@@ -36,7 +36,7 @@ class LateColorResizer final : public SampleSink {
   AxisWeights vertical_, half_vertical_, horizontal_;
   ByteWeights vertical_bytes_, half_vertical_bytes_, horizontal_bytes_;
   AlignedVector<int8_t> columns_;
-  std::vector<int32_t> first_;
+  std::vector<int32_t> starts_;
   SamplePlanes planes_{};
   ResizedRows* out_ = nullptr;
   int64_t emitted_ = 0;

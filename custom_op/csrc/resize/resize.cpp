@@ -10,12 +10,12 @@ void HorizontalFilter::configure(const Axis& axis, int64_t size, bool mirror) {
   weights_.compute(axis, size);
   taps_ = (weights_.longest() + 1) / 2 * 2;
   pixels_ = pixels_for(size);
-  first_.assign(static_cast<size_t>(pixels_), 0);
+  starts_.assign(static_cast<size_t>(pixels_), 0);
   arranged_.assign(static_cast<size_t>(pixels_ / 2 * taps_ / 2 * kWeightsPerTapPair), 0);
   row_.resize(static_cast<size_t>(pixels_ * 3 + kPixelPadding));
   for (int64_t x = 0; x < size; ++x) {
     const int64_t from = mirror ? size - 1 - x : x;
-    first_[static_cast<size_t>(x)] = static_cast<int32_t>(weights_.first(from));
+    starts_[static_cast<size_t>(x)] = static_cast<int32_t>(3 * weights_.first(from));
     const int16_t* weights = weights_.weights(from);
     int16_t* to = arranged_.data() + x / 2 * (taps_ / 2) * kWeightsPerTapPair + x % 2 * 8;
     for (int64_t k = 0; k < taps_; k += 2, to += kWeightsPerTapPair) {
@@ -25,7 +25,7 @@ void HorizontalFilter::configure(const Axis& axis, int64_t size, bool mirror) {
 }
 
 const uint8_t* HorizontalFilter::apply(const int16_t* line) {
-  filter_horizontally(line, first_.data(), arranged_.data(), taps_, pixels_, row_.data());
+  filter_horizontally(line, starts_.data(), arranged_.data(), taps_, pixels_, row_.data());
   return row_.data();
 }
 

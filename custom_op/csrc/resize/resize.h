@@ -30,7 +30,7 @@ class HorizontalFilter {
   AxisWeights weights_;
   int64_t pixels_ = 0, taps_ = 0;
   AlignedVector<int16_t> arranged_;
-  std::vector<int32_t> first_;
+  std::vector<int32_t> starts_;
   std::vector<uint8_t> row_;
 };
 
