@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torchvision import transforms as v1
@@ -35,6 +36,9 @@ TITLE = "RandomResizedCrop 224, flip, normalize"
 SIZE, BATCH = 224, 96
 INTERVAL = 5
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# For the values of a row of pixels.
+SCALE_ROW = np.tile(1 / (255 * np.array(STD, np.float32)), SIZE)
+BIAS_ROW = np.tile(-np.array(MEAN, np.float32) / np.array(STD, np.float32), SIZE)
 Work = Callable[[], object]
 
 
@@ -82,6 +86,13 @@ def baselines(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
     return {"Pillow + torchvision v1": pillow, "torchvision v2 on tensors": torchvision}
 
 
+def normalized_by_numpy(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """float32 (SIZE, 3 * SIZE), of uint8 (SIZE, SIZE, 3)."""
+    result = pixels.reshape(SIZE, 3 * SIZE) * SCALE_ROW
+    result += BIAS_ROW
+    return result
+
+
 def opencv(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
     if not importlib.util.find_spec("cv2"):
         return {}
@@ -89,7 +100,6 @@ def opencv(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
 
     cv2.setNumThreads(1)
     arrays = [np.frombuffer(data, np.uint8) for data in files]
-    mean, std = np.array(MEAN, np.float32) * 255, np.array(STD, np.float32) * 255
 
     def work() -> None:
         for i, (top, left, height, width) in enumerate(boxes.tolist()):
@@ -98,27 +108,35 @@ def opencv(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
             crop = image[top : top + height, left : left + width]
             crop = cv2.resize(crop, (SIZE, SIZE), interpolation=cv2.INTER_AREA)
             crop = cv2.flip(crop, 1) if i % 2 == 0 else crop
-            np.subtract(crop, mean, dtype=np.float32) / std
+            normalized_by_numpy(crop)
 
     return {"OpenCV (area filter)": work}
 
 
 def spdl(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
-    """SPDL's FFmpeg filters; the results are uint8 and not normalized."""
+    """SPDL's FFmpeg filters, which do not normalize."""
     if not importlib.util.find_spec("spdl") or not importlib.util.find_spec("spdl.io"):
         return {}
     import spdl.io
 
     from benchmarks.pipelines.spdl_images import spdl_filters
 
-    def work() -> None:
+    def pixels() -> Iterator[NDArray[np.uint8]]:
         for i, box in enumerate(boxes.tolist()):
             filters = spdl_filters(box, i % 2 == 0, SIZE)
             packets = spdl.io.demux_image(files[i % len(files)])
             frames = spdl.io.decode_packets(packets, filter_desc=filters)
-            spdl.io.convert_frames(frames)
+            yield spdl.io.to_numpy(spdl.io.convert_frames(frames))
 
-    return {"SPDL (uint8)": work}
+    def decode() -> None:
+        for _ in pixels():
+            pass
+
+    def decode_and_normalize() -> None:
+        for image in pixels():
+            normalized_by_numpy(image)
+
+    return {"SPDL": decode_and_normalize, "SPDL, uint8": decode}
 
 
 def has_dali() -> bool:
