@@ -37,8 +37,8 @@ SIZE, BATCH = 224, 96
 INTERVAL = 5
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # For the values of a row of pixels.
-SCALE_ROW = np.tile(1 / (255 * np.array(STD, np.float32)), SIZE)
-BIAS_ROW = np.tile(-np.array(MEAN, np.float32) / np.array(STD, np.float32), SIZE)
+SCALE_ROW = np.tile(1 / (255 * np.array(STD)), SIZE).astype(np.float32)
+BIAS_ROW = np.tile(-np.array(MEAN) / np.array(STD), SIZE).astype(np.float32)
 Work = Callable[[], object]
 
 
@@ -88,7 +88,7 @@ def baselines(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
 
 def normalized_by_numpy(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     """float32 (SIZE, 3 * SIZE), of uint8 (SIZE, SIZE, 3)."""
-    result = pixels.reshape(SIZE, 3 * SIZE) * SCALE_ROW
+    result: NDArray[np.float32] = pixels.reshape(SIZE, 3 * SIZE) * SCALE_ROW
     result += BIAS_ROW
     return result
 

@@ -34,16 +34,16 @@ __m256i add_products(__m256i sums, __m256i a, __m256i b) {
 __m128i load16(const void* at) { return _mm_loadu_si128(static_cast<const __m128i*>(at)); }
 __m256i load32(const void* at) { return _mm256_loadu_si256(static_cast<const __m256i*>(at)); }
 
-// Sums of 16 values, as they come out of interleaved rows: the even and the odd ones.
+// The weighted sums of 16 values, the even and the odd ones apart.
 struct LineSums {
   __m256i even, odd;
 
-  // `pairs`: bytes of row a, a, row b, row b.
+  // `pairs`: two bytes of one row, two of the next, and so on.
   void add(__m256i pairs, __m256i weights) {
     even = add_products(even, _mm256_and_si256(pairs, _mm256_set1_epi16(255)), weights);
     odd = add_products(odd, _mm256_srli_epi16(pairs, 8), weights);
   }
-  // The sums are positive.
+  // No sum is negative.
   __m256i line() const {
     return _mm256_blend_epi16(_mm256_srli_epi32(even, kVerticalShift),
                               _mm256_slli_epi32(odd, 16 - kVerticalShift), 0xAA);
@@ -57,10 +57,11 @@ __m256i weight_pair(const int16_t* weights) {
   return _mm256_set1_epi32(pair);
 }
 
-// With kTaps taps, or `taps` if kTaps is 0.
+// With kTaps taps, or `taps` if kTaps is 0. Without __restrict, the weights would be loaded again
+// after each store.
 template <int kTaps>
-void filter_unrolled(const uint8_t* const* rows, const int16_t* __restrict weights, int64_t taps,
-                     int64_t values, int16_t* __restrict line) {
+void filter_rows(const uint8_t* const* rows, const int16_t* __restrict weights, int64_t taps,
+                 int64_t values, int16_t* __restrict line) {
   const int64_t count = kTaps == 0 ? taps : kTaps;
   const __m256i half = _mm256_set1_epi32(1 << (kVerticalShift - 1));
   for (int64_t i = 0; i < values; i += 32) {
@@ -85,13 +86,13 @@ void filter_vertically(const uint8_t* const* rows, const int16_t* weights, int64
                        int64_t values, int16_t* line) {
   switch (taps) {
     case 2:
-      return filter_unrolled<2>(rows, weights, taps, values, line);
+      return filter_rows<2>(rows, weights, taps, values, line);
     case 4:
-      return filter_unrolled<4>(rows, weights, taps, values, line);
+      return filter_rows<4>(rows, weights, taps, values, line);
     case 6:
-      return filter_unrolled<6>(rows, weights, taps, values, line);
+      return filter_rows<6>(rows, weights, taps, values, line);
     default:
-      return filter_unrolled<0>(rows, weights, taps, values, line);
+      return filter_rows<0>(rows, weights, taps, values, line);
   }
 }
 
