@@ -24,9 +24,12 @@ class Browser:
         self._commands, self._answers = commands, os.fdopen(answers, "rb")
         self._number = 0
         self._session: dict[str, str] = {}
-        target = self.call("Target.createTarget", url=url)["targetId"]
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = {"sessionId": attached["sessionId"]}
+        # Answers once the new document has taken the place of the empty one.
+        navigated = self.call("Page.navigate", url=url)
+        assert "errorText" not in navigated, navigated
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Send a command and return its result."""
