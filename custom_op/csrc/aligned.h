@@ -39,8 +39,8 @@ struct CacheLineAllocator {
 template <typename T>
 using AlignedVector = std::vector<T, CacheLineAllocator<T>>;
 
-// The bytes from one row of `bytes` to the next: whole cache lines. Their number is odd, so that
-// the rows do not compete for the same places of a cache.
+// The distance between the starts of two rows of `bytes` bytes: whole cache lines. Their number is
+// odd, so that the rows do not compete for the same places of a cache.
 inline int64_t aligned_stride(int64_t bytes) {
   return ((bytes + kCacheLine - 1) / kCacheLine | 1) * kCacheLine;
 }

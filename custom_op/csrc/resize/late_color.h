@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "aligned.h"
 #include "resize/resize.h"
 
 namespace custom_op {

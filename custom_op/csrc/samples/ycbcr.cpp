@@ -137,8 +137,8 @@ __m256i three_times(__m256i values) {
   return _mm256_add_epi16(values, _mm256_add_epi16(values, values));
 }
 
-// The chroma of 32 pixels. The even ones are the left pixels of their samples, or the
-// right ones if the row starts with such a pixel.
+// The chroma of 32 pixels. The even ones are the left pixels of their samples, or the right ones if
+// the row starts with such a pixel.
 template <bool kStartsRight>
 Halves double_width(const uint16_t* sums, __m256i rounding_left, __m256i rounding_right) {
   const __m256i own = load(sums), next = load(sums + 1);
