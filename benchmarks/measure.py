@@ -6,7 +6,6 @@ alike. Most figures are CPU time, not wall-clock time, of the median round.
 
 from __future__ import annotations
 
-import ctypes
 import datetime
 import gc
 import importlib.metadata
@@ -24,6 +23,8 @@ from typing import Any
 import matplotlib
 import torch
 
+from benchmarks.freed_memory import keep_freed_memory
+
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
@@ -38,6 +39,7 @@ COLORS = {
     "plain file": "#ffa94d",
     "(workers)": "#a61e4d",
     "(subprocess)": "#f06595",
+    "(dali)": "#c0eb75",
     "Pillow": "#868e96",
     "Pillow + torchvision": "#868e96",
     "torchvision": "#1c7ed6",
@@ -64,7 +66,7 @@ def cpu_milliseconds(
 
     One call of a contender does `works` units. All threads of this process count.
     """
-    _keep_freed_memory()
+    keep_freed_memory()
     seconds = alternate(contenders, rounds + 1, time.process_time)
     return {name: 1e3 * statistics.median(s[1:]) / works for name, s in seconds.items()}
 
@@ -80,18 +82,6 @@ def alternate(
             work()
             moved[name].append(clock() - started)
     return moved
-
-
-def _keep_freed_memory() -> None:
-    """Let glibc reuse freed memory at once instead of returning it to the kernel.
-
-    Otherwise the heap's layout decides by chance whether a result's pages are new. New pages cost
-    page faults, up to 0.15 ms per 256x256 image, and not the same for all contenders.
-    """
-    trim_threshold, mmap_threshold = -1, -3  # mallopt(3)
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
-        mallopt(trim_threshold, 1 << 30)
-        mallopt(mmap_threshold, 32 << 20)
 
 
 def cpu_seconds() -> float:

@@ -157,6 +157,8 @@ def load_program(path: Path, device: torch.device, made_with: str) -> torch.nn.M
             f"container with torch {made_with} or newer"
         ) from error
     if device.type != "cpu":
+        # By default, convolutions on a GPU round to the 10 bits of TF32, unlike those on a CPU.
+        torch.backends.cudnn.allow_tf32 = False
         program = move_to_device_pass(program, str(device))
     return program.module()
 

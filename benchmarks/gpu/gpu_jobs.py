@@ -19,6 +19,8 @@ from benchmarks.gpu.gpu_plan import Check
 from benchmarks.pipelines import process_tree
 
 Record = dict[str, Any]
+JOB = ("entry_point.container", "train")
+"""The module that runs a job, and its command."""
 
 
 @dataclass
@@ -70,7 +72,7 @@ def run_job(
     name: str,
     overrides: Sequence[str],
     *,
-    module: Sequence[str] = ("entry_point.container", "train"),
+    module: Sequence[str] = JOB,
     stop_after: int | None = None,
     fresh: bool = True,
 ) -> Job:
@@ -83,6 +85,7 @@ def run_job(
         shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "ML_ROOT": str(root), "PYTHONUNBUFFERED": "1"}
+    environment["OMP_WAIT_POLICY"] = "PASSIVE"  # as under the supervisor, which not all have
     command = [sys.executable, "-m", *module, f"trainer.device={check.device}", *overrides]
     sys.stdout.write(f"{name}: {' '.join(overrides)}\n")
     sys.stdout.flush()

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.gpu.gpu_data import data_settings
-from benchmarks.gpu.gpu_jobs import Job, run_job
+from benchmarks.gpu.gpu_jobs import JOB, Job, run_job
 from benchmarks.gpu.gpu_part import Part
 from benchmarks.gpu.gpu_plan import WORKERS, Check
+from benchmarks.pipelines.bench import installed
 from entry_point.config.data_config import usable_cores
 
+DALI = "nvidia.dali"
 LEAST_SECONDS = 60.0
 """A job is not begun with less time left on a GPU."""
+DALI_READER = "DALI's own reader"
+"""Of plain files; `dali` is an engine of this template, which decodes with DALI."""
 HEADSPACE = "step / step from memory"
 
 
@@ -35,24 +40,18 @@ def cases(check: Check) -> list[Case]:
     """The goal's case first, then those that explain it."""
     usual, large = check.size.batches
     found = [Case("threads", usual), Case("threads", usual, ema=True)]
-    found += [Case(engine, usual) for engine in ("subprocess", "dali")]
+    found += [Case(engine, usual) for engine in ("subprocess", "dali", DALI_READER)]
     found.append(Case("threads", large))
     if usable_cores() > WORKERS:
         found.append(Case("threads", usual, usable_cores()))
     found += [Case(engine, large) for engine in ("subprocess", "dali")]
-    return [case for case in found if case.engine != "dali" or dali_is_installed()]
-
-
-def dali_is_installed() -> bool:
-    try:
-        return importlib.util.find_spec("nvidia.dali") is not None
-    except ModuleNotFoundError:
-        return False
+    peers = () if installed(DALI) else ("dali", DALI_READER)
+    return [case for case in found if case.engine not in peers]
 
 
 def speed_part(check: Check, compiled: bool) -> Part:
     part = Part()
-    if not dali_is_installed():
+    if not installed(DALI):
         part.add("DALI as a peer", None, "not installed")
     for case in cases(check):
         if check.on_gpu and check.seconds_left < LEAST_SECONDS:
@@ -71,10 +70,14 @@ def speed_part(check: Check, compiled: bool) -> Part:
 def _train(check: Check, case: Case, compiled: bool) -> Job:
     size = check.size
     steps = size.images // case.batch
+    engine: str = case.engine
+    module: Sequence[str] = JOB
+    if engine == DALI_READER:
+        engine, module = "threads", ("benchmarks.gpu.dali_reader_job",)
     overrides = [
-        *data_settings(check),
+        *data_settings(check, packed=module is JOB),
         f"model.name={size.model}",
-        f"pipeline={case.engine}",
+        f"pipeline={engine}",
         f"pipeline.num_workers={case.workers}",
         f"trainer.batch_size={case.batch}",
         f"trainer.compile={str(compiled).lower()}",
@@ -84,8 +87,8 @@ def _train(check: Check, case: Case, compiled: bool) -> Job:
         "trainer.headspace=true",
         *(["optim.ema_decay=0.999"] if case.ema else []),
     ]
-    name = f"{'compiled' if compiled else 'eager'}-{case}".replace(", ", "-").replace(" ", "-")
-    return run_job(check, name, overrides)
+    name = f"{'compiled' if compiled else 'eager'}-{case}"
+    return run_job(check, re.sub("[^a-z0-9]+", "-", name.lower()), overrides, module=module)
 
 
 def row(case: Case, compiled: bool, job: Job) -> dict[str, float | str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -16,45 +15,51 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 UNPACKED = Path("runs/gpu-kit")
-# Those that a machine with torch rarely has. Others, such as matplotlib, can be put beside them.
-WHEELS = (
-    *("hydra-core", "omegaconf", "rich", "spdl-core", "arro3-core", "arro3-io"),
-    *("markdown-it-py", "mdurl", "pygments", "markdown", "filelock", "packaging", "pyyaml"),
-    *("pytest", "pytest-timeout", "pluggy", "iniconfig"),
-)
+THERE = ("torch", "torchvision", "numpy")
+"""What the machine must have."""
+TESTING = ("pytest", "pytest-timeout", "pluggy", "iniconfig", "hypothesis", "sortedcontainers")
 SOURCES = ("antlr4-python3-runtime",)
 HEADERS = (
     ("libjpeg62-turbo", "libjpeg62-turbo-dev"),  # Debian
     ("libjpeg-turbo8", "libjpeg-turbo8-dev"),  # Ubuntu
 )
-MODULES = ("torch", "torchvision", "numpy", "PIL", "matplotlib", "tensorboard", "hydra", "pytest")
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64")
 
 
 def pack(folder: Path, python_version: str) -> None:
-    """Download wheels, headers and photographs into FOLDER, about 20 MB."""
+    """Download wheels, headers and photographs into FOLDER, about 50 MB."""
     folder.mkdir(parents=True, exist_ok=True)
-    pins = _pins()
-    wanted = [pins.get(name, name) for name in WHEELS]
+    pins = carried(python_version)
+    wanted = [pin for name, pin in pins.items() if name not in SOURCES]
     pip = [sys.executable, "-m", "pip"]
     target = ["--only-binary=:all:", f"--python-version={python_version}", "--implementation=cp"]
     platforms = [f"--platform={name}" for name in PLATFORMS]
     _run([*pip, "download", "-q", "--no-deps", *target, *platforms, "-d", str(folder), *wanted])
     for name in SOURCES:
-        _run([*pip, "wheel", "-q", "--no-deps", "-w", str(folder), pins.get(name, name)])
+        _run([*pip, "wheel", "-q", "--no-deps", "-w", str(folder), pins[name]])
     if not any(_downloaded(folder, packages) for packages in HEADERS):
         sys.exit("offline_kit: apt-get downloads neither Debian's nor Ubuntu's libjpeg-turbo")
     _copy_photographs(folder / "photographs")
 
 
-def _pins() -> dict[str, str]:
-    """Package -> `package==version`, as the job and its tests use them."""
+def carried(python_version: str) -> dict[str, str]:
+    """Package -> `package==version`: the job's and those of its tests that mark `gpu` needs."""
+    version = {"python_version": python_version, "python_full_version": f"{python_version}.0"}
     pins = {}
-    for name in ("job", "dev"):
-        for line in (ROOT / "requirements" / f"{name}.txt").read_text().splitlines():
-            if found := re.match(r"([\w.-]+)==[^ ;]+", line):
-                pins[found[1]] = found[0]
+    for file in ("job", "dev"):
+        for line in (ROOT / "requirements" / f"{file}.txt").read_text().splitlines():
+            pin, _, marker = (part.strip() for part in line.partition(";"))
+            name = pin.partition("==")[0]
+            wanted = name not in THERE if file == "job" else name in TESTING
+            if wanted and "==" in pin and (not marker or _holds(marker, version)):
+                pins[name] = pin
     return pins
+
+
+def _holds(marker: str, version: dict[str, str]) -> bool:
+    from packaging.markers import Marker  # here, since only a machine with a network needs it
+
+    return Marker(marker).evaluate(version)
 
 
 def _downloaded(folder: Path, packages: tuple[str, ...]) -> bool:
@@ -77,16 +82,19 @@ def _copy_photographs(folder: Path) -> None:
 
 
 def unpack(folder: Path, target: Path) -> dict[str, str]:
-    """Install FOLDER's content below `target`; returns the environment that uses it."""
+    """Install FOLDER's content below `target`, once; returns the environment that uses it."""
     wheels, packages = sorted(folder.glob("*.whl")), sorted(folder.glob("*.deb"))
     if not wheels:
         sys.exit(f"offline_kit: WHEELS={folder}: holds no wheel; `offline_kit.py pack` fills it")
     site, jpeg = target / "site", target / "jpeg"
-    shutil.rmtree(target, ignore_errors=True)
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
-    _run([*pip, "--target", str(site), *map(str, wheels)])
-    for package in packages:
-        _run(["dpkg", "-x", str(package), str(jpeg)])
+    done, content = target / "content", "\n".join(path.name for path in (*wheels, *packages))
+    if not (done.is_file() and done.read_text() == content):
+        shutil.rmtree(target, ignore_errors=True)
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+        _run([*pip, "--target", str(site), *map(str, wheels)])
+        for package in packages:
+            _run(["dpkg", "-x", str(package), str(jpeg)])
+        done.write_text(content)
     include, libraries = jpeg / "usr/include", jpeg / "usr/lib/x86_64-linux-gnu"
     added = {
         "PYTHONPATH": [site, ROOT],
@@ -105,7 +113,7 @@ def run(folder: Path, arguments: list[str]) -> int:
     """Unpack, then run the check; returns its exit code."""
     environment = unpack(folder, ROOT / UNPACKED)
     sys.path[:0] = environment["PYTHONPATH"].split(":")
-    missing = [name for name in MODULES if importlib.util.find_spec(name) is None]
+    missing = [name for name in THERE if importlib.util.find_spec(name) is None]
     if missing:
         sys.exit(f"offline_kit: no {', '.join(missing)} here; add their wheels to {folder}")
     command = [sys.executable, "-m", "benchmarks.gpu.gpu_check", *arguments]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from benchmarks.measure import PLOTS, RESULTS
 from benchmarks.pipelines.images import Images, prepare
 from benchmarks.pipelines.page import Page
 from benchmarks.pipelines.picture import write_pictures
-from benchmarks.pipelines.run_case import STAGES, Case, Result
+from benchmarks.pipelines.run_case import DALI_READER, STAGES, Case, Result
 from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, ON_MARKED, Measurement
 from entry_point.config.augment.augment_config import AugmentConfig
 from entry_point.config.compose import check_config
@@ -35,7 +36,7 @@ from entry_point.config.knob import check_knobs, knob
 from entry_point.data.errors import DataError
 
 ENGINES = ("pillow", "workers", "threads", "subprocess")
-PEERS = {"dali": "nvidia.dali", "spdl.io": "spdl.io"}
+PEERS = {"dali": "nvidia.dali", DALI_READER: "nvidia.dali", "spdl.io": "spdl.io"}
 PATIENCE_S = 300.0
 START_S = 4.0
 """Rough start-up time of a process."""
@@ -96,7 +97,15 @@ def cases(config: BenchConfig, images: Images) -> list[Case]:
     counts = config.workers or worker_counts(usable_cores())
     augment = json.dumps(asdict(config.augment))
     size = (config.image_size, config.batch_size, config.seconds, augment)
-    result = [Case(way, n, str(images.shards), "shards", *size) for way in ways for n in counts]
+    if DALI_READER in ways and images.files is None:
+        if config.ways is not None:
+            must = f"cannot have {DALI_READER}, which reads plain files: the data is packed"
+            raise ConfigError("ways", config.ways, must)
+        ways.remove(DALI_READER)
+    result = []
+    for way in ways:
+        root, kind = (images.files, "folder") if way == DALI_READER else (images.shards, "shards")
+        result += [Case(way, n, str(root), kind, *size) for n in counts]
     others = (
         (ON_MARKED, images.marked, "shards"),
         (ON_INDEXED, images.indexed, "folder"),
@@ -125,8 +134,13 @@ def measure_all(todo: Sequence[Case], rounds: int) -> list[Measurement]:
 
 def _run(case: Case) -> Result | None:
     command = [sys.executable, "-m", "benchmarks.pipelines.run_case", json.dumps(asdict(case))]
+    # Small blocks in malloc's cache keep the freed memory around them from growing together: by
+    # chance, a process then takes over a gigabyte in the first seconds, and the time to get it.
+    environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, env=environment
+        )
     except subprocess.TimeoutExpired:
         sys.stderr.write(f"{_name(case)} with {case.workers}: took over {PATIENCE_S:.0f} s\n")
         return None

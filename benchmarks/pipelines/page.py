@@ -67,9 +67,12 @@ class Page:
             f"{self.batch_size}; medians of {self.rounds} alternating rounds, each run in a new "
             "process. Stages build on one another: make images; hand batches over; normalize them "
             "in the training process on the CPU, or, in the last stage, copy them to the GPU and "
-            "normalize there. CPU time and memory include child processes. Memory leaves out "
+            "normalize there. CPU time and memory include child processes. glibc keeps what is "
+            "freed, and has no caches: else chance decides on page faults. Memory leaves out "
             "mapped files; the pipeline's memory also leaves out what the process had before "
-            "(mostly torch). threads, subprocess and workers are this template's engines. "
+            "(mostly torch). threads, subprocess, workers and dali are this template's engines; "
+            "dali decodes with DALI, while dali.fn is DALI with its own reader, random crop and "
+            "prefetch, on plain files. "
             f'`make bench ARGS="publish=true"`; {machine()}; {versions(_PACKAGES)}.'
         )
 

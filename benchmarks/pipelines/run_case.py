@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.freed_memory import keep_freed_memory
 from benchmarks.pipelines import process_tree
 from entry_point.config.augment.augment_config import AugmentConfig
 from entry_point.config.data_config import DataConfig, PipelineConfig
@@ -38,6 +39,7 @@ from entry_point.data.sources.source import Source
 from entry_point.training.device_transform import Normalize
 
 STAGES = ("decode+resize", "+ batch", "+ normalize", "+ transfer")
+DALI_READER = "dali.fn"
 FEWEST_BATCHES = 6
 
 
@@ -46,7 +48,7 @@ class Case:
     """A measurement to make."""
 
     way: str
-    """An engine, or spdl.io."""
+    """An engine, spdl.io or DALI_READER."""
     workers: int
     root: str
     format: str
@@ -106,6 +108,7 @@ class Dropping:
 
 def measure(case: Case) -> Result:
     torch.set_num_threads(1)
+    keep_freed_memory()
     first, *others = _consumers()
     result = Result([], [], 0.0, process_tree.private_megabytes())
     for drops, consumers in ((True, [first]), (False, others)):
@@ -121,11 +124,15 @@ def _start(case: Case, drops: bool) -> Loader:
     size, resize = case.image_size, max(256, case.image_size)
     data = DataConfig(format=case.format, root=case.root, image_size=size, resize=resize)
     source = open_source(data, "train", Path())
-    engine = "threads" if case.way == "spdl.io" else case.way
+    engine = "threads" if case.way in ("spdl.io", DALI_READER) else case.way
     pipeline = PipelineConfig(engine=engine, num_workers=case.workers)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     spec = LoaderSpec(data, pipeline, "train", case.batch_size, seed=0, device=device)
     spec = replace(spec, augment=AugmentConfig(**json.loads(case.augment)))
+    if case.way == DALI_READER:
+        from benchmarks.pipelines.dali_reader import DaliReader
+
+        return DaliReader(Path(case.root), spec, EndlessPlan.steps_per_epoch)
     images = _images(case, spec)
     plan = EndlessPlan(EpochPlan(len(source), case.batch_size, seed=0, train=True))
     return build_loader(source, spec, Dropping(images) if drops else images, plan)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.measure import table
-from benchmarks.pipelines.run_case import STAGES, Result
+from benchmarks.pipelines.run_case import DALI_READER, STAGES, Result
 
 ON_FILES = "threads, plain files"
 ON_INDEXED = "threads, indexed files"
@@ -18,7 +18,8 @@ LABELS = {
     "workers": "this template (workers)",
     "threads": "this template (threads)",
     "subprocess": "this template (subprocess)",
-    "dali": "DALI",
+    "dali": "this template (dali)",
+    DALI_READER: "DALI",
     "spdl.io": "SPDL",
     **{way: f"this template ({way})" for way in (ON_FILES, ON_INDEXED, ON_MARKED)},
 }

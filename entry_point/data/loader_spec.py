@@ -51,16 +51,29 @@ class LoaderSpec:
 
     def describe(self) -> str:
         """The engine, and what each rank gives it."""
-        per_value = self.dtype.itemsize if self.data.transform_on == "cpu" else 1
-        data = self.data
-        sizes = [size for _, size in data.progressive] or [data.image_size]
-        area = data.views * max(sizes) ** 2 + data.local_views * data.local_size**2
-        size = per_value * self.batch_size * 3 * max(area, data.val_size**2)
-        kind = "memory"
-        if self.device.type == "cuda":
-            kind = "GPU memory" if self.pipeline.engine == "dali" else "pinned memory"
-        megabytes = self.batches_ahead * size / 1e6
+        kind = self._memory_kind()
+        sizes = self._batch_bytes()
+        if "pinned" in kind:  # torch allocates powers of two of it, so that any batch can reuse it
+            sizes = [1 << (size - 1).bit_length() for size in sizes]
+        megabytes = self.batches_ahead * sum(sizes) / 1e6
         return (
             f"{self.pipeline.engine}; per rank {self.pipeline.worker_count()} workers and up to "
             f"{self.batches_ahead} batches ahead, {megabytes:.0f} MB of {kind}"
         )
+
+    def _batch_bytes(self) -> list[int]:
+        """The largest batch: its images and, if there are any, its local views."""
+        data = self.data
+        side = max([side for _, side in data.progressive] or [data.image_size])
+        areas = [max(data.views * side**2, data.val_size**2), data.local_views * data.local_size**2]
+        per_value = self.dtype.itemsize if data.transform_on == "cpu" else 1
+        return [per_value * self.batch_size * 3 * area for area in areas if area]
+
+    def _memory_kind(self) -> str:
+        """Where batches wait."""
+        on_gpu, engine = self.device.type == "cuda", self.pipeline.engine
+        if engine == "dali":
+            return "GPU memory" if on_gpu else "memory"
+        if engine == "threads":
+            return "pinned memory" if on_gpu else "memory"
+        return "shared, then pinned memory" if on_gpu else "shared memory"

@@ -1,13 +1,20 @@
 """The check of the GPU paths, as far as it runs without a GPU."""
 
 import math
+import os
+import re
+import shutil
 import subprocess
 import sys
+import venv
 import zipfile
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import torch
+from packaging.requirements import Requirement
 
 from benchmarks.gpu.gpu_check import main as gpu_check
 from benchmarks.gpu.gpu_jobs import Job
@@ -16,14 +23,15 @@ from benchmarks.gpu.gpu_part import Part, read_parts, write_part
 from benchmarks.gpu.gpu_plan import Check
 from benchmarks.gpu.gpu_serving import batches_so_far
 from benchmarks.gpu.gpu_speed import Case, _judge, cases, row
+from benchmarks.gpu.offline_kit import THERE, carried, unpack
 from benchmarks.gpu.offline_kit import main as offline_kit
-from benchmarks.gpu.offline_kit import unpack
 from benchmarks.gpu.steady_steps import SteadyTrainer, first_waits
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.run_folder import RunFolder
 from entry_point.serving.serving_metrics import ServingMetrics
 from entry_point.training.devices import Devices
 from tests.entry_point.training.training_jobs import TINY
+from tests.photographs import PHOTOGRAPHS
 
 
 def job(wait: float, p50: float, p99: float, headspace: float) -> Job:
@@ -126,9 +134,9 @@ def test_what_cannot_run_is_one_line(
 
 
 def test_a_folder_of_wheels_becomes_an_environment(tmp_path: Path) -> None:
-    carried = tmp_path / "carried"
-    carried.mkdir()
-    with zipfile.ZipFile(carried / "sample-1.0-py3-none-any.whl", "w") as wheel:
+    folder = tmp_path / "carried"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "sample-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("sample_of_ours.py", "answer = 42\n")
         for name, text in (
             ("METADATA", "Metadata-Version: 2.1\nName: sample\nVersion: 1.0\n"),
@@ -136,11 +144,55 @@ def test_a_folder_of_wheels_becomes_an_environment(tmp_path: Path) -> None:
             ("RECORD", ""),
         ):
             wheel.writestr(f"sample-1.0.dist-info/{name}", text)
-    environment = unpack(carried, tmp_path / "kit")
-    assert environment["PHOTOGRAPHS"] == str(carried / "photographs")
+    environment = unpack(folder, tmp_path / "kit")
+    assert environment["PHOTOGRAPHS"] == str(folder / "photographs")
     program = "import sample_of_ours, benchmarks.gpu.gpu_part; print(sample_of_ours.answer)"
     command = [sys.executable, "-c", program]
     assert subprocess.check_output(command, env=environment, cwd=tmp_path, text=True) == "42\n"
+    kept = tmp_path / "kit" / "site" / "kept"
+    kept.touch()
+    unpack(folder, tmp_path / "kit")
+    assert kept.exists()  # each part of the check unpacks, but the first alone installs
+    (folder / "headers.deb").touch()
+    with pytest.raises(SystemExit, match="failed: dpkg"):
+        unpack(folder, tmp_path / "kit")
+    assert not kept.exists()
+
+
+def test_the_check_runs_with_torch_and_the_carried_packages_alone(tmp_path: Path) -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    venv.create(tmp_path / "env")
+    site = tmp_path / "env" / "lib" / f"python{version}" / "site-packages"
+    for package in _with_needs({*THERE, *carried(version)}):
+        for file in metadata.files(package) or ():
+            top = site / file.parts[0]
+            if file.parts[0] != ".." and not top.is_symlink():
+                top.symlink_to(Path(str(metadata.distribution(package).locate_file(top.name))))
+    for photograph in PHOTOGRAPHS.values():
+        shutil.copy(photograph, tmp_path)
+    python, out = str(tmp_path / "env" / "bin" / "python"), f"out={tmp_path / 'out'}"
+    done = subprocess.run(
+        [python, "-m", "benchmarks.gpu.gpu_check", "part=1", "device=cpu", out],
+        env={**os.environ, "PHOTOGRAPHS": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert re.search("The tests marked `gpu` pass: .*[1-9][0-9]* skipped", done.stdout), done
+    assert done.returncode == 0
+
+
+def _with_needs(packages: set[str]) -> set[str]:
+    """The packages, and what they need on this machine."""
+    found: set[str] = set()
+    waiting = set(packages)
+    while waiting:
+        name = waiting.pop()
+        with suppress(metadata.PackageNotFoundError):  # on another platform, or an extra
+            needs = [Requirement(text) for text in metadata.requires(name) or ()]
+            found.add(name)
+            wanted = {need.name for need in needs if need.marker is None or need.marker.evaluate()}
+            waiting |= wanted - found
+    return found
 
 
 def test_a_folder_without_wheels_is_one_line(tmp_path: Path) -> None:

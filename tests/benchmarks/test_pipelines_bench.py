@@ -146,3 +146,16 @@ def test_a_policy_is_measured_with_the_engines_that_take_it(
     assert all('"name": "trivial"' in case.augment for case in todo)
     with pytest.raises(ConfigError, match=r"ways=dali: cannot take augment.name=trivial"):
         read_config(["ways=[threads,dali]", "augment.name=trivial"])
+
+
+def test_dalis_own_reader_reads_plain_files_alone(photo_folder: Path, tmp_path: Path) -> None:
+    plain = prepare(photo_folder, 20, tmp_path)
+    config = read_config(["ways=[dali,dali.fn]", "workers=[2]", "batch_size=4", "images=20"])
+    found = [(case.way, case.format, case.root) for case in cases(config, plain)]
+    files, shards = str(plain.files), str(plain.shards)
+    assert found == [("dali", "shards", shards), ("dali.fn", "folder", files)]
+    packed = prepare(plain.shards, 20, tmp_path / "none")
+    with pytest.raises(ConfigError, match=r"^ways=.*dali\.fn.*: the data is packed"):
+        cases(config, packed)
+    every = read_config(["batch_size=4", "images=20"])
+    assert not any(case.way == "dali.fn" for case in cases(every, packed))

@@ -134,3 +134,21 @@ def test_the_page_shows_them(
         assert sorted(found) == sorted(answer["labels"])
     else:
         assert {name: float(value) for name, value in shown.items()} == answer["values"]
+
+
+def test_a_gpu_computes_in_float32_not_in_tf32(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = folders["classification"] / inference.PROGRAM
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    inference.load_program(program, torch.device("cpu"), "")
+    assert torch.backends.cudnn.allow_tf32
+    moved: list[str] = []
+
+    def move(exported: torch.export.ExportedProgram, device: str) -> torch.export.ExportedProgram:
+        moved.append(device)
+        return exported
+
+    monkeypatch.setattr(inference, "move_to_device_pass", move)
+    inference.load_program(program, torch.device("cuda", 1), "")
+    assert moved == ["cuda:1"] and not torch.backends.cudnn.allow_tf32

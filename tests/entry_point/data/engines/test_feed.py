@@ -199,10 +199,14 @@ def test_the_ranks_of_a_host_share_its_cores(
 @pytest.mark.parametrize(
     ("engine", "device", "announced"),
     [
-        ("threads", "cuda", "4 workers and up to 6 batches ahead, 231 MB of pinned memory"),
-        ("workers", "cuda", "4 workers and up to 8 batches ahead, 308 MB of pinned memory"),
+        ("threads", "cuda", "4 workers and up to 6 batches ahead, 403 MB of pinned memory"),
+        (
+            "workers",
+            "cuda",
+            "4 workers and up to 8 batches ahead, 537 MB of shared, then pinned memory",
+        ),
         ("dali", "cuda", "4 workers and up to 4 batches ahead, 154 MB of GPU memory"),
-        ("subprocess", "cpu", "4 workers and up to 6 batches ahead, 231 MB of memory"),
+        ("subprocess", "cpu", "4 workers and up to 6 batches ahead, 231 MB of shared memory"),
     ],
 )
 def test_the_pipeline_announces_its_workers_and_their_memory(

@@ -1,7 +1,5 @@
 """The moving average of the weights: torch's values, in few calls that never read the device."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -9,11 +7,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import load_train_config
 from entry_point.training.averaged_weights import AveragedWeights
-from entry_point.training.devices import Devices
-from entry_point.training.learner import Learner
-from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.own_models import tiny_net_with_state
 
 
@@ -68,18 +62,3 @@ def test_an_update_is_one_call_per_type_whatever_the_size_of_the_model() -> None
         average.update()
     copy = "aten._foreach_copy_.default"  # of float and of integer buffers
     assert calls.names == ["aten._foreach_lerp_.Scalar", copy, copy]
-
-
-def test_a_step_reads_no_value_from_the_device() -> None:
-    overrides = ["optim.ema_decay=0.9", "optim.clip_norm=1", "optim.accumulate=2"]
-    config, _ = load_train_config(["model.name=tests.own_models.tiny_net_with_state", *overrides])
-    learner = Learner(config, Devices(torch.device("cpu"), None), task_of(classes(4)), 10, Path())
-    images, labels = torch.randn(8, 3, 16, 16), torch.randint(4, (8,))
-    with Calls() as calls:
-        for step in range(3):
-            learner.loss(images, labels, step)
-            learner.update()
-    assert "aten.convolution_backward.default" in calls.names
-    assert (
-        "aten._local_scalar_dense.default" not in calls.names
-    )  # what a wait for a GPU begins with

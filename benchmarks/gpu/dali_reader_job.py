@@ -1,0 +1,36 @@
+"""The training program, fed by DALI's own reader.
+
+`python -m benchmarks.gpu.dali_reader_job data=folder OVERRIDES`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from benchmarks.pipelines.dali_reader import DaliReader
+from entry_point import train
+from entry_point.config.train_config import TrainConfig
+from entry_point.data.loader import dataset_root
+from entry_point.training import trainer
+from entry_point.training.devices import Devices
+from entry_point.training.input import TrainingInput, loader_spec
+
+
+class _FedByDali(TrainingInput):
+    """Validation has this template's loader."""
+
+    def __init__(self, config: TrainConfig, channels: Any, devices: Devices, stop: Any) -> None:
+        super().__init__(config, channels, devices, stop)
+        spec = loader_spec(config, devices, "train")
+        steps = self.train_loader.steps_per_epoch
+        self.train_loader = DaliReader(dataset_root(config.data, channels), spec, steps)
+
+
+def main(arguments: list[str]) -> int:
+    trainer.TrainingInput = _FedByDali  # type: ignore[attr-defined]
+    return train.main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,158 @@
+"""No step and no evaluated batch waits for the GPU: on tensors without values, on any machine.
+
+test_gpu.py asks torch the same on a GPU.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
+from entry_point.config.data_config import DataConfig
+from entry_point.config.train_config import load_train_config
+from entry_point.data.batch import Batch
+from entry_point.data.sources.source import Source
+from entry_point.training.device_transform import DeviceTransform
+from entry_point.training.devices import Devices
+from entry_point.training.input import _copy_stream, device_batches
+from entry_point.training.learner import Learner
+from tests.entry_point.training.gpu.pretended_gpu import (
+    CUDA,
+    PretendedGpu,
+    PretendedStreams,
+    pretended_gpu,
+)
+from tests.entry_point.training.gpu.simulated_gpu import SimulatedGpu
+from tests.entry_point.training.tasks.label_sources import classes, labels, task_of
+
+SIX_CLASSES = classes(6)
+LABELS = labels("labels", ["a", "b", "c"], torch.tensor([[1.0, 0, 1], [0, 1, 0], [1, 1, 1]]))
+NUMBERS = labels("numbers", ["a", "b"], torch.tensor([[1.0, -3], [2, 5], [4, 4]]))
+BLENDED = ["optim.mixup_alpha=0.2", "optim.cutmix_alpha=0.2"]
+VIEWS = ["task.name=project.simclr.SimClr", "model.name=project.simclr.encoder", "data.views=2"]
+
+
+def step(source: Source, gpu: PretendedGpu, *overrides: str) -> None:
+    """Three steps and an evaluated batch; only what they do is noted in `gpu.waits`."""
+    config, _ = load_train_config(["model.name=tests.own_models.tiny_net_with_state", *overrides])
+    devices = Devices(CUDA, None)
+    task = task_of(source, *overrides, device=CUDA)
+    learner = Learner(config, devices, task, steps_per_epoch=10, channels=Path())
+    transform = DeviceTransform(config.data, seed=0).to(CUDA)
+    targets = source.labels[[0, 1, 2, 0]].to(CUDA)
+    shape = (4, config.data.views, 3, 32, 32) if config.data.views > 1 else (4, 3, 32, 32)
+    pixels = torch.zeros(shape, dtype=torch.uint8, device=CUDA)
+    numbers = torch.arange(4, device=CUDA)
+    gpu.model = learner.model
+    transform(pixels.flatten(0, -4), numbers, 0)  # creates its constants
+    gpu.waits.clear()
+    for number in range(3):
+        images = transform(pixels.flatten(0, -4), numbers, 1).unflatten(0, shape[:-3])
+        loss = learner.loss(images, targets, number)
+        learner.update()
+    assert loss.device == CUDA and loss.shape == ()
+    outputs = learner.evaluated.eval()(images if images.dim() == 4 else images[:, 0])
+    scores = task.scores(outputs, targets)
+    assert scores.device == CUDA and scores.dtype == torch.float64 and len(scores) == 4
+
+
+@pytest.mark.parametrize(
+    ("source", "overrides"),
+    [
+        (SIX_CLASSES, ["optim.ema_decay=0.9", "optim.clip_norm=1", "optim.accumulate=2", *BLENDED]),
+        (SIX_CLASSES, ["task.loss=focal", "task.class_weights=auto", "task.label_smoothing=0.1"]),
+        (SIX_CLASSES, ["optim.name=adamw", "optim.ema_decay=0.9"]),
+        (SIX_CLASSES, ["optim.name=rmsprop", "optim.clip_norm=1"]),
+        (SIX_CLASSES, ["task.name=project.tasks.OrderedClasses"]),
+        (SIX_CLASSES, ["augment.name=project.augmentations.Noise", *BLENDED]),
+        (SIX_CLASSES, [*VIEWS, "model.kwargs.backbone=resnet18"]),
+        (SIX_CLASSES, ["data.transform=stall", "data.mean=[0,0,0]", "data.std=[1,1,1]"]),
+        (LABELS, ["task=multilabel", "task.class_weights=auto"]),
+        (LABELS, ["task=multilabel", "task.loss=focal"]),
+        (NUMBERS, ["task=regression"]),
+        (NUMBERS, ["task=regression", "task.loss=huber"]),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, list) else "",
+)
+def test_no_step_waits_for_the_gpu(
+    source: Source, overrides: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pretended_gpu(monkeypatch) as gpu:
+        step(source, gpu, *overrides)
+    assert gpu.waits == []
+
+
+@pytest.mark.parametrize("local_views", [False, True])
+def test_batches_cross_to_the_gpu_beside_its_computing(
+    local_views: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SimulatedGpu().install(monkeypatch)
+    streams = PretendedStreams()
+    streams.install(monkeypatch)
+    numbers = torch.arange(4)
+    pixels = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
+    local = torch.zeros(4, 2, 3, 16, 16, dtype=torch.uint8) if local_views else None
+    made = [Batch(pixels, numbers, numbers, local_images=local)] * 4
+    with pretended_gpu(monkeypatch) as gpu:
+        transform = DeviceTransform(DataConfig(), seed=0, dtype=torch.bfloat16).to(CUDA)
+        gpu.waits.clear()
+        _copy_stream.cache_clear()
+        for batch in device_batches(made, CUDA, partial(transform, epoch=0), channels_last=True):
+            handed = [batch.images, batch.labels]
+            handed += [] if batch.local_images is None else [batch.local_images]
+            assert [tensor.device for tensor in handed] == [CUDA] * len(handed)
+            assert batch.images.dtype == torch.bfloat16 and batch.indices is numbers
+            assert batch.images.is_contiguous(memory_format=torch.channels_last)
+            assert {streams.recorded[id(tensor)] for tensor in handed} == {"compute"}
+        _copy_stream.cache_clear()
+    assert streams.compute.awaited == ["other"] * 4
+    assert gpu.waits == []
+
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def reads_a_value(outputs: torch.Tensor, _targets: torch.Tensor) -> torch.Tensor:
+    return outputs.mean() if outputs.sum() > 0 else outputs.sum()
+
+
+def selects_by_value(outputs: torch.Tensor, _targets: torch.Tensor) -> torch.Tensor:
+    return outputs[outputs > 0].mean()
+
+
+def mixes_devices(outputs: torch.Tensor, _targets: torch.Tensor) -> torch.Tensor:
+    return (outputs * torch.ones(6)).mean()
+
+
+def sends_weights(outputs: torch.Tensor, _targets: torch.Tensor) -> torch.Tensor:
+    return (outputs * torch.ones(6).to(outputs.device)).mean()
+
+
+def computes_on_the_cpu(outputs: torch.Tensor, _targets: torch.Tensor) -> torch.Tensor:
+    outputs.cpu()
+    return outputs.mean()
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (reads_a_value, DataDependentOutputException),
+        (selects_by_value, DynamicOutputShapeException),
+        (mixes_devices, RuntimeError),
+    ],
+)
+def test_a_loss_that_needs_values_cannot_run(
+    loss: Loss, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pretended_gpu(monkeypatch) as gpu, pytest.raises(expected):
+        step(SIX_CLASSES, gpu, f"task.loss={__name__}.{loss.__name__}")
+
+
+@pytest.mark.parametrize("loss", [sends_weights, computes_on_the_cpu])
+def test_a_loss_that_copies_is_noted(loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pretended_gpu(monkeypatch) as gpu:
+        step(SIX_CLASSES, gpu, f"task.loss={__name__}.{loss.__name__}")
+    assert gpu.waits
