@@ -37,9 +37,8 @@ class PretendedGpu(FakeTensorMode):
         devices = [leaf for leaf in leaves if isinstance(leaf, torch.device)]
         if all(each.type != "cuda" for each in (*devices, *(t.device for t in tensors))):
             return func(*args, **kwargs)
-        if "_fused_" in str(
-            func
-        ):  # of optimizers: torch cannot tell the shapes of what they change
+        # A fused optimizer changes weights in place; torch has no such kernel without values.
+        if "_fused_" in str(func):
             return None
         made = super().__torch_dispatch__(func, types, args, kwargs)
         copies = str(func).startswith(_COPIES)
