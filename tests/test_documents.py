@@ -49,3 +49,13 @@ def test_every_plot_is_shown_on_a_page() -> None:
     text = "".join(path.read_text() for path in DOCUMENTS)
     plots = [path.name for path in (ROOT / "docs" / "results" / "plots").iterdir()]
     assert plots and not [plot for plot in plots if f"plots/{plot}" not in text]
+
+
+def test_the_readme_gives_the_figures_of_the_page_of_pipelines() -> None:
+    page = (ROOT / "docs" / "results" / "pipelines.md").read_text()
+    ratios = dict(re.findall(r"^\| (threads[^|]*) \| \d+ \| ([\d.]+)x ", page, re.M))
+    text = (ROOT / "README.md").read_text()
+    said = re.search(r"on plain files `threads` is ([\d.]+) times.*\n.*packed ([\d.]+) times", text)
+    assert said is not None
+    measured = [ratios["threads, plain files"], ratios["threads"]]
+    assert list(said.groups()) == [f"{float(ratio):.1f}" for ratio in measured]

@@ -1,12 +1,12 @@
-"""The training program, fed by DALI's own reader.
+"""The training program, fed by DALI's own reader: `-m benchmarks.gpu.dali_reader_job OVERRIDES`.
 
-`python -m benchmarks.gpu.dali_reader_job data=folder OVERRIDES`.
+The data are plain files, `data=folder`.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from pathlib import Path
 
 from benchmarks.pipelines.dali_reader import DaliReader
 from entry_point import train
@@ -15,12 +15,15 @@ from entry_point.data.loader import dataset_root
 from entry_point.training import trainer
 from entry_point.training.devices import Devices
 from entry_point.training.input import TrainingInput, loader_spec
+from entry_point.training.stop import StopRequest
 
 
 class _FedByDali(TrainingInput):
     """Validation has this template's loader."""
 
-    def __init__(self, config: TrainConfig, channels: Any, devices: Devices, stop: Any) -> None:
+    def __init__(
+        self, config: TrainConfig, channels: Path, devices: Devices, stop: StopRequest
+    ) -> None:
         super().__init__(config, channels, devices, stop)
         spec = loader_spec(config, devices, "train")
         steps = self.train_loader.steps_per_epoch

@@ -1,8 +1,8 @@
 """One command that says whether the GPU paths keep their promises: docs/results/gpu.md.
 
 `python -m benchmarks.gpu.gpu_check [part=N] [device=cuda|cpu] [out=FOLDER] [minutes=9.5]`. Each
-part takes at most so many minutes and leaves FOLDER/partN.json; without `part`, all run, one after
-the other. `device=cpu` is a dry run of little size, which writes its page into the folder.
+part leaves FOLDER/partN.json; without `part`, all run in turn. `device=cpu` is a dry run of little
+size, which writes its page into the folder.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from benchmarks.gpu.gpu_part import Part, read_parts, write_part
 from benchmarks.gpu.gpu_plan import Check
 from benchmarks.gpu.gpu_serving import serving_part
 from benchmarks.gpu.gpu_speed import speed_part
+from entry_point.config.compose import check_config
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.knob import check_knobs, knob
 
 PAGE = 6
 PARTS: dict[int, Callable[[Check], Part]] = {
@@ -39,20 +42,22 @@ PARTS: dict[int, Callable[[Check], Part]] = {
 class Asked:
     """The command line."""
 
-    part: int | None = None
-    device: str = "cuda"
+    part: int | None = knob(None, least=1, most=PAGE)
+    device: str = knob("cuda", choices=("cuda", "cpu"))
     out: str = "runs/gpu-check"
-    minutes: float = 9.5
-    """For each part, on a GPU."""
+    minutes: float = knob(9.5, above=0)
+    """A part begins no further job on a GPU with less than a minute of these left."""
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code 0 if no promise is broken, 1 if one is, 2 if nothing could run."""
-    given = OmegaConf.from_dotlist(list(arguments))
-    asked = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Asked), given))
-    assert isinstance(asked, Asked)
-    if asked.device not in ("cuda", "cpu") or asked.part not in (None, *PARTS, PAGE):
-        sys.stderr.write(f"gpu-check: part must be 1 to {PAGE}, device cuda or cpu\n")
+    try:
+        asked = check_config(OmegaConf.from_dotlist(list(arguments)), Asked, arguments)
+    except ConfigError as error:
+        sys.stderr.write(f"gpu-check: {error}\n")
         return 2
     if asked.device == "cuda" and not torch.cuda.is_available():
         sys.stderr.write("gpu-check: torch finds no CUDA device; DEVICE=cpu makes a dry run\n")

@@ -85,7 +85,8 @@ def run_job(
         shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "ML_ROOT": str(root), "PYTHONUNBUFFERED": "1"}
-    environment["OMP_WAIT_POLICY"] = "PASSIVE"  # as under the supervisor, which not all have
+    # The supervisor sets it; some modules run without one.
+    environment["OMP_WAIT_POLICY"] = "PASSIVE"
     command = [sys.executable, "-m", *module, f"trainer.device={check.device}", *overrides]
     sys.stdout.write(f"{name}: {' '.join(overrides)}\n")
     sys.stdout.flush()

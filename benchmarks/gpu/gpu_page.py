@@ -9,7 +9,8 @@ from pathlib import Path
 from benchmarks import measure
 from benchmarks.gpu.gpu_part import Part
 from benchmarks.gpu.gpu_plan import FULL
-from benchmarks.gpu.gpu_speed import DALI_READER
+from benchmarks.pipelines.run_case import DALI_READER
+from benchmarks.pipelines.table import DALI_WAYS
 
 TITLE = "Training on a GPU"
 PARTS = {1: "the machine and the tests", 2: "behaviour", 3: "eager", 4: "compiled", 5: "serving"}
@@ -27,7 +28,8 @@ def page(parts: Mapping[int, Part], device: str, has_plot: bool) -> str:
         "224, flip, normalization on the GPU. Real jobs of three epochs; speed and percentiles are "
         "the last epoch's, without logging and checkpoints. Step / step from memory: the first "
         "epoch's settled steps against the same steps on batches kept in memory. Memory is the "
-        "most in use at once: on the GPU by nvidia-smi, on the host without the page cache.\n",
+        "most in use at once: on the GPU by nvidia-smi, on the host without the page cache. "
+        f"{DALI_WAYS}\n",
         f"`make gpu-check`; {datetime.date.today()}.\n",
         "## Promises\n",
         _promises(parts),

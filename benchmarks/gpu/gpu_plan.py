@@ -32,7 +32,8 @@ class Check:
     device: str
     folder: Path
     """Where results and logs go."""
-    minutes: float = 9.5
+    minutes: float
+    """Time for one part."""
     began: float = field(default_factory=time.monotonic)
 
     @property

@@ -12,13 +12,12 @@ from benchmarks.gpu.gpu_jobs import JOB, Job, run_job
 from benchmarks.gpu.gpu_part import Part
 from benchmarks.gpu.gpu_plan import WORKERS, Check
 from benchmarks.pipelines.bench import installed
+from benchmarks.pipelines.run_case import DALI_READER
 from entry_point.config.data_config import usable_cores
 
 DALI = "nvidia.dali"
 LEAST_SECONDS = 60.0
 """A job is not begun with less time left on a GPU."""
-DALI_READER = "DALI's own reader"
-"""Of plain files; `dali` is an engine of this template, which decodes with DALI."""
 HEADSPACE = "step / step from memory"
 
 

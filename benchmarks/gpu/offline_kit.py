@@ -15,8 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 UNPACKED = Path("runs/gpu-kit")
-THERE = ("torch", "torchvision", "numpy")
-"""What the machine must have."""
+INSTALLED = ("torch", "torchvision", "numpy")
+"""What the machine must have; all other packages are carried."""
 TESTING = ("pytest", "pytest-timeout", "pluggy", "iniconfig", "hypothesis", "sortedcontainers")
 SOURCES = ("antlr4-python3-runtime",)
 HEADERS = (
@@ -27,7 +27,7 @@ PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64")
 
 
 def pack(folder: Path, python_version: str) -> None:
-    """Download wheels, headers and photographs into FOLDER, about 50 MB."""
+    """Download wheels, headers and photographs into FOLDER, about 60 MB."""
     folder.mkdir(parents=True, exist_ok=True)
     pins = carried(python_version)
     wanted = [pin for name, pin in pins.items() if name not in SOURCES]
@@ -43,21 +43,21 @@ def pack(folder: Path, python_version: str) -> None:
 
 
 def carried(python_version: str) -> dict[str, str]:
-    """Package -> `package==version`: the job's and those of its tests that mark `gpu` needs."""
+    """Package -> `package==version`: what the job needs, and what runs the tests marked `gpu`."""
     version = {"python_version": python_version, "python_full_version": f"{python_version}.0"}
     pins = {}
     for file in ("job", "dev"):
         for line in (ROOT / "requirements" / f"{file}.txt").read_text().splitlines():
             pin, _, marker = (part.strip() for part in line.partition(";"))
             name = pin.partition("==")[0]
-            wanted = name not in THERE if file == "job" else name in TESTING
+            wanted = name not in INSTALLED if file == "job" else name in TESTING
             if wanted and "==" in pin and (not marker or _holds(marker, version)):
                 pins[name] = pin
     return pins
 
 
 def _holds(marker: str, version: dict[str, str]) -> bool:
-    from packaging.markers import Marker  # here, since only a machine with a network needs it
+    from packaging.markers import Marker  # only where there is a network
 
     return Marker(marker).evaluate(version)
 
@@ -113,7 +113,7 @@ def run(folder: Path, arguments: list[str]) -> int:
     """Unpack, then run the check; returns its exit code."""
     environment = unpack(folder, ROOT / UNPACKED)
     sys.path[:0] = environment["PYTHONPATH"].split(":")
-    missing = [name for name in THERE if importlib.util.find_spec(name) is None]
+    missing = [name for name in INSTALLED if importlib.util.find_spec(name) is None]
     if missing:
         sys.exit(f"offline_kit: no {', '.join(missing)} here; add their wheels to {folder}")
     command = [sys.executable, "-m", "benchmarks.gpu.gpu_check", *arguments]

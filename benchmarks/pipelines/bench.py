@@ -93,15 +93,15 @@ def cases(config: BenchConfig, images: Images) -> list[Case]:
         raise ConfigError("batch_size", config.batch_size, must)
     augments = config.augment.on_samples
     found = [way for way, module in PEERS.items() if installed(module) and not augments]
+    if images.files is None:
+        found = [way for way in found if way != DALI_READER]
     ways = config.ways or [*ENGINES, *found]
     counts = config.workers or worker_counts(usable_cores())
     augment = json.dumps(asdict(config.augment))
     size = (config.image_size, config.batch_size, config.seconds, augment)
     if DALI_READER in ways and images.files is None:
-        if config.ways is not None:
-            must = f"cannot have {DALI_READER}, which reads plain files: the data is packed"
-            raise ConfigError("ways", config.ways, must)
-        ways.remove(DALI_READER)
+        must = f"cannot have {DALI_READER}, which reads plain files: the data is packed; remove it"
+        raise ConfigError("ways", config.ways, must)
     result = []
     for way in ways:
         root, kind = (images.files, "folder") if way == DALI_READER else (images.shards, "shards")
@@ -134,8 +134,8 @@ def measure_all(todo: Sequence[Case], rounds: int) -> list[Measurement]:
 
 def _run(case: Case) -> Result | None:
     command = [sys.executable, "-m", "benchmarks.pipelines.run_case", json.dumps(asdict(case))]
-    # Small blocks in malloc's cache keep the freed memory around them from growing together: by
-    # chance, a process then takes over a gigabyte in the first seconds, and the time to get it.
+    # A block in malloc's per-thread cache does not merge with its free neighbors. By chance, that
+    # makes a process take over a gigabyte more, and spend most of its time on page faults.
     environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
     try:
         done = subprocess.run(

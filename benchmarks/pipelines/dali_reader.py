@@ -27,7 +27,7 @@ class DaliReader:
     """
 
     def __init__(self, root: Path, spec: LoaderSpec, steps_per_epoch: int) -> None:
-        self.steps_per_epoch, self._device = steps_per_epoch, spec.device
+        self.steps_per_epoch = steps_per_epoch
         on_gpu = spec.device.type == "cuda"
         self._stream = torch.cuda.Stream(spec.device) if on_gpu else None
         gpu = torch.cuda.current_device() if on_gpu else None

@@ -13,6 +13,7 @@ from markdown import markdown
 from benchmarks.measure import color, machine, versions
 from benchmarks.pipelines.run_case import STAGES
 from benchmarks.pipelines.table import (
+    DALI_WAYS,
     Measurement,
     advice,
     best_of_each,
@@ -67,12 +68,11 @@ class Page:
             f"{self.batch_size}; medians of {self.rounds} alternating rounds, each run in a new "
             "process. Stages build on one another: make images; hand batches over; normalize them "
             "in the training process on the CPU, or, in the last stage, copy them to the GPU and "
-            "normalize there. CPU time and memory include child processes. glibc keeps what is "
-            "freed, and has no caches: else chance decides on page faults. Memory leaves out "
-            "mapped files; the pipeline's memory also leaves out what the process had before "
-            "(mostly torch). threads, subprocess, workers and dali are this template's engines; "
-            "dali decodes with DALI, while dali.fn is DALI with its own reader, random crop and "
-            "prefetch, on plain files. "
+            "normalize there. CPU time and memory include child processes. malloc returns no "
+            "memory to the kernel and has no per-thread caches; otherwise page faults vary by "
+            "chance. Memory leaves out mapped files; the pipeline's memory also leaves out what "
+            "the process had before (mostly torch). threads, subprocess and workers are this "
+            f"template's engines. {DALI_WAYS} "
             f'`make bench ARGS="publish=true"`; {machine()}; {versions(_PACKAGES)}.'
         )
 

@@ -40,6 +40,7 @@ from entry_point.training.device_transform import Normalize
 
 STAGES = ("decode+resize", "+ batch", "+ normalize", "+ transfer")
 DALI_READER = "dali.fn"
+"""DALI reads the files, too. It hands over its batches in all stages."""
 FEWEST_BATCHES = 6
 
 

@@ -24,6 +24,10 @@ LABELS = {
     **{way: f"this template ({way})" for way in (ON_FILES, ON_INDEXED, ON_MARKED)},
 }
 """Names in plots."""
+DALI_WAYS = (
+    "`dali` is an engine of this template that decodes with DALI; `dali.fn` is DALI with its own "
+    "reader, random crop and prefetch, on plain files."
+)
 _AS_FAST = 0.95
 
 

@@ -51,29 +51,30 @@ class LoaderSpec:
 
     def describe(self) -> str:
         """The engine, and what each rank gives it."""
-        kind = self._memory_kind()
-        sizes = self._batch_bytes()
-        if "pinned" in kind:  # torch allocates powers of two of it, so that any batch can reuse it
-            sizes = [1 << (size - 1).bit_length() for size in sizes]
-        megabytes = self.batches_ahead * sum(sizes) / 1e6
+        megabytes = self.batches_ahead * sum(self._batch_bytes()) / 1e6
         return (
             f"{self.pipeline.engine}; per rank {self.pipeline.worker_count()} workers and up to "
-            f"{self.batches_ahead} batches ahead, {megabytes:.0f} MB of {kind}"
+            f"{self.batches_ahead} batches ahead, {megabytes:.0f} MB of {self._memory()}"
         )
 
     def _batch_bytes(self) -> list[int]:
-        """The largest batch: its images and, if there are any, its local views."""
+        """Memory of the largest batch: of its images and, if there are any, its local views."""
         data = self.data
         side = max([side for _, side in data.progressive] or [data.image_size])
         areas = [max(data.views * side**2, data.val_size**2), data.local_views * data.local_size**2]
         per_value = self.dtype.itemsize if data.transform_on == "cpu" else 1
-        return [per_value * self.batch_size * 3 * area for area in areas if area]
+        sizes = [per_value * self.batch_size * 3 * area for area in areas if area]
+        # torch allocates pinned memory in powers of two.
+        return [1 << (size - 1).bit_length() for size in sizes] if self._is_pinned else sizes
 
-    def _memory_kind(self) -> str:
+    @property
+    def _is_pinned(self) -> bool:
+        return self.device.type == "cuda" and self.pipeline.engine != "dali"
+
+    def _memory(self) -> str:
         """Where batches wait."""
-        on_gpu, engine = self.device.type == "cuda", self.pipeline.engine
-        if engine == "dali":
-            return "GPU memory" if on_gpu else "memory"
-        if engine == "threads":
-            return "pinned memory" if on_gpu else "memory"
-        return "shared, then pinned memory" if on_gpu else "shared memory"
+        if self.pipeline.engine not in ("threads", "dali"):
+            return "shared, then pinned memory" if self._is_pinned else "shared memory"
+        if self._is_pinned:
+            return "pinned memory"
+        return "GPU memory" if self.device.type == "cuda" else "memory"

@@ -23,7 +23,7 @@ from benchmarks.gpu.gpu_part import Part, read_parts, write_part
 from benchmarks.gpu.gpu_plan import Check
 from benchmarks.gpu.gpu_serving import batches_so_far
 from benchmarks.gpu.gpu_speed import Case, _judge, cases, row
-from benchmarks.gpu.offline_kit import THERE, carried, unpack
+from benchmarks.gpu.offline_kit import INSTALLED, carried, unpack
 from benchmarks.gpu.offline_kit import main as offline_kit
 from benchmarks.gpu.steady_steps import SteadyTrainer, first_waits
 from entry_point.config.train_config import load_train_config
@@ -46,7 +46,7 @@ def job(wait: float, p50: float, p99: float, headspace: float) -> Job:
 def judged(device: str, measured: Job) -> dict[str, bool | None]:
     part = Part(rows=[row(Case("threads", 256), True, measured)])
     part.rows.append(row(Case("threads", 256, ema=True), True, job(0.1, 101.0, 102.0, 1.0)))
-    _judge(Check(device, Path()), part)
+    _judge(Check(device, Path(), minutes=1), part)
     return {check.promise.split()[0]: check.holds for check in part.checks}
 
 
@@ -60,7 +60,7 @@ def test_a_promise_holds_breaks_or_cannot_be_told() -> None:
 
 
 def test_the_goals_case_is_measured_first() -> None:
-    first = cases(Check("cuda", Path()))[0]
+    first = cases(Check("cuda", Path(), minutes=1))[0]
     assert str(first) == "threads, 4 workers, batch 256"
 
 
@@ -118,8 +118,15 @@ def test_only_steps_before_the_steady_part_and_at_log_lines_may_wait(
     ("arguments", "said"),
     [
         ([], "gpu-check: torch finds no CUDA device; DEVICE=cpu makes a dry run\n"),
-        (["part=9"], "gpu-check: part must be 1 to 6, device cuda or cpu\n"),
-        (["device=gpu"], "gpu-check: part must be 1 to 6, device cuda or cpu\n"),
+        (["part=9"], "gpu-check: part=9: must be at least 1 and at most 6\n"),
+        (["device=gpu"], "gpu-check: device=gpu: must be one of cuda, cpu; did you mean cpu?\n"),
+        (["minutes=0"], "gpu-check: minutes=0.0: must be above 0\n"),
+        (["part=two"], "gpu-check: part=two: must be a whole number\n"),
+        (
+            ["prt=1"],
+            "gpu-check: prt=1: no such key; the top level has part, device, out, minutes; "
+            "did you mean part?\n",
+        ),
     ],
 )
 def test_what_cannot_run_is_one_line(
@@ -163,7 +170,7 @@ def test_the_check_runs_with_torch_and_the_carried_packages_alone(tmp_path: Path
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     venv.create(tmp_path / "env")
     site = tmp_path / "env" / "lib" / f"python{version}" / "site-packages"
-    for package in _with_needs({*THERE, *carried(version)}):
+    for package in _with_needs({*INSTALLED, *carried(version)}):
         for file in metadata.files(package) or ():
             top = site / file.parts[0]
             if file.parts[0] != ".." and not top.is_symlink():

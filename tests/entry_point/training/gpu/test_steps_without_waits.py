@@ -1,7 +1,5 @@
-"""No step and no evaluated batch waits for the GPU: on tensors without values, on any machine.
-
-test_gpu.py asks torch the same on a GPU.
-"""
+"""No step and no evaluated batch waits for the GPU. Tensors without values show it on any machine;
+test_gpu.py shows it on a GPU."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,11 +17,11 @@ from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.input import _copy_stream, device_batches
 from entry_point.training.learner import Learner
-from tests.entry_point.training.gpu.pretended_gpu import (
+from tests.entry_point.training.gpu.fake_gpu import (
     CUDA,
-    PretendedGpu,
-    PretendedStreams,
-    pretended_gpu,
+    FakeGpu,
+    FakeStreams,
+    fake_gpu,
 )
 from tests.entry_point.training.gpu.simulated_gpu import SimulatedGpu
 from tests.entry_point.training.tasks.label_sources import classes, labels, task_of
@@ -35,7 +33,7 @@ BLENDED = ["optim.mixup_alpha=0.2", "optim.cutmix_alpha=0.2"]
 VIEWS = ["task.name=project.simclr.SimClr", "model.name=project.simclr.encoder", "data.views=2"]
 
 
-def step(source: Source, gpu: PretendedGpu, *overrides: str) -> None:
+def step(source: Source, gpu: FakeGpu, *overrides: str) -> None:
     """Three steps and an evaluated batch; only what they do is noted in `gpu.waits`."""
     config, _ = load_train_config(["model.name=tests.own_models.tiny_net_with_state", *overrides])
     devices = Devices(CUDA, None)
@@ -80,7 +78,7 @@ def step(source: Source, gpu: PretendedGpu, *overrides: str) -> None:
 def test_no_step_waits_for_the_gpu(
     source: Source, overrides: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pretended_gpu(monkeypatch) as gpu:
+    with fake_gpu(monkeypatch) as gpu:
         step(source, gpu, *overrides)
     assert gpu.waits == []
 
@@ -90,13 +88,13 @@ def test_batches_cross_to_the_gpu_beside_its_computing(
     local_views: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     SimulatedGpu().install(monkeypatch)
-    streams = PretendedStreams()
+    streams = FakeStreams()
     streams.install(monkeypatch)
     numbers = torch.arange(4)
     pixels = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
     local = torch.zeros(4, 2, 3, 16, 16, dtype=torch.uint8) if local_views else None
     made = [Batch(pixels, numbers, numbers, local_images=local)] * 4
-    with pretended_gpu(monkeypatch) as gpu:
+    with fake_gpu(monkeypatch) as gpu:
         transform = DeviceTransform(DataConfig(), seed=0, dtype=torch.bfloat16).to(CUDA)
         gpu.waits.clear()
         _copy_stream.cache_clear()
@@ -106,7 +104,7 @@ def test_batches_cross_to_the_gpu_beside_its_computing(
             assert [tensor.device for tensor in handed] == [CUDA] * len(handed)
             assert batch.images.dtype == torch.bfloat16 and batch.indices is numbers
             assert batch.images.is_contiguous(memory_format=torch.channels_last)
-            assert {streams.recorded[id(tensor)] for tensor in handed} == {"compute"}
+            assert [streams.users(tensor) for tensor in handed] == [["compute"]] * len(handed)
         _copy_stream.cache_clear()
     assert streams.compute.awaited == ["other"] * 4
     assert gpu.waits == []
@@ -147,12 +145,12 @@ def computes_on_the_cpu(outputs: torch.Tensor, _targets: torch.Tensor) -> torch.
 def test_a_loss_that_needs_values_cannot_run(
     loss: Loss, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pretended_gpu(monkeypatch) as gpu, pytest.raises(expected):
+    with fake_gpu(monkeypatch) as gpu, pytest.raises(expected):
         step(SIX_CLASSES, gpu, f"task.loss={__name__}.{loss.__name__}")
 
 
 @pytest.mark.parametrize("loss", [sends_weights, computes_on_the_cpu])
 def test_a_loss_that_copies_is_noted(loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pretended_gpu(monkeypatch) as gpu:
+    with fake_gpu(monkeypatch) as gpu:
         step(SIX_CLASSES, gpu, f"task.loss={__name__}.{loss.__name__}")
     assert gpu.waits

@@ -1,4 +1,4 @@
-"""A GPU at torch's border: tensors that claim to be on it, and what would wait for it."""
+"""Tensors and streams of a GPU that does not exist, to find what would wait for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CUDA = torch.device("cuda", 0)
 _COPIES = ("aten._to_copy.", "aten.copy_.", "prims.device_put.")
 
 
-class PretendedGpu(FakeTensorMode):
+class FakeGpu(FakeTensorMode):
     """While it is entered, tensors on CUDA have shapes and types but no values; others are real.
 
     Reading a value of a tensor on CUDA raises torch's DataDependentOutputException, and an operator
@@ -56,8 +56,8 @@ def _is_asynchronous(args: Any, kwargs: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendedGpu]:
-    """Enter a PretendedGpu. Modules can be moved to it; `backward` makes gradients of 0."""
+def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
+    """Enter a FakeGpu. Modules can be moved to it; `backward` makes gradients of 0."""
     plain = nn.Module.to
 
     def to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
@@ -72,7 +72,7 @@ def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendedGpu]:
                 part._buffers[name] = None if buffer is None else buffer.to(CUDA)
         return module
 
-    gpu = PretendedGpu()
+    gpu = FakeGpu()
 
     def backward(_loss: torch.Tensor) -> None:
         for weights in gpu.model.parameters() if gpu.model is not None else ():
@@ -86,32 +86,34 @@ def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendedGpu]:
         yield gpu
 
 
-class PretendedStreams:
-    """The streams of a pretended GPU; `install` puts them in the place of torch's."""
+class FakeStreams:
+    """The streams of a fake GPU; `install` replaces torch's."""
 
     def __init__(self) -> None:
-        self.compute = self.current = PretendedStream("compute")
-        self.recorded: dict[int, str] = {}
-        """Tensor (its id) -> the stream that was told of its use."""
+        self.compute = self.current = FakeStream("compute")
+        self._recorded: list[tuple[torch.Tensor, FakeStream]] = []
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(torch.cuda, "Stream", lambda _: PretendedStream("other"))
+        def record(tensor: torch.Tensor, stream: FakeStream) -> None:
+            self._recorded.append((tensor, stream))
+
+        monkeypatch.setattr(torch.cuda, "Stream", lambda _: FakeStream("other"))
         monkeypatch.setattr(torch.cuda, "stream", self._entered)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda _: self.current)
-        monkeypatch.setattr(torch.Tensor, "record_stream", self._record)
+        monkeypatch.setattr(torch.Tensor, "record_stream", record)
 
     @contextmanager
-    def _entered(self, stream: PretendedStream | None) -> Iterator[None]:
+    def _entered(self, stream: FakeStream | None) -> Iterator[None]:
         before, self.current = self.current, stream or self.current
         yield
         self.current = before
 
-    @property
-    def _record(self) -> Any:
-        return lambda tensor, stream: self.recorded.update({id(tensor): stream.name})
+    def users(self, tensor: torch.Tensor) -> list[str]:
+        """The streams that the tensor's memory was kept for."""
+        return [stream.name for recorded, stream in self._recorded if recorded is tensor]
 
 
-class PretendedStream:
+class FakeStream:
     """A torch.cuda.Stream."""
 
     device = CUDA
@@ -121,5 +123,5 @@ class PretendedStream:
         self.awaited: list[str] = []
         """The streams that this one waited for."""
 
-    def wait_stream(self, other: PretendedStream) -> None:
+    def wait_stream(self, other: FakeStream) -> None:
         self.awaited.append(other.name)
