@@ -89,17 +89,12 @@ def _mixing(config: TrainConfig, task: Task) -> v2.Transform | None:
 def seed_step(devices: Devices, run_seed: int, step: int) -> None:
     """Seed the generators that a step may use; a custom model may use Python's and NumPy's.
 
-    `torch.manual_seed` would take a millisecond: for each kind of device not yet initialized it
-    stores the call with its traceback.
+    The seeds are hashes: torch's CPU generator reads 32 bits only. `torch.manual_seed` would take a
+    millisecond: for each kind of device not yet initialized it stores the call with its traceback.
     """
-    seed = _step_seed(run_seed, step, devices.rank)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.default_generator.manual_seed(seed)
+    words = np.random.SeedSequence((run_seed, step, devices.rank)).generate_state(4)
+    random.seed(words.tobytes())
+    np.random.seed(words)
+    torch.default_generator.manual_seed(int(words[0]))
     if devices.device.type == "cuda":
-        torch.cuda.manual_seed(seed)
-
-
-def _step_seed(seed: int, step: int, rank: int) -> int:
-    """Distinct for every (seed, step, rank) that occurs: seed < 2^31, rank < 2^12."""
-    return (seed << 32) ^ (step << 12) ^ rank
+        torch.cuda.manual_seed(int(words.view(np.uint64)[1]))

@@ -59,7 +59,7 @@ class EpochPlan:
 
     Training shuffles, or with `weights` draws as many samples with replacement. It drops the
     samples that do not fill a step of all ranks. A step takes the next batch_size * world_size
-    samples of the order, and each rank takes its slice of them, so the steps do not depend on the
+    samples of the order and deals them to the ranks in turn, so the steps do not depend on the
     number of ranks if the global batch size is the same. Validation deals all samples to the ranks
     in turn, each exactly once; ranks may differ by one step.
     """
@@ -93,22 +93,18 @@ class EpochPlan:
         return steps_of(self.samples_per_epoch, self.batch_size, self.train)
 
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[Ints]:
-        if self.train:
-            order = self._training_order(epoch)
-            first, stride = self.rank * self.batch_size, self.batch_size * self.world_size
-        else:
-            order = np.arange(self.rank, self.count, self.world_size)
-            first, stride = 0, self.batch_size
+        order = self._training_order(epoch) if self.train else np.arange(self.count)
+        own = order[self.rank :: self.world_size]
         for step in range(start_step, self.steps_per_epoch):
-            start = first + step * stride
-            yield order[start : start + self.batch_size]
+            batch = own[step * self.batch_size : (step + 1) * self.batch_size]
+            yield _apart(batch, self.repeats) if self.train else batch
 
     def _training_order(self, epoch: int) -> Ints:
         """The images of an epoch's samples, with their repeats.
 
-        Repeats follow each other, and the epoch keeps its length, so it draws fewer images: as
-        RASampler of facebookresearch/deit (samplers.py), after Hoffer et al., "Augment your batch"
-        (CVPR 2020).
+        Repeats follow each other, so ranks that are dealt samples in turn get different ones. The
+        epoch keeps its length and thus draws fewer images: as RASampler of facebookresearch/deit
+        (samplers.py), after Hoffer et al., "Augment your batch" (CVPR 2020).
         """
         if self.weights is None:
             order = permutation((self.seed, _ORDER_STREAM), self.count, epoch)
@@ -123,3 +119,8 @@ class EpochPlan:
 
     def release(self) -> None:
         """Nothing was read ahead."""
+
+
+def _apart(batch: Ints, repeats: int) -> Ints:
+    """The same samples, with an image's repeats apart: MixUp and CutMix blend neighbors."""
+    return np.concatenate([batch[first::repeats] for first in range(repeats)])

@@ -13,6 +13,7 @@ from torch import nn
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import OptimConfig, load_train_config
 from entry_point.training import learner as learner_module
+from entry_point.training.augmentation import seed_step
 from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
 from entry_point.training.optim import build_optimizer, rate_factor
@@ -186,6 +187,23 @@ def test_all_random_generators_depend_only_on_the_step_number() -> None:
     first, second = learner(model), learner(model)
     first.loss(*batch(), 0)
     assert float(first.loss(*batch(), 5)) == float(second.loss(*batch(), 5))
+
+
+def drawn_after(seed: int, step: int, rank: int) -> tuple[float, ...]:
+    """What each generator draws first in a step."""
+    seed_step(Devices(CPU.device, None, rank, world_size=rank + 1), seed, step)
+    return random.random(), float(np.random.random()), float(torch.rand((), dtype=torch.float64))
+
+
+def test_every_seed_step_and_rank_draws_other_numbers_from_each_generator() -> None:
+    cases = [
+        *((seed, 0, 0) for seed in (0, 1, 7, 2**31 - 1)),
+        *((0, step, 0) for step in (1, 2, 2**20, 2**20 + 1)),
+        *((0, 0, rank) for rank in (1, 4095)),
+    ]
+    drawn = [drawn_after(*case) for case in cases]
+    assert [len(set(of_one)) for of_one in zip(*drawn, strict=True)] == [len(cases)] * 3
+    assert drawn == [drawn_after(*case) for case in cases]
 
 
 def test_bf16_computes_in_bf16_and_keeps_the_weights_in_fp32() -> None:

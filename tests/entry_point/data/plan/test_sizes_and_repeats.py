@@ -50,18 +50,48 @@ def test_an_epoch_has_as_many_samples_of_fewer_images_from_any_step(
     assert len(set(samples.tolist())) == len(samples)
 
 
-def test_repeats_of_an_image_are_the_same_on_any_number_of_ranks() -> None:
-    whole = EpochPlan(100, 12, 3, True, repeats=4)
-    ranks = [EpochPlan(100, 6, 3, True, rank, 2, repeats=4) for rank in (0, 1)]
-    for step, *parts in zip(whole.batches(2), *(r.batches(2) for r in ranks), strict=True):
-        assert np.array_equal(step, np.concatenate(parts))
+@given(st.sampled_from([1, 2, 3, 4, 6]), st.integers(2, 6))
+def test_a_step_holds_the_same_repeats_on_any_number_of_ranks(ranks: int, repeats: int) -> None:
+    alone = EpochPlan(100, 12, 3, True, repeats=repeats)
+    shares = [
+        EpochPlan(100, 12 // ranks, 3, True, rank, ranks, repeats=repeats) for rank in range(ranks)
+    ]
+    for step, *parts in zip(alone.batches(2), *(r.batches(2) for r in shares), strict=True):
+        assert sorted(step) == sorted(np.concatenate(parts))
+
+
+def images_of(plan: EpochPlan) -> list[Any]:
+    """The images of each step."""
+    return [split_repeats(samples)[0] for samples in plan.batches(0)]
+
+
+@pytest.mark.parametrize("repeats", [3, 4])
+def test_eight_ranks_each_get_as_many_images_as_with_deits_sampler(repeats: int) -> None:
+    """RASampler of facebookresearch/deit gives rank r the positions r, r + 8, r + 16, ..."""
+    count, batch, ranks = 128 * 8 * 6, 128, 8
+    for rank in (0, 5):
+        repeated = np.repeat(np.arange(count), repeats)[rank:count:ranks]
+        theirs = [len(set(repeated[i : i + batch])) for i in range(0, len(repeated), batch)]
+        plan = EpochPlan(count, batch, 3, True, rank, ranks, repeats=repeats)
+        assert [len(set(images)) for images in images_of(plan)] == theirs
+        assert min(theirs) == batch
+
+
+@given(ranks=st.sampled_from([1, 2, 3, 8]), repeats=st.integers(1, 9), images=st.integers(2, 20))
+def test_mixup_never_blends_an_image_with_itself(ranks: int, repeats: int, images: int) -> None:
+    """torchvision blends each image of a batch with the one before it, the first with the last."""
+    batch = repeats * images
+    for rank in range(ranks):
+        plan = EpochPlan(3 * batch * ranks, batch, 3, True, rank, ranks, repeats=repeats)
+        for own in images_of(plan):
+            assert not (own == np.roll(own, 1)).any()
 
 
 def test_each_repeat_has_its_own_box_and_augmentation(photo_folder: Path) -> None:
     repeated = loader(photo_folder, repeats=3)
     batch = next(iter(repeated.epoch(0)))
     repeated.close()
-    assert batch.indices.view(4, 3).unique(dim=1).shape == (4, 1)
+    assert batch.indices.view(3, 4).unique(dim=0).shape == (1, 4)
     assert len({tuple(image.flatten().tolist()) for image in batch.images}) == 12
 
 
