@@ -94,8 +94,9 @@ class OptimConfig:
     """Parameter of CutMix's Beta distribution. 0: off. With both on, each batch uses one of them at
     random."""
     ema_decay: float | None = knob(None, least=0, most=1)
-    """Decay of an exponential moving average of the weights, which is then evaluated and exported.
-    null: off."""
+    """Decay of an exponential moving average of the weights, which is then evaluated and exported;
+    `val_..._raw` are the values without it. It ramps up, n / (n + 9) after n steps, so that the
+    average of a short run does not remember its start. null: off."""
 
     def __post_init__(self) -> None:
         check_knobs(self, "optim")
@@ -145,7 +146,8 @@ class TrainerConfig:
     """Number of newest checkpoints to keep, besides the best one."""
     export: str = knob("last", choices=("last", "best"))
     """Weights that `model/` holds and the report describes: those of the last step, or of the best
-    checkpoint (see `task.best`)."""
+    checkpoint (see `task.best`). With `optim.ema_decay`, `last` exports the averaged weights and
+    `best` the better of both."""
     resume: bool = True
     """Resume from the newest intact checkpoint in the run folder."""
     report: bool = True

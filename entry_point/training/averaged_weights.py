@@ -1,4 +1,4 @@
-"""An exponential moving average of a model's weights."""
+"""An exponential moving average of a model's weights, with batch statistics to match."""
 
 from __future__ import annotations
 
@@ -9,58 +9,90 @@ from typing import Any
 
 import torch
 from torch import nn
-
-from entry_point.config.config_errors import ConfigError
+from torch.nn.modules.batchnorm import _NormBase
 
 _Pairs = list[tuple[list[torch.Tensor], list[torch.Tensor]]]
 """(averages, values) of tensors that one kernel can update together: of one device and type."""
 
 
 class AveragedWeights:
-    """`model` follows `source`: its parameters are averaged, its buffers are copied.
+    """`model` follows `source`: parameters are averaged, statistics estimated, buffers copied.
 
-    As torch's `AveragedModel` with `get_ema_multi_avg_fn`, whose counter is a tensor that is read
-    from the device at every step, and which copies buffers one by one.
+    The decay grows with the number n of updates as n / (n + 9), up to `decay`: the average then
+    covers the last tenth of the steps, and a short run's does not remember the initial weights
+    (the ramp of TensorFlow's ExponentialMovingAverage).
+
+    Batch normalization's running statistics belong to the weights that made them; neither copies
+    nor averages of them fit the averaged weights (`estimate_statistics`).
     """
 
     def __init__(self, source: nn.Module, decay: float) -> None:
-        self.model = copy.deepcopy(source).requires_grad_(False)
+        self.model = copy.deepcopy(source).requires_grad_(False).eval()
         self._decay, self._updates = decay, 0
-        self._parameters = _pairs(self.model.parameters(), source.parameters())
-        self._buffers = _pairs(self.model.buffers(), source.buffers())
+        self._norms = [
+            module
+            for module in self.model.modules()
+            if isinstance(module, _NormBase) and module.track_running_stats
+        ]
+        estimated = {
+            id(buffer)
+            for norm in self._norms
+            for buffer in (norm.running_mean, norm.running_var, norm.num_batches_tracked)
+        }
+        self._parameters = _pairs(zip(self.model.parameters(), source.parameters(), strict=True))
+        self._buffers = _pairs(
+            (own, value)
+            for own, value in zip(self.model.buffers(), source.buffers(), strict=True)
+            if id(own) not in estimated
+        )
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take the source's weights after one step; the first time, copy them."""
+        """Take the source's weights after one step; the first time, copy them.
+
+        With a constant decay, this is torch's `AveragedModel`, whose counter is a tensor that is
+        read from the device at every step.
+        """
+        decay = min(self._decay, self._updates / (self._updates + 9))
         for averages, values in self._parameters:
-            if self._updates and averages[0].dtype.is_floating_point:
-                torch._foreach_lerp_(averages, values, 1 - self._decay)
+            if averages[0].dtype.is_floating_point:
+                torch._foreach_lerp_(averages, values, 1 - decay)
             else:
                 torch._foreach_copy_(averages, values)
         for copies, values in self._buffers:
             torch._foreach_copy_(copies, values)
         self._updates += 1
 
+    @torch.no_grad()
+    def estimate_statistics(self, images: torch.Tensor, share: float) -> None:
+        """Mix the statistics of a batch `(N, 3, S, S)` into the running ones.
+
+        1/k for the k-th batch gives the mean over the batches, as torch's `update_bn` does with a
+        pass over the dataset.
+        """
+        if not self._norms:
+            return
+        momenta = [norm.momentum for norm in self._norms]
+        for norm in self._norms:
+            norm.train().momentum = share
+        self.model(images)
+        for norm, momentum in zip(self._norms, momenta, strict=True):
+            norm.eval().momentum = momentum
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
         return {"ema": self.model.state_dict(), "ema_updates": self._updates}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Restore what `state` returned; other keys are ignored. Raises ConfigError."""
-        if "ema_updates" not in state:
-            must = (
-                "the checkpoint holds the averages of an earlier version of this code; use another "
-                "name, or set trainer.resume=false to restart from scratch"
-            )
-            raise ConfigError("optim.ema_decay", self._decay, must)
+        """Restore what `state` returned; other keys are ignored."""
         self.model.load_state_dict(state["ema"])
         self._updates = state["ema_updates"]
 
 
-def _pairs(averages: Iterable[torch.Tensor], values: Iterable[torch.Tensor]) -> _Pairs:
+def _pairs(tensors: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> _Pairs:
     groups: dict[tuple[torch.device, torch.dtype], tuple[list[torch.Tensor], list[torch.Tensor]]]
     groups = defaultdict(lambda: ([], []))
-    for average, value in zip(averages, values, strict=True):
+    for average, value in tensors:
         some_averages, some_values = groups[value.device, value.dtype]
         some_averages.append(average)
         some_values.append(value)

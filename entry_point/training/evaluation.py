@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -42,15 +42,15 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module,
+    models: Sequence[nn.Module],
     task: Task,
     batches: Iterable[DeviceBatch],
     devices: Devices,
     *,
     samples: int,
     stop: StopRequest,
-) -> Evaluation:
-    """Evaluate `model` (the bare module, not the DDP wrapper) on all ranks' `batches`.
+) -> list[Evaluation]:
+    """Evaluate each model (the bare module, not the DDP wrapper) on all ranks' `batches`.
 
     `samples` is the size of the whole split.
 
@@ -58,10 +58,13 @@ def evaluate(
         Stopped: on every rank, if any rank was asked to stop during the evaluation.
         DataError: every image is damaged.
     """
-    model.eval()
+    trained = [model for model in models if model.training]
+    for model in trained:
+        model.eval()
     with suppress(Stopped):  # raised again once all ranks know
-        own = _score(model, task, batches, devices, stop)
-    model.train()
+        own = _score(models, task, batches, devices, stop)
+    for model in trained:
+        model.train()
     if stop.agree_now():
         raise Stopped
     shares = devices.gather(own)
@@ -73,17 +76,22 @@ def evaluate(
     if not len(rows):
         raise DataError(f"none of the {samples} validation images can be decoded; see the log")
     # Sorted by sample, so that sums do not depend on how the ranks share the split.
-    return _measure(task, rows[rows[:, 0].argsort()], damaged)
+    rows = rows[rows[:, 0].argsort()]
+    scores = rows[:, 1:].chunk(len(models), dim=1)
+    return [_measure(task, rows[:, 0].long(), of_model, damaged) for of_model in scores]
 
 
 def _score(
-    model: nn.Module,
+    models: Sequence[nn.Module],
     task: Task,
     batches: Iterable[DeviceBatch],
     devices: Devices,
     stop: StopRequest,
 ) -> tuple[torch.Tensor, int]:
-    """This rank's rows, float64: the sample's number, then its scores; and its damaged images."""
+    """This rank's rows and its damaged images.
+
+    A row is float64: the sample's number, then its scores by each model.
+    """
     indices: list[torch.Tensor] = []
     scores: list[torch.Tensor] = []
     damaged = 0
@@ -94,9 +102,10 @@ def _score(
         if len(batch.labels) == 0:
             continue
         with devices.autocast():
-            outputs = model(batch.images)
+            outputs = [model(batch.images) for model in models]
         indices.append(batch.indices)
-        scores.append(task.scores(outputs.float(), batch.labels).double())
+        of_models = [task.scores(some.float(), batch.labels).double() for some in outputs]
+        scores.append(torch.cat(of_models, 1))
     if not scores:
         return torch.empty(0, 0, dtype=torch.float64), damaged
     # One copy for the whole evaluation: each would wait for the device.
@@ -104,10 +113,8 @@ def _score(
     return torch.cat([torch.cat(indices).double()[:, None], rows], 1), damaged
 
 
-def _measure(task: Task, rows: torch.Tensor, damaged: int) -> Evaluation:
-    """`rows` as in `_score`."""
-    scores = rows[:, 1:]
+def _measure(task: Task, indices: torch.Tensor, scores: torch.Tensor, damaged: int) -> Evaluation:
     loss = float(scores[:, 0].sum()) / len(scores)
     metrics = {"loss": loss, **task.measure(scores)}
     finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-    return Evaluation(metrics["loss"], finite, rows[:, 0].long(), scores, damaged)
+    return Evaluation(metrics["loss"], finite, indices, scores, damaged)

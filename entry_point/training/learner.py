@@ -23,6 +23,9 @@ from entry_point.training.models.each_view import EachView
 from entry_point.training.optim import build_optimizer, build_schedule
 from entry_point.training.tasks.task import Task
 
+_STATISTICS_STEPS = 16
+"""Last batches of an epoch, whose statistics the averaged weights are evaluated with."""
+
 
 class Learner:
     """Trains a model on one rank.
@@ -40,7 +43,7 @@ class Learner:
         channels: Path,
     ) -> None:
         self._seed, self._optim, self._devices = config.trainer.seed, config.optim, devices
-        self._task = task
+        self._task, self._steps_per_epoch = task, steps_per_epoch
         torch.manual_seed(config.trainer.seed)
         model = build_model(config.model, task.outputs, channels, config.data.image_size)
         if config.model.sync_batchnorm and devices.world_size > 1:
@@ -67,9 +70,10 @@ class Learner:
         self._forward: Any = torch.compile(self._shared) if compiles else self._shared
 
     @property
-    def evaluated(self) -> nn.Module:
-        """The model to evaluate and export: the averaged weights, if they are kept."""
-        return self.model if self.ema is None else self.ema.model
+    def evaluated(self) -> dict[str, nn.Module]:
+        """The models to evaluate by the name of their weights; the first is exported by default."""
+        raw = {"raw": self.model}
+        return raw if self.ema is None else {"averaged": self.ema.model, **raw}
 
     @property
     def lr(self) -> float:
@@ -117,11 +121,23 @@ class Learner:
             if self.ema is not None:
                 self.ema.update()
 
+    def estimate_statistics(self, images: torch.Tensor, steps_left: int) -> None:
+        """Near the end of an epoch, measure batch statistics for the averaged weights.
+
+        `images` are those of a DeviceBatch; `steps_left` counts its step.
+        """
+        steps = min(_STATISTICS_STEPS, self._steps_per_epoch)
+        if self.ema is not None and steps_left <= steps:
+            with self._devices.autocast():
+                whole = self._augment.own(images).flatten(0, -4)
+                self.ema.estimate_statistics(whole, 1 / (steps - steps_left + 1))
+
     def synchronize_buffers(self) -> None:
         """Copy the first rank's batch statistics, which are saved, to every rank."""
         if self._devices.world_size > 1:
-            for buffer in self.evaluated.buffers():
-                dist.broadcast(buffer, 0)
+            for model in self.evaluated.values():
+                for buffer in model.buffers():
+                    dist.broadcast(buffer, 0)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
@@ -141,8 +157,10 @@ class Learner:
         self.schedule.load_state_dict(state["schedule"])
 
     def load_evaluated(self, state: dict[str, Any]) -> None:
-        """Load only the weights that are evaluated, from what `state` returned."""
-        self.evaluated.load_state_dict(state["model" if self.ema is None else "ema"])
+        """Load only the models that are evaluated, from what `state` returned."""
+        self.model.load_state_dict(state["model"])
+        if self.ema is not None:
+            self.ema.load_state(state)
 
     def _synchronizing(self, last: bool) -> Any:
         """Ranks exchange gradients once per batch, in its last piece."""

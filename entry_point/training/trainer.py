@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 
 import torch
+from torch import nn
 
 import custom_op
 from entry_point.config.config_errors import ConfigError
@@ -68,6 +69,7 @@ class Trainer:
             self.settings = job_settings(config, self.input.train, steps, devices)
             self.progress = Progress(steps, tracked_metric(config.task, self.task))
             self.learner = Learner(config, devices, self.task, steps, run.channels)
+            self.exported = next(iter(self.learner.evaluated))
             self.log = StepLog(devices, config.trainer.batch_size)
             saved = load_to_resume(run.checkpoints, config.trainer, self.settings, devices)
             if saved is not None:
@@ -120,7 +122,7 @@ class Trainer:
             if self.headspace.due:
                 self._measure_headspace()
         # A complete run that is started again has a checkpoint, but no evaluation.
-        return evaluation or self._evaluate()
+        return evaluation or self._evaluate_exported()
 
     def _train_epoch(self) -> None:
         """Train the rest of this epoch."""
@@ -153,32 +155,39 @@ class Trainer:
             )
             self.guard.watch(loss, progress.epoch, progress.step, batch.indices)
             self.learner.update()
+            self.learner.estimate_statistics(batch.images, progress.steps_left)
         self.log.add(loss, batch, computing)
         progress.step += 1
 
     def _evaluate_epoch(self) -> Evaluation:
-        """Evaluate and log the result."""
-        result = self._evaluate()
+        """Evaluate and log the result, with averaged weights also that of the raw ones."""
+        results = self._evaluate(self.learner.evaluated)
+        first, *others = results
+        result = results[first]
         if not math.isfinite(result.loss):
             raise RuntimeError(
                 f"val_loss={result.loss} after epoch {self.progress.epoch}; the checkpoints in "
                 f"{self.run.checkpoints} are from before; lower optim.lr"
             )
-        self.progress.value = result.metrics.get(self.progress.metric.name)
-        self.metrics.add(self.progress.stamp(result.record()))
+        self.progress.judge({name: each.metrics for name, each in results.items()})
+        record = result.record()
+        for name in others:
+            record |= {f"{key}_{name}": value for key, value in results[name].record().items()}
+        self.metrics.add(self.progress.stamp(record))
         return result
 
-    def _evaluate(self) -> Evaluation:
+    def _evaluate(self, models: Mapping[str, nn.Module]) -> dict[str, Evaluation]:
         self.learner.synchronize_buffers()
         batches, samples = self.input.val_batches(self.progress.epoch), len(self.input.val)
-        return evaluate(
-            self.learner.evaluated,
+        evaluations = evaluate(
+            list(models.values()),
             self.task,
             batches,
             self.devices,
             samples=samples,
             stop=self.stop,
         )
+        return dict(zip(models, evaluations, strict=True))
 
     def _save_checkpoint(self, best: bool = False) -> None:
         """Save everything that a later process needs to resume. A collective call."""
@@ -231,7 +240,7 @@ class Trainer:
             self.devices,
             task=self.task,
             metric=self.progress.metric,
-            model=self.learner.evaluated,
+            model=self.learner.evaluated[self.exported],
             val=self.input.val,
             evaluation=evaluation,
             totals=totals,
@@ -248,17 +257,25 @@ class Trainer:
             logger.info(line)
 
     def _return_to_best(self) -> Evaluation | None:
-        """Load the best checkpoint's weights; returns their evaluation. A collective call.
+        """Load the best checkpoint, and export its better weights; returns their evaluation.
 
-        None if the last weights are the best, or if no evaluation had a value to compare.
+        A collective call. None if what would be exported is the best already, or if no evaluation
+        had a value to compare.
         """
         folder, first = self.run.checkpoints, self.devices.is_first
         state = self.devices.from_first(load_best(folder) if first else None)
-        if state is None or state["epoch"] == self.progress.epoch:
+        best = (self.progress.epoch, self.exported)
+        if state is None or (state["epoch"], state["weights"]) == best:
             return None
         self.learner.load_evaluated(state)
-        logger.info("exporting the best weights, of epoch %d", state["epoch"])
-        return self._evaluate()
+        self.exported = state["weights"]
+        kind = f"{self.exported} " if len(self.learner.evaluated) > 1 else ""
+        logger.info("exporting the best %sweights, of epoch %d", kind, state["epoch"])
+        return self._evaluate_exported()
+
+    def _evaluate_exported(self) -> Evaluation:
+        exported = {self.exported: self.learner.evaluated[self.exported]}
+        return self._evaluate(exported)[self.exported]
 
     def close(self) -> None:
         """Close the loaders, the checkpoint thread and the log."""

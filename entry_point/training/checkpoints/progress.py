@@ -21,7 +21,9 @@ class Progress:
     epoch: int = 0
     step: int = 0
     value: float | None = None
-    """The last evaluation's; None without one, or if it was not finite."""
+    """The last evaluation's, of the better weights; None without one, or if it was not finite."""
+    weights: str | None = None
+    """Name of the weights that gave `value`, as in `Learner.evaluated`."""
     best_value: float | None = None
     """The best of the finished epochs'."""
 
@@ -46,6 +48,14 @@ class Progress:
                 f"trainer.epochs={least} or more, use another name, or set trainer.resume=false "
                 "to restart from scratch",
             )
+
+    def judge(self, evaluated: Mapping[str, Mapping[str, float]]) -> None:
+        """Keep the better value of an evaluation: weights -> metrics by name."""
+        self.value, self.weights = None, next(iter(evaluated))
+        for weights, metrics in evaluated.items():
+            value = metrics.get(self.metric.name)
+            if self.metric.is_better(value, than=self.value):
+                self.value, self.weights = value, weights
 
     def end_epoch(self) -> bool:
         """Move to the next epoch; returns whether this one's value is the best so far."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # It may be smoothed, weighted, and of blended images.
 TRAINING = "training (training loss, random crops)"
-TRAIN, VALIDATION, WAIT = "#2b6cb0", "#c05621", "#9b2c2c"
+TRAIN, VALIDATION, RAW, WAIT = "#2b6cb0", "#c05621", "#718096", "#9b2c2c"
 
 
 def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
@@ -43,10 +43,15 @@ def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
     loss.yaxis.set_minor_locator(LogLocator(subs=(1.5, 2, 3, 5, 7)))
     loss.yaxis.set_major_formatter("{x:g}")
     loss.yaxis.set_minor_formatter("{x:g}")
-    figure.legend(frameon=False, loc="outside lower center", ncols=2)
     measured = [record for record in validation if metric.key in record]
     values = [metric.scale * value for value in column(measured, metric.key)]
     quality.plot(column(measured, "step"), values, "o-", color=VALIDATION)
+    raw = [record for record in validation if f"{metric.key}_raw" in record]
+    if raw:
+        values = [metric.scale * value for value in column(raw, f"{metric.key}_raw")]
+        label = "validation without averaged weights"
+        quality.plot(column(raw, "step"), values, ".:", color=RAW, label=label)
+    figure.legend(frameon=False, loc="outside lower center", ncols=3)
     _call(quality, f"validation {metric.label}{' (%)' if metric.percent else ''}")
     if metric.percent:
         quality.set_ylim(0, 101)

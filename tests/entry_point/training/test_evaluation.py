@@ -17,7 +17,7 @@ from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.evaluation import evaluate
 from entry_point.training.host_copy import HostCopy
-from entry_point.training.input import device_batches
+from entry_point.training.input import DeviceBatch, device_batches
 from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
 from entry_point.training.stop import StopRequest
 from tests.entry_point.training.tasks.label_sources import classes, task_of
@@ -75,7 +75,7 @@ def test_evaluation_counts_every_sample_and_finds_the_worst_mistake(stop: StopRe
     identity = DeviceTransform(DataConfig(mean=[0, 0, 0], std=[1 / 255] * 3), 0)
     batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity, False)
     task = task_of(classes(3))
-    result = evaluate(_FirstPixel(), task, batches, CPU, samples=5, stop=stop)
+    (result,) = evaluate([_FirstPixel()], task, batches, CPU, samples=5, stop=stop)
     assert result.indices.tolist() == [0, 1, 2, 3]
     assert (result.metrics["accuracy"], result.damaged) == (0.75, 1)
     assert result.record()["val_accuracy"] == 0.75 and result.record()["val_damaged"] == 1
@@ -83,12 +83,28 @@ def test_evaluation_counts_every_sample_and_finds_the_worst_mistake(stop: StopRe
     assert result.indices[row] == 2 and caption == "a, predicted c (loss 10.00)"
 
 
+def test_one_pass_evaluates_several_models_each_by_itself(stop: StopRequest) -> None:
+    identity = DeviceTransform(DataConfig(mean=[0, 0, 0], std=[1 / 255] * 3), 0)
+    training, frozen = _FirstPixel(), _FirstPixel().eval()
+    models = [training, nn.Sequential(_FirstPixel(), nn.Softmax(1)), frozen]
+
+    def batches() -> Iterator[DeviceBatch]:
+        return device_batches(two_batches_and_a_damaged_image(), CPU.device, identity, False)
+
+    task = task_of(classes(3))
+    together = evaluate(models, task, batches(), CPU, samples=5, stop=stop)
+    alone = [evaluate([each], task, batches(), CPU, samples=5, stop=stop)[0] for each in models]
+    assert [each.metrics for each in together] == [each.metrics for each in alone]
+    assert together[0].loss != together[1].loss
+    assert training.training and not frozen.training
+
+
 def test_evaluation_in_which_every_image_is_damaged_is_an_error(stop: StopRequest) -> None:
     *_, damaged = two_batches_and_a_damaged_image()
     identity = DeviceTransform(DataConfig(), 0)
     batches = device_batches([damaged, damaged], CPU.device, identity, False)
     with pytest.raises(DataError, match="none of the 2 validation images can be decoded"):
-        evaluate(_FirstPixel(), task_of(classes(3)), batches, CPU, samples=2, stop=stop)
+        evaluate([_FirstPixel()], task_of(classes(3)), batches, CPU, samples=2, stop=stop)
 
 
 def test_evaluation_moves_its_results_from_the_device_once(
@@ -110,5 +126,5 @@ def test_evaluation_moves_its_results_from_the_device_once(
         monkeypatch.setattr(torch.Tensor, name, refuse)
     identity = DeviceTransform(DataConfig(mean=[0, 0, 0], std=[1 / 255] * 3), 0)
     batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity, False)
-    rows, damaged = evaluation._score(_FirstPixel(), task, batches, CPU, stop)
+    rows, damaged = evaluation._score([_FirstPixel()], task, batches, CPU, stop)
     assert len(moved) == 1 and rows.shape == (4, 4) and damaged == 1

@@ -170,8 +170,11 @@ def test_averaged_weights_follow_the_model_and_are_evaluated() -> None:
         averaged.loss(*batch(), step)
         averaged.update()
         history.append(averaged.model[6].bias.detach().clone())  # type: ignore[index]
-    expected = 0.5 * (0.5 * history[0] + 0.5 * history[1]) + 0.5 * history[2]
-    torch.testing.assert_close(averaged.evaluated[6].bias, expected)  # type: ignore[index]
+    expected = history[0].lerp(history[1], 1 - 1 / 10).lerp(history[2], 1 - 2 / 11)
+    evaluated = averaged.evaluated
+    assert list(evaluated) == ["averaged", "raw"] and evaluated["raw"] is averaged.model
+    torch.testing.assert_close(evaluated["averaged"][6].bias, expected)  # type: ignore[index]
+    assert list(learner().evaluated) == ["raw"]
 
 
 @pytest.mark.parametrize("mix", ["optim.mixup_alpha=0.4", "optim.cutmix_alpha=1"])
