@@ -22,6 +22,16 @@ class Sign(torch.optim.Optimizer):
                     weight -= group["lr"] * group["scale"] * weight.grad.sign()
 
 
+def by_layer(params: Iterable[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
+    """Half the rate for each layer further from the output, 6."""
+    groups = [
+        {**group, "params": [(name, weight)], "lr": lr * 0.5 ** (6 - int(name.split(".")[0]))}
+        for group in params
+        for name, weight in group["params"]
+    ]
+    return torch.optim.SGD(groups, lr=lr)
+
+
 def no_optimizer(params: Iterable[Any], lr: float) -> tuple[Iterable[Any], float]:
     return params, lr
 

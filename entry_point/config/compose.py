@@ -24,7 +24,7 @@ from entry_point.contract import own_code
 T = TypeVar("T")
 CONFIGS = Path(os.environ.get(own_code.CONFIGS) or own_code.PROGRAM / "configs")
 # Settings whose keys are the user's: model.kwargs, logger_kwargs, ...
-_OPEN = re.compile(r"(\w+\.)*(\w+_)?kwargs\b[.=]")
+_OPEN = re.compile(r"((\w+\.)*(\w+_)?kwargs|optim\.groups)\b[.=]")
 
 
 def load_config(name: str, schema: type[T], overrides: Sequence[str]) -> T:

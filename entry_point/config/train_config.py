@@ -42,6 +42,9 @@ class ModelConfig:
     """State dict to start from: a file, or the name of a channel that holds exactly one .pt, .pth
     or .safetensors file. A head of another size keeps its initial weights. Nothing is downloaded;
     `make fetch-weights` does that beforehand."""
+    freeze: list[str] = field(default_factory=list)
+    """Patterns of parameter names that are not trained, as in `model.freeze=[conv1.*,layer?.*]`.
+    Batch normalization still follows the statistics of the data."""
     sync_batchnorm: bool = False
     """Compute batch statistics over all ranks instead of per rank. GPUs only."""
 
@@ -70,7 +73,11 @@ class OptimConfig:
     betas: list[float] = knob([0.9, 0.999], length=2, least=0, below=1)
     """`name=adamw`: decay rates of the two moment estimates."""
     weight_decay: float = knob(5e-5, least=0)
-    """Weight decay. Biases and normalization weights do not decay."""
+    """Weight decay. Biases, normalization weights, position embeddings, class tokens, layer scales
+    and what the model's `no_weight_decay()` lists do not decay."""
+    groups: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Other arguments for the parameters whose names match a pattern, as in
+    `optim.groups={fc.*:{lr:0.1},layer1.*:{lr:0.001}}`. The first pattern that matches counts."""
     schedule: str = "cosine"
     """Shape of the learning rate after a linear warm-up. `cosine`: falls to zero at the end.
     `step`: drops every `step_epochs`. Or the dotted path of your own function `(epoch, epochs)`,

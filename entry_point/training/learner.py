@@ -20,7 +20,7 @@ from entry_point.training.devices import Devices
 from entry_point.training.measure.stopwatch import named_range
 from entry_point.training.models.build_model import build_model
 from entry_point.training.models.each_view import EachView
-from entry_point.training.optim import build_optimizer, build_schedule
+from entry_point.training.optim import build_optimizer, build_schedule, freeze
 from entry_point.training.tasks.task import Task
 
 _STATISTICS_STEPS = 16
@@ -46,6 +46,7 @@ class Learner:
         self._task, self._steps_per_epoch = task, steps_per_epoch
         torch.manual_seed(config.trainer.seed)
         model = build_model(config.model, task.outputs, channels, config.data.image_size)
+        freeze(model, config.model.freeze)
         if config.model.sync_batchnorm and devices.world_size > 1:
             if devices.device.type == "cpu":
                 raise ConfigError(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from entry_point.config.config_errors import ConfigError
+from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.resolve import call, resolve
 from entry_point.config.train_config import OPTIMIZERS, OptimConfig
 
@@ -19,18 +21,19 @@ from entry_point.config.train_config import OPTIMIZERS, OptimConfig
 def build_optimizer(
     config: OptimConfig, model: nn.Module, device: torch.device
 ) -> torch.optim.Optimizer:
-    """torch's optimizer or your own; no weight decay on biases and normalization weights.
+    """torch's optimizer or your own, with the named groups of `parameter_groups`.
 
     On a GPU, one kernel updates many weights.
 
     Raises:
-        ConfigError: `optim.name` is no optimizer, or does not take `optim.kwargs`.
+        ConfigError: `optim.name` is no optimizer, or does not take `optim.kwargs` or
+            `optim.groups`.
     """
     by_word = {each.lower(): each for each in dir(torch.optim)}
     known = {word: getattr(torch.optim, by_word[word]) for word in OPTIMIZERS}
     build = resolve("optim.name", config.name, known)
     # The rate is a float: as a tensor, each LambdaLR step would synchronize with the device.
-    groups = list(_parameter_groups(model, config.weight_decay))
+    groups = parameter_groups(config, model)
     settings = _own_settings(config) | _fused(build, config, device)
     try:
         optimizer = call("optim.kwargs", build, config.kwargs, groups, lr=config.lr, **settings)
@@ -41,6 +44,11 @@ def build_optimizer(
     if not isinstance(optimizer, torch.optim.Optimizer):
         must = f"must return a torch.optim.Optimizer, not {type(optimizer).__name__}"
         raise ConfigError("optim.name", config.name, must)
+    for pattern, arguments in config.groups.items():
+        for name in arguments.keys() - optimizer.defaults.keys():
+            key, taken = f"optim.groups.{pattern}.{name}", list(optimizer.defaults)
+            must = f"no such argument of a group; {config.name} takes {', '.join(taken)}"
+            raise ConfigError(key, arguments[name], must + near(name, taken))
     return optimizer
 
 
@@ -56,11 +64,71 @@ def _fused(build: Any, config: OptimConfig, device: torch.device) -> dict[str, b
     return {"fused": True} if "fused" in inspect.signature(build).parameters else {}
 
 
-def _parameter_groups(model: nn.Module, weight_decay: float) -> Iterable[dict[str, object]]:
-    """Vectors and scalars are biases and normalization weights: decaying them only hurts."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    yield {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay}
-    yield {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0}
+_UNDECAYED = re.compile(
+    r"(class|cls|dist|reg)_token|pos_embed(ding)?|relative_position_bias_table|(layer|logit)_scale"
+)
+"""Last part of the names that torchvision and timm give to parameters that are no matrices."""
+
+
+def parameter_groups(config: OptimConfig, model: nn.Module) -> list[dict[str, Any]]:
+    """The trainable parameters as torch's optimizers take them, those of `optim.groups` last.
+
+    A group is `{"name", "params": [(name, parameter), ...], "weight_decay", ...}`. Its name is its
+    pattern, `*` for parameters that none matches, with ` undecayed` for those without weight decay:
+    vectors and scalars (biases, normalization weights), position embeddings, class tokens, bias
+    tables, layer scales, and what the model's `no_weight_decay()` lists, as timm's models do.
+
+    Raises:
+        ConfigError: a pattern of `optim.groups` matches no trainable parameter, or `model.freeze`
+            leaves none.
+    """
+    trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    if not trainable:
+        raise ConfigError("model.freeze", must="freezes all parameters; leave some to train")
+    listed = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()
+    patterns = [*config.groups, "*"]
+    members: dict[tuple[str, bool], list[tuple[str, nn.Parameter]]] = {
+        (pattern, decays): [] for pattern in ("*", *config.groups) for decays in (True, False)
+    }
+    for name, parameter in trainable:
+        pattern = next(pattern for pattern in patterns if fnmatchcase(name, pattern))
+        is_listed = any(fnmatchcase(name, each) for each in listed)
+        is_known = _UNDECAYED.fullmatch(name.rpartition(".")[2])
+        decays = parameter.dim() > 1 and not is_listed and not is_known
+        members[pattern, decays].append((name, parameter))
+    for pattern in config.groups:
+        if not members[pattern, True] and not members[pattern, False]:
+            left = members["*", True] + members["*", False]
+            raise _no_match("optim.groups", pattern, left)
+    return [
+        {
+            "name": pattern if decays else f"{pattern} undecayed",
+            "params": parameters,
+            "weight_decay": config.weight_decay if decays else 0.0,
+            **config.groups.get(pattern, {}),
+        }
+        for (pattern, decays), parameters in members.items()
+        if parameters
+    ]
+
+
+def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
+    """Exclude the parameters whose names match from training. Raises ConfigError if none does."""
+    parameters = list(model.named_parameters())
+    for pattern in patterns:
+        matching = [p for name, p in parameters if fnmatchcase(name, pattern)]
+        if not matching:
+            raise _no_match("model.freeze", pattern, parameters)
+        for parameter in matching:
+            parameter.requires_grad_(False)
+
+
+def _no_match(
+    key: str, pattern: str, parameters: Sequence[tuple[str, nn.Parameter]]
+) -> ConfigError:
+    names = [name for name, _ in parameters]
+    some = ", ".join(names if len(names) < 5 else [*names[:2], "...", *names[-2:]])
+    return ConfigError(key, pattern, f"matches none of the parameters {some}")
 
 
 def build_schedule(

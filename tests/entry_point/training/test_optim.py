@@ -1,16 +1,28 @@
 """Optimizers and schedules: torch's by word, your own by path, both with kwargs."""
 
+import copy
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torchvision
+from torch import nn
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import OPTIMIZERS, OptimConfig, load_train_config
-from entry_point.training.optim import build_optimizer, build_schedule, rate_factor
+from entry_point.training.devices import Devices
+from entry_point.training.learner import Learner
+from entry_point.training.optim import (
+    build_optimizer,
+    build_schedule,
+    freeze,
+    parameter_groups,
+    rate_factor,
+)
 from tests.entry_point.training import forked
+from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.entry_point.training.training_jobs import read_records, timeless
 from tests.own_models import tiny_net
 
@@ -50,6 +62,102 @@ def test_every_optimizer_learns_and_follows_the_schedule(name: str) -> None:
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0)
 
 
+def undecayed(model: nn.Module) -> set[str]:
+    """The names of parameters without weight decay."""
+    groups = parameter_groups(OptimConfig(weight_decay=0.1), model)
+    names = [name for group in groups for name, _ in group["params"]]
+    assert sorted(names) == sorted(name for name, _ in model.named_parameters())
+    return {name for g in groups if not g["weight_decay"] for name, _ in g["params"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("resnet18", set()),
+        ("vit_b_32", {"class_token", "pos_embedding"}),
+        ("swin_t", {"relative_position_bias_table"}),
+        ("swin_v2_t", {"logit_scale"}),
+        ("convnext_tiny", {"layer_scale"}),
+    ],
+)
+def test_of_torchvisions_parameters_only_matrices_and_kernels_decay(
+    name: str, expected: set[str]
+) -> None:
+    with torch.device("meta"):
+        model = torchvision.models.get_model(name)
+    spared = undecayed(model)
+    assert {n for n, p in model.named_parameters() if p.dim() <= 1} <= spared
+    assert {n.rpartition(".")[2] for n in spared if model.get_parameter(n).dim() > 1} == expected
+    decayed = {n for n, _ in model.named_parameters()} - spared
+    assert all(n.endswith("weight") for n in decayed)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("resnet18", "deit_tiny_distilled_patch16_224", "swin_tiny_patch4_window7_224"),
+        *("swinv2_tiny_window8_256", "convnext_atto", "xcit_nano_12_p16_224", "levit_128s"),
+    ],
+)
+def test_the_same_parameters_of_timms_models_decay_as_with_timms_own_groups(name: str) -> None:
+    timm = pytest.importorskip("timm")
+    from timm.optim import param_groups_weight_decay
+
+    model = timm.create_model(name)
+    listed = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()
+    theirs = param_groups_weight_decay(model, 0.1, no_weight_decay_list=listed)
+    spared = {id(p) for group in theirs if not group["weight_decay"] for p in group["params"]}
+    assert undecayed(model) == {n for n, p in model.named_parameters() if id(p) in spared}
+
+
+GROUPS = "optim.groups={6.*:{lr:0.1,weight_decay:0.5},2.w*:{lr:0.2},2.*:{}}"
+
+
+def test_parameters_get_their_own_arguments_by_name_and_follow_the_same_schedule() -> None:
+    config, _ = load_train_config([GROUPS, "optim.lr=1", "optim.weight_decay=0.3"])
+    optimizer = build_optimizer(config.optim, tiny_net(4), CPU)
+    schedule = build_schedule(config.optim, optimizer, steps_per_epoch=10, epochs=2)
+    found = {
+        group["name"]: (group["param_names"], group["initial_lr"], group["weight_decay"])
+        for group in optimizer.param_groups
+    }
+    assert found == {
+        "*": (["0.weight"], 1, 0.3),
+        "* undecayed": (["0.bias"], 1, 0),
+        "6.*": (["6.weight"], 0.1, 0.5),
+        "6.* undecayed": (["6.bias"], 0.1, 0.5),
+        "2.w*": (["2.weight"], 0.2, 0.3),
+        "2.* undecayed": (["2.bias"], 1, 0),
+    }
+    for _ in range(15):
+        optimizer.step()
+        schedule.step()
+    halfway = [group["lr"] / group["initial_lr"] for group in optimizer.param_groups]
+    assert halfway == pytest.approx([0.5] * 6)
+
+
+def test_an_own_optimizer_can_set_rates_by_layer() -> None:
+    groups = built("optim.name=tests.own_optimizers.by_layer", "optim.lr=1").param_groups
+    rates = {name: group["lr"] for group in groups for name in group["param_names"]}
+    assert rates == {
+        f"{layer}.{kind}": 0.5 ** (6 - layer) for layer in (0, 2, 6) for kind in ("weight", "bias")
+    }
+
+
+def test_frozen_parameters_are_not_trained() -> None:
+    config, _ = load_train_config(
+        ["model.name=tests.own_models.tiny_net", "model.freeze=[0.*,2.bias]"]
+    )
+    some = Learner(config, Devices(CPU, None), task_of(classes(4)), 10, Path())
+    before = copy.deepcopy(some.model.state_dict())
+    for step in range(2):
+        some.loss(torch.randn(4, 3, 16, 16), torch.arange(4), step)
+        some.update()
+    after = some.model.state_dict()
+    moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
+    assert moved == {"2.weight", "6.weight", "6.bias"}
+
+
 def test_kwargs_reach_the_optimizer() -> None:
     optimizer = built("optim.name=rmsprop", "optim.kwargs.momentum=0.5", "optim.kwargs.eps=1e-3")
     assert (optimizer.defaults["momentum"], optimizer.defaults["eps"]) == (0.5, 1e-3)
@@ -74,6 +182,22 @@ def test_kwargs_reach_the_optimizer() -> None:
             "maximize, foreach, capturable, differentiable, fused; did you mean eps?",
         ),
         (["optim.kwargs.lr=1"], "optim.kwargs.lr=1: is set by the job; remove it"),
+        (
+            ["optim.groups={head.*:{lr:1}}"],
+            "optim.groups=head.*: matches none of the parameters 0.weight, 2.weight, ..., 2.bias, "
+            "6.bias",
+        ),
+        (
+            ["optim.groups={6.*:{rate:1}}"],
+            "optim.groups.6.*.rate=1: no such argument of a group; sgd takes lr, "
+            "momentum, dampening, weight_decay, nesterov, maximize, foreach, differentiable, fused",
+        ),
+        (["model.freeze=['*']"], "model.freeze: freezes all parameters; leave some to train"),
+        (
+            ["model.freeze=['conv1.*']"],
+            "model.freeze=conv1.*: matches none of the parameters 0.weight, 0.bias, ..., 6.weight, "
+            "6.bias",
+        ),
         (
             ["optim=adamw", "optim.kwargs.eps=-1"],
             "optim.name=adamw: cannot be built (Invalid epsilon value: -1)",
@@ -111,7 +235,9 @@ def test_kwargs_reach_the_optimizer() -> None:
 def test_what_cannot_be_meant_is_one_line(overrides: list[str], error: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config, _ = load_train_config(overrides)
-        optimizer = build_optimizer(config.optim, tiny_net(4), CPU)
+        model = tiny_net(4)
+        freeze(model, config.model.freeze)
+        optimizer = build_optimizer(config.optim, model, CPU)
         build_schedule(config.optim, optimizer, 10, config.trainer.epochs)
     assert str(caught.value) == error
 
