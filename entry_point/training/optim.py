@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -85,7 +85,7 @@ def parameter_groups(config: OptimConfig, model: nn.Module) -> list[dict[str, An
     trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not trainable:
         raise ConfigError("model.freeze", must="freezes all parameters; leave some to train")
-    listed = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()
+    listed: Collection[str] = getattr(model, "no_weight_decay", tuple)()
     patterns = [*config.groups, "*"]
     members: dict[tuple[str, bool], list[tuple[str, nn.Parameter]]] = {
         (pattern, decays): [] for pattern in ("*", *config.groups) for decays in (True, False)
