@@ -1,0 +1,141 @@
+"""A training loop as torchvision's references write it (references/classification/train.py).
+
+Pillow, ImageFolder and a DataLoader; torchvision's transforms, MixUp, CutMix and RASampler; torch's
+SGD, schedulers and AveragedModel. It shares no line with the template, and is what the template is
+compared with. Prints one line of JSON per epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.data import DataLoader, Sampler, default_collate
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
+
+from project.models import small_net
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class RASampler(Sampler[int]):
+    """Repeated augmentation on one rank, as references/classification/sampler.py."""
+
+    def __init__(self, count: int, repeats: int) -> None:
+        self.count, self.repeats = count, repeats
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[int]:
+        order = torch.randperm(self.count).repeat_interleave(self.repeats)
+        return iter(order[: self.count].tolist())
+
+
+def transforms(size: int, resize: int, augment: bool) -> tuple[v2.Transform, v2.Transform]:
+    """As references/classification/presets.py, in torchvision's order."""
+    tensor = [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+    train = [
+        v2.RandomResizedCrop(size, scale=(0.35, 1.0), antialias=True),
+        v2.RandomHorizontalFlip(),
+        *([v2.TrivialAugmentWide(interpolation=v2.InterpolationMode.BILINEAR)] if augment else []),
+        *tensor,
+        *([v2.RandomErasing(0.1)] if augment else []),
+    ]
+    return v2.Compose(train), v2.Compose([v2.Resize(resize), v2.CenterCrop(size), *tensor])
+
+
+def split_decay(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """No weight decay on biases and normalization weights."""
+    bare = [p for name, p in model.named_parameters() if p.ndim == 1]
+    others = [p for name, p in model.named_parameters() if p.ndim > 1]
+    return [
+        {"params": others, "weight_decay": weight_decay},
+        {"params": bare, "weight_decay": 0.0},
+    ]
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, loader: DataLoader[Any]) -> float:
+    model.eval()
+    right = sum(int((model(images).argmax(1) == labels).sum()) for images, labels in loader)
+    model.train()
+    return right / len(loader.dataset)  # type: ignore[arg-type]
+
+
+def train(options: argparse.Namespace) -> None:
+    torch.set_num_threads(1)
+    for seed in (torch.manual_seed, random.seed, np.random.seed):
+        seed(options.seed)
+    for_train, for_val = transforms(options.size, options.resize, options.augment)
+    dataset = ImageFolder(options.data / "train", for_train)
+    classes = len(dataset.classes)
+    mixes = [v2.MixUp(alpha=0.2, num_classes=classes), v2.CutMix(alpha=1.0, num_classes=classes)]
+    mix = v2.RandomChoice(mixes)
+
+    def collate(samples: list[Any]) -> Any:
+        images, labels = default_collate(samples)
+        return mix(images, labels) if options.mix else (images, labels)
+
+    loader = DataLoader(
+        dataset,
+        options.batch_size,
+        sampler=RASampler(len(dataset), options.repeats),
+        collate_fn=collate,
+        drop_last=True,
+    )
+    val = DataLoader(ImageFolder(options.data / "val", for_val), 100)
+    model = small_net(classes)
+    averaged = AveragedModel(
+        model, multi_avg_fn=get_ema_multi_avg_fn(options.ema_decay), use_buffers=True
+    )
+    optimizer = torch.optim.SGD(
+        split_decay(model, options.weight_decay), options.lr, momentum=0.9, nesterov=True
+    )
+    steps, warmup = len(loader), options.warmup_epochs * len(loader)
+    rising = LinearLR(optimizer, 1 / warmup, total_iters=warmup - 1)
+    falling = CosineAnnealingLR(optimizer, options.epochs * steps - warmup)
+    schedule = SequentialLR(optimizer, [rising, falling], [warmup])
+    criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
+    for _ in range(options.epochs):
+        losses = []
+        for images, labels in loader:
+            loss = criterion(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            averaged.update_parameters(model)
+            losses.append(float(loss.detach()))
+        record = {
+            "loss": math.fsum(losses) / len(losses),
+            "raw": evaluate(model, val),
+            "averaged": evaluate(averaged.module, val),
+        }
+        sys.stdout.write(json.dumps(record) + "\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data", type=Path)
+    for name, default in [("seed", 0), ("size", 32), ("resize", 36), ("batch-size", 50)]:
+        parser.add_argument(f"--{name}", type=int, default=default)
+    for name, default in [("epochs", 20), ("warmup-epochs", 2), ("repeats", 1)]:
+        parser.add_argument(f"--{name}", type=int, default=default)
+    for name, rate in [("lr", 0.1), ("weight-decay", 5e-5), ("ema-decay", 0.9)]:
+        parser.add_argument(f"--{name}", type=float, default=rate)
+    parser.add_argument("--mix", action="store_true")
+    parser.add_argument("--augment", action="store_true")
+    train(parser.parse_args())
