@@ -69,16 +69,14 @@ class Learner:
         # Compile the DDP wrapper, so the compiler sees where gradients are exchanged.
         compiles = config.trainer.compile
         self._forward: Any = torch.compile(self._shared) if compiles else self._shared
+        self.lr = 0.0
+        """The learning rate of the last step."""
 
     @property
     def evaluated(self) -> dict[str, nn.Module]:
         """The models to evaluate by the name of their weights; the first is exported by default."""
         raw = {"raw": self.model}
         return raw if self.ema is None else {"averaged": self.ema.model, **raw}
-
-    @property
-    def lr(self) -> float:
-        return float(self.optimizer.param_groups[0]["lr"])
 
     def loss(
         self,
@@ -118,6 +116,7 @@ class Learner:
             if self._optim.clip_norm is not None:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self._optim.clip_norm)
             self.optimizer.step()
+            self.lr = float(self.optimizer.param_groups[0]["lr"])
             self.schedule.step()
             if self.ema is not None:
                 self.ema.update()
