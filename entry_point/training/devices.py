@@ -20,6 +20,8 @@ from entry_point.training.numa import stay_near
 
 # How long until a peer that vanished without closing its connections is noticed.
 PEER_TIMEOUT = timedelta(minutes=10)
+# How long the other ranks wait for the first one's export.
+EXPORT_TIMEOUT = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -120,10 +122,14 @@ def join_devices(config: TrainerConfig) -> Iterator[Devices]:
         )
 
 
-def leave_ranks() -> None:
-    """Leave the other ranks once all are ready: one that leaves early closes their connections."""
-    if dist.is_initialized():
-        dist.barrier()
+def leave_ranks(group: dist.ProcessGroup | None) -> None:
+    """Leave the other ranks (`Devices.cpu_group`) once all are ready.
+
+    One that leaves early closes their connections. A rank that dies meanwhile ends the wait.
+    """
+    if group is not None:
+        timeout = PEER_TIMEOUT if dist.get_rank() == 0 else EXPORT_TIMEOUT
+        dist.monitored_barrier(group, timeout)
         dist.destroy_process_group()
 
 
@@ -142,11 +148,11 @@ def _all_ranks(device: torch.device, world_size: int) -> Iterator[dist.ProcessGr
         group = dist.new_group(backend="gloo", timeout=PEER_TIMEOUT)
         assert isinstance(group, dist.ProcessGroup)
         yield group
+        leave_ranks(group)
     except BaseException:
         # Without it, NCCL may keep this process, and thus the others, until PEER_TIMEOUT.
         _abort_process_group()
         raise
-    leave_ranks()
 
 
 def _choose_device(wanted: str, local_rank: int) -> torch.device:

@@ -306,7 +306,7 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
         how = "" if config.trainer.resume else " with trainer.resume=true"
         logger.info("stopped on request; the same command%s resumes from here", how)
         if trainer.stop.gave_up_waiting:
-            leave_ranks()
+            leave_ranks(devices.cpu_group)
             hand_over.exit_at_once(exit_codes.STOPPED)
         return exit_codes.STOPPED
     except torch.OutOfMemoryError as error:

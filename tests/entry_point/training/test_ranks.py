@@ -1,15 +1,19 @@
 """Runs of several ranks that resume, with the same or another number of ranks."""
 
 import multiprocessing
+import os
 import signal
 import time
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
+from entry_point.training import trainer
 from entry_point.training.checkpoints.checkpoint import copy_to_cpu
 from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
@@ -101,3 +105,48 @@ def test_a_stream_does_not_resume_within_an_epoch_with_other_ranks(
     assert forked.run(tmp_path, packed_photos, overrides) == exit_codes.USAGE
     refused = "ranks=1: the checkpoint was made with ranks=2"
     assert refused in (tmp_path / "output" / "failure").read_text()
+
+
+def _export_slowly() -> None:
+    """The first rank's export takes longer than the others wait for a peer in a collective call."""
+    write = trainer.write_results
+
+    def write_slowly(run: Any, config: Any, yaml: str, devices: Devices, **results: Any) -> None:
+        for group in (dist.group.WORLD, devices.cpu_group):
+            _set_timeout(timedelta(seconds=0.5), group)
+        if devices.is_first:
+            time.sleep(3)
+        write(run, config, yaml, devices, **results)
+
+    trainer.write_results = write_slowly
+
+
+# torch 2.11 has only the private one.
+_set_timeout: Any = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout
+
+
+def test_an_export_that_outlasts_the_timeout_of_collective_calls_does_not_fail_the_job(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    assert forked.run(tmp_path, photo_folder, (), ranks=2, prepare=_export_slowly) == 0
+    assert (tmp_path / "model" / "model.pt").is_file()
+
+
+def _die_in_the_export() -> None:
+    def die(run: Any, config: Any, yaml: str, devices: Devices, **_results: Any) -> None:
+        if devices.is_first:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    trainer.write_results = die
+
+
+def test_the_first_ranks_death_in_the_export_ends_the_other_ranks(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """Also on hosts whose torchrun does not see that death."""
+    three = ["trainer.batch_size=12"]
+    ranks = forked.start_ranks(tmp_path, photo_folder, three, 3, prepare=_die_in_the_export)
+    for rank in ranks:
+        rank.join(timeout=120)
+    codes = [rank.exitcode for rank in ranks]
+    assert codes == [-signal.SIGKILL, exit_codes.FAILED, exit_codes.FAILED]
