@@ -133,7 +133,7 @@ def test_an_export_that_outlasts_the_timeout_of_collective_calls_does_not_fail_t
 
 
 def _die_in_the_export() -> None:
-    def die(run: Any, config: Any, yaml: str, devices: Devices, **_results: Any) -> None:
+    def die(_run: Any, _config: Any, _yaml: str, devices: Devices, **_results: Any) -> None:
         if devices.is_first:
             os.kill(os.getpid(), signal.SIGKILL)
 
