@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -17,6 +18,7 @@ from entry_point.training import trainer
 from entry_point.training.checkpoints.checkpoint import copy_to_cpu
 from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
+from entry_point.training.results.write_results import write_results
 from tests.entry_point.supervisor.test_processes import TWO_RANKS, rank_processes, wait_for_steps
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
@@ -109,16 +111,15 @@ def test_a_stream_does_not_resume_within_an_epoch_with_other_ranks(
 
 def _export_slowly() -> None:
     """The first rank's export takes longer than the others wait for a peer in a collective call."""
-    write = trainer.write_results
 
     def write_slowly(run: Any, config: Any, yaml: str, devices: Devices, **results: Any) -> None:
         for group in (dist.group.WORLD, devices.cpu_group):
             _set_timeout(timedelta(seconds=0.5), group)
         if devices.is_first:
             time.sleep(3)
-        write(run, config, yaml, devices, **results)
+        write_results(run, config, yaml, devices, **results)
 
-    trainer.write_results = write_slowly
+    pytest.MonkeyPatch().setattr(trainer, "write_results", write_slowly)
 
 
 # torch 2.11 has only the private one.
@@ -137,7 +138,7 @@ def _die_in_the_export() -> None:
         if devices.is_first:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    trainer.write_results = die
+    pytest.MonkeyPatch().setattr(trainer, "write_results", die)
 
 
 def test_the_first_ranks_death_in_the_export_ends_the_other_ranks(
