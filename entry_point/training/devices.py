@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _abort_process_group
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig, check_ranks
@@ -78,12 +79,25 @@ class Devices:
         return values
 
     def from_first(self, value: Any) -> Any:
-        """The first rank's value, on every rank."""
+        """The first rank's value, on every rank; its tensors are dense and on the CPU.
+
+        They are received one by one where they stay: pickled with the rest, they would take three
+        times their size.
+        """
         if self.cpu_group is None:
             return value
-        shared = [value]
-        dist.broadcast_object_list(shared, src=0, group=self.cpu_group)
-        return shared[0]
+        outline = [tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), value)]
+        dist.broadcast_object_list(outline, src=0, group=self.cpu_group)
+        if not self.is_first:
+            value = tree_map_only(
+                torch.Tensor, lambda tensor: torch.empty_like(tensor, device="cpu"), outline[0]
+            )
+        for leaf in tree_leaves(value):
+            if isinstance(leaf, torch.Tensor) and leaf.nbytes:
+                # As bytes in their order in memory, since gloo does not send every type.
+                in_memory = leaf.as_strided((leaf.numel(),), (1,)).view(torch.uint8)
+                dist.broadcast(in_memory, src=0, group=self.cpu_group)
+        return value
 
     def describe(self) -> str:
         name = (

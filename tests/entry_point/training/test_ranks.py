@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import resource
 import signal
 import time
 from datetime import timedelta
@@ -80,6 +81,57 @@ def test_three_restarted_ranks_resume_bit_identical(tmp_path: Path) -> None:
     for rank in ranks:
         rank.join(timeout=120)
     assert [rank.exitcode for rank in ranks] == [0, 0, 0]
+
+
+def _small_tensors() -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    return {
+        "channels_last": torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        "bf16": torch.randn(5).bfloat16(),
+        "bool": torch.tensor([True, False]),
+        "scalar": torch.tensor(3),
+        "empty": torch.empty(0, 2),
+    }
+
+
+def _state() -> dict[str, Any]:
+    """As a checkpoint's: 128 MiB in 32 tensors, and small ones of every kind."""
+    weights = {f"layer {number}": torch.full((1 << 20,), float(number)) for number in range(32)}
+    steps = {number: {"step": torch.tensor(1.0), "betas": (0.9, None)} for number in (0, 1)}
+    return {"model": weights, "small": _small_tensors(), "optimizer": steps, "records": "{}\n"}
+
+
+def _peak_memory() -> int:
+    """Bytes."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _receive_a_state(rank: int, folder: Path) -> None:
+    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
+    devices = Devices(torch.device("cpu"), None, rank, rank, 2, dist.group.WORLD)
+    sent = _state() if rank == 0 else None
+    before = _peak_memory()
+    state = devices.from_first(sent)
+    (folder / str(rank)).write_text(str((_peak_memory() - before) / (128 << 20)))
+    for name, expected in _small_tensors().items():
+        received = state["small"][name]
+        assert torch.equal(received, expected) and received.stride() == expected.stride()
+        assert received.dtype == expected.dtype
+    assert all((layer == number).all() for number, layer in enumerate(state["model"].values()))
+    assert state["optimizer"][1] == {"step": torch.tensor(1.0), "betas": (0.9, None)}
+    assert state["records"] == "{}\n"
+
+
+def test_the_ranks_receive_a_state_in_little_more_memory_than_it_takes(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("forkserver")
+    ranks = [fork.Process(target=_receive_a_state, args=(rank, tmp_path)) for rank in (0, 1)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(timeout=120)
+    assert [rank.exitcode for rank in ranks] == [0, 0]
+    sender, receiver = (float((tmp_path / str(rank)).read_text()) for rank in (0, 1))
+    assert sender < 0.3 and receiver < 1.3, (sender, receiver)
 
 
 def trained_images(root: Path) -> list[str]:
