@@ -136,7 +136,7 @@ class TrainerConfig:
     channels_last: bool = True
     """Use the channels_last memory format."""
     compile: bool = False
-    """Run the model through `torch.compile`."""
+    """Run the model through `torch.compile`, once for each image size."""
     deterministic: bool = False
     """Use deterministic kernels only. On a CPU, a resumed run then ends bit-identical."""
     nproc_per_host: int | None = knob(None, least=1)

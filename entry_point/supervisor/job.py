@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from entry_point.config.train_config import TrainConfig, check_ranks, load_train_config
+from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.contract import exit_codes, own_code
 from entry_point.contract.failure import failure_file
 from entry_point.contract.lasting_output import make_output_last
@@ -47,11 +47,12 @@ def ranks_on_this_host(config: TrainConfig) -> int:
 
 
 def training_command(config: TrainConfig, hosts: Hosts) -> list[str]:
-    """The command of a single rank, or of torchrun for more than one."""
+    """The command of a single rank, or of torchrun for more than one.
+
+    Hosts of several instance groups may have different numbers of ranks: torchrun counts them all.
+    """
     ranks = ranks_on_this_host(config)
-    world_size = ranks * len(hosts.names)
-    check_ranks(config.trainer, world_size)
-    if world_size == 1:
+    if ranks == len(hosts.names) == 1:
         return [sys.executable, "-m", "entry_point.train"]
     rendezvous = (
         # Without the address torchrun resolves the host's own name, which an isolated host cannot.

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _abort_process_group
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig, check_ranks
@@ -20,6 +21,8 @@ from entry_point.training.numa import stay_near
 
 # How long until a peer that vanished without closing its connections is noticed.
 PEER_TIMEOUT = timedelta(minutes=10)
+# How long the other ranks wait for the first one's export.
+EXPORT_TIMEOUT = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -76,12 +79,25 @@ class Devices:
         return values
 
     def from_first(self, value: Any) -> Any:
-        """The first rank's value, on every rank."""
+        """The first rank's value, on every rank; its tensors are dense and on the CPU.
+
+        They are received one by one where they stay: pickled with the rest, they would take three
+        times their size.
+        """
         if self.cpu_group is None:
             return value
-        shared = [value]
-        dist.broadcast_object_list(shared, src=0, group=self.cpu_group)
-        return shared[0]
+        outline = [tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), value)]
+        dist.broadcast_object_list(outline, src=0, group=self.cpu_group)
+        if not self.is_first:
+            value = tree_map_only(
+                torch.Tensor, lambda tensor: torch.empty_like(tensor, device="cpu"), outline[0]
+            )
+        for leaf in tree_leaves(value):
+            if isinstance(leaf, torch.Tensor) and leaf.nbytes:
+                # As bytes in their order in memory, since gloo does not send every type.
+                in_memory = leaf.as_strided((leaf.numel(),), (1,)).view(torch.uint8)
+                dist.broadcast(in_memory, src=0, group=self.cpu_group)
+        return value
 
     def describe(self) -> str:
         name = (
@@ -120,10 +136,14 @@ def join_devices(config: TrainerConfig) -> Iterator[Devices]:
         )
 
 
-def leave_ranks() -> None:
-    """Leave the other ranks once all are ready: one that leaves early closes their connections."""
-    if dist.is_initialized():
-        dist.barrier()
+def leave_ranks(group: dist.ProcessGroup | None) -> None:
+    """Leave the other ranks (`Devices.cpu_group`) once all are ready.
+
+    One that leaves early closes their connections. A rank that dies meanwhile ends the wait.
+    """
+    if group is not None:
+        timeout = PEER_TIMEOUT if dist.get_rank() == 0 else EXPORT_TIMEOUT
+        dist.monitored_barrier(group, timeout)
         dist.destroy_process_group()
 
 
@@ -142,11 +162,11 @@ def _all_ranks(device: torch.device, world_size: int) -> Iterator[dist.ProcessGr
         group = dist.new_group(backend="gloo", timeout=PEER_TIMEOUT)
         assert isinstance(group, dist.ProcessGroup)
         yield group
+        leave_ranks(group)
     except BaseException:
         # Without it, NCCL may keep this process, and thus the others, until PEER_TIMEOUT.
         _abort_process_group()
         raise
-    leave_ranks()
 
 
 def _choose_device(wanted: str, local_rank: int) -> torch.device:

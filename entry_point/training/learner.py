@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import TrainConfig
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.averaged_weights import AveragedWeights
@@ -25,6 +26,8 @@ from entry_point.training.tasks.task import Task
 
 _STATISTICS_STEPS = 16
 """Last batches of an epoch, whose statistics the averaged weights are evaluated with."""
+_GRAPHS_OF_A_SIZE = 8
+"""torch's own limit for a model that is compiled once: pieces of a batch may differ, for one."""
 
 
 class Learner:
@@ -66,19 +69,16 @@ class Learner:
         several = config.data.several_views is not None
         trained = EachView(self.model) if several else self.model
         self._shared = _shared(trained, devices, config.trainer.deterministic)
-        # Compile the DDP wrapper, so the compiler sees where gradients are exchanged.
         compiles = config.trainer.compile
-        self._forward: Any = torch.compile(self._shared) if compiles else self._shared
+        self._forward: Any = _compiled(self._shared, config.data) if compiles else self._shared
+        self.lr = 0.0
+        """The learning rate of the last step."""
 
     @property
     def evaluated(self) -> dict[str, nn.Module]:
         """The models to evaluate by the name of their weights; the first is exported by default."""
         raw = {"raw": self.model}
         return raw if self.ema is None else {"averaged": self.ema.model, **raw}
-
-    @property
-    def lr(self) -> float:
-        return float(self.optimizer.param_groups[0]["lr"])
 
     def loss(
         self,
@@ -118,6 +118,7 @@ class Learner:
             if self._optim.clip_norm is not None:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self._optim.clip_norm)
             self.optimizer.step()
+            self.lr = float(self.optimizer.param_groups[0]["lr"])
             self.schedule.step()
             if self.ema is not None:
                 self.ema.update()
@@ -188,6 +189,18 @@ def _shared(model: nn.Module, devices: Devices, deterministic: bool) -> nn.Modul
             gradient_as_bucket_view=True,
             find_unused_parameters=fixed,
         )
+
+
+def _compiled(shared: nn.Module, data: DataConfig) -> Any:
+    """Compile for each image size of `data.progressive`, rather than once for any size.
+
+    `shared` is the DDP wrapper, so that the compiler sees where gradients are exchanged.
+    """
+    sizes = {size for _, size in data.progressive}
+    limits = torch._dynamo.config
+    # Without a limit that grows with the sizes, torch runs the model uncompiled from the ninth on.
+    limits.recompile_limit = max(limits.recompile_limit, _GRAPHS_OF_A_SIZE * len(sizes))
+    return torch.compile(shared, dynamic=False)
 
 
 def _reads_buffers(model: nn.Module) -> bool:

@@ -35,7 +35,7 @@ from entry_point.training.measure.stopwatch import Stopwatch
 from entry_point.training.measure.totals import Totals
 from entry_point.training.results.console import epoch_bar, log_to_stdout
 from entry_point.training.results.logged_run import LoggedRun
-from entry_point.training.results.metrics_log import MetricsLog
+from entry_point.training.results.metrics_log import MetricsLog, parse_records
 from entry_point.training.results.onnx_file import require_onnx
 from entry_point.training.results.run_loggers import open_loggers
 from entry_point.training.results.sample_grid import first_samples_alone
@@ -77,7 +77,8 @@ class Trainer:
                 self.progress.check_epochs(config.trainer.epochs)
                 self.learner.load_state(saved)
                 self.log.load_state(saved)
-            step, records = self.progress.global_step, saved["records"] if saved else []
+            step = self.progress.global_step
+            records = parse_records(saved["records"]) if saved else []
             self.checkpoints = Checkpoints(run.checkpoints, config.trainer, step, devices.is_first)
             parts.callback(self.checkpoints.close)
             logged = LoggedRun(run_name(run), run, config, records)
@@ -197,7 +198,7 @@ class Trainer:
             **self.progress.state(),
             **self.log.state(),
             **self.learner.state(),
-            "records": self.metrics.records,
+            "records": self.metrics.text(),
         }
         self.checkpoints.save(state, self.progress.global_step, best=best)
 
@@ -306,7 +307,7 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
         how = "" if config.trainer.resume else " with trainer.resume=true"
         logger.info("stopped on request; the same command%s resumes from here", how)
         if trainer.stop.gave_up_waiting:
-            leave_ranks()
+            leave_ranks(devices.cpu_group)
             hand_over.exit_at_once(exit_codes.STOPPED)
         return exit_codes.STOPPED
     except torch.OutOfMemoryError as error:

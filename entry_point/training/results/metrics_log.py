@@ -41,18 +41,27 @@ class MetricsLog:
         loggers: Sequence[Logger] = (),
     ) -> None:
         self.records: list[Record] = list(earlier)
+        self._lines = [_json_line(record) for record in earlier]
         if writes:
             run.create()
         self._sinks: list[Logger] = (
-            [_LogLines(), _JsonLines(run, earlier), *loggers] if writes else []
+            [_LogLines(), _JsonLines(run, self.text()), *loggers] if writes else []
         )
 
     def add(self, *records: Record) -> None:
         """Log records; each has `epoch` and `step`."""
         for record in records:
             self.records.append(record)
+            self._lines.append(_json_line(record))
             for sink in self._sinks:
                 sink.log(record)
+
+    def text(self) -> str:
+        """All records as in metrics.jsonl.
+
+        Checkpoints keep this one object: to copy and write tens of thousands takes seconds.
+        """
+        return "".join(self._lines)
 
     def close(self) -> None:
         for sink in self._sinks:
@@ -67,20 +76,29 @@ class _LogLines:
 
 
 class _JsonLines:
-    def __init__(self, run: RunFolder, earlier: Sequence[Record]) -> None:
+    def __init__(self, run: RunFolder, earlier: str) -> None:
         self._path = run.output_data / "metrics.jsonl"
         # Steps after the checkpoint are trained, and logged, again.
-        write_text(self._path, "".join(json.dumps(record) + "\n" for record in earlier))
+        write_text(self._path, earlier)
         self._file = self._path.open("a", encoding="utf-8")
 
     def log(self, record: Record) -> None:
         with naming(self._path):
-            self._file.write(json.dumps(record) + "\n")
+            self._file.write(_json_line(record))
             self._file.flush()
 
     def close(self) -> None:
         with naming(self._path):
             self._file.close()
+
+
+def _json_line(record: Record) -> str:
+    return json.dumps(record) + "\n"
+
+
+def parse_records(text: str) -> list[Record]:
+    """The records of `MetricsLog.text()`."""
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def _short_form(record: Record) -> str:

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -20,7 +20,13 @@ SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["entry_point.training.trainer"])
 
 
-def _train(root: str, data: str, overrides: Sequence[str], place: Mapping[str, str]) -> None:
+def _train(
+    root: str,
+    data: str,
+    overrides: Sequence[str],
+    place: Mapping[str, str],
+    prepare: Callable[[], None] | None,
+) -> None:
     log = os.open(str(Path(root) / "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -32,15 +38,24 @@ def _train(root: str, data: str, overrides: Sequence[str], place: Mapping[str, s
     from entry_point.train import main
 
     torch.set_num_threads(1)
+    if prepare is not None:
+        prepare()
     raise SystemExit(main([*TINY, f"data.root={data}", *overrides]))
 
 
 def start(
-    root: Path, data: Path, overrides: Sequence[str], place: Mapping[str, str] | None = None
+    root: Path,
+    data: Path,
+    overrides: Sequence[str],
+    place: Mapping[str, str] | None = None,
+    prepare: Callable[[], None] | None = None,
 ) -> ForkServerProcess:
-    """Start a trainer in `root`, with output in `root/log`. `place` is torchrun's environment."""
+    """Start a trainer in `root`, with output in `root/log`.
+
+    `place` is torchrun's environment; the process calls `prepare` before it trains.
+    """
     root.mkdir(parents=True, exist_ok=True)
-    arguments = (str(root), str(data), list(overrides), dict(place or {}))
+    arguments = (str(root), str(data), list(overrides), dict(place or {}), prepare)
     process = SERVER.Process(target=_train, args=arguments)
     process.start()
     return process
@@ -52,8 +67,26 @@ def run(
     overrides: Sequence[str],
     ranks: int = 1,
     environment: Mapping[str, str] | None = None,
+    prepare: Callable[[], None] | None = None,
 ) -> int:
     """Run a trainer in `root` to its end; returns the exit code, the same on every rank."""
+    processes = start_ranks(root, data, overrides, ranks, environment, prepare)
+    for process in processes:
+        process.join(timeout=120)
+    codes = {process.exitcode for process in processes}
+    assert len(codes) == 1 and None not in codes, (root / "log").read_text()
+    return int(str(codes.pop()))
+
+
+def start_ranks(
+    root: Path,
+    data: Path,
+    overrides: Sequence[str],
+    ranks: int,
+    environment: Mapping[str, str] | None = None,
+    prepare: Callable[[], None] | None = None,
+) -> list[ForkServerProcess]:
+    """Start the ranks of a trainer in `root`."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     world = {
@@ -63,12 +96,7 @@ def run(
         "LOCAL_WORLD_SIZE": str(ranks),
     }
     places = [{**world, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-    processes = [start(root, data, overrides, place) for place in places]
-    for process in processes:
-        process.join(timeout=120)
-    codes = {process.exitcode for process in processes}
-    assert len(codes) == 1 and None not in codes, (root / "log").read_text()
-    return int(str(codes.pop()))
+    return [start(root, data, overrides, place, prepare) for place in places]
 
 
 def run_until_step(

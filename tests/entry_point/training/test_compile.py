@@ -1,6 +1,7 @@
 """`trainer.compile` trains the same weights, under the same names."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from entry_point import inference
 from entry_point.config.data_config import DataConfig
 from entry_point.contract import exit_codes
+from entry_point.contract.run_folder import RunFolder
 from entry_point.training.device_transform import FromRgb
 from entry_point.training.results.metrics_log import column, training_records
 from entry_point.training.results.model_files import Answers
@@ -24,6 +26,32 @@ def run_compiled(root: Path, data: Path, overrides: Sequence[str], cache: Path) 
     process.join(timeout=240)
     assert process.exitcode == exit_codes.FINISHED, (root / "log").read_text()
     assert list(cache.rglob("*.so"))
+
+
+def _note_graphs() -> None:
+    """Note the images that each compiled graph takes; the graphs then run uncompiled."""
+
+    def note(graph: torch.fx.GraphModule, inputs: list[object]) -> Callable[..., object]:
+        given = [each for each in inputs if not isinstance(each, torch.nn.Parameter)]
+        shapes = [tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in given]
+        with (RunFolder.from_environment().root / "graphs").open("a") as file:
+            file.write(f"{shapes}\n")
+        return graph.forward
+
+    pytest.MonkeyPatch().setattr(torch, "compile", partial(torch.compile, backend=note))
+
+
+def test_each_image_size_has_a_graph_of_its_own_and_evaluation_has_none(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """By default, torch compiles the second size for all sizes, and 8 sizes at most."""
+    sizes = range(16, 36, 2)
+    by_epoch = [[epoch, size] for epoch, size in enumerate(sizes)]
+    progressive = f"data.progressive={[*by_epoch, [10, 16]]}".replace(" ", "")
+    overrides = ["trainer.compile=true", "trainer.epochs=11", progressive, "data.eval_size=30"]
+    assert forked.run(tmp_path, photo_folder, overrides, prepare=_note_graphs) == 0
+    graphs = (tmp_path / "graphs").read_text().splitlines()
+    assert graphs == [f"[(16, 3, {size}, {size})]" for size in sizes]
 
 
 def test_a_compiled_model_trains_resumes_and_exports_like_any_other(

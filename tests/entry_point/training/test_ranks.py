@@ -1,18 +1,25 @@
 """Runs of several ranks that resume, with the same or another number of ranks."""
 
 import multiprocessing
+import os
+import resource
 import signal
 import time
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
+from entry_point.training import trainer
 from entry_point.training.checkpoints.checkpoint import copy_to_cpu
 from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
+from entry_point.training.results.write_results import write_results
 from tests.entry_point.supervisor.test_processes import TWO_RANKS, rank_processes, wait_for_steps
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
@@ -76,6 +83,57 @@ def test_three_restarted_ranks_resume_bit_identical(tmp_path: Path) -> None:
     assert [rank.exitcode for rank in ranks] == [0, 0, 0]
 
 
+def _small_tensors() -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    return {
+        "channels_last": torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        "bf16": torch.randn(5).bfloat16(),
+        "bool": torch.tensor([True, False]),
+        "scalar": torch.tensor(3),
+        "empty": torch.empty(0, 2),
+    }
+
+
+def _state() -> dict[str, Any]:
+    """As a checkpoint's: 128 MiB in 32 tensors, and small ones of every kind."""
+    weights = {f"layer {number}": torch.full((1 << 20,), float(number)) for number in range(32)}
+    steps = {number: {"step": torch.tensor(1.0), "betas": (0.9, None)} for number in (0, 1)}
+    return {"model": weights, "small": _small_tensors(), "optimizer": steps, "records": "{}\n"}
+
+
+def _peak_memory() -> int:
+    """Bytes."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _receive_a_state(rank: int, folder: Path) -> None:
+    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
+    devices = Devices(torch.device("cpu"), None, rank, rank, 2, dist.group.WORLD)
+    sent = _state() if rank == 0 else None
+    before = _peak_memory()
+    state = devices.from_first(sent)
+    (folder / str(rank)).write_text(str((_peak_memory() - before) / (128 << 20)))
+    for name, expected in _small_tensors().items():
+        received = state["small"][name]
+        assert torch.equal(received, expected) and received.stride() == expected.stride()
+        assert received.dtype == expected.dtype
+    assert all((layer == number).all() for number, layer in enumerate(state["model"].values()))
+    assert state["optimizer"][1] == {"step": torch.tensor(1.0), "betas": (0.9, None)}
+    assert state["records"] == "{}\n"
+
+
+def test_the_ranks_receive_a_state_in_little_more_memory_than_it_takes(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("forkserver")
+    ranks = [fork.Process(target=_receive_a_state, args=(rank, tmp_path)) for rank in (0, 1)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(timeout=120)
+    assert [rank.exitcode for rank in ranks] == [0, 0]
+    sender, receiver = (float((tmp_path / str(rank)).read_text()) for rank in (0, 1))
+    assert sender < 0.3 and receiver < 1.3, (sender, receiver)
+
+
 def trained_images(root: Path) -> list[str]:
     return sorted((root / "seen").read_text().splitlines())
 
@@ -101,3 +159,47 @@ def test_a_stream_does_not_resume_within_an_epoch_with_other_ranks(
     assert forked.run(tmp_path, packed_photos, overrides) == exit_codes.USAGE
     refused = "ranks=1: the checkpoint was made with ranks=2"
     assert refused in (tmp_path / "output" / "failure").read_text()
+
+
+def _export_slowly() -> None:
+    """The first rank's export takes longer than the others wait for a peer in a collective call."""
+
+    def write_slowly(run: Any, config: Any, yaml: str, devices: Devices, **results: Any) -> None:
+        for group in (dist.group.WORLD, devices.cpu_group):
+            _set_timeout(timedelta(seconds=0.5), group)
+        if devices.is_first:
+            time.sleep(3)
+        write_results(run, config, yaml, devices, **results)
+
+    pytest.MonkeyPatch().setattr(trainer, "write_results", write_slowly)
+
+
+# torch 2.11 has only the private one.
+_set_timeout: Any = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout
+
+
+def test_an_export_that_outlasts_the_timeout_of_collective_calls_does_not_fail_the_job(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    assert forked.run(tmp_path, photo_folder, (), ranks=2, prepare=_export_slowly) == 0
+    assert (tmp_path / "model" / "model.pt").is_file()
+
+
+def _die_in_the_export() -> None:
+    def die(_run: Any, _config: Any, _yaml: str, devices: Devices, **_results: Any) -> None:
+        if devices.is_first:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    pytest.MonkeyPatch().setattr(trainer, "write_results", die)
+
+
+def test_the_first_ranks_death_in_the_export_ends_the_other_ranks(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """Also on hosts whose torchrun does not see that death."""
+    three = ["trainer.batch_size=12"]
+    ranks = forked.start_ranks(tmp_path, photo_folder, three, 3, prepare=_die_in_the_export)
+    for rank in ranks:
+        rank.join(timeout=120)
+    codes = [rank.exitcode for rank in ranks]
+    assert codes == [-signal.SIGKILL, exit_codes.FAILED, exit_codes.FAILED]

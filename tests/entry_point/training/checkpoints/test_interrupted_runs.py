@@ -1,6 +1,7 @@
 """A run that is stopped or killed and then restarted ends as if it was never interrupted."""
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.contract import exit_codes
@@ -72,6 +74,33 @@ def test_a_stop_between_checkpoints_loses_no_steps(tmp_path: Path, photo_folder:
     log = (tmp_path / "log").read_text()
     assert f"start    epoch {done // 3}, step {done % 3}" in log
     assert [r["step"] for r in read_records(tmp_path) if "loss" in r] == list(range(1, STEPS + 1))
+
+
+def test_the_metrics_before_an_interruption_are_in_the_checkpoints(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """After a spot interruption, the platform restores no other folder."""
+    assert forked.run(tmp_path / "uninterrupted", photo_folder, OVERRIDES) == 0
+    forked.run_until_step(tmp_path / "lost", photo_folder, OVERRIDES, 5, signal.SIGKILL)
+    root = tmp_path / "restored"
+    shutil.copytree(tmp_path / "lost" / "checkpoints", root / "checkpoints")
+    assert forked.run(root, photo_folder, OVERRIDES) == 0
+    assert "resuming from" in (root / "log").read_text()
+    assert_same_end(root, tmp_path / "uninterrupted")
+
+
+def test_a_checkpoint_has_as_many_parts_however_many_records_are_logged(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """Each part takes time to copy and to write."""
+    parts = []
+    for every in (1, 12):
+        overrides = [*OVERRIDES, f"trainer.log_every_steps={every}"]
+        assert forked.run(tmp_path / str(every), photo_folder, overrides) == 0
+        newest = tmp_path / str(every) / "checkpoints" / "step-000000012.pt"
+        parts.append(len(tree_leaves(torch.load(newest, weights_only=True))))
+    assert len(read_records(tmp_path / "1")) == len(read_records(tmp_path / "12")) + 8
+    assert parts[0] == parts[1]
 
 
 KILLED_WRITER = """

@@ -70,14 +70,14 @@ class FakeCuda:
             (torch.cuda, "set_device", None),
             (devices, "stay_near", None),
             (dist, "init_process_group", None),
-            (dist, "new_group", None),
-            (dist, "is_initialized", True),
-            (dist, "barrier", None),
+            (dist, "new_group", object()),
+            (dist, "get_rank", 1),
+            (dist, "monitored_barrier", None),
             (dist, "destroy_process_group", None),
             (devices, "_abort_process_group", None),
         ):
             monkeypatch.setattr(module, name, self._recorder(name, answer))
-        monkeypatch.setattr(dist, "ProcessGroup", type(None))
+        monkeypatch.setattr(dist, "ProcessGroup", object)
         for name, value in (("LOCAL_RANK", "1"), ("RANK", "1"), ("WORLD_SIZE", "2")):
             monkeypatch.setenv(name, value)
 
@@ -101,16 +101,15 @@ def test_a_rank_binds_its_gpu_before_it_joins_the_others(monkeypatch: pytest.Mon
     assert options["device_id"] == torch.device("cuda", 1)
     names = fake.names()
     assert names.index("set_device") < names.index("init_process_group")
-    assert (
-        names[-2:] == ["barrier", "destroy_process_group"] and "_abort_process_group" not in names
-    )
+    assert names[-2:] == ["monitored_barrier", "destroy_process_group"]
+    assert "_abort_process_group" not in names
 
 
 def test_a_rank_that_fails_aborts_its_process_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeCuda(monkeypatch)
     with pytest.raises(ArithmeticError), join_devices(TrainerConfig(batch_size=2)):
         raise ArithmeticError
-    assert fake.names()[-1] == "_abort_process_group" and "barrier" not in fake.names()
+    assert fake.names()[-1] == "_abort_process_group" and "monitored_barrier" not in fake.names()
 
 
 @pytest.mark.parametrize(("precision", "wanted"), [("fp32", False), ("tf32", True)])

@@ -194,7 +194,7 @@ def test_headspace_compares_real_steps_with_steps_on_kept_batches(seconds: float
     headspace = Headspace(wanted=True)
     train(headspace.keep(iter(batches(9))))
     before = {key: value.clone() for key, value in learner.model.state_dict().items()}
-    rate, count = learner.lr, len(trained)
+    rate, count = learner.schedule.get_last_lr(), len(trained)
     assert headspace.due
     start, rest = [(1e3, 0, 0, 1e3)] * 3, [(seconds / 4, 0, 0, seconds)] * 6
     measured = headspace.measure(times(*start, *rest), learner, CPU.device, train)
@@ -202,7 +202,7 @@ def test_headspace_compares_real_steps_with_steps_on_kept_batches(seconds: float
     assert measured.wait == pytest.approx(0.25)  # without the first steps, as in the speedup
     assert len(trained) > count + KEPT_BATCHES and not headspace.due
     assert all(torch.equal(before[k], v) for k, v in learner.model.state_dict().items())
-    assert learner.lr == rate
+    assert learner.schedule.get_last_lr() == rate
 
 
 def test_kept_batches_do_not_change_when_the_loader_reuses_its_memory() -> None:

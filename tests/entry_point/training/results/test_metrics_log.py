@@ -11,6 +11,8 @@ from entry_point.contract.metrics_line import STEP_TIMES, format_metrics
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.results.console import LineHandler
 from entry_point.training.results.metrics_log import MetricsLog, Record, format_milliseconds
+from tests.entry_point.training import forked
+from tests.entry_point.training.training_jobs import read_records
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -49,3 +51,13 @@ def test_other_ranks_keep_the_records_and_write_nothing(tmp_path: Path) -> None:
     log.close()
     assert log.records == [{"epoch": 0, "step": 1, "loss": 0.5}]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_has_the_learning_rate_of_the_step_that_was_just_made(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    drop = ["optim.schedule=step", "optim.step_epochs=1", "optim.step_factor=0.1"]
+    warm_up = ["optim.lr=0.3", "optim.warmup_epochs=1", "trainer.log_every_steps=1"]
+    assert forked.run(tmp_path, photo_folder, [*drop, *warm_up]) == 0
+    rates = [record["lr"] for record in read_records(tmp_path) if "lr" in record]
+    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.03, 0.03, 0.03])
