@@ -1,8 +1,8 @@
 """What is drawn, against the functions of torchvision and timm: operations and their magnitudes.
 
-Both sides note what they would apply to each of many samples. Seeds are fixed, so a test never
-fails by chance; `test_a_planted_fault_is_found` shows that each comparison sees a fault as small as
-one magnitude.
+Both sides note what they would apply to each of many samples. Seeds are fixed, so no test fails by
+chance. Tests named `..._is_found` plant a fault, one magnitude or a wrong argument, and expect the
+same comparison to fail.
 """
 
 import math
@@ -30,7 +30,7 @@ from tests.entry_point.data.plan.augment.test_automatic import NAMES, SIDE, tabl
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 
 LEAST_P = 1e-4
-"""Two samples of one distribution differ as much with this probability at most."""
+"""A comparison fails below this p-value."""
 
 
 def one_plus(magnitude: float) -> float:
