@@ -6,9 +6,9 @@ hold its parameters in the order given there; columns that an operation does not
 Number 0, `identity`, leaves the image as it is, so tables of different lengths can be padded.
 
 Each operation means what the function of that name in `torchvision.transforms.v2.functional` does
-to a uint8 tensor. Geometry rotates about the center and shears about the upper left corner, as
-torchvision's TrivialAugmentWide and RandAugment do; `red`, `green` and `blue` (0 to 255) fill what
-comes from outside the image.
+to a uint8 tensor, `solarize_add` what the one in `timm.data.auto_augment` does. Geometry rotates
+about the center and shears about the upper left corner, as torchvision's TrivialAugmentWide and
+RandAugment do; `red`, `green` and `blue` (0 to 255) fill what comes from outside the image.
 """
 
 COLUMNS = 8
@@ -31,6 +31,8 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "posterize": ("bits",),
     # Values at or above the threshold, 0 to 256, are inverted.
     "solarize": ("threshold",),
+    # Added to values below 128.
+    "solarize_add": ("addition",),
     "autocontrast": (),
     "equalize": (),
     "invert": (),

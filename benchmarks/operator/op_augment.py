@@ -146,6 +146,7 @@ def each_operation() -> dict[str, Tensor]:
     values: dict[str, tuple[float, ...]] = {
         "saturation": (1.5,), "contrast": (1.5,), "brightness": (1.5,), "sharpness": (1.5,),
         "hue": (0.1,), "gaussian_blur": (23, 1.0), "posterize": (4,), "solarize": (128,),
+        "solarize_add": (40,),
         "rotate": (30,), "shear_x": (0.3,), "shear_y": (0.3,), "translate_x": (20,),
         "translate_y": (20,), "erase": (50, 50, 80, 80),
     }  # fmt: skip

@@ -51,6 +51,8 @@ void Augmenter::apply(const Operation& operation) {
       return look_up(posterize_table(static_cast<int>(p[0])), current_);
     case OperationKind::kSolarize:
       return look_up(solarize_table(p[0]), current_);
+    case OperationKind::kSolarizeAdd:
+      return look_up(solarize_add_table(static_cast<int>(p[0])), current_);
     case OperationKind::kAutocontrast:
       return look_up(autocontrast_tables(current_), current_);
     case OperationKind::kEqualize:

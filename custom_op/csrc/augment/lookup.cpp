@@ -43,6 +43,10 @@ LookupTable solarize_table(float threshold) {
       [=](int value) { return static_cast<float>(value) >= threshold ? 255 - value : value; });
 }
 
+LookupTable solarize_add_table(int addition) {
+  return table_of([=](int value) { return value < 128 ? clamped(value + addition) : value; });
+}
+
 LookupTable invert_table() {
   return table_of([](int value) { return 255 - value; });
 }

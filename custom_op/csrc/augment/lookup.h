@@ -12,6 +12,7 @@ LookupTable brightness_table(float factor);
 LookupTable contrast_table(float factor, double mean);
 LookupTable posterize_table(int bits);
 LookupTable solarize_table(float threshold);
+LookupTable solarize_add_table(int addition);
 LookupTable invert_table();
 
 void look_up(const LookupTable& table, Canvas& canvas);

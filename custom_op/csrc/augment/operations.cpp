@@ -32,7 +32,7 @@ constexpr Parameter kRed{"red", 0, 255}, kGreen{"green", 0, 255}, kBlue{"blue", 
 constexpr Parameter edge(const char* name) { return {name, 0, kAny, true}; }
 
 // In the order of OperationKind.
-constexpr std::array<Definition, 19> kDefinitions{{
+constexpr std::array<Definition, 20> kDefinitions{{
     {"identity", {}},
     {"brightness", {kFactor}},
     {"contrast", {kFactor}},
@@ -43,6 +43,7 @@ constexpr std::array<Definition, 19> kDefinitions{{
     {"gaussian_blur", {Parameter{"kernel_size", 1, kAny, true}, Parameter{"sigma", kPositive}}},
     {"posterize", {Parameter{"bits", 0, 8, true}}},
     {"solarize", {Parameter{"threshold", 0, 256}}},
+    {"solarize_add", {Parameter{"addition", 0, 255, true}}},
     {"autocontrast", {}},
     {"equalize", {}},
     {"invert", {}},
@@ -121,6 +122,7 @@ bool changes_pixels(OperationKind kind, const float* parameters) {
       return parameters[0] != 8;
     case OperationKind::kSolarize:
       return parameters[0] <= 255;
+    case OperationKind::kSolarizeAdd:
     case OperationKind::kHue:
     case OperationKind::kRotate:
     case OperationKind::kShearX:

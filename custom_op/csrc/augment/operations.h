@@ -20,6 +20,7 @@ enum class OperationKind {
   kGaussianBlur,
   kPosterize,
   kSolarize,
+  kSolarizeAdd,
   kAutocontrast,
   kEqualize,
   kInvert,

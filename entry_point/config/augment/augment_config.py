@@ -17,9 +17,10 @@ class AugmentConfig:
 
     name: str | None = None
     """A policy, drawn for each sample and applied by the decoder: `trivial` (TrivialAugmentWide),
-    `rand` (RandAugment), `auto` (AutoAugment for ImageNet), `color_jitter`, `simclr`, `three`
-    (DeiT III) or `erase` (RandomErasing). Or the dotted path of your own class or function, which
-    is called once with `kwargs` and returns the function that `per` describes. null: none."""
+    `rand` (torchvision's RandAugment, whose strength `m` is of 30), `rand_timm` (timm's, of 10),
+    `auto` (AutoAugment for ImageNet), `color_jitter`, `simclr`, `three` (DeiT III) or `erase`
+    (RandomErasing). Or the dotted path of your own class or function, which is called once with
+    `kwargs` and returns the function that `per` describes. null: none."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments of the policy, as in `augment.kwargs.m=12`, or of your own."""
     per: str = knob("batch", choices=("batch", "sample"))

@@ -39,10 +39,22 @@ class Trivial(Geometry):
 
 @dataclass
 class Rand(Geometry):
-    """RandAugment: `n` operations of the strength `m`."""
+    """torchvision's RandAugment: `n` operations of the strength `m` of 30."""
 
     n: int = knob(2, least=1, most=16)
     m: int = knob(9, least=0, most=MAGNITUDES - 1)
+
+
+@dataclass
+class RandTimm(Geometry):
+    """timm's RandAugment, by the names and defaults of its string `rand-m9-n2-p0.5-mstd0.5-inc1`:
+    `n` operations of the strength `m` of 10, which has the standard deviation `mstd`."""
+
+    n: int = knob(2, least=1, most=16)
+    m: int = knob(10, least=0, most=10)
+    p: float = knob(0.5, least=0, most=1)
+    mstd: float = knob(0.0, least=0, most=100)
+    inc: bool = False
 
 
 @dataclass
@@ -96,6 +108,7 @@ class Erase(Policy):
 POLICIES: dict[str, type[Policy]] = {
     "trivial": Trivial,
     "rand": Rand,
+    "rand_timm": RandTimm,
     "auto": Auto,
     "color_jitter": Jitter,
     "simclr": SimClr,

@@ -92,6 +92,11 @@ def _posterize(image: Tensor, bits: float) -> Tensor:
     return functional.posterize(image, int(bits))
 
 
+def _solarize_add(image: Tensor, addition: float) -> Tensor:
+    """As `solarize_add` in timm/data/auto_augment.py; torchvision has no such function."""
+    return torch.where(image < 128, image.int() + int(addition), image).clamp(0, 255).to(image)
+
+
 def _erase(
     image: Tensor, top: float, left: float, height: float, width: float, *fill: float
 ) -> Tensor:
@@ -109,6 +114,7 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "gaussian_blur": _blur,
     "posterize": _posterize,
     "solarize": functional.solarize,
+    "solarize_add": _solarize_add,
     "autocontrast": functional.autocontrast,
     "equalize": functional.equalize,
     "invert": functional.invert,

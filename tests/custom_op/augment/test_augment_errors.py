@@ -46,6 +46,7 @@ def assert_refused(augment: Tensor, error: str, **options: Any) -> None:
         (("posterize", (3.5,)), "bits=3.5; must be a whole number from 0 to 8"),
         (("posterize", (9,)), "bits=9; must be a whole number from 0 to 8"),
         (("solarize", (257,)), "threshold=257; must be a finite number from 0 to 256"),
+        (("solarize_add", (-1,)), "addition=-1; must be a whole number from 0 to 255"),
         (("gaussian_blur", (4, 1)), "kernel_size=4; must be odd, from 1 to 63 for size=32"),
         (("gaussian_blur", (65, 1)), "kernel_size=65; must be odd, from 1 to 63 for size=32"),
         (("gaussian_blur", (3, 0)), "sigma=0; must be a finite number greater than 0"),
@@ -61,7 +62,7 @@ def test_allowed_values_are_told(operation: Operation, error: str) -> None:
     assert_refused(table(operation).repeat(3, 1, 1), f"image 0: {operation[0]}: {error}")
 
 
-@pytest.mark.parametrize("number", [-1, 19, 0.5, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("number", [-1, 20, 0.5, math.nan, math.inf, -math.inf])
 def test_unknown_number_is_refused(number: float) -> None:
     augment = torch.zeros(3, 1, COLUMNS)
     augment[1, 0, 0] = number

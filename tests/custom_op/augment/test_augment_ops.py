@@ -27,7 +27,10 @@ from tests.custom_op.jpegs import encode, picture, tensor, with_exif_orientation
 LEVELS = {"hue": 2, "gaussian_blur": 2}
 """The largest difference; 1 for the others."""
 
-EXACT = ("identity", "brightness", "posterize", "solarize", "equalize", "invert", "erase")
+EXACT = (
+    *("identity", "brightness", "posterize", "solarize", "solarize_add", "equalize", "invert"),
+    "erase",
+)
 
 
 def crop(kind: str, size: int, *operations: Operation, **options: Any) -> Tensor:
@@ -65,6 +68,7 @@ def parameters_of(name: str, size: int) -> st.SearchStrategy[tuple[float, ...]]:
         "gaussian_blur": st.tuples(kernels, sigmas),
         "posterize": st.tuples(st.integers(0, 8)),
         "solarize": st.tuples(st.one_of(st.integers(0, 256), st.floats(0, 256, width=32))),
+        "solarize_add": st.tuples(st.integers(0, 255)),
         "erase": st.tuples(rectangles(size), colors).map(lambda drawn: (*drawn[0], *drawn[1])),
     }
     return strategies.get(name, st.tuples(*[factors] * len(PARAMETERS[name])))
@@ -138,7 +142,12 @@ def test_operations_that_change_nothing_give_the_plain_crop() -> None:
     neutral: list[Operation] = [("identity", ()), ("posterize", (8,)), ("solarize", (256,))]
     neutral += [(name, (1,)) for name in ("brightness", "contrast", "saturation", "sharpness")]
     neutral += [(name, (0, 1, 5, 5, 5)) for name in GEOMETRY]
-    neutral += [("hue", (0,)), ("gaussian_blur", (1, 2)), ("erase", (3, 3, 0, 5, 1, 1, 1))]
+    neutral += [
+        ("hue", (0,)),
+        ("solarize_add", (0,)),
+        ("gaussian_blur", (1, 2)),
+        ("erase", (3, 3, 0, 5, 1, 1, 1)),
+    ]
     assert torch.equal(crop("noise", 50, *neutral), crop("noise", 50))
     no_operations = torch.zeros(1, 0, COLUMNS)
     box = torch.tensor([[0, 0, 100, 100]])

@@ -55,6 +55,7 @@ def every_operation() -> Tensor:
         "gaussian_blur": (5, 1.2),
         "posterize": (3,),
         "solarize": (99,),
+        "solarize_add": (40,),
         "erase": (3, 4, 10, 20, 1, 2, 3),
         **dict.fromkeys(GEOMETRY, (7, 1, 30, 60, 90)),
     }
@@ -79,6 +80,9 @@ def expected(image: Tensor, operation: Operation) -> Tensor:
             return F.posterize(image, int(values[0]))
         case "solarize":
             return image if values[0] > 255 else F.solarize(image, values[0])
+        case "solarize_add":
+            added = (image.int() + int(values[0])).clamp(max=255)
+            return torch.where(image < 128, added, image).byte()
         case "autocontrast" | "equalize" | "invert":
             return getattr(F, name)(image)
         case "erase":

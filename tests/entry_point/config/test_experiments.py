@@ -1,6 +1,8 @@
 """Every recipe in configs/experiment/ composes, builds its model and trains."""
 
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -57,3 +59,89 @@ def test_a_recipe_names_its_source_and_target_and_that_it_is_untrained(recipe: s
     head = (CONFIGS / "experiment" / f"{recipe}.yaml").read_text().split("defaults:")[0]
     if "ImageNet-1k" in head:
         assert "Target: " in head and "%" in head and f"experiment={recipe}" in head
+
+
+# The values of each source that have a setting here: training scripts and configs as published.
+FFCV: dict[str, Any] = {
+    "optim.name": "sgd", "optim.lr": 1.7, "optim.momentum": 0.9, "optim.nesterov": False,
+    "optim.weight_decay": 1e-4, "optim.warmup_epochs": 2, "task.label_smoothing": 0.1,
+    "trainer.batch_size": 8 * 512, "data.scale": [0.08, 1.0], "data.eval_size": 256,
+    "data.resize": 293, "augment.name": None,
+}  # fmt: skip
+SOURCES: dict[str, dict[str, Any]] = {
+    "imagefolder_resnet50": {
+        "optim.name": "sgd", "optim.lr": 0.1, "optim.momentum": 0.9, "optim.nesterov": False,
+        "optim.weight_decay": 1e-4, "optim.groups": {"*": {"weight_decay": 1e-4}},
+        "optim.schedule": "step", "optim.step_epochs": 30, "optim.step_factor": 0.1,
+        "optim.warmup_epochs": 0, "task.label_smoothing": 0, "trainer.epochs": 90,
+        "trainer.batch_size": 8 * 32, "data.image_size": 224, "data.resize": 256,
+    },
+    "resnet50_torchvision": {
+        "optim.name": "sgd", "optim.lr": 0.5, "optim.momentum": 0.9, "optim.nesterov": False,
+        "optim.weight_decay": 2e-5, "optim.schedule": "cosine", "optim.warmup_epochs": 5,
+        "optim.mixup_alpha": 0.2, "optim.cutmix_alpha": 1.0, "task.label_smoothing": 0.1,
+        # 0.99998 for each 32nd step and one epoch, scaled as its train.py scales it.
+        "optim.ema_decay": round((1 - (1 - 0.99998) * 1024 * 32 / 600) ** (1 / 32), 6),
+        "augment.name": "trivial", "augment.kwargs": {"interpolation": "bilinear"},
+        "augment.erase": 0.1, "data.repeats": 4, "data.image_size": 176, "data.eval_size": 224,
+        "data.resize": 232, "trainer.epochs": 600, "trainer.batch_size": 8 * 128,
+    },
+    "resnet50_fast16": {
+        **FFCV, "trainer.epochs": 16, "data.progressive": [[0, 160], [12, 192]],
+    },
+    "resnet50_fast88": {
+        **FFCV, "trainer.epochs": 88, "data.progressive": [[0, 160], [71, 192]],
+    },
+    "deit_small": {
+        "model.kwargs": {"drop_path_rate": 0.1}, "optim.name": "adamw",
+        "optim.lr": 5e-4 * 1024 / 512, "optim.betas": [0.9, 0.999], "optim.weight_decay": 0.05,
+        "optim.schedule": "cosine", "optim.warmup_epochs": 5, "optim.clip_norm": None,
+        "optim.mixup_alpha": 0.8, "optim.cutmix_alpha": 1.0, "task.label_smoothing": 0.1,
+        "augment.erase": 0.25, "data.repeats": 3, "data.image_size": 224, "data.resize": 256,
+        "trainer.epochs": 300, "trainer.batch_size": 1024,
+    },
+    "vit_small": {
+        "model.kwargs": {
+            "class_token": False, "global_pool": "avg", "fc_norm": False, "weight_init": "jax",
+            "act_layer": "gelu_tanh",
+        },
+        "optim.name": "adamw", "optim.lr": 1e-3, "optim.betas": [0.9, 0.999],
+        # Its decay of 1e-4 is not multiplied by the learning rate.
+        "optim.weight_decay": 1e-4 / 1e-3, "optim.schedule": "cosine", "optim.clip_norm": 1.0,
+        "optim.warmup_epochs": 8, "optim.mixup_alpha": 0.2, "task.label_smoothing": 0,
+        "augment.erase": 0, "data.mean": [0.5] * 3, "data.std": [0.5] * 3,
+        "data.scale": [0.05, 1.0], "data.ratio": [0.75, 1.33], "data.image_size": 224,
+        "data.resize": 256, "trainer.epochs": 90, "trainer.batch_size": 1024,
+    },
+    "simclr": {
+        "model.sync_batchnorm": True, "data.views": 2, "data.scale": [0.08, 1.0],
+        "augment.name": "simclr", "augment.kwargs": {}, "optim.warmup_epochs": 10,
+        "optim.momentum": 0.9, "optim.nesterov": False,
+    },
+}  # fmt: skip
+# What has no setting, or another value here: the source's value, as the header gives it.
+DIFFERENCES = {
+    "imagefolder_resnet50": ("(fp32)",),
+    "resnet50_torchvision": ("32nd", "0.99998", "0.01 of it", "(2e-5)", "(fp32)"),
+    "resnet50_fast16": ("500 pixels", "INTER_AREA", "line", "BlurPool", "(1e-4:", "flip", "fp16"),
+    "resnet50_fast88": ("500 pixels", "INTER_AREA", "line", "BlurPool", "(1e-4:", "flip", "fp16"),
+    "deit_small": ("1e-5", "1e-6", "bicubic", "noise", "1/3", "fp16", "0.99996"),
+    "vit_small": ("sincos2d", "tanh", "Cutout", "area", "99 %", "bfloat16"),
+    "simclr": ("LARS", "4.8", "1e-6", "4096", "1000", "batch normalization", "bicubic"),
+}
+
+
+@pytest.mark.parametrize("recipe", SOURCES)
+def test_a_recipe_has_the_values_of_its_source(recipe: str) -> None:
+    config, _ = load_train_config([f"experiment={recipe}", "data.root=x"])
+    for key, value in SOURCES[recipe].items():
+        found = attrgetter(key)(config)
+        assert found == (pytest.approx(value) if isinstance(value, float) else value), key
+
+
+@pytest.mark.parametrize("recipe", DIFFERENCES)
+def test_a_recipe_names_the_values_of_its_source_that_it_does_not_have(recipe: str) -> None:
+    text = (CONFIGS / "experiment" / f"{recipe}.yaml").read_text().split("defaults:")[0]
+    head = " ".join(text.replace("\n#", " ").split())
+    _, differences = head.split("source's values in parentheses")
+    assert not [value for value in DIFFERENCES[recipe] if value not in differences]

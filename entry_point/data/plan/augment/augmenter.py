@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 
 from entry_point.config.augment import policy_config as config
 from entry_point.config.augment.augment_config import AugmentConfig
-from entry_point.data.plan.augment.automatic import AutoAugment, RandAugment, TrivialAugment
+from entry_point.data.plan.augment.automatic import (
+    AutoAugment,
+    RandAugment,
+    TimmRandAugment,
+    TrivialAugment,
+)
 from entry_point.data.plan.augment.colors import ColorJitter, SimClr, ThreeAugment
 from entry_point.data.plan.augment.erasing import RandomErasing
 from entry_point.data.plan.augment.policy import Floats, Policy
@@ -67,6 +72,8 @@ def _policy(chosen: config.Policy, fill: tuple[int, int, int]) -> Policy:
             return TrivialAugment(_move(chosen))
         case config.Rand():
             return RandAugment(_move(chosen), chosen.n, chosen.m)
+        case config.RandTimm():
+            return TimmRandAugment(_move(chosen), chosen)
         case config.Auto():
             return AutoAugment(_move(chosen))
         case config.Jitter():

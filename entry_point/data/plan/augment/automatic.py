@@ -1,4 +1,4 @@
-"""TrivialAugment, RandAugment and AutoAugment, with the distributions of torchvision's classes."""
+"""TrivialAugment, RandAugment and AutoAugment as torchvision draws them, RandAugment as timm."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import torch
 
 from custom_op.augment_ops import COLUMNS
-from entry_point.config.augment.policy_config import MAGNITUDES
-from entry_point.data.plan.augment.policy import Floats, Uniform, applied, choice
+from entry_point.config.augment.policy_config import MAGNITUDES, RandTimm
+from entry_point.data.plan.augment.policy import Floats, Uniform, applied, choice, rows
 from entry_point.data.plan.augment.strengths import (
+    MOVES,
     OPERATIONS,
     STANDARD,
     WIDE,
     Move,
     Space,
     strengths,
+    timm_magnitudes,
 )
 
 _AUTO_MAGNITUDES = 10
@@ -86,6 +89,37 @@ class RandAugment:
         cells = _all_strengths(STANDARD, side, self.move)[:, self.magnitude]
         picked = cells[choice(u[: self.count], len(OPERATIONS)), choice(u[self.count :], 2)]
         return picked.swapaxes(0, 1)
+
+
+@dataclass(frozen=True)
+class TimmRandAugment:
+    """`n` of 15 operations, drawn with replacement, each applied with the probability `p`, at a
+    normally distributed magnitude and with a random sign.
+
+    As `rand_augment_transform` in timm/data/auto_augment.py, in whole pixels; DeiT draws so.
+    """
+
+    move: Move
+    config: RandTimm
+
+    @property
+    def draws(self) -> int:
+        return 4 * self.config.n
+
+    def table(self, u: Uniform, side: int) -> Floats:
+        config = self.config
+        picks, applies, spreads, signs = u.reshape(4, config.n, -1)
+        level = np.full_like(spreads, config.m)
+        if config.mstd:
+            level += config.mstd * torch.special.ndtri(torch.from_numpy(spreads)).numpy()
+        magnitudes = timm_magnitudes(level.clip(0, 10), signs < 0.5, side, increasing=config.inc)
+        picked = choice(picks, len(magnitudes))
+        cells = np.empty((*picked.shape, COLUMNS), dtype=np.float32)
+        for number, (name, magnitude) in enumerate(magnitudes.items()):
+            here = picked == number
+            fixed = (self.move.bilinear, *self.move.fill) if name in MOVES else ()
+            cells[here] = rows(name, *(each[here] for each in magnitude), *fixed)
+        return applied(cells, applies < config.p).swapaxes(0, 1)
 
 
 @dataclass(frozen=True)

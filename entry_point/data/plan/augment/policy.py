@@ -41,7 +41,7 @@ def row(name: str, *values: float) -> Floats:
 
 def rows(name: str, *values: float | Uniform) -> Floats:
     """The same for N samples, float32 (N, 8), from a parameter or one for each sample."""
-    columns = np.broadcast_arrays(*np.atleast_1d(float(NUMBERS[name]), *values))
+    columns = np.broadcast_arrays([float(NUMBERS[name])], *values)
     cells = np.zeros((len(columns[0]), COLUMNS), dtype=np.float32)
     cells[:, : len(columns)] = np.stack(columns, axis=1)
     return cells
@@ -59,4 +59,5 @@ def between(u: Uniform, pair: Sequence[float]) -> Uniform:
 
 def applied(cells: Floats, where: NDArray[np.bool_]) -> Floats:
     """The rows `where`, the identity elsewhere."""
-    return np.where(where.reshape(-1, *[1] * (cells.ndim - 1)), cells, np.float32(0))
+    shape = where.shape + (1,) * (cells.ndim - where.ndim)
+    return np.where(where.reshape(shape), cells, np.float32(0))

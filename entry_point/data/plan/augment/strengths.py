@@ -1,7 +1,7 @@
 """How strong each operation of TrivialAugment, RandAugment and AutoAugment may be.
 
 The numbers are those of `_AUGMENTATION_SPACE` in torchvision/transforms/v2/_auto_augment.py; the
-operations get them as its `_apply_image_or_video_transform` passes them on.
+operations get them as its `_apply_image_or_video_transform` passes them on. timm's are below.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from custom_op.augment_ops import COLUMNS
-from entry_point.data.plan.augment.policy import Floats, row
+from entry_point.data.plan.augment.policy import Floats, Uniform, row
 
 OPERATIONS = (
     *("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate", "brightness"),
     *("saturation", "contrast", "sharpness", "posterize", "solarize", "autocontrast", "equalize"),
 )
 """Of TrivialAugmentWide and RandAugment, in torchvision's order."""
+MOVES = OPERATIONS[1:6]
+"""Those that move pixels."""
 _FACTORS = ("brightness", "saturation", "contrast", "sharpness")
-_SIGNED = (*OPERATIONS[1:6], *_FACTORS)
+_SIGNED = (*MOVES, *_FACTORS)
 _STRONGEST = 255
 
 
@@ -92,7 +95,7 @@ def _evenly(first: float, last: float, count: int) -> list[float]:
 
 
 def _row(operation: str, magnitude: float, move: Move) -> Floats:
-    if operation in _SIGNED[:5]:
+    if operation in MOVES:
         amount = math.trunc(magnitude) if operation.startswith("translate") else magnitude
         return row(operation, amount, move.bilinear, *move.fill)
     if operation in _FACTORS:
@@ -103,3 +106,29 @@ def _row(operation: str, magnitude: float, move: Move) -> Floats:
         # The whole level from which on torchvision inverts.
         return row(operation, math.ceil(np.float32(_STRONGEST * magnitude)))
     return row(operation)
+
+
+def timm_magnitudes(
+    level: Uniform, negated: NDArray[np.bool_], side: int, *, increasing: bool
+) -> dict[str, tuple[Uniform, ...]]:
+    """The first parameter of each of timm's 15 operations at `level` of 10; () without one.
+
+    The functions `_..._level_to_arg` in timm/data/auto_augment.py. Without `increasing` (`inc1`), a
+    higher level posterizes and solarizes less, and takes contrast and the like from 0.1 to 1.9.
+    """
+    share = level / 10
+    signed = np.where(negated, -share, share)
+    bits, threshold, factor = np.floor(4 * share), np.floor(256 * share), 0.1 + 1.8 * share
+    if increasing:
+        bits, threshold, factor = 4 - bits, 256 - threshold, np.maximum(0.1, 1 + 0.9 * signed)
+    pixels = np.rint(0.45 * signed * side)
+    return {
+        **dict.fromkeys(("autocontrast", "equalize", "invert"), ()),
+        "rotate": (30 * signed,),
+        "posterize": (bits,),
+        "solarize": (threshold,),
+        "solarize_add": (np.floor(110 * share),),
+        **dict.fromkeys(_FACTORS, (factor,)),
+        **dict.fromkeys(("shear_x", "shear_y"), (0.3 * signed,)),
+        **dict.fromkeys(("translate_x", "translate_y"), (pixels,)),
+    }

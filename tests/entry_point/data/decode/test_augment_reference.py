@@ -1,17 +1,26 @@
-"""Our rows through the reference give what torchvision's classes do with the same magnitudes."""
+"""Our rows through the reference give what torchvision's and timm's classes do with the same
+magnitudes."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from timm.data import auto_augment
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional
 
+from custom_op.augment_ops import NUMBERS
+from entry_point.config.augment.policy_config import RandTimm
 from entry_point.data.decode.augment_reference import augmented
+from entry_point.data.plan.augment.automatic import TimmRandAugment
 from entry_point.data.plan.augment.policy import row
-from entry_point.data.plan.augment.strengths import STANDARD, WIDE, Move, Space, strengths
-from tests.entry_point.data.plan.augment.test_automatic import AS_OURS
+from entry_point.data.plan.augment.strengths import MOVES, STANDARD, WIDE, Move, Space, strengths
+from tests.entry_point.data.plan.augment.test_augment_distributions import (
+    OF_TIMM,
+    OF_TORCHVISION,
+)
 
 SIDE = 64
 
@@ -38,7 +47,7 @@ def test_every_operation_at_every_strength_is_torchvisions(
     for name, (magnitudes, signed) in transform._AUGMENTATION_SPACE.items():
         values = magnitudes(count, SIDE, SIDE)
         values = [0.0] * count if values is None else values.tolist()
-        cells = strengths(space, AS_OURS[name][0], count, SIDE, Move(bilinear, (9, 8, 7)))
+        cells = strengths(space, OF_TORCHVISION[name][0], count, SIDE, Move(bilinear, (9, 8, 7)))
         for number in (0, 1, count // 2, count - 1):
             for negated in (0, 1) if signed else (0,):
                 magnitude = -values[number] if negated else values[number]
@@ -49,6 +58,31 @@ def test_every_operation_at_every_strength_is_torchvisions(
                 # Factors are rounded to float32 in the table.
                 assert (ours.int() - theirs.int()).abs().max() <= 1, (name, magnitude)
                 assert (ours != theirs).float().mean() < 0.05, (name, magnitude)
+
+
+@pytest.mark.parametrize("negated", [False, True])
+@pytest.mark.parametrize("increasing", [False, True])
+def test_every_operation_of_timm_gives_its_pixels(
+    increasing: bool, negated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto_augment, "_randomly_negate", lambda v: -v if negated else v)
+    smooth = functional.gaussian_blur(noise(), [9, 9])
+    pillow, fill = functional.to_pil_image(smooth), (9, 8, 7)
+    settings = {"img_mean": fill, "interpolation": Image.Resampling.NEAREST}
+    config = RandTimm("nearest", list(fill), n=1, m=9, p=1, inc=increasing)
+    each = (np.arange(15) + 0.5) / 15
+    for name in auto_augment.rand_augment_choices("", increasing):
+        word = OF_TIMM[name.removesuffix("Increasing")][0]
+        # A positive number of pixels moves to the left there.
+        sign = 0.0 if negated != word.startswith("translate") else 0.9
+        u = np.stack([each, 0 * each, 0 * each, 0 * each + sign])
+        rows = TimmRandAugment(Move(bilinear=False, fill=fill), config).table(u, SIDE)
+        ours = augmented(smooth, rows[rows[:, 0, 0] == NUMBERS[word]][0])
+        theirs = auto_augment.AugmentOp(name, 1.0, 9, settings)(pillow)
+        difference = (ours.int() - functional.pil_to_tensor(theirs).int()).abs()
+        # At an edge, one of two nearest pixels may be the fill.
+        most = 0.05 if word in MOVES else 0
+        assert (difference > 1).float().mean() <= most, word
 
 
 def test_operations_apply_in_the_order_of_the_table() -> None:

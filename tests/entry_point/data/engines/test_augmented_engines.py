@@ -46,6 +46,7 @@ def images(*arguments: Any, **options: Any) -> torch.Tensor:
 POLICIES = [
     AugmentConfig("trivial", erase=0.5),
     AugmentConfig("rand", {"interpolation": "bilinear"}),
+    AugmentConfig("rand_timm", {"p": 1, "mstd": 0.5, "inc": True}),
     AugmentConfig("auto"),
     AugmentConfig("simclr"),
     AugmentConfig("three"),
