@@ -340,9 +340,16 @@ MIXES = [
     ({"cutmix": 1.0}, timms_mix(mixup_alpha=0.0, cutmix_alpha=1.0)),
     ({"mixup": 0.8, "cutmix": 1.0}, timms_mix(mixup_alpha=0.8, cutmix_alpha=1.0)),
 ]
+MIX_NAMES = [
+    "mixup of torchvision",
+    "mixup of timm",
+    "cutmix of torchvision",
+    "cutmix of timm",
+    "both",
+]
 
 
-@pytest.mark.parametrize(("alphas", "reference"), MIXES, ids=str)
+@pytest.mark.parametrize(("alphas", "reference"), MIXES, ids=MIX_NAMES)
 def test_mixup_and_cutmix_blend_as_torchvision_and_timm(
     alphas: dict[str, float], reference: Mix
 ) -> None:
@@ -356,7 +363,7 @@ def test_mixup_and_cutmix_blend_as_torchvision_and_timm(
         ({"cutmix": 0.5}, v2.CutMix(alpha=1.0, num_classes=IMAGES)),
         ({"mixup": 0.8}, timms_mix(mixup_alpha=0.8, cutmix_alpha=1.0)),
     ],
-    ids=str,
+    ids=["mixup", "cutmix", "both"],
 )
 def test_a_wrong_alpha_is_found(alphas: dict[str, float], reference: Mix) -> None:
     wrong, right = mixed(our_mix(**alphas)), mixed(their_mix(reference))
