@@ -24,6 +24,7 @@ from entry_point.contract.lasting_output import make_output_last
 from entry_point.contract.platform_files import (
     Hosts,
     check_channels,
+    forget_credentials,
     read_hosts,
     read_overrides,
     wait_for_names,
@@ -99,7 +100,9 @@ def train(
     run: RunFolder, lock: BinaryIO, leave_reason: Callable[[str], bool], extra: Sequence[str]
 ) -> int:
     """Run the job; returns the exit code. A reason that the ranks report is left, not raised."""
-    overrides = [*read_overrides(run.platform_config), *extra]
+    read = read_overrides(run.platform_config)
+    forget_credentials(run.platform_config, read)
+    overrides = [*read, *extra]
     hosts = read_hosts(run.platform_config)
     check_channels(run)
     config, yaml = load_train_config(overrides)
