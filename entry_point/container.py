@@ -19,6 +19,8 @@ from pathlib import Path
 from types import FrameType
 
 from entry_point.contract import exit_codes, own_code
+from entry_point.contract.failure import failure_file
+from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder, has_resources
 from entry_point.contract.stop_signals import exit_on_stop
 from entry_point.large_imports import end_process, large_imports
@@ -76,10 +78,27 @@ def main(arguments: Sequence[str]) -> int:
     else:
         signal.signal(signal.SIGTERM, _exit_with_clean_up)
     os.environ[hand_over.STARTED] = repr(time.time())
-    own_code.put_first(RunFolder(root).channels)
+    if code := use_sent_code(command, RunFolder(root)):
+        return code
     with large_imports():
         program = import_module(PROGRAMS[command])
     return int(program.main(overrides))
+
+
+def use_sent_code(command: str, run: RunFolder) -> int:
+    """Check and use the code that was sent with the job; returns an exit code, FINISHED if it is
+    right. No program may be imported before."""
+
+    def use() -> int:
+        own_code.use_sent(run.channels)
+        return exit_codes.FINISHED
+
+    def use_in_job() -> int:
+        with run.hold(run.lock), failure_file(run.failure) as leave_reason:
+            return run_program(command, use, leave_reason)
+
+    sent_with_job = command == "train" and os.environ.get(own_code.HASH)
+    return run_program(command, use_in_job if sent_with_job else use)
 
 
 def _exit_with_clean_up(_number: int, _frame: FrameType | None) -> None:

@@ -23,6 +23,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import format_metrics
+from entry_point.contract.printable import masked
 from entry_point.contract.program import run_program
 from entry_point.contract.stop_signals import stop_signals
 
@@ -105,7 +106,8 @@ def sweep(arguments: Sequence[str]) -> int:
         if queue.stopping or codes[-1] == exit_codes.STOPPED:
             return exit_codes.STOPPED
     for folder, run, code in zip(folders, runs, codes, strict=True):
-        sys.stdout.write(f"{folder}  {last_metrics(folder)}  exit {code}  {' '.join(run)}\n")
+        overrides = " ".join(masked(run))
+        sys.stdout.write(f"{folder}  {last_metrics(folder)}  exit {code}  {overrides}\n")
     return exit_codes.FAILED if any(codes) else exit_codes.FINISHED
 
 

@@ -17,6 +17,7 @@ from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.failure import failure_file
 from entry_point.contract.lasting_output import make_output_last
+from entry_point.contract.printable import masked
 from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import RunFolder
 from entry_point.large_imports import end_process, large_imports
@@ -59,7 +60,8 @@ def train(arguments: Sequence[str]) -> int:
         from entry_point.training.devices import join_devices
         from entry_point.training.trainer import run_training
     with join_devices(config.trainer) as devices:
-        return run_training(config, yaml, RunFolder.from_environment(), devices)
+        # It writes the text, and uses the values of `config`.
+        return run_training(config, masked(yaml), RunFolder.from_environment(), devices)
 
 
 if __name__ == "__main__":

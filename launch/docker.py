@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from entry_point.contract import own_code
+from entry_point.contract.platform_files import forget_credentials
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.contract.user_error import UserError
 from launch.containers.container_run import Containers, say
@@ -224,7 +225,12 @@ def train(arguments: Sequence[str]) -> int:
                 if inputs.code:
                     inputs.code.write(RunFolder(root).channels)
         point_latest_at(run)
-        return run_containers(engine, image, settings, run, inputs)
+        try:
+            return run_containers(engine, image, settings, run, inputs)
+        finally:
+            for host in settings.names:
+                root = host_folder(run, host, settings.names[0])
+                forget_credentials(RunFolder(root).platform_config, overrides)
 
 
 def run_containers(

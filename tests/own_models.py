@@ -166,3 +166,10 @@ class noting_net(_Hooked):
                 seen.write("".join(f"{value:.3f}\n" for value in sums))
         logits: torch.Tensor = super().forward(images)
         return logits
+
+
+def told_net(num_classes: int, uri: str) -> nn.Module:
+    """`tiny_net`; for the host `nowhere` its error tells the URI."""
+    if "nowhere" in uri:
+        raise ConnectionError(f"cannot reach {uri}")
+    return tiny_net(num_classes)

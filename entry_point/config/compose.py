@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from hydra import compose, initialize_config_dir
@@ -22,7 +20,7 @@ from entry_point.config.hydra_errors import explain
 from entry_point.contract import own_code
 
 T = TypeVar("T")
-CONFIGS = Path(os.environ.get(own_code.CONFIGS) or own_code.PROGRAM / "configs")
+CONFIGS = own_code.configs()
 # Settings whose keys are the user's: model.kwargs, logger_kwargs, ...
 _OPEN = re.compile(r"((\w+\.)*(\w+_)?kwargs|optim\.groups)\b[.=]")
 

@@ -51,8 +51,9 @@ class ServerConfig:
     """Megabytes (2^20 bytes) of a request's body. Asynchronous endpoints take up to 1024."""
     max_instances: int = knob(1000, least=1)
     """Images in one request."""
-    max_megapixels: int = knob(100, least=1, most=178)
-    """Megapixels of one image. Larger ones are refused before they are decoded."""
+    max_megapixels: int = knob(64, least=1, most=178)
+    """Megapixels of one image. The images of a request together may have 8 pixels for each byte of
+    `max_payload_mb`. More are refused before they are decoded."""
     body_memory_mb: int = knob(512, least=1)
     """Megabytes (2^20 bytes) for the bodies of all requests together. At least `max_payload_mb`."""
     read_timeout_s: float = knob(30.0, above=0)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from entry_point.contract.printable import printable
+from entry_point.contract.printable import masked, printable
 from entry_point.contract.whole_file import naming
 
 LIMIT = 1024
@@ -36,7 +36,7 @@ def failure_file(path: Path) -> Iterator[Callable[[str], bool]]:
     reserved = path.with_name(f".{path.name}")
 
     def write(text: str) -> bool:
-        content = text[:LIMIT].encode("utf-8", "backslashreplace")
+        content = masked(text)[:LIMIT].encode("utf-8", "backslashreplace")
         with reserved.open("r+b") as file:
             file.write(content)
             file.truncate()

@@ -1,10 +1,13 @@
-"""Output that cannot fail: losing a line of the log is no reason to lose the training."""
+"""The output of a job: it cannot fail, since losing a line of the log is no reason to lose the
+training, and it holds no credentials."""
 
 from __future__ import annotations
 
 import io
 import sys
 from typing import Any, TextIO
+
+from entry_point.contract.printable import masked
 
 
 class _LastingFile(io.FileIO):
@@ -17,8 +20,15 @@ class _LastingFile(io.FileIO):
             return len(data)
 
 
+class _MaskedText(io.TextIOWrapper):
+    """Whoever writes, a logger, a library or Python a traceback, writes a URI in one call."""
+
+    def write(self, text: str) -> int:
+        return super().write(masked(text))
+
+
 def make_output_last() -> None:
-    """Replace stdout and stderr of this process by streams that cannot fail."""
+    """Replace stdout and stderr of this process by streams that cannot fail and mask URIs."""
     sys.stdout, sys.stderr = _lasting(sys.stdout), _lasting(sys.stderr)
 
 
@@ -27,7 +37,7 @@ def _lasting(stream: TextIO) -> TextIO:
         return stream
     file = _LastingFile(stream.fileno(), "w", closefd=False)
     # PYTHONUNBUFFERED, which the image sets, takes the buffer away.
-    return io.TextIOWrapper(
+    return _MaskedText(
         file if stream.write_through else io.BufferedWriter(file),
         encoding=stream.encoding,
         errors=stream.errors,

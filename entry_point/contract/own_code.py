@@ -3,7 +3,9 @@
 Uses the standard library only, because `make docker-train` runs before anything is installed.
 
 The launcher fills the channel and sets the variable `OWN_CODE` to the content's hash. The entry
-point then puts the channel first on the import path of every process of the job.
+point compares the two before any program is imported. Every process of the job then finds the
+package `project` in the channel, and nothing else there: a module beside it cannot replace one of
+the image's.
 """
 
 from __future__ import annotations
@@ -11,17 +13,19 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from entry_point.contract.platform_files import ContractError
 
 CHANNEL = "code"
-FOLDERS = ("project", "configs")
+PACKAGE = "project"
+FOLDERS = (PACKAGE, "configs")
 HASH = "OWN_CODE"
 """The environment variable with the hash; not set in a job that runs the image's own code."""
-CONFIGS = "JOB_CONFIGS"
-"""The environment variable that names the folder of the config tree."""
+FOLDER = "OWN_CODE_FOLDER"
+"""The environment variable that names the channel's folder, once it has that hash."""
 PROGRAM = Path(__file__).resolve().parents[2]
 """The folder of the packages `entry_point` and `custom_op`."""
 
@@ -30,34 +34,67 @@ def content_hash(files: Mapping[str, bytes]) -> str:
     """16 hexadecimal digits for the contents of files by their name."""
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+        digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
     return digest.hexdigest()[:16]
 
 
-def put_first(channels: Path) -> None:
-    """Let this process and all that it starts use the channel's code, if the job has such."""
+def use_sent(channels: Path) -> None:
+    """Let this process and all that it starts use the channel's code, if the job has such.
+
+    Raises ContractError, and uses none of it, unless the channel has what was sent.
+    """
     if not os.environ.get(HASH):
         return
     folder = channels / CHANNEL
-    sys.path.insert(0, str(folder))
-    rest = os.environ.get("PYTHONPATH")
-    path = [str(folder), str(PROGRAM), *([rest] if rest else [])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(path)
-    # Else `python -m` puts the working directory first, which in the image has a `project/`, too.
-    os.environ["PYTHONSAFEPATH"] = "1"
-    os.environ[CONFIGS] = str(folder / "configs")
+    require_sent(folder, os.environ[HASH])
+    # Bytecode beside the sent files would change the hash that the job's next start finds.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.dont_write_bytecode = True
+    os.environ[FOLDER] = str(folder)
+    find_sent_project()
 
 
-def require_sent(channels: Path) -> None:
-    """Raise ContractError unless the channel has what was sent with this job, if anything was."""
-    sent, folder = os.environ.get(HASH), channels / CHANNEL
-    if not sent:
-        return
+def find_sent_project() -> None:
+    """Import `project` from the channel in this process, if `use_sent` has been called for it.
+
+    The package `entry_point` calls this, so it holds in every process of the job.
+    """
+    if os.environ.get(FOLDER) and _SentProject not in sys.meta_path:
+        sys.meta_path.insert(0, _SentProject)
+
+
+class _SentProject:
+    """Finds the package `project` in the channel; its modules follow from the package's path."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, [os.environ[FOLDER]]) if name == PACKAGE else None
+
+
+def configs() -> Path:
+    """The folder of the config tree: the one that was sent, else the image's."""
+    return Path(os.environ.get(FOLDER) or PROGRAM) / "configs"
+
+
+def require_sent(folder: Path, sent: str) -> None:
+    """Raise ContractError unless `folder` has regular files alone, of the hash `sent`."""
     if not folder.is_dir():
         must = f"the job has no channel {CHANNEL}, must have the folder {folder}"
         raise ContractError(f"{HASH}={sent}: {must}")
-    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
-    found = content_hash({name: p.read_bytes() for name, p in files.items() if p.is_file()})
+    contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in _files(folder)}
+    found = content_hash(contents)
     if found != sent:
         must = f"must hold the code with the hash {sent} that was sent, has {found}"
         raise ContractError(f"{folder}: {must}")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Every file below the folder; raises ContractError for what is neither file nor folder."""
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            target = path.readlink()
+            raise ContractError(f"{path}: is a link to {target}; sent code has no links")
+        if path.is_file():
+            yield path
+        elif not path.is_dir():
+            raise ContractError(f"{path}: is a pipe, socket or device; sent code has files only")

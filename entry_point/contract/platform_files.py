@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from entry_point.contract import hyperparameters
+from entry_point.contract.printable import masked
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.user_error import UserError
+from entry_point.contract.whole_file import write_text
 
 DNS_PATIENCE_S = 300.0
+LOCAL = "local"
+"""The instance type of a job that this machine's launchers start."""
 
 
 class ContractError(UserError):
@@ -68,6 +74,24 @@ def read_overrides(folder: Path) -> list[str]:
         return hyperparameters.decode(content)
     except ValueError as error:
         raise ContractError(f"{path}: {error}") from error
+
+
+def forget_credentials(folder: Path, overrides: Sequence[str]) -> None:
+    """Mask credentials in hyperparameters.json once its `overrides` are read.
+
+    Only in a run folder on this machine, which people keep: the platform's file stays as it is.
+    """
+    kind = read_json(folder / "resourceconfig.json").get("current_instance_type", LOCAL)
+    without = masked([*overrides])
+    if kind == LOCAL and without != [*overrides]:
+        try:
+            content = json.dumps(hyperparameters.encode(without), indent=2)
+            write_text(folder / "hyperparameters.json", content + "\n")
+        except PermissionError:  # mounted read-only: docker-train masks it
+            pass
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
 
 
 def check_channels(run: RunFolder) -> None:

@@ -1,14 +1,35 @@
-"""Names and messages from datasets, made safe to print: they may hold any character."""
+"""What is safe to write: names and messages of any characters, and URIs with credentials."""
 
 from __future__ import annotations
 
 import re
+from typing import Any, TypeVar, cast
 
 from entry_point.contract.metrics_line import metric_regexes
 
 # Control characters, line separators, changes of direction, bytes that are not UTF-8.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# `user:password@` and `token@` after a scheme. A pathlib.Path of a URI has one slash.
+_CREDENTIALS = re.compile(r"""\b([a-z][\w+.-]+:/{1,2})[^\s/?#"<>]+@""", re.IGNORECASE)
 _METRICS = [re.compile(regex) for regex in metric_regexes(own=[r"\w+"]).values()]
+
+T = TypeVar("T")
+
+
+def masked(value: T) -> T:
+    """The text, or the lists and dicts of texts, with `://***@` for the credentials of each URI.
+
+    The job uses the real values and writes only these: the log, errors, model/, the report,
+    checkpoints and what loggers get of the configuration.
+    """
+    if isinstance(value, str):
+        return cast(T, _CREDENTIALS.sub(r"\1***@", value))
+    if isinstance(value, dict):
+        return cast(T, {masked(key): masked(item) for key, item in value.items()})
+    if isinstance(value, (list, tuple)):
+        items: Any = map(masked, value)
+        return cast(T, type(value)(items))
+    return value
 
 
 def escaped(text: str) -> str:
@@ -17,8 +38,9 @@ def escaped(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """`escaped`, and the platform reads no metric in it: `epoch=1` becomes `epoch\\x3d1`."""
-    text = escaped(text)
+    """`escaped` and `masked`, and the platform reads no metric in it: `epoch=1` becomes
+    `epoch\\x3d1`."""
+    text = escaped(masked(text))
     for metric in _METRICS:
         while found := metric.search(text):
             before, _, after = found[0].partition("=")

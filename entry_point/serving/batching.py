@@ -1,4 +1,4 @@
-"""Requests that wait share a batch; a request that finds the server idle is answered at once."""
+"""Items that wait share a batch; an item that finds the server idle is answered at once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-
-from entry_point.inference import RequestError
 
 logger = logging.getLogger(__name__)
 
@@ -30,34 +28,26 @@ class Worker(Protocol):
 
 @dataclass(eq=False)
 class _Job:
-    """The items of one request. Large requests are answered in several batches."""
-
-    items: Sequence[Any]
+    item: Any
     may_wait: bool
     arrived: float = field(default_factory=time.monotonic)
-    future: Future[list[Any]] = field(default_factory=Future)
-    answers: dict[int, Any] = field(default_factory=dict)
-    taken: int = 0
+    future: Future[Any] = field(default_factory=Future)
 
-    def take(self, most: int) -> list[tuple[_Job, int]]:
-        first, self.taken = self.taken, min(len(self.items), self.taken + most)
-        return [(self, position) for position in range(first, self.taken)]
-
-    def answer(self, position: int, answer: Any) -> None:
-        self.answers[position] = answer
-        if len(self.answers) < len(self.items):
-            return
+    def answer(self, answer: Any) -> None:
         try:
-            self.future.set_result([self.answers[i] for i in range(len(self.items))])
+            if isinstance(answer, Exception):
+                self.future.set_exception(answer)
+            else:
+                self.future.set_result(answer)
         except InvalidStateError:
             pass  # the client has gone
 
 
 class Batcher:
-    """A bounded queue, and one thread per worker that answers its requests in batches.
+    """A queue, and one thread per worker that answers its items in batches.
 
     A worker that is free takes what waits, up to `max_batch` items. If that is less, and the oldest
-    request found the server busy, the worker waits for more until that request is `max_wait_s` old.
+    item found the server busy, the worker waits for more until that item is `max_wait_s` old.
     The first free worker is the one to take it, so that a server with little to do keeps one
     thread's memory in the caches.
     """
@@ -67,10 +57,9 @@ class Batcher:
         *,
         max_batch: int,
         max_wait_s: float,
-        max_queue: int,
         on_batch: Callable[[int], None],
     ) -> None:
-        self._max_batch, self._max_wait_s, self._max_queue = max_batch, max_wait_s, max_queue
+        self._max_batch, self._max_wait_s = max_batch, max_wait_s
         self._on_batch = on_batch
         self._queue: deque[_Job] = deque()
         self._lock = threading.Lock()
@@ -105,22 +94,19 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Requests in the queue."""
+        """Items in the queue."""
         return sum(not job.future.cancelled() for job in list(self._queue))
 
-    def submit(self, items: Sequence[Any]) -> Future[list[Any]]:
-        """Queue the items of one request; returns the answer or the exception of each.
+    @property
+    def at_once(self) -> int:
+        """Items that all workers together can compute at the same time."""
+        return len(self._threads) * self._max_batch
 
-        Cancel the future if nobody wants the answer any more. Raises RequestError (503) if the
-        queue is full.
-        """
+    def submit(self, item: Any) -> Future[Any]:
+        """Queue an item. Cancel the future if nobody wants the answer any more."""
         with self._lock:
             self._drop_cancelled()
-            if len(self._queue) >= self._max_queue:
-                raise RequestError(
-                    503, f"the queue is full: {self._max_queue} requests wait; try again later"
-                )
-            job = _Job(items, may_wait=bool(self._queue or self._busy))
+            job = _Job(item, may_wait=bool(self._queue or self._busy))
             self._queue.append(job)
             self._wake_first()
         return job.future
@@ -135,26 +121,25 @@ class Batcher:
         awake = threading.Condition(self._lock)
         while picked := self._next_batch(number, awake):
             try:
-                items = [job.items[position] for job, position in picked]
-                answers = worker(items, self._at_work())
+                answers = worker([job.item for job in picked], self._at_work())
             except Exception as error:
                 logger.exception("a batch of %d failed", len(picked))
                 answers = [error] * len(picked)
             self._on_batch(len(picked))
-            for (job, position), answer in zip(picked, answers, strict=True):
-                job.answer(position, answer)
+            for job, answer in zip(picked, answers, strict=True):
+                job.answer(answer)
             with self._lock:
                 self._busy -= 1
 
     def _at_work(self) -> int:
-        """The number of busy workers, and the next one if requests wait for it."""
+        """The number of busy workers, and the next one if items wait for it."""
         return min(len(self._threads), self._busy + bool(self._queue))
 
     def _wake_first(self) -> None:
         if self._idle:
             self._idle[min(self._idle)].notify()
 
-    def _next_batch(self, number: int, awake: threading.Condition) -> list[tuple[_Job, int]]:
+    def _next_batch(self, number: int, awake: threading.Condition) -> list[_Job]:
         """Wait for a batch; empty when the server stops and the queue is empty."""
         with self._lock:
             while True:
@@ -171,18 +156,13 @@ class Batcher:
 
     def _patience(self) -> float:
         """Seconds to wait for a larger batch."""
-        items = sum(len(job.items) - job.taken for job in self._queue)
-        if not self._queue or not self._queue[0].may_wait or items >= self._max_batch:
+        if not self._queue or not self._queue[0].may_wait or len(self._queue) >= self._max_batch:
             return 0.0
         return self._queue[0].arrived + self._max_wait_s - time.monotonic()
 
-    def _pick(self) -> list[tuple[_Job, int]]:
-        picked: list[tuple[_Job, int]] = []
-        while self._queue and len(picked) < self._max_batch:
-            job = self._queue.popleft()
-            picked += job.take(self._max_batch - len(picked))
-            if job.taken < len(job.items):
-                self._queue.append(job)  # behind the others, which it must not hold up
+    def _pick(self) -> list[_Job]:
+        size = min(len(self._queue), self._max_batch)
+        picked = [self._queue.popleft() for _ in range(size)]
         if self._queue:
             self._wake_first()
         return picked

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import io
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 import torch
-from PIL import Image
+from torch import Tensor
 from torch.fx import GraphModule
 
 import custom_op
@@ -27,7 +26,7 @@ from entry_point.serving.batching import Batcher, Worker
 from entry_point.serving.folded_norms import fold_batch_norms
 from entry_point.serving.packed_convolutions import can_pack, pack_convolutions
 from entry_point.serving.precision import DTYPES, use_precision
-from entry_point.serving.request_images import RequestImages
+from entry_point.serving.request_images import RequestImage, RequestImages, check_images, numbered
 from entry_point.serving.serving_metrics import ServingMetrics
 from entry_point.serving.user_code import Call, Hooks, own_code, replaces_prediction
 
@@ -60,9 +59,10 @@ class ModelService:
         self._batcher = Batcher(
             max_batch=1 if self._calls_hooks else self._max_batch,
             max_wait_s=config.max_wait_ms / 1000,
-            max_queue=config.max_queue,
             on_batch=self.metrics.batch,
         )
+        self._images: RequestImages | None = None
+        self._unanswered = 0
 
     def load(self) -> None:
         """Load, start the workers and warm them up. Raises UserError."""
@@ -79,7 +79,8 @@ class ModelService:
 
     def stop(self, patience_s: float) -> bool:
         """End the workers; returns whether all ended in time."""
-        return self._batcher.stop(patience_s)
+        ended = self._batcher.stop(patience_s)
+        return (self._images is None or self._images.stop(0)) and ended
 
     def _workers(self) -> list[Worker]:
         count = self.config.workers or self._gpus or self._workers_on_cpu()
@@ -91,6 +92,9 @@ class ModelService:
             custom_op.load()
         # Workers share a model.
         predictors = {gpu: self._predictor(gpu) for gpu in set(places)}
+        model = predictors[places[0]].model
+        self._images = RequestImages(model.image_size, model.resize, self.config, usable_cores())
+        self._images.warm_up()
         return [predictors[gpu] for gpu in places]
 
     def _workers_on_cpu(self) -> int:
@@ -107,71 +111,95 @@ class ModelService:
 
     async def answer(self, body: bytearray, content_type: str, accept: str) -> tuple[Any, str]:
         """The content of the answer, and its type. Raises RequestError, or what the hooks raise."""
+        waiting = self.config.max_queue
+        if self._unanswered >= waiting + self._batcher.at_once:
+            raise RequestError(503, f"the queue is full: {waiting} requests wait; try again later")
+        self._unanswered += 1
+        try:
+            return await self._answer(body, content_type, accept)
+        finally:
+            self._unanswered -= 1
+
+    async def _answer(self, body: bytearray, content_type: str, accept: str) -> tuple[Any, str]:
         accept = accept if accept.strip() not in ("", "*/*") else self.config.default_accept
         if self._calls_hooks:
-            (content,) = await self._submit([Call(body, content_type, accept)])
-            return _typed(content, accept)
+            if not hasattr(self._module, "input_fn"):
+                instances = await self._parse(body, content_type)
+                await asyncio.to_thread(check_images, instances, self.config, use_operator=False)
+            call = Call(body, content_type, accept)
+            return _typed(await asyncio.wrap_future(self._batcher.submit(call)), accept)
         kind = accept if self._module else inference.choose_format(accept)
-        instances = await _parse(body, content_type)
-        if len(instances) > self.config.max_instances:
-            must = f"the body: must have at most {self.config.max_instances} images"
-            raise RequestError(413, f"{must}, has {len(instances)}")
-        predictions = await self._submit(instances)
+        predictions = await self._predict(await self._parse(body, content_type))
         if self._module is not None:
             return _typed(
                 Hooks(self._module, self._folder, None).format(predictions, accept), accept
             )
         return _formatted(predictions, kind), kind
 
-    async def _submit(self, items: Sequence[Any]) -> list[Any]:
-        """The answers; raises the first item's exception."""
-        answers = await asyncio.wrap_future(self._batcher.submit(items))
-        for number, answer in enumerate(answers):
-            if isinstance(answer, RequestError) and not self._calls_hooks:
-                raise RequestError(answer.status_code, f"image {number}: {answer}")
-            if isinstance(answer, Exception):
+    async def _parse(self, body: bytearray, content_type: str) -> list[bytes | bytearray]:
+        instances = await _parse(body, content_type)
+        if len(instances) > self.config.max_instances:
+            must = f"the body: must have at most {self.config.max_instances} images"
+            raise RequestError(413, f"{must}, has {len(instances)}")
+        return instances
+
+    async def _predict(self, contents: Sequence[bytes | bytearray]) -> list[dict[str, Any]]:
+        """The prediction of each image; raises the first one's exception.
+
+        An image joins a batch once it is decoded, so that no other waits for its decoding.
+        """
+        assert self._images is not None
+        images = await self._images.check(contents)
+        # One request is decoded a few images ahead, whatever its size: others get their turn.
+        ahead, decoding = (
+            asyncio.Semaphore(2 * self._max_batch),
+            asyncio.Semaphore(self._images.share),
+        )
+
+        async def predict(number: int, image: RequestImage) -> dict[str, Any]:
+            assert self._images is not None
+            async with ahead:
+                async with decoding:
+                    try:
+                        pixels = await self._images.decode(image)
+                    except RequestError as error:
+                        raise numbered(error, number) from error
+                prediction: dict[str, Any] = await asyncio.wrap_future(self._batcher.submit(pixels))
+                return prediction
+
+        answers = await asyncio.gather(
+            *(predict(number, image) for number, image in enumerate(images)),
+            return_exceptions=True,
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException):
                 raise answer
-        return answers
+        return cast(list[dict[str, Any]], answers)
 
 
 class _Predictor:
-    """Encoded images -> predictions, on one device; any number of workers may call it."""
+    """Decoded images -> predictions, on one device; any number of workers may call it."""
 
     def __init__(self, model: Model, config: ServerConfig, max_batch: int) -> None:
-        self._model, self._max_batch = model, max_batch
+        self.model, self._max_batch = model, max_batch
         self._computing = use_precision(model, config.precision)
         self._cores = usable_cores()
-        self._images = RequestImages(
-            model.image_size,
-            model.resize,
-            use_operator=config.decoder == "operator",
-            cores=self._cores,
-            max_megapixels=config.max_megapixels,
-        )
 
-    def __call__(self, contents: Sequence[bytes | bytearray], at_work: int) -> list[Any]:
-        """The prediction of each image, or its RequestError."""
-        threads = max(1, self._cores // at_work)
-        torch.set_num_threads(threads)  # of this thread's calls; takes less than a microsecond
-        images, errors = self._images.decode(contents, threads)
-        good = [i for i in range(len(contents)) if i not in errors]
-        answers: list[Any] = [errors.get(i) for i in range(len(contents))]
-        if good:
-            with self._computing():
-                found = inference.predict_batch(images[good] if errors else images, self._model)
-            predictions = inference.describe(found, self._model)
-            for i, prediction in zip(good, predictions, strict=True):
-                answers[i] = prediction
-        return answers
+    def __call__(self, images: Sequence[Tensor], at_work: int) -> list[dict[str, Any]]:
+        """The prediction of each image, uint8 `(3, image_size, image_size)`."""
+        # Of this thread's calls; takes less than a microsecond.
+        torch.set_num_threads(max(1, self._cores // at_work))
+        batch = torch.stack([image.movedim(0, -1) for image in images]).movedim(-1, 1)
+        with self._computing():
+            found = inference.predict_batch(batch, self.model)
+        return inference.describe(found, self.model)
 
     def warm_up(self) -> None:
-        """Answer what real requests may be like: both decoders, one image, and a full batch."""
-        photo = Image.new("RGB", (640, 480), "gray")
-        encoded = [_encoded(photo, kind) for kind in ("JPEG", "PNG")]
-        for contents in (encoded[:1], encoded[1:], encoded[:1] * self._max_batch, encoded[:1]):
-            for answer in self(contents, 1):
-                if isinstance(answer, Exception):
-                    raise answer
+        """Answer what real requests may be like: one image, and a full batch."""
+        side = self.model.image_size
+        image = torch.zeros(3, side, side, dtype=torch.uint8)
+        for count in (1, self._max_batch, 1):
+            self([image] * count, 1)
 
 
 def _check_accept(default: str) -> None:
@@ -182,12 +210,6 @@ def _check_accept(default: str) -> None:
         raise ConfigError(
             "serve.default_accept", default, f"must be one of {', '.join(kinds)}"
         ) from error
-
-
-def _encoded(image: Image.Image, kind: str) -> bytes:
-    out = io.BytesIO()
-    image.save(out, kind)
-    return out.getvalue()
 
 
 def _load_on(folder: Path, gpu: int | None) -> Model:

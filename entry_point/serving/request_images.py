@@ -1,15 +1,18 @@
-"""The images of a batch of requests: the operator decodes all JPEGs in one call, Pillow the rest.
+"""Decodes the images of requests, before they join a batch.
 
-The pixels are those of `entry_point.predict`. Requests come from strangers, so size and format are
-checked before anything is decoded, and large images are decoded one after another.
+Requests come from strangers. Formats and pixels are checked by the headers before any memory is
+taken. An image that takes long or much memory waits for others of its kind only: they have a
+thread of their own. The pixels are those of `entry_point.predict`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import io
-import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -18,122 +21,175 @@ from torch import Tensor
 
 import custom_op
 from entry_point.config.data_config import DataConfig
+from entry_point.config.serve_config import ServerConfig
 from entry_point.data.decode.allocation import empty_images, reused_memory
 from entry_point.data.decode.pillow_images import decode_files
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.orientation import upright_size
 from entry_point.inference import RequestError
 
-FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
-"""Pillow's names. Its other formats are rare, and some start other programs."""
+T = TypeVar("T")
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "AVIF", "BMP", "PPM", "TIFF")
+"""Pillow's names. Its other formats are rare or slow, and some start other programs."""
+BYTES_PER_PIXEL = {"JPEG": 13, "MPO": 13, "PNG": 13, "GIF": 13, "AVIF": 15}
+"""Memory that Pillow takes, measured: progressive JPEGs and 16-bit PNGs take most. The operator
+takes less than 1."""
+_MOST_BYTES_PER_PIXEL = 21
+"""Of the other formats: WebP that its EXIF data turns, TIFF with floats."""
 
 _JPEG = b"\xff\xd8\xff"
 _MEGA = 10**6
-# Pillow holds a whole image in memory, up to 7 bytes per pixel.
-_SMALL_PIXELS = 16 * _MEGA
+_SMALL_BYTES = 200 * _MEGA
+"""One image per thread may take this; larger ones are decoded one after another."""
+_PIXELS_PER_BYTE = 8
+"""Of a whole request: photos have 2 to 8 pixels per byte."""
+_LARGE_SHARE = 4
+"""Large images may take this part of the queue; the others stay free for small ones."""
+
+
+@dataclass(frozen=True)
+class RequestImage:
+    """An encoded image with what its header states."""
+
+    content: bytes | bytearray
+    memory: int
+    """Bytes that Pillow takes to decode it."""
+    for_operator: bool
+
+
+def check_images(
+    contents: Sequence[bytes | bytearray], config: ServerConfig, *, use_operator: bool
+) -> list[RequestImage]:
+    """The images of one request; raises RequestError unless all are within the limits."""
+    most = max(config.max_megapixels * _MEGA, _PIXELS_PER_BYTE * config.max_payload_mb * 2**20)
+    images, together = [], 0
+    for number, content in enumerate(contents):
+        try:
+            kind, pixels, for_operator = _read_header(content, use_operator)
+            if pixels > config.max_megapixels * _MEGA:
+                must = f"at most {config.max_megapixels} megapixels"
+                raise RequestError(413, f"has too many pixels; {must}")
+        except RequestError as error:
+            raise numbered(error, number) from error
+        together += pixels
+        if together > most:
+            must = f"must have at most {most // _MEGA} megapixels"
+            raise RequestError(413, f"the images of a request together: {must}")
+        memory = pixels * BYTES_PER_PIXEL.get(kind, _MOST_BYTES_PER_PIXEL)
+        images.append(RequestImage(content, memory, for_operator))
+    return images
+
+
+def numbered(error: RequestError, number: int) -> RequestError:
+    """The error, with the number of the image in its request."""
+    return RequestError(error.status_code, f"image {number}: {error}")
+
+
+def _read_header(content: bytes | bytearray, use_operator: bool) -> tuple[str, int, bool]:
+    """The format, the number of pixels, and whether the operator may be able to decode it."""
+    if use_operator and content.startswith(_JPEG):
+        height, width, _ = custom_op.jpeg_headers([_tensor(content)])[0].tolist()
+        if height:
+            return "JPEG", height * width, True
+    try:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            return str(image.format), image.width * image.height, False
+    except Image.DecompressionBombError as error:
+        raise RequestError(413, "has too many pixels") from error
+    except Exception as error:  # Pillow raises errors of many types for damaged files
+        formats = ", ".join(FORMATS)
+        raise RequestError(400, f"is not an image that can be read; send {formats}") from error
 
 
 class RequestImages:
-    """Decodes encoded images to what the model takes, for several workers."""
+    """Decodes encoded images to what the model takes, in threads."""
 
-    def __init__(
-        self, image_size: int, resize: int, *, use_operator: bool, cores: int, max_megapixels: int
-    ) -> None:
+    def __init__(self, image_size: int, resize: int, config: ServerConfig, cores: int) -> None:
         data = DataConfig(image_size=image_size, resize=resize)
         self._planner, self._side = CropPlanner(data, train=False, seed=0), image_size
-        self._use_operator = use_operator
-        self._max_pixels = max_megapixels * _MEGA
-        self._pool = ThreadPoolExecutor(cores, thread_name_prefix="pillow")
-        self._one_large = threading.Lock()
+        self._config, self._use_operator = config, config.decoder == "operator"
+        threads = max(2, cores)
+        self.share = threads // 2
+        """Images of one request to decode at the same time: others find a free thread."""
+        self._small = ThreadPoolExecutor(threads, "decode")
+        self._large = ThreadPoolExecutor(1, "decode-large")
+        self._most_large = max(1, config.max_queue // _LARGE_SHARE)
+        self._large_waiting = 0
+        self._unfinished: set[Future[object]] = set()
 
-    def decode(
-        self, contents: Sequence[bytes | bytearray], threads: int
-    ) -> tuple[Tensor, dict[int, Exception]]:
-        """uint8 `(N, 3, image_size, image_size)`, and the error for each position that failed."""
-        files = [_tensor(content) for content in contents]
-        images = empty_images(reused_memory, len(files), self._side)
-        errors: dict[int, Exception] = {}
-        left = (
-            self._decode_jpegs(files, images, errors, threads)
-            if self._use_operator
-            else range(len(files))
+    async def check(self, contents: Sequence[bytes | bytearray]) -> list[RequestImage]:
+        """See `check_images`."""
+        use_operator = self._use_operator
+        return await self._run(
+            self._small, lambda: check_images(contents, self._config, use_operator=use_operator)
         )
-        sizes = {i: self._pixels(contents[i], errors, i) for i in left}
-        small = [i for i in left if i not in errors and sizes[i] <= _SMALL_PIXELS]
-        large = [i for i in left if i not in errors and sizes[i] > _SMALL_PIXELS]
-        one = self._decode_with_pillow
-        if len(small) > 1:
-            list(self._pool.map(lambda i: one(files[i], images[i : i + 1], errors, i), small))
-        else:
-            for i in small:
-                one(files[i], images[i : i + 1], errors, i)
-        for i in large:
-            with self._one_large:
-                one(files[i], images[i : i + 1], errors, i)
-        return images, errors
 
-    def _decode_jpegs(
-        self, files: list[Tensor], images: Tensor, errors: dict[int, Exception], threads: int
-    ) -> list[int]:
-        """Decode what the operator can; returns the positions that are left for Pillow."""
-        jpegs = [i for i, file in enumerate(files) if bytes(file[:3].numpy()) == _JPEG]
-        headers = custom_op.jpeg_headers([files[i] for i in jpegs]).numpy()
-        for i, (height, width, _) in zip(jpegs, headers, strict=True):
-            self._check_pixels(int(height * width), errors, i)
-        kept = [place for place, i in enumerate(jpegs) if headers[place, 0] and i not in errors]
-        jpegs = [jpegs[place] for place in kept]
-        if jpegs:
-            decoded, failed = self._operator_batch(
-                [files[i] for i in jpegs], headers[kept], threads
-            )
-            images[jpegs] = decoded
-            jpegs = [i for i, bad in zip(jpegs, failed.tolist(), strict=True) if not bad]
-        return [i for i in range(len(files)) if i not in errors and i not in set(jpegs)]
+    async def decode(self, image: RequestImage) -> Tensor:
+        """uint8 `(3, image_size, image_size)`. Raises RequestError."""
+        if image.for_operator:
+            decoded = await self._run(self._small, lambda: self._with_operator(image))
+            if decoded is not None:
+                return decoded
+        if image.memory <= _SMALL_BYTES:
+            return await self._run(self._small, lambda: self._with_pillow(image))
+        if self._large_waiting >= self._most_large:
+            raise RequestError(503, "too many large images at once; try again later")
+        self._large_waiting += 1
+        try:
+            return await self._run(self._large, lambda: self._with_pillow(image))
+        finally:
+            self._large_waiting -= 1
 
-    def _operator_batch(
-        self, files: list[Tensor], headers: np.ndarray, threads: int
-    ) -> tuple[Tensor, Tensor]:
-        heights, widths = upright_size(*headers.T)
-        boxes, _ = self._planner.plan(0, np.arange(len(files)), heights, widths)
-        return custom_op.decode_crop_resize_batch_masked(
-            files,
+    def warm_up(self) -> None:
+        """Decode what real requests may be like."""
+        Image.init()
+        for kind in ("JPEG", "PNG"):
+            out = io.BytesIO()
+            Image.new("RGB", (640, 480), "gray").save(out, kind)
+            (image,) = check_images([out.getvalue()], self._config, use_operator=self._use_operator)
+            if not (image.for_operator and self._with_operator(image) is not None):
+                self._with_pillow(image)
+
+    def stop(self, patience_s: float) -> bool:
+        """Decode nothing more; returns whether what was begun ended in time."""
+        for pool in (self._small, self._large):
+            pool.shutdown(wait=False, cancel_futures=True)
+        return not wait(self._unfinished.copy(), patience_s).not_done
+
+    async def _run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        future = pool.submit(work)
+        self._unfinished.add(future)  # type: ignore[arg-type]
+        future.add_done_callback(self._unfinished.discard)
+        return await asyncio.wrap_future(future)
+
+    def _with_operator(self, image: RequestImage) -> Tensor | None:
+        """None if the operator cannot decode it."""
+        file = _tensor(image.content)
+        heights, widths = upright_size(*custom_op.jpeg_headers([file]).numpy().T)
+        boxes, _ = self._planner.plan(0, np.arange(1), heights, widths)
+        decoded, failed = custom_op.decode_crop_resize_batch_masked(
+            [file],
             torch.from_numpy(boxes),
             self._side,
-            out=empty_images(reused_memory, len(files), self._side),
-            num_threads=threads,
-            max_pixels=self._max_pixels,
+            out=empty_images(reused_memory, 1, self._side),
+            num_threads=1,
+            max_pixels=self._config.max_megapixels * _MEGA,
         )
+        return None if failed[0] else decoded[0]
 
-    def _pixels(self, content: bytes | bytearray, errors: dict[int, Exception], i: int) -> int:
-        """The number of pixels that an image's header states; only checked headers count."""
-        try:
-            with Image.open(io.BytesIO(content)) as image:
-                pixels, kind = image.width * image.height, image.format
-        except Image.DecompressionBombError:
-            pixels, kind = self._max_pixels + 1, "JPEG"
-        except Exception:  # Pillow raises errors of many types for damaged files
-            errors[i] = RequestError(400, "is not an image that Pillow can read")
-            return 0
-        if kind not in FORMATS:
-            errors[i] = RequestError(400, f"is a {kind} file; send one of {', '.join(FORMATS)}")
-        self._check_pixels(pixels, errors, i)
-        return pixels
-
-    def _check_pixels(self, pixels: int, errors: dict[int, Exception], i: int) -> None:
-        if pixels > self._max_pixels:
-            most = self._max_pixels // _MEGA
-            errors[i] = RequestError(413, f"has too many pixels; at most {most} megapixels")
-
-    def _decode_with_pillow(
-        self, file: Tensor, image: Tensor, errors: dict[int, Exception], i: int
-    ) -> None:
+    def _with_pillow(self, image: RequestImage) -> Tensor:
         decoded, damage = decode_files(
-            [file], self._planner, 0, np.zeros(1, np.int64), reused_memory
+            [_tensor(image.content)],
+            self._planner,
+            0,
+            np.zeros(1, np.int64),
+            reused_memory,
+            formats=FORMATS,
         )
-        image[:] = decoded
         if damage:
             reason = damage[0].partition("\n")[0]
-            errors[i] = RequestError(400, f"cannot be read as an image: {reason}")
+            raise RequestError(400, f"cannot be read as an image: {reason}")
+        return decoded[0]
 
 
 def _tensor(content: bytes | bytearray) -> Tensor:

@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from entry_point.contract import exit_codes, own_code
+from entry_point.contract.printable import masked
 from entry_point.contract.program import run_for_reader, run_program
 from entry_point.contract.run_folder import RunFolder, RunFolderError
 
@@ -100,5 +101,5 @@ def report() -> int:
     for title, lines in sections.items():
         sys.stdout.write(f"{title}\n")
         for line in lines:
-            sys.stdout.write(f"  {line}\n")
+            sys.stdout.write(masked(f"  {line}\n"))
     return exit_codes.FINISHED

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.contract import exit_codes, own_code
+from entry_point.contract import exit_codes
 from entry_point.contract.failure import failure_file
 from entry_point.contract.lasting_output import make_output_last
 from entry_point.contract.platform_files import (
     Hosts,
     check_channels,
+    forget_credentials,
     read_hosts,
     read_overrides,
     wait_for_names,
@@ -100,10 +101,11 @@ def train(
     run: RunFolder, lock: BinaryIO, leave_reason: Callable[[str], bool], extra: Sequence[str]
 ) -> int:
     """Run the job; returns the exit code. A reason that the ranks report is left, not raised."""
-    overrides = [*read_overrides(run.platform_config), *extra]
+    read = read_overrides(run.platform_config)
+    forget_credentials(run.platform_config, read)
+    overrides = [*read, *extra]
     hosts = read_hosts(run.platform_config)
     check_channels(run)
-    own_code.require_sent(run.channels)
     config, yaml = load_train_config(overrides)
     command = training_command(config, hosts)
     wait_for_names(hosts)

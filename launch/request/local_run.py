@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from entry_point.contract import hyperparameters
+from entry_point.contract.platform_files import LOCAL
 from entry_point.contract.whole_file import write_text
 from launch.request.launch_errors import LaunchError
 
@@ -15,7 +16,6 @@ RUNS = Path("runs")
 LATEST = "latest"
 # The pattern of SageMaker's job names, so that a run and a job can have the same name.
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
-INSTANCE_TYPE = "local"
 FOLDERS = ("input/config", "input/data", "model", "output/data", "checkpoints")
 _CHANNEL = {
     "TrainingInputMode": "File",
@@ -88,6 +88,7 @@ def write_input_config(
     for name, content in files.items():
         path = folder / "input" / "config" / f"{name}.json"
         write_text(path, json.dumps(content, indent=2) + "\n")
+        path.chmod(0o600)  # there may be credentials in it
 
 
 def _resource_config(hosts: Sequence[str], current: str) -> dict[str, object]:
@@ -95,13 +96,13 @@ def _resource_config(hosts: Sequence[str], current: str) -> dict[str, object]:
     group = "homogeneousCluster"
     return {
         "current_host": current,
-        "current_instance_type": INSTANCE_TYPE,
+        "current_instance_type": LOCAL,
         "current_group_name": group,
         "hosts": list(hosts),
         "instance_groups": [
             {
                 "instance_group_name": group,
-                "instance_type": INSTANCE_TYPE,
+                "instance_type": LOCAL,
                 "hosts": list(hosts),
             }
         ],

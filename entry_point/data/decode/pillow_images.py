@@ -44,19 +44,32 @@ def pillow_images(
 
 
 def decode_files(
-    files: list[Tensor], planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
+    files: list[Tensor],
+    planner: CropPlanner,
+    epoch: int,
+    indices: Ints,
+    allocate: Allocate,
+    formats: tuple[str, ...] | None = None,
 ) -> tuple[Tensor, dict[int, str]]:
-    """As `pillow_images`, from encoded images, for a planner of one view."""
-    (images,), damage = _decode(files, planner, epoch, indices, allocate)
+    """As `pillow_images`, from encoded images, for a planner of one view.
+
+    `formats` are Pillow's names of those to read; None: any.
+    """
+    (images,), damage = _decode(files, planner, epoch, indices, allocate, formats)
     return images, damage
 
 
 def _decode(
-    files: list[Tensor], planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
+    files: list[Tensor],
+    planner: CropPlanner,
+    epoch: int,
+    indices: Ints,
+    allocate: Allocate,
+    formats: tuple[str, ...] | None = None,
 ) -> tuple[list[Tensor], dict[int, str]]:
     damage: dict[int, str] = {}
     mode = {"rgb": "RGB", "ycbcr": "YCbCr"}[planner.data.color]
-    photos = [_open(file, mode, damage, i) for i, file in enumerate(files)]
+    photos = [_open(file, mode, formats, damage, i) for i, file in enumerate(files)]
     widths, heights = np.array([photo.size for photo in photos]).T
     planned = planner.views(epoch, indices, heights, widths)
     images = [empty_views(allocate, views) for views in planned]
@@ -81,11 +94,13 @@ def _cut(photo: Image.Image, views: Views, at: tuple[int, ...], out: Tensor) -> 
             out.copy_(augmented(out, views.operations[at]))
 
 
-def _open(file: Tensor, mode: str, damage: dict[int, str], i: int) -> Image.Image:
+def _open(
+    file: Tensor, mode: str, formats: tuple[str, ...] | None, damage: dict[int, str], i: int
+) -> Image.Image:
     """The whole upright image; one black pixel if it cannot be decoded."""
     try:
         with span("decode with Pillow"):
-            image = Image.open(io.BytesIO(file.numpy().data))
+            image = Image.open(io.BytesIO(file.numpy().data), formats=formats)
             image.draft(mode, None)  # a color JPEG holds YCbCr: avoid a round trip through RGB
             return _upright(image).convert(mode)
     except UnidentifiedImageError:

@@ -10,6 +10,7 @@ from typing import Any
 
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.train_config import TrainConfig, TrainerConfig
+from entry_point.contract.printable import masked
 from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
 from entry_point.training.checkpoints.checkpoint import BEST, CheckpointError, State, newest_first
@@ -92,7 +93,7 @@ def job_settings(
     change between two epochs.
     """
     return {
-        "identity": _identity(config, train, steps_per_epoch),
+        "identity": masked(_identity(config, train, steps_per_epoch)),
         "order": sample_order(config, train, devices),
     }
 

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError
+from entry_point.contract.printable import masked
 from entry_point.contract.whole_file import write_text
 from entry_point.training.results.logged_run import LoggedRun
 from entry_point.training.results.metrics_log import Record
@@ -72,7 +73,7 @@ class MlflowLogger:
         if not self._run.earlier or not file.is_file():
             return False
         saved = json.loads(file.read_text(encoding="utf-8"))
-        if saved["uri"] != self._uri:
+        if saved["uri"] != masked(self._uri):
             return False
         try:
             found = self._client.get_run(saved["run_id"])
@@ -93,10 +94,10 @@ class MlflowLogger:
         found = self._client.get_experiment_by_name(self._experiment)
         place = found.experiment_id if found else self._client.create_experiment(self._experiment)
         self._id = self._client.create_run(place, run_name=self._run.name).info.run_id
-        values = iter(_flat(asdict(self._run.config)))
+        values = iter(_flat(masked(asdict(self._run.config))))
         while params := [Param(k, v[:_LONGEST_PARAM]) for k, v in islice(values, _MOST_PARAMS)]:
             self._client.log_batch(self._id, params=params)
-        place_of_run = {"uri": self._uri, "run_id": self._id}
+        place_of_run = {"uri": masked(self._uri), "run_id": self._id}
         write_text(self._run.folder.checkpoints / RUN_FILE, json.dumps(place_of_run) + "\n")
 
     def _send(self, record: Record) -> None:

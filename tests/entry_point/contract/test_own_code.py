@@ -1,29 +1,30 @@
 """A job runs the code that was sent with it, in every process, and refuses any other."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from entry_point.contract import own_code
-from entry_point.contract.platform_files import ContractError
+from entry_point.contract import exit_codes, own_code
 from entry_point.contract.run_folder import RunFolder
+from tests.entry_point.training.training_jobs import run_job
 
-ROOT = Path(__file__).resolve().parents[3]
-# Starts a second process, as the supervisor does.
-PROGRAM = """
-import subprocess, sys
-import project.answer
-from entry_point.config.compose import CONFIGS
-print(project.answer.TEXT, CONFIGS)
-if len(sys.argv) == 1:
-    sys.exit(subprocess.run([sys.executable, "-m", "show", "again"]).returncode)
+CONFIGS = own_code.PROGRAM / "configs"
+NET = """
+from tests.own_models import tiny_net as net
+
+class Grain:
+    def __call__(self, image, generator):
+        return image
 """
+SENT = {"project/__init__.py": "", "project/sent.py": NET}
+"""A module that the image's `project` does not have."""
 
 
-def sent_code(run: RunFolder, **files: str) -> str:
+def sent_code(run: RunFolder, files: dict[str, str]) -> str:
     """Fill the channel; returns the hash."""
     contents = {name: text.encode() for name, text in files.items()}
     for name, content in contents.items():
@@ -33,33 +34,88 @@ def sent_code(run: RunFolder, **files: str) -> str:
     return own_code.content_hash(contents)
 
 
-def start(folder: Path, ml_root: Path, **environment: str) -> str:
-    """Run PROGRAM in a folder with a `project` of its own; returns its output."""
-    start = "import pathlib, runpy; from entry_point.contract import own_code;"
-    start += f"own_code.put_first(pathlib.Path({str(ml_root)!r}, 'input/data'));"
-    start += "runpy.run_module('show')"
-    done = subprocess.run(
-        [sys.executable, "-c", start],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+def start(run: RunFolder, sent: str, command: str = "train") -> subprocess.CompletedProcess[str]:
+    """Start the container's program for a job with code of the hash `sent`."""
+    return subprocess.run(
+        [sys.executable, "-m", "entry_point.container", command],
+        env={**os.environ, "ML_ROOT": str(run.root), own_code.HASH: sent},
         capture_output=True,
         text=True,
     )
+
+
+def traps(ran: Path) -> dict[str, str]:
+    """Modules with names of installed packages; each leaves the file `ran` when it is imported."""
+    text = f"open({str(ran)!r}, 'w').close()"
+    return {f"{name}.py": text for name in ("omegaconf", "hydra", "torch", "gc", "uvicorn")}
+
+
+def test_every_process_uses_the_code_that_was_sent(
+    tmp_path: Path, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processes: the supervisor, torchrun, two ranks, and a reader for each of them."""
+    run = RunFolder(tmp_path)
+    texts = {p: p.read_text() for p in CONFIGS.rglob("*.yaml")}
+    configs = {p.relative_to(CONFIGS.parent).as_posix(): text for p, text in texts.items()}
+    configs["configs/trainer/default.yaml"] += "\nseed: 4711\n"
+    monkeypatch.setenv(own_code.HASH, sent_code(run, {**SENT, **configs}))
+    sent = ("model.name=project.sent.net", "augment.name=project.sent.Grain", "augment.per=sample")
+    ranks = ("trainer.nproc_per_host=2", "pipeline=subprocess", "pipeline.num_workers=1")
+    run_job(tmp_path, photo_folder, [*sent, *ranks, "trainer.epochs=1"])
+    assert "seed: 4711" in (run.model / "training.yaml").read_text()
+    # The next start of the same container finds the same files.
+    run_job(tmp_path, photo_folder, [*sent, *ranks, "trainer.epochs=2"])
+
+
+@pytest.mark.parametrize("command", ["train", "serve", "predict"])
+def test_code_other_than_what_was_sent_is_refused_before_any_of_it_runs(
+    tmp_path: Path, command: str
+) -> None:
+    run, ran = RunFolder(tmp_path / "ml"), tmp_path / "ran"
+    sent = sent_code(run, SENT)
+    found = sent_code(run, {**SENT, **traps(ran)})
+    done = start(run, sent, command)
+    assert done.returncode == exit_codes.USAGE
+    assert not ran.exists()
+    (line,) = done.stderr.splitlines()
+    must = f"must hold the code with the hash {sent} that was sent, has {found}"
+    assert line == f"{command}: {run.channels / 'code'}: {must}"
+    if command == "train":
+        assert run.failure.read_text() == line.removeprefix("train: ")
+
+
+def test_only_the_package_project_is_imported_from_the_channel(tmp_path: Path) -> None:
+    run, ran = RunFolder(tmp_path / "ml"), tmp_path / "ran"
+    image = {p.relative_to(CONFIGS.parent).as_posix(): p for p in CONFIGS.rglob("*.yaml")}
+    configs = {name: path.read_text() for name, path in image.items()}
+    done = start(run, sent_code(run, {**SENT, **configs, **traps(ran)}), "env")
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert not ran.exists()
 
 
-def test_every_process_uses_the_code_that_was_sent(tmp_path: Path) -> None:
-    image, run = tmp_path / "image", RunFolder(tmp_path / "ml")
-    (image / "project").mkdir(parents=True)
-    (image / "project/__init__.py").touch()
-    (image / "project/answer.py").write_text("TEXT = 'of the image'")
-    (image / "show.py").write_text(PROGRAM)
-    code = {"project/answer.py": "TEXT = 'sent'", "project/__init__.py": "", "show.py": PROGRAM}
-    sent = sent_code(run, **code)
-    assert "of the image" in start(image, run.root)
-    configs = run.channels / "code" / "configs"
-    assert start(image, run.root, OWN_CODE=sent).splitlines() == [f"sent {configs}"] * 2
+@pytest.mark.parametrize("name", ["project/more", "project/sent.py"])
+def test_a_link_in_the_channel_is_refused(tmp_path: Path, name: str) -> None:
+    """The hash is right: it would not see what a linked folder adds, or when a file changes."""
+    run, elsewhere = RunFolder(tmp_path / "ml"), tmp_path / "elsewhere"
+    sent, link = sent_code(run, SENT), run.channels / "code" / name
+    if link.exists():
+        shutil.move(link, elsewhere)
+    else:
+        elsewhere.mkdir()
+    link.symlink_to(elsewhere)
+    done = start(run, sent)
+    assert done.returncode == exit_codes.USAGE
+    assert done.stderr == f"train: {link}: is a link to {elsewhere}; sent code has no links\n"
+
+
+def test_a_job_without_its_channel_is_refused(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    done = start(run, "0" * 16)
+    assert done.returncode == exit_codes.USAGE
+    assert "the job has no channel code, must have the folder" in run.failure.read_text()
+    run.channels.joinpath("code").mkdir(parents=True)
+    os.mkfifo(run.channels / "code" / "pipe")
+    assert "pipe: is a pipe, socket or device; sent code has files only" in start(run, "0").stderr
 
 
 def test_the_hash_depends_on_names_and_contents_alone() -> None:
@@ -69,21 +125,8 @@ def test_the_hash_depends_on_names_and_contents_alone() -> None:
     assert len({one, *map(own_code.content_hash, others)}) == 5
 
 
-def test_code_other_than_what_was_sent_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = RunFolder(tmp_path)
-    monkeypatch.setenv(own_code.HASH, "0" * 16)
-    with pytest.raises(ContractError, match="the job has no channel code, must have the folder"):
-        own_code.require_sent(run.channels)
-    sent = sent_code(run, **{"project/answer.py": "x = 1"})
-    with pytest.raises(ContractError, match=f"must hold the code with the hash 0+ .* has {sent}"):
-        own_code.require_sent(run.channels)
-    monkeypatch.setenv(own_code.HASH, sent)
-    own_code.require_sent(run.channels)
-
-
 def test_a_channel_named_code_is_data_unless_the_launcher_sent_code(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path)
-    sent_code(run, **{"train/a/1.jpg": "x"})
-    own_code.require_sent(run.channels)
+    run, ran = RunFolder(tmp_path / "ml"), tmp_path / "ran"
+    sent_code(run, {"train/a/1.jpg": "x", **traps(ran)})
+    assert start(run, "", "env").returncode == 0
+    assert not ran.exists()

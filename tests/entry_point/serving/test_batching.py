@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from entry_point.inference import RequestError
 from entry_point.serving.batching import Batcher
 
 PATIENCE_S = 60
@@ -36,12 +35,8 @@ class Model:
         return [2 * item for item in items]
 
 
-def batcher(
-    model: Any, *, workers: int = 1, max_batch: int = 4, max_wait_s: float = 0, max_queue: int = 8
-) -> Batcher:
-    made = Batcher(
-        max_batch=max_batch, max_wait_s=max_wait_s, max_queue=max_queue, on_batch=lambda _: None
-    )
+def batcher(model: Any, *, workers: int = 1, max_batch: int = 4, max_wait_s: float = 0) -> Batcher:
+    made = Batcher(max_batch=max_batch, max_wait_s=max_wait_s, on_batch=lambda _: None)
     made.start([model] * workers)
     return made
 
@@ -56,70 +51,45 @@ def until_idle(queue: Batcher) -> None:
 
 def test_an_idle_server_answers_a_single_request_without_waiting_for_others() -> None:
     model = Model()
-    future = batcher(model, max_wait_s=NEVER_S).submit([1])
+    future = batcher(model, max_wait_s=NEVER_S).submit(1)
     model.may_finish.release()
-    assert future.result(PATIENCE_S) == [2]
+    assert future.result(PATIENCE_S) == 2
 
 
 def test_requests_that_wait_share_a_batch() -> None:
     model = Model()
     queue = batcher(model)
-    futures = [queue.submit([0])]
+    futures = [queue.submit(0)]
     model.has_started.acquire(timeout=PATIENCE_S)
-    futures += [queue.submit([number]) for number in range(1, 6)]
+    futures += [queue.submit(number) for number in range(1, 6)]
     model.may_finish.release(3)
-    assert [future.result(PATIENCE_S) for future in futures] == [[2 * n] for n in range(6)]
+    assert [future.result(PATIENCE_S) for future in futures] == [2 * n for n in range(6)]
     assert model.batches == [[0], [1, 2, 3, 4], [5]]
 
 
 def test_a_request_that_found_the_server_busy_waits_for_a_full_batch() -> None:
     model = Model()
     queue = batcher(model, max_batch=2, max_wait_s=NEVER_S)
-    first = queue.submit([0])
+    first = queue.submit(0)
     model.has_started.acquire(timeout=PATIENCE_S)
-    second = queue.submit([1])
+    second = queue.submit(1)
     model.may_finish.release(2)
-    assert first.result(PATIENCE_S) == [0]
+    assert first.result(PATIENCE_S) == 0
     assert not second.done() and len(model.batches) == 1
-    assert queue.submit([2]).result(PATIENCE_S) == [4]
-    assert second.result(PATIENCE_S) == [2]
+    assert queue.submit(2).result(PATIENCE_S) == 4
+    assert second.result(PATIENCE_S) == 2
     assert model.batches == [[0], [1, 2]]
-
-
-def test_a_large_request_does_not_hold_up_a_small_one() -> None:
-    model = Model()
-    queue = batcher(model)
-    large = queue.submit(range(10))
-    model.has_started.acquire(timeout=PATIENCE_S)
-    small = queue.submit([100])
-    model.may_finish.release(9)
-    assert small.result(PATIENCE_S) == [200]
-    assert large.result(PATIENCE_S) == [2 * n for n in range(10)]
-    assert 100 in model.batches[1] or 100 in model.batches[2]
-
-
-def test_a_full_queue_refuses_with_503() -> None:
-    model = Model()
-    queue = batcher(model, max_queue=2)
-    queue.submit([0])
-    model.has_started.acquire(timeout=PATIENCE_S)
-    queue.submit([1])
-    queue.submit([2])
-    with pytest.raises(RequestError, match="the queue is full: 2 requests wait") as refused:
-        queue.submit([3])
-    assert refused.value.status_code == 503
-    model.may_finish.release(2)
 
 
 def test_a_request_that_nobody_waits_for_is_not_computed() -> None:
     model = Model()
     queue = batcher(model)
-    first = queue.submit([0])
+    first = queue.submit(0)
     model.has_started.acquire(timeout=PATIENCE_S)
-    queue.submit([1]).cancel()
-    last = queue.submit([2])
+    queue.submit(1).cancel()
+    last = queue.submit(2)
     model.may_finish.release(2)
-    assert (first.result(PATIENCE_S), last.result(PATIENCE_S)) == ([0], [4])
+    assert (first.result(PATIENCE_S), last.result(PATIENCE_S)) == (0, 4)
     assert model.batches == [[0], [2]]
 
 
@@ -133,18 +103,18 @@ def test_a_model_that_raises_fails_its_batch_and_goes_on() -> None:
     model = Failing()
     model.may_finish.release()
     queue = batcher(model)
-    (answer,) = queue.submit([1]).result(PATIENCE_S)
-    assert isinstance(answer, ArithmeticError)
-    assert queue.submit([2]).result(PATIENCE_S) == [4]
+    with pytest.raises(ArithmeticError, match="first"):
+        queue.submit(1).result(PATIENCE_S)
+    assert queue.submit(2).result(PATIENCE_S) == 4
 
 
 def test_each_worker_warms_up_in_the_thread_that_answers() -> None:
     model = Model()
     queue = batcher(model, workers=2)
     assert model.threads == ["model-0", "model-1"]
-    futures = [queue.submit([number]) for number in range(2)]
+    futures = [queue.submit(number) for number in range(2)]
     model.may_finish.release(2)
-    assert [future.result(PATIENCE_S) for future in futures] == [[0], [2]]
+    assert [future.result(PATIENCE_S) for future in futures] == [0, 2]
     assert set(model.threads[2:]) <= {"model-0", "model-1"}
 
 
@@ -163,7 +133,7 @@ def test_requests_that_come_one_by_one_are_answered_by_the_same_worker() -> None
     queue = batcher(model, workers=3)
     until_idle(queue)
     for number in range(20):
-        queue.submit([number]).result(PATIENCE_S)
+        queue.submit(number).result(PATIENCE_S)
         until_idle(queue)
     assert model.threads[3:] == ["model-0"] * 20
 
@@ -173,21 +143,21 @@ def test_a_worker_is_told_how_many_share_the_cores() -> None:
     queue = batcher(model, workers=2, max_batch=1)
     futures = []
     for number in range(2):
-        futures.append(queue.submit([number]))
+        futures.append(queue.submit(number))
         model.has_started.acquire(timeout=PATIENCE_S)
-    futures += [queue.submit([number]) for number in range(2, 6)]
+    futures += [queue.submit(number) for number in range(2, 6)]
     model.may_finish.release(6)
-    assert [future.result(PATIENCE_S) for future in futures] == [[2 * n] for n in range(6)]
+    assert [future.result(PATIENCE_S) for future in futures] == [2 * n for n in range(6)]
     assert model.at_work[:5] == [1, 2, 2, 2, 2]
 
 
 def test_stopping_answers_what_waits() -> None:
     model = Model()
     queue = batcher(model)
-    futures = [queue.submit([0])]
+    futures = [queue.submit(0)]
     model.has_started.acquire(timeout=PATIENCE_S)
-    futures.append(queue.submit([1]))
+    futures.append(queue.submit(1))
     assert not queue.stop(patience_s=0)
     model.may_finish.release(2)
     assert queue.stop(PATIENCE_S)
-    assert [future.result(0) for future in futures] == [[0], [2]]
+    assert [future.result(0) for future in futures] == [0, 2]

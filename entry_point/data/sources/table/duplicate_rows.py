@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from entry_point.data.sources.table.bad_row import BadRowError, quoted
+from entry_point.data.sources.table.columns import CHUNK
 from entry_point.data.sources.table.label_encoder import Labels
 from entry_point.data.sources.table.path_list import PathList
 
@@ -21,21 +24,29 @@ def repeated_rows(
     order = np.argsort(checksums, kind="stable")
     # Few other paths have the same checksum.
     same = np.flatnonzero(checksums[order][1:] == checksums[order][:-1]) + 1
+    rows = np.unique(np.concatenate([order[same - 1], order[same]]))
     first_of: dict[str, int] = {}
-    repeated = []
-    for row in np.unique(np.concatenate([order[same - 1], order[same]])).tolist():
-        path = paths[row]
-        first = first_of.setdefault(path, row)
-        if first == row:
-            continue
-        if not np.array_equal(labels.values[first], labels.values[row]):
+    firsts = np.array([first_of.setdefault(paths[row], row) for row in rows.tolist()], np.int64)
+    rows, firsts = rows[rows != firsts], firsts[rows != firsts]
+    _check_labels(paths, rows, firsts, labels.values)
+    if len(other := np.flatnonzero(splits[firsts] != splits[rows])):
+        row, first = int(rows[other[0]]), int(firsts[other[0]])
+        reason = f"{quoted(paths[row])} is in another split in row {first + 1}: remove one"
+        raise BadRowError(row, reason)
+    return rows
+
+
+def _check_labels(
+    paths: PathList, rows: NDArray[np.int64], firsts: NDArray[np.int64], values: NDArray[Any]
+) -> None:
+    for start in range(0, len(rows), CHUNK):
+        here = slice(start, start + CHUNK)
+        different = values[rows[here]] != values[firsts[here]]
+        found = np.flatnonzero(different.reshape(len(different), -1).any(axis=1))
+        if len(found):
+            row, first = int(rows[here][found[0]]), int(firsts[here][found[0]])
             raise BadRowError(
                 row,
-                f"{quoted(path)} has another label than in row {first + 1}: keep one; a list of "
-                "labels goes into one cell",
+                f"{quoted(paths[row])} has another label than in row {first + 1}: keep one; a list "
+                "of labels goes into one cell",
             )
-        if splits[first] != splits[row]:
-            reason = f"{quoted(path)} is in another split in row {first + 1}: remove one"
-            raise BadRowError(row, reason)
-        repeated.append(row)
-    return np.array(repeated, dtype=np.int64)

@@ -23,6 +23,9 @@ from entry_point.data.sources.table.label_values import (
     numbers,
 )
 
+MOST_VALUES = 1 << 30
+"""Rows times labels (or numbers) of a table. Training takes them as float32, 4 GB at most."""
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -146,6 +149,8 @@ class _Lists:
         self._separator, self._explicit = settings.separator, settings.kind is not None
         self._unique = _Unique()
         self._names: list[list[str]] = []
+        self._different: set[str] = set()
+        self._rows = 0
 
     def add(self, columns: Columns) -> None:
         (column,) = columns
@@ -157,6 +162,9 @@ class _Lists:
             except ValueError as error:
                 raise BadRowError(column.index(cell), str(error)) from error
             self._names.append(names)
+            self._different.update(names)
+        self._rows += len(column)
+        _require_few(len(column), self._rows, len(self._different), "different labels")
 
     def _hashable(self, column: Sequence[Any]) -> list[Any]:
         cells = [tuple(cell) for cell in column]
@@ -168,7 +176,7 @@ class _Lists:
         return cells
 
     def labels(self) -> Labels:
-        names = in_order(name for names in self._names for name in names)
+        names = in_order(self._different)
         places = {name: place for place, name in enumerate(names)}
         held = np.zeros((len(self._names), len(names)), dtype=np.uint8)
         for row, names_of_cell in enumerate(self._names):
@@ -182,6 +190,7 @@ class _Numbers:
     def __init__(self, names: list[str], *, binary: bool, key: str) -> None:
         self._names, self._binary, self._key = names, binary, key
         self._values: list[NDArray[np.float32]] = []
+        self._rows = 0
 
     def add(self, columns: Columns) -> None:
         values = np.concatenate([numbers(column) for column in columns], axis=1)
@@ -194,6 +203,8 @@ class _Numbers:
             )
         if self._values and values.shape[1] != self._values[0].shape[1]:
             raise BadRowError(0, "has another number of values than the rows before")
+        self._rows += len(values)
+        _require_few(len(values), self._rows, values.shape[1], "numbers each")
         self._values.append(values.astype(np.float32))
 
     def labels(self) -> Labels:
@@ -204,3 +215,13 @@ class _Numbers:
         if self._binary:
             return Labels("labels", names, values.astype(np.uint8))
         return Labels("numbers", names, values)
+
+
+def _require_few(added: int, rows: int, labels: int, what: str) -> None:
+    """Raise BadRowError for the last of `added` rows if the labels so far take too much memory."""
+    if rows * labels > MOST_VALUES:
+        raise BadRowError(
+            added - 1,
+            f"so far {rows} rows with {labels} {what}, {rows * labels} values together: a table "
+            f"may have at most {MOST_VALUES}; remove labels that few rows have, or rows",
+        )

@@ -114,7 +114,7 @@ def numbers(column: Sequence[Any]) -> NDArray[np.float64]:
     """The column's numbers, float64 (rows, numbers in a cell). Raises BadRowError."""
     try:
         values = np.array(column, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         values = np.array([_as_numbers(row, cell, column[0]) for row, cell in enumerate(column)])
     values = values.reshape(len(column), -1)
     with np.errstate(over="ignore"):
@@ -129,6 +129,10 @@ def numbers(column: Sequence[Any]) -> NDArray[np.float64]:
 def _as_numbers(row: int, cell: Any, first: Any) -> NDArray[np.float64]:
     try:
         values = np.array(cell, dtype=np.float64)
+    except OverflowError:  # an integer of more than 308 digits
+        raise BadRowError(
+            row, f"the label {quoted(cell)} is no finite number: correct or remove the row"
+        ) from None
     except (TypeError, ValueError):
         values = None
     if values is None or values.ndim > 1:

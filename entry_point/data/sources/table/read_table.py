@@ -21,7 +21,7 @@ from entry_point.data.plan.path_split import chosen_by_checksum, path_checksums
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.table.bad_row import BadRowError, quoted
 from entry_point.data.sources.table.choose_columns import Chosen, choose_columns
-from entry_point.data.sources.table.columns import Columns
+from entry_point.data.sources.table.columns import Columns, require_few_rows
 from entry_point.data.sources.table.duplicate_rows import repeated_rows
 from entry_point.data.sources.table.label_encoder import Encoder, Labels, encoder_for
 from entry_point.data.sources.table.path_list import PathList, encoded, relative_paths
@@ -85,6 +85,7 @@ def read_table(request: TableRequest) -> Table:
         with no_collection():  # it would visit all of torch's objects every few thousand cells
             for columns in table.chunks(chosen.all):
                 reading.add(columns)
+                require_few_rows(file, reading.rows)
             if not reading.rows:
                 raise DataError(f"{file} holds no rows, only a header")
             return reading.finish()

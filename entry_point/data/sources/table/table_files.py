@@ -17,7 +17,7 @@ from arro3.core import Array, Schema
 
 from entry_point.data.errors import DataError
 from entry_point.data.sources.parquet import parquet_batches
-from entry_point.data.sources.table.columns import CHUNK, Columns, TableFile
+from entry_point.data.sources.table.columns import CHUNK, Columns, TableFile, require_few_rows
 from entry_point.data.sources.table.json_lines import JsonLinesFile
 from entry_point.data.sources.table.plain_cells import plain_blocks
 
@@ -111,8 +111,9 @@ class ParquetTable:
     def __init__(self, file: Path) -> None:
         self._file = file
         self.names: list[str] = []
-        for _ in parquet_batches(file, 1, self._keep_names, "write it again"):
-            break
+        rows = 0
+        for batch in parquet_batches(file, CHUNK, self._keep_names, "write it again"):
+            require_few_rows(file, rows := rows + batch.num_rows)
 
     def chunks(self, columns: Sequence[str]) -> Iterator[Columns]:
         for batch in parquet_batches(self._file, CHUNK, self._keep_names, "write it again"):

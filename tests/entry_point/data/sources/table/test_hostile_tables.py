@@ -2,10 +2,12 @@
 
 import json
 import re
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 
 from entry_point.config.table_config import TableConfig
 from entry_point.data.errors import DataError
+from entry_point.data.sources.table import columns, label_encoder
 from entry_point.data.sources.table.read_table import Table, TableRequest, read_table
+from entry_point.data.sources.table.table_files import ParquetTable
 
 GOOD = "path,label,split\na.jpg,cat,train\nb.jpg,dog,train\nc.jpg,cat,val\nd.jpg,dog,val\n"
 
@@ -136,6 +140,14 @@ JSON: dict[str, tuple[str, str]] = {
         "row 2: the label '[0.5, 1]' has another length",
     ),
     "blank": ("\n\n", "FILE is empty"),
+    "401 digits": (
+        f'{{"path": "a", "label": 1.5}}\n{{"path": "b", "label": {10**400}}}\n',
+        "row 2: the label '1000",
+    ),
+    "a list of 401 digits": (
+        f'{{"path": "a", "label": [1.5]}}\n{{"path": "b", "label": [{10**400}]}}\n',
+        "row 2: the label '[1000",
+    ),
 }
 
 
@@ -273,3 +285,49 @@ def _read_or_refuse(file: Path, rows: int | None = None) -> None:
     assert rows in (None, len(table.paths))
     for row in range(len(table.paths)):
         assert ".." not in Path(table.paths[row]).parts and not table.paths[row].startswith("/")
+
+
+def test_a_parquet_file_of_more_rows_than_allowed_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dictionary and run-length coding make 20 million rows of 120 kB."""
+    file, rows = tmp_path / "labels.parquet", 20_000_000
+    same = pa.array(np.zeros(rows, np.int32))
+    words = {"path": "a.jpg", "label": "cat", "split": "train"}
+    coded = {k: pa.DictionaryArray.from_arrays(same, pa.array([v])) for k, v in words.items()}
+    pq.write_table(pa.table(coded), file, compression="zstd")
+    assert file.stat().st_size < 400_000
+    monkeypatch.setattr(ParquetTable, "chunks", None)  # nothing is read
+    assert complaint(file) == "FILE has more than 16,777,216 rows: remove some"
+
+
+def test_any_table_of_more_rows_than_allowed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "MOST_ROWS", 3)
+    file = tmp_path / "labels.csv"
+    file.write_text(GOOD)
+    assert complaint(file) == "FILE has more than 3 rows: remove some"
+
+
+def test_labels_that_would_not_fit_into_memory_are_refused(tmp_path: Path) -> None:
+    """60,000 rows with two names each would be 7.2 GB, and four times as much in each rank."""
+    file = tmp_path / "labels.csv"
+    file.write_text(csv_of(*(f"{row}.jpg,n{row}|m{row},train" for row in range(60_000))))
+    tracemalloc.start()
+    text = complaint(file, kind="labels")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert re.search(r"FILE, row \d+: so far \d+ rows with \d+ different labels, \d+ values", text)
+    assert "at most 1073741824; remove labels that few rows have, or rows" in text
+    assert peak < 2**28
+
+
+def test_rows_of_too_many_numbers_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(label_encoder, "MOST_VALUES", 8)
+    file = tmp_path / "labels.jsonl"
+    file.write_text("".join(f'{{"path": "{row}", "label": [0.5, 1, 2]}}\n' for row in range(3)))
+    text = complaint(file, val_fraction=0.1)
+    assert "row 3: so far 3 rows with 3 numbers each, 9 values together: a table may have" in text

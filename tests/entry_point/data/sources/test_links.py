@@ -1,0 +1,75 @@
+"""Links in a dataset are part of it, everywhere; the paths in a table lead nowhere else."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from entry_point.check_dataset import main as check_dataset
+from entry_point.config.data_config import DataConfig
+from entry_point.contract import exit_codes
+from entry_point.data.errors import DataError
+from entry_point.data.loader import open_source
+from entry_point.optimize import main as optimize
+from tests.entry_point.data.packing.pack_command import pack
+
+IMAGES = 48
+
+
+@pytest.fixture
+def linked(photo_folder: Path, tmp_path: Path) -> Path:
+    """The photographs as people lay out parts of a store: a split, a class and files are links."""
+    root = tmp_path / "linked"
+    (root / "train").mkdir(parents=True)
+    (root / "val").symlink_to(photo_folder / "val")
+    first, *others = sorted((photo_folder / "train").iterdir())
+    for folder in others:
+        (root / "train" / folder.name).symlink_to(folder)
+    (root / "train" / first.name).mkdir()
+    for file in first.iterdir():
+        (root / "train" / first.name / file.name).symlink_to(file)
+    return root
+
+
+def table_of(root: Path) -> Path:
+    file = root / "labels.csv"
+    images = [p for p in root.glob("*/*/*") if p.suffix == ".jpg"]
+    rows = [f"{p.relative_to(root)},{p.parent.name},{p.parts[-3]}" for p in images]
+    file.write_text("\n".join(["path,label,split", *rows]) + "\n")
+    return file
+
+
+@pytest.mark.parametrize("kind", ["folder", "manifest"])
+def test_links_are_followed_by_training_packing_indexing_and_checks(
+    linked: Path, tmp_path: Path, kind: str
+) -> None:
+    root = linked if kind == "folder" else table_of(linked)
+    source = open_source(DataConfig(format=kind, root=str(root)), "train", root)
+    assert len(source) == IMAGES and all(len(source.read(i)) for i in range(IMAGES))
+    assert pack(root, tmp_path / "packed") == 0
+    packed = open_source(
+        DataConfig(format="shards", root=str(tmp_path / "packed")), "train", tmp_path / "packed"
+    )
+    assert len(packed) == IMAGES
+    assert optimize([f"source={root}", f"output={tmp_path / 'side'}", "output_format=index"]) == 0
+    assert check_dataset([f"root={root}"]) == 0
+
+
+@pytest.mark.parametrize("path", ["../outside.jpg", "/etc/hostname", "train/../../outside.jpg"])
+def test_a_row_whose_path_leads_out_is_refused_by_training_packing_and_checks(
+    linked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str
+) -> None:
+    table = table_of(linked)
+    with table.open("a") as file:
+        file.write(f"{path},cat,train\n")
+    refused = f"the path '{path}' leads out of the folder {linked}"
+    with pytest.raises(DataError, match=re.escape(refused)):
+        open_source(DataConfig(format="manifest", root=str(table)), "train", table)
+    to_index = [f"source={table}", f"output={tmp_path / 'side'}", "output_format=index"]
+    for command, arguments in (
+        (optimize, [f"source={table}", f"output={tmp_path / 'packed'}"]),
+        (optimize, to_index),
+        (check_dataset, [f"root={table}"]),
+    ):
+        assert command(arguments) != exit_codes.FINISHED
+        assert refused in capsys.readouterr().err
