@@ -192,10 +192,11 @@ figures-job-start := launching.job_start
 figures-deaths := training.train_interruptions
 figures- := $(foreach name,op stall data train serve launch deaths,$(figures-$(name)))
 figure-installs-op := bench
+figure-installs-train := timm
 figure-installs-stall := bench
 figure-installs-serve := bench
 figure-installs-launch := launch launch-v3
-figure-installs- := bench launch launch-v3
+figure-installs- := bench timm launch launch-v3
 figures: ## Measure again: ONLY=op|stall|data|train|launch|...
 	$(call check_only,$(FIGURES))@$(READY) job dev $(figure-installs-$(ONLY))
 	@for module in $(figures-$(ONLY)); do $(PY) -m benchmarks.$$module $(ARGS); done

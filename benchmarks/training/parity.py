@@ -22,59 +22,81 @@ import numpy as np
 from matplotlib import pyplot as plt
 from PIL import Image
 from sklearn.datasets import load_digits
+from timm.data.auto_augment import rand_augment_transform
 
 from benchmarks import measure
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = (0, 1, 2)
-EPOCHS, TRAIN, VAL = 20, 400, 1000
+VAL = 1000
 HERE, TORCHVISION, BEFORE = "this template", "torchvision's way", "before"
 PLAIN = (
     "data=folder data.image_size=32 data.resize=36 data.scale=[0.35,1.0] optim.lr=0.1 "
     "model.name=project.models.small_net optim.warmup_epochs=2 optim.weight_decay=5e-5 "
-    "optim.ema_decay=0.9 trainer.batch_size=50 trainer.report=false loggers=[]"
+    "trainer.batch_size=50 trainer.report=false loggers=[]"
 ).split()
 FULL = (
     "data.repeats=4 augment.name=trivial augment.kwargs.interpolation=bilinear augment.erase=0.1 "
     "optim.mixup_alpha=0.2 optim.cutmix_alpha=1.0"
 ).split()
-RECIPES = {
-    "crops and flips": ([], []),
-    "all of resnet50_torchvision": (FULL, ["--repeats=4", "--augment", "--mix"]),
-}
-"""Recipe -> its overrides here and its options there, beside those of every run."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a run adds to PLAIN here, and to the defaults of torchvision_loop there."""
+
+    name: str
+    images: int
+    epochs: int
+    ema_decay: float
+    overrides: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+RECIPES = (
+    Recipe("crops and flips", 400, 20, 0.9),
+    Recipe(
+        "all of resnet50_torchvision",
+        400,
+        20,
+        0.9,
+        tuple(FULL),
+        ("--repeats=4", "--augment", "--mix"),
+    ),
+    Recipe("a short run, long averages", 150, 10, 0.99),
+)
 
 
 @dataclass(frozen=True)
 class Run:
     """Validation accuracy after each epoch."""
 
-    recipe: str
+    recipe: Recipe
     loop: str
     raw: list[float]
     """Empty if a checkout does not log it."""
     averaged: list[float]
 
 
-def write_digits(folder: Path) -> None:
-    """Write the digits as 64-pixel JPEGs, in class folders of two splits."""
+def write_digits(folder: Path, images: int) -> None:
+    """Write digits as 64-pixel JPEGs, in class folders of two splits."""
     digits = load_digits()
     for place, number in enumerate(np.random.default_rng(0).permutation(len(digits.target))):
-        if place == TRAIN + VAL:
+        if place == images + VAL:
             break
-        split = "train" if place < TRAIN else "val"
+        split = "train" if place < images else "val"
         file = folder / split / str(digits.target[number]) / f"{place:05d}.jpg"
         file.parent.mkdir(parents=True, exist_ok=True)
         image = Image.fromarray((digits.images[number] * (255 / 16)).astype(np.uint8))
         image.resize((64, 64), Image.Resampling.BICUBIC).convert("RGB").save(file, quality=92)
 
 
-def job(recipe: str, data: Path, seed: int, checkout: Path, loop: str) -> Run:
+def job(recipe: Recipe, data: Path, seed: int, checkout: Path, loop: str) -> Run:
     """A training job of the checkout."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "entry_point.container", "train", *PLAIN]
-        command += [*RECIPES[recipe][0], f"data.root={data}"]
-        command += [f"trainer.epochs={EPOCHS}", f"trainer.seed={seed}"]
+        command += [*recipe.overrides, f"data.root={data}", f"optim.ema_decay={recipe.ema_decay}"]
+        command += [f"trainer.epochs={recipe.epochs}", f"trainer.seed={seed}"]
         subprocess.run(
             command,
             cwd=checkout,
@@ -88,10 +110,11 @@ def job(recipe: str, data: Path, seed: int, checkout: Path, loop: str) -> Run:
     return Run(recipe, loop, raw, [record["val_accuracy"] for record in records])
 
 
-def reference(recipe: str, data: Path, seed: int) -> Run:
+def reference(recipe: Recipe, data: Path, seed: int) -> Run:
     """The same in torchvision's way."""
     command = [sys.executable, "-m", "benchmarks.training.torchvision_loop", str(data)]
-    command += [*RECIPES[recipe][1], f"--seed={seed}", f"--epochs={EPOCHS}"]
+    command += [*recipe.options, f"--ema-decay={recipe.ema_decay}"]
+    command += [f"--seed={seed}", f"--epochs={recipe.epochs}"]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     records = [json.loads(line) for line in output.splitlines()]
     raw, averaged = ([record[key] for record in records] for key in ("raw", "averaged"))
@@ -129,6 +152,36 @@ def dealt_by_ra_sampler() -> list[float]:
     return found
 
 
+ROTATED = """
+import numpy as np
+from custom_op.augment_ops import NUMBERS
+from entry_point.config.train_config import load_train_config
+from entry_point.data.plan.augment.augmenter import build_augmenter
+config, _ = load_train_config(["experiment=deit_small", "data.root=x", "augment.erase=0"])
+augmenter = build_augmenter(config.augment, config.data.mean)
+table = augmenter.table(0, 0, np.arange(20000), 0, 224, 0).reshape(-1, 8)
+print(np.median(np.abs(table[table[:, 0] == NUMBERS["rotate"], 1])))
+"""
+"""The median rotation in degrees that experiment=deit_small draws."""
+
+
+def rotated(checkout: Path) -> float:
+    command = [sys.executable, "-c", ROTATED]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def rotated_by_timm() -> float:
+    """The same by timm's `rand-m9-mstd0.5-inc1`, DeiT's default."""
+    policy = rand_augment_transform("rand-m9-mstd0.5-inc1", {})
+    (rotate,) = (op for op in policy.ops if op.name == "Rotate")
+    rotate.prob, drawn = 1.0, []
+    rotate.aug_fn = lambda _image, degrees, **_: drawn.append(abs(degrees))
+    for _ in range(20000):
+        rotate(None)
+    return statistics.median(drawn)
+
+
 def summary(curves: Sequence[Sequence[float]]) -> str:
     """Percent after the last epoch: the mean over seeds, and their range."""
     last = [100 * curve[-1] for curve in curves if curve]
@@ -139,9 +192,9 @@ def summary(curves: Sequence[Sequence[float]]) -> str:
 
 def plot(runs: Sequence[Run], loops: Sequence[str]) -> None:
     """Write the curves of raw weights: the mean over seeds, and their range as a band."""
-    figure, panels = plt.subplots(1, len(RECIPES), figsize=(11, 4), sharey=True)
-    epochs = range(1, EPOCHS + 1)
-    for panel, recipe in zip(panels, RECIPES, strict=True):
+    figure, panels = plt.subplots(1, 2, figsize=(11, 4), sharey=True)
+    for panel, recipe in zip(panels, RECIPES[:2], strict=True):
+        epochs = range(1, recipe.epochs + 1)
         for loop in loops:
             curves = [run.raw for run in runs if (run.recipe, run.loop) == (recipe, loop)]
             values = 100 * np.array(curves)
@@ -150,7 +203,7 @@ def plot(runs: Sequence[Run], loops: Sequence[str]) -> None:
             shade = measure.color("this" if loop == HERE else "torchvision")
             panel.plot(epochs, values.mean(0), color=shade, label=loop)
             panel.fill_between(epochs, values.min(0), values.max(0), color=shade, alpha=0.2)
-        panel.set(title=recipe, xlabel="epoch")
+        panel.set(title=recipe.name, xlabel="epoch")
         panel.grid(alpha=0.25)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel(f"validation accuracy (%), {len(SEEDS)} seeds")
@@ -166,9 +219,9 @@ def main(before: Path | None) -> None:
     loops = [HERE, TORCHVISION, *([] if before is None else [BEFORE])]
     runs: list[Run] = []
     with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder)
-        write_digits(data)
         for recipe in RECIPES:
+            data = Path(folder) / str(recipe.images)
+            write_digits(data, recipe.images)
             for seed in SEEDS:
                 runs.append(reference(recipe, data, seed))
                 runs += [job(recipe, data, seed, each, loop) for loop, each in checkouts.items()]
@@ -177,16 +230,18 @@ def main(before: Path | None) -> None:
         for loop in loops:
             of_loop = [run for run in runs if (run.recipe, run.loop) == (recipe, loop)]
             curves = ([run.raw for run in of_loop], [run.averaged for run in of_loop])
-            rows.append((recipe, loop, *map(summary, curves)))
+            rows.append((recipe.name, loop, *map(summary, curves)))
     batches = {name: dealt(checkout) for name, checkout in checkouts.items()}
     batches[TORCHVISION] = dealt_by_ra_sampler()
+    rotations = {loop: rotated(checkout) for loop, checkout in checkouts.items()}
+    rotations["timm's rand-m9-mstd0.5-inc1"] = rotated_by_timm()
     plot(runs, loops)
     text = measure.write(
         "train-parity",
         "train",
         "Recipes here and in a loop written torchvision's way",
-        f"scikit-learn's digits as JPEGs, {TRAIN} to train on and {VAL} to validate; a network of "
-        f"three convolutions with batch normalization; {EPOCHS} epochs; seeds "
+        f"scikit-learn's digits as JPEGs, 400 to train on (150 in the short run) and {VAL} to "
+        "validate; a network of three convolutions with batch normalization; 20 epochs (10); seeds "
         f"{', '.join(map(str, SEEDS))}. `benchmarks/training/torchvision_loop.py` shares no code "
         "with the template: Pillow, ImageFolder, transforms v2, RASampler, torch's schedulers and "
         "AveragedModel. The second recipe adds repeated augmentation, TrivialAugment, random "
@@ -207,8 +262,10 @@ def main(before: Path | None) -> None:
                 ],
                 [(loop, *batches[loop]) for loop in loops],
             ),
+            "The median rotation that `experiment=deit_small` draws:\n\n"
+            + measure.table(["", "degrees"], [*rotations.items()]),
         ],
-        ["torchvision", "scikit-learn"],
+        ["torchvision", "timm", "scikit-learn"],
     )
     sys.stdout.write(text)
 
