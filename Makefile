@@ -203,9 +203,9 @@ figures: ## Measure again: ONLY=op|stall|data|train|launch|...
 
 # With WHEELS, on a machine without internet: its own Python and torch, and that folder's content.
 GPU_CHECK = $(if $(PART),part=$(PART)) $(if $(DEVICE),device=$(DEVICE)) $(ARGS)
-gpu-check: ## Prove the GPU paths: PART=1..6 DEVICE=cpu WHEELS=DIR
+gpu-check: ## Prove the GPU paths: PART=goal DEVICE=cpu WHEELS=DIR
 	@$(if $(WHEELS),$(HERE) benchmarks/gpu/offline_kit.py run $(WHEELS) $(GPU_CHECK),\
-		$(READY) job dev $(if $(filter cpu,$(DEVICE)),,dali) \
+		$(READY) job dev $(if $(filter cpu page,$(DEVICE) $(PART)),,dali) \
 		&& $(PY) -m benchmarks.gpu.gpu_check $(GPU_CHECK))
 
 gpu-wheels: ## Fill WHEELS=DIR for gpu-check: PYTHON_VERSION=3.12

@@ -110,15 +110,20 @@ def _status_megabytes(field: str) -> float:
     return int(status.split(f"{field}:")[1].split()[0]) / 1024
 
 
+def processor() -> str:
+    """The CPU's model."""
+    if (info := Path("/proc/cpuinfo")).exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":")[1].strip()
+    return platform.processor() or platform.machine()
+
+
 def machine() -> str:
     """The machine, its load and the date, in one line."""
-    model = platform.processor() or platform.machine()
-    if (info := Path("/proc/cpuinfo")).exists():
-        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        model = names[0].split(":")[1].strip() if names else model
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     load = f"load {os.getloadavg()[0]:.1f} at the end"
-    return f"{model}, {os.cpu_count()} CPUs{gpu}, {load}, {datetime.date.today()}"
+    return f"{processor()}, {os.cpu_count()} CPUs{gpu}, {load}, {datetime.date.today()}"
 
 
 def versions(packages: Sequence[str]) -> str:

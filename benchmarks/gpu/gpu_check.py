@@ -1,52 +1,46 @@
 """One command that says whether the GPU paths keep their promises: docs/results/gpu.md.
 
-`python -m benchmarks.gpu.gpu_check [part=N] [device=cuda|cpu] [out=FOLDER] [minutes=9.5]`. Each
-part leaves FOLDER/partN.json; without `part`, all run in turn. `device=cpu` is a dry run of little
-size, which writes its page into the folder.
+`python -m benchmarks.gpu.gpu_check [part=PART] [device=cuda|cpu] [out=FOLDER] [minutes=9.5]`. Each
+part leaves PART.json and PART.log in FOLDER; `part=page` writes the page from them, on any machine.
+Without `part`, all run in turn. `device=cpu` is a dry run of little size, which is judged by the
+same rules and writes its page into the folder.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
 from omegaconf import OmegaConf
 
 from benchmarks import measure
-from benchmarks.gpu.gpu_behaviour import behaviour_part
-from benchmarks.gpu.gpu_machine import machine_part
-from benchmarks.gpu.gpu_page import write_page
-from benchmarks.gpu.gpu_part import Part, read_parts, write_part
-from benchmarks.gpu.gpu_plan import Check
-from benchmarks.gpu.gpu_serving import serving_part
-from benchmarks.gpu.gpu_speed import speed_part
+from benchmarks.gpu.gpu_page import Mixed, write_page
+from benchmarks.gpu.gpu_plan import PARTS, Plan
+from benchmarks.gpu.gpu_runs import Result, read_results, run_part
+from benchmarks.gpu.gpu_verdicts import BROKEN, Verdict, judge
 from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.knob import check_knobs, knob
 
-PAGE = 6
-PARTS: dict[int, Callable[[Check], Part]] = {
-    1: machine_part,
-    2: behaviour_part,
-    3: partial(speed_part, compiled=False),
-    4: partial(speed_part, compiled=True),
-    5: serving_part,
-}
+PAGE = "page"
 
 
 @dataclass
 class Asked:
     """The command line."""
 
-    part: int | None = knob(None, least=1, most=PAGE)
+    part: str | None = knob(None, choices=(*PARTS, PAGE))
     device: str = knob("cuda", choices=("cuda", "cpu"))
     out: str = "runs/gpu-check"
+    """Results and logs."""
+    work: str = "runs/gpu-work"
+    """The data set, which is kept between parts, and the folders of the jobs."""
     minutes: float = knob(9.5, above=0)
-    """A part begins no further job on a GPU with less than a minute of these left."""
+    """For one part. A case is skipped if its estimate is longer than what is left."""
 
     def __post_init__(self) -> None:
         check_knobs(self)
@@ -57,28 +51,47 @@ def main(arguments: Sequence[str]) -> int:
     try:
         asked = check_config(OmegaConf.from_dotlist(list(arguments)), Asked, arguments)
     except ConfigError as error:
-        sys.stderr.write(f"gpu-check: {error}\n")
-        return 2
-    if asked.device == "cuda" and not torch.cuda.is_available():
-        sys.stderr.write("gpu-check: torch finds no CUDA device; DEVICE=cpu makes a dry run\n")
-        return 2
+        return _refuse(str(error))
+    if asked.part != PAGE and asked.device == "cuda" and not torch.cuda.is_available():
+        return _refuse("torch finds no CUDA device; DEVICE=cpu makes a dry run")
     folder = Path(asked.out).resolve()
-    for number, run in PARTS.items():
-        if asked.part in (None, number):
-            write_part(run(Check(asked.device, folder, asked.minutes)), folder, number)
+    for part, cases in PARTS.items():
+        if asked.part in (None, part):
+            plan = Plan(asked.device, Path(asked.work).resolve(), asked.minutes)
+            run_part(plan, part, cases(plan), folder)
+    results = read_results(folder, tuple(PARTS))
     if asked.part not in (None, PAGE):
-        return _report(read_parts(folder)[asked.part])
-    place = measure.RESULTS if asked.device == "cuda" else folder
-    path, kept = write_page(read_parts(folder), asked.device, place)
-    sys.stdout.write(path.read_text(encoding="utf-8"))
-    return 0 if kept else 1
+        return report([v for v in judge(results) if v.part == asked.part])
+    return _publish(results, folder)
 
 
-def _report(part: Part) -> int:
-    for check in part.checks:
-        word = {True: "holds", False: "BROKEN", None: "not measured"}[check.holds]
-        sys.stdout.write(f"{word:12}  {check.promise}: {check.found}\n")
-    return 1 if any(check.holds is False for check in part.checks) else 0
+def report(verdicts: Sequence[Verdict]) -> int:
+    """Print the verdicts; returns the exit code."""
+    for verdict in verdicts:
+        word = verdict.word.upper() if verdict.word == BROKEN else verdict.word
+        sys.stdout.write(f"{word:12}  {verdict.promise}: {verdict.reason}\n")
+    counts = Counter(verdict.word for verdict in verdicts)
+    sys.stdout.write(f"{', '.join(f'{count} {word}' for word, count in counts.items())}\n")
+    return int(BROKEN in counts)
+
+
+def _publish(results: Mapping[str, Result], folder: Path) -> int:
+    """Write the page: a dry run's into the folder."""
+    if not results:
+        return _refuse(f"out={folder}: holds no part's result; run a part first")
+    real = all(result.origin.device == "cuda" for result in results.values())
+    try:
+        path, verdicts = write_page(results, measure.RESULTS if real else folder)
+    except Mixed as error:
+        return _refuse(str(error))
+    code = report(verdicts)
+    sys.stdout.write(f"{path}\n")
+    return code
+
+
+def _refuse(reason: str) -> int:
+    sys.stderr.write(f"gpu-check: {reason}\n")
+    return 2
 
 
 if __name__ == "__main__":

@@ -1,48 +1,51 @@
-"""The data set that the check trains on: photographs, packed with side indexes."""
+"""The data set of the check: photographs as files, and packed with side indexes.
+
+`python -m benchmarks.gpu.gpu_data FOLDER IMAGES` makes it, once.
+"""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
-
-from benchmarks.gpu.gpu_plan import Check
-from benchmarks.sample_photographs import many_photographs
-from entry_point.config.packing_config import OptimizeConfig
-from entry_point.data.packing.pack import pack
+from typing import NamedTuple
 
 
-def photograph_folders(check: Check) -> tuple[Path, Path]:
-    """48 JPEGs of 533x800 pixels, repeated, as plain files and in shards; made once."""
-    root, count = check.folder / "data", check.size.images
-    plain, shards, done = root / "folder", root / "shards", root / f"{count}-images"
+class Folders(NamedTuple):
+    plain: Path
+    shards: Path
+    done: Path
+    """Exists once the others are complete."""
+
+
+def folders(work: Path, images: int) -> Folders:
+    root = work / f"data-{images}"
+    return Folders(root / "folder", root / "shards", root / "done")
+
+
+def make(work: Path, images: int) -> None:
+    """48 JPEGs of 533x800 pixels, repeated, as plain files and in shards."""
+    from benchmarks.sample_photographs import many_photographs
+    from entry_point.config.packing_config import OptimizeConfig
+    from entry_point.data.packing.pack import pack
+
+    plain, shards, done = folders(work, images)
     if done.exists():
-        return plain, shards
-    shutil.rmtree(root, ignore_errors=True)
+        return
+    shutil.rmtree(done.parent, ignore_errors=True)
+    done.parent.mkdir(parents=True)
     files = many_photographs()
-    originals = [root / f"{number}.jpg" for number in range(len(files))]
-    root.mkdir(parents=True)
+    originals = [done.parent / f"{number}.jpg" for number in range(len(files))]
     for path, content in zip(originals, files, strict=True):
         path.write_bytes(content)
-    for split, images in (("train", count), ("val", min(count, 512))):
-        for number in range(images):
+    for split, count in (("train", images), ("val", min(images, 512))):
+        for number in range(count):
             folder = plain / split / str(number % len(files))
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{number}.jpg").hardlink_to(originals[number % len(files)])
     pack(plain, shards, OptimizeConfig())
     done.touch()
-    return plain, shards
 
 
-def data_settings(check: Check, *, packed: bool = True) -> list[str]:
-    """The overrides of every job of the check."""
-    size = check.size
-    plain, shards = photograph_folders(check)
-    return [
-        f"data={'shards' if packed else 'folder'}",
-        f"data.root={shards if packed else plain}",
-        f"data.image_size={size.image_size}",
-        f"data.resize={size.image_size}",
-        f"trainer.precision={size.precision}",
-        "trainer.report=false",
-        "trainer.nproc_per_host=1",
-    ]
+if __name__ == "__main__":
+    make(Path(sys.argv[1]), int(sys.argv[2]))

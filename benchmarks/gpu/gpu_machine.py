@@ -1,85 +1,134 @@
-"""Part 1: what this machine is, and whether the tests marked `gpu` pass on it."""
+"""The machine: what it lacks, what it is, which code runs on it, and how fast its clocks are."""
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
 import re
 import shutil
 import subprocess
-import sys
+import sysconfig
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
 from benchmarks import measure
-from benchmarks.gpu.gpu_part import Part
-from benchmarks.gpu.gpu_plan import Check
+from benchmarks.gpu.gpu_plan import CORES, Plan
+from benchmarks.gpu.offline_kit import source_state
+from benchmarks.pipelines.bench import installed
+from custom_op.toolchain import BuildError, find_toolchain
 from entry_point.config.data_config import usable_cores
-from entry_point.supervisor.cuda_driver import describe_driver, has_gpus, usable_gpus
+from entry_point.supervisor.cuda_driver import describe_driver, has_gpus
 
 PACKAGES = ("torchvision", "spdl-core", "nvidia-dali-cuda130")
+SHARED_MEMORY = Path("/dev/shm")
 
 
-def machine_part(check: Check) -> Part:
-    part = Part(facts=facts())
-    if check.on_gpu:
-        same = usable_gpus() == torch.cuda.device_count()
-        found = f"driver {usable_gpus()}, torch {torch.cuda.device_count()}"
-        part.add("The supervisor counts GPUs as torch does", same, found)
-    _run_gpu_tests(check, part)
-    return part
+NO_NINJA = "no ninja on the PATH: pip install ninja (only torch's C++ extensions need it)"
+
+
+def lacks(plan: Plan) -> dict[str, str]:
+    """What is missing of all that cases need -> what is wrong, and what to do."""
+    found = {
+        "compiler": _compiler(),
+        "Python.h": _python_headers(),
+        "/dev/shm": _shared_memory(plan),
+        "ninja": "" if shutil.which("ninja") else NO_NINJA,
+        "DALI": "" if installed("nvidia.dali") else "DALI is not installed",
+    }
+    return {name: lack for name, lack in found.items() if lack}
+
+
+def _compiler() -> str:
+    try:
+        find_toolchain()
+    except BuildError as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+def _python_headers() -> str:
+    """torch.compile builds C++ that includes it."""
+    folders = [sysconfig.get_paths()["include"], *os.environ.get("CPATH", "").split(":")]
+    if any(Path(folder, "Python.h").exists() for folder in filter(None, folders)):
+        return ""
+    version = ".".join(platform.python_version_tuple()[:2])
+    return f"no {folders[0]}/Python.h: apt-get install python{version}-dev"
+
+
+def _shared_memory(plan: Plan) -> str:
+    """DataLoader's workers hand their batches over in it: two ahead each, and as much again."""
+    size = plan.size
+    wanted = 2 * 2 * CORES * size.batch * 3 * size.image_size**2
+    free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.exists() else 0
+    if free >= wanted:
+        return ""
+    return (
+        f"{free / 1e6:.0f} MB free in {SHARED_MEMORY}, {wanted / 1e6:.0f} MB needed: "
+        f"mount -o remount,size=4G {SHARED_MEMORY}, or --shm-size=4g for a container"
+    )
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Which code ran where."""
+
+    commit: str
+    dirty: bool | None
+    """Whether files differ from the commit's; None if that is not known."""
+    files: str
+    """Hash of the source files."""
+    machine: str
+    torch: str
+    device: str
+    date: str
+
+    def differences(self, other: Origin) -> list[str]:
+        """What keeps the results of both apart; the date does not."""
+        mine, theirs = asdict(self), asdict(other)
+        return [
+            f"{key} {mine[key]} and {theirs[key]}"
+            for key in ("commit", "files", "machine", "torch", "device")
+            if mine[key] != theirs[key]
+        ]
+
+
+def origin(plan: Plan) -> Origin:
+    gpus = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    machine = ", ".join([*gpus, measure.processor(), f"{os.cpu_count()} CPUs"])
+    date = datetime.date.today().isoformat()
+    return Origin(*source_state(), machine, torch.__version__, plan.device, date)
 
 
 def facts() -> dict[str, str]:
     """The machine and the versions, each in one line."""
-    nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
-    found = {
-        "machine": measure.machine(),
-        "system": platform.platform(),
-        "cores": f"{usable_cores()} usable of {os.cpu_count()}, {nodes or 1} NUMA node(s)",
-        "versions": measure.versions(PACKAGES),
+    nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1
+    return {
+        "system": f"{platform.platform()}, {usable_cores()} usable cores, {nodes} NUMA node(s)",
+        "versions": f"{measure.versions(PACKAGES)}, CUDA {torch.version.cuda}",
         "driver": describe_driver() if has_gpus() else "no NVIDIA device",
-        "CUDA and NCCL of torch": f"{torch.version.cuda or 'none'}, {_nccl()}",
     }
-    for number in range(torch.cuda.device_count()):
-        gpu = torch.cuda.get_device_properties(number)
-        found[f"GPU {number}"] = f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB"
-    if shutil.which("nvidia-smi"):
-        topology = ["nvidia-smi", "topo", "-m"]
-        done = subprocess.run(topology, capture_output=True, text=True, check=False)
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
-        rows = [line.split("\t") for line in plain.splitlines() if line.startswith("GPU")]
-        if rows:
-            found["affinity of GPU 0"] = " ".join(cell.strip() for cell in rows[0][1:] if cell)
+
+
+_REASON = r"^\s*([HS]W [\w ]*?)\s*: "
+
+
+def clocks() -> dict[str, float]:
+    """SM clock, temperature, and why the first GPU slows itself: seconds so far, which older
+    drivers do not count, and reasons that apply now. Empty without nvidia-smi."""
+    if not shutil.which("nvidia-smi"):
+        return {}
+    query = ["nvidia-smi", "--id=0", "-q", "-d", "PERFORMANCE,CLOCK,TEMPERATURE"]
+    text = subprocess.run(query, capture_output=True, text=True, check=False).stdout
+    found = {
+        key: float(value[1])
+        for key, pattern in (("MHz", r"\bSM\s*: (\d+) MHz"), ("C", r"Current Temp\s*: (\d+) C"))
+        if (value := re.search(pattern, text))
+    }
+    for reason, microseconds in re.findall(rf"{_REASON}(\d+) us$", text, re.M):
+        found[f"{reason}, s"] = int(microseconds) / 1e6
+    for reason in re.findall(rf"{_REASON}Active$", text, re.M):
+        found[f"{reason} now"] = 1.0
     return found
-
-
-def _nccl() -> str:
-    if not torch.cuda.is_available():
-        return "none"
-    return ".".join(map(str, torch.cuda.nccl.version()))
-
-
-def gpu_tests() -> list[Path]:
-    """The files with tests marked `gpu`; others may import what is not installed here."""
-    return sorted(p for p in Path("tests").rglob("test_*.py") if "mark.gpu" in p.read_text())
-
-
-def _run_gpu_tests(check: Check, part: Part) -> None:
-    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", *map(str, gpu_tests())]
-    log = check.folder / "gpu-tests.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=check.seconds_left
-        )
-        text = done.stdout + done.stderr
-    except subprocess.TimeoutExpired as error:
-        text = f"{error}\n"
-    log.write_text(text, encoding="utf-8")
-    last = (text.strip().splitlines() or ["no output"])[-1]
-    passed = re.search(r"\b\d+ passed", last) is not None and "failed" not in last
-    # Without a GPU they are all skipped: they could be collected, which is all that can be said.
-    skipped = not check.on_gpu and "skipped" in last and "error" not in last
-    part.add("The tests marked `gpu` pass", None if skipped else passed, last.strip("= "))

@@ -1,4 +1,7 @@
-"""Part 5: the server on the GPU: its answers, and its speed."""
+"""The server on the GPU: its answers, and its speed.
+
+`python -m benchmarks.gpu.gpu_serving FOLDER cuda|cpu` prints both as JSON.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,15 @@ import http.client
 import json
 import re
 import shutil
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.gpu.gpu_part import Part
-from benchmarks.gpu.gpu_plan import Check
 from benchmarks.sample_photographs import photographs
 from benchmarks.serving.serve_contenders import Clients, Server, server, write_model
 from entry_point import inference
@@ -24,48 +27,34 @@ TOLERANCES = {"fp32": 1e-3, "bf16": 2e-2}
 CLIENTS = (1, 8, 64)
 
 
-def serving_part(check: Check) -> Part:
-    part = Part()
-    folder = check.folder / "serving"
+def measure(folder: Path, on_gpu: bool) -> dict[str, Any]:
+    """Promise -> whether it holds, and what was found."""
     shutil.rmtree(folder, ignore_errors=True)
     model, photos = write_model(folder / "run"), folder / "photos"
     photos.mkdir()
     for number, photo in enumerate(photographs()):
         (photos / f"{number}.jpg").write_bytes(photo)
+    found: dict[str, Any] = {}
     with closing(Clients()) as clients:
         for precision, tolerance in TOLERANCES.items():
-            with server(model, precision, on_gpu=check.on_gpu) as ready:
-                _compare(part, precision, tolerance, _answers(ready, photos), _cpu(model, photos))
-                _measure(check, part, precision, ready, photos, clients)
-    return part
+            with server(model, precision, on_gpu=on_gpu) as ready:
+                difference = float((_answers(ready, photos) - _cpu(model, photos)).abs().max())
+                text = f"largest difference {difference:.2g}; at most {tolerance:g}; ResNet-18, "
+                text += _speed(ready, photos, clients, 5.0 if on_gpu else 0.5)
+                found[precision] = [difference <= tolerance, text]
+                images, batches = batches_so_far(_get(ready, "/metrics"))
+    found["batches"] = [images > batches, f"{images / batches:.3g} images a batch"]
+    return found
 
 
-def _compare(
-    part: Part, precision: str, tolerance: float, found: torch.Tensor, expected: torch.Tensor
-) -> None:
-    difference = float((found - expected).abs().max())
-    promise = f"The server answers in {precision} as the program on the CPU, within {tolerance:g}"
-    part.add(promise, difference <= tolerance, f"largest difference {difference:.2g}")
-
-
-def _measure(
-    check: Check, part: Part, precision: str, ready: Server, photos: Path, clients: Clients
-) -> None:
-    seconds = 5.0 if check.on_gpu else 0.5
+def _speed(ready: Server, photos: Path, clients: Clients, seconds: float) -> str:
     found = []
     for count in CLIENTS:
         sent = clients.send(ready, photos, count, seconds)
         p50, p99 = 1e3 * np.percentile(sent.seconds, (50, 99))
-        found.append(
-            f"{count} clients: {sent.per_second:.4g}/s, p50 {p50:.3g} ms, p99 {p99:.3g} ms"
-        )
-    part.facts[f"ResNet-18 served in {precision}"] = "; ".join(found)
-    images, batches = batches_so_far(_get(ready, "/metrics"))
-    part.add(
-        f"Requests to the server in {precision} share batches",
-        images > batches if check.on_gpu else None,
-        f"{images / batches:.3g} images a batch",
-    )
+        rate = f"{sent.per_second:.4g}/s, p50 {p50:.3g} ms, p99 {p99:.3g} ms"
+        found.append(f"{count} clients: {rate}")
+    return "; ".join(found)
 
 
 def batches_so_far(metrics: str) -> tuple[float, float]:
@@ -105,3 +94,8 @@ def _get(ready: Server, path: str, body: bytes | None = None) -> str:
         method = "GET" if body is None else "POST"
         connection.request(method, path, body, {"Content-Type": "image/jpeg"})
         return connection.getresponse().read().decode()
+
+
+if __name__ == "__main__":
+    found = measure(Path(sys.argv[1]), sys.argv[2] == "cuda")
+    sys.stdout.write(f"{json.dumps(found)}\n")

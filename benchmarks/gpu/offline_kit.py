@@ -6,7 +6,9 @@ gpu-check WHEELS=FOLDER`: `offline_kit.py run FOLDER ARGUMENTS`, with the standa
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -23,12 +25,45 @@ HEADERS = (
     ("libjpeg62-turbo", "libjpeg62-turbo-dev"),  # Debian
     ("libjpeg-turbo8", "libjpeg-turbo8-dev"),  # Ubuntu
 )
+ORIGIN, PACKED_FROM = "packed-from.json", "GPU_KIT_PACKED_FROM"
+SOURCE_FOLDERS = ("benchmarks", "configs", "custom_op", "entry_point", "project", "tests")
+SOURCE_SUFFIXES = (".py", ".cpp", ".h", ".yaml")
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64")
+
+
+def source_state() -> tuple[str, bool | None, str]:
+    """The commit, whether files differ from it, and a hash of the source files.
+
+    A machine without the repository has the commit that the kit was packed from, if the files are
+    still the same.
+    """
+    files = hashlib.sha256()
+    for folder in SOURCE_FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in SOURCE_SUFFIXES:
+                files.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    digest = files.hexdigest()[:12]
+    commit, changed = _git("rev-parse", "--short=12", "HEAD"), _git("status", "--porcelain")
+    if commit is not None:
+        return commit, bool(changed), digest
+    packed = json.loads(os.environ.get(PACKED_FROM, "null"))
+    if packed is not None and packed[2] == digest:
+        return packed[0], packed[1], digest
+    return "unknown", None, digest
+
+
+def _git(*arguments: str) -> str | None:
+    if not ((ROOT / ".git").exists() and shutil.which("git")):
+        return None
+    command = ["git", "-C", str(ROOT), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return None if done.returncode else done.stdout.strip()
 
 
 def pack(folder: Path, python_version: str) -> None:
     """Download wheels, headers and photographs into FOLDER, about 60 MB."""
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / ORIGIN).write_text(json.dumps(source_state()))
     pins = carried(python_version)
     wanted = [pin for name, pin in pins.items() if name not in SOURCES]
     pip = [sys.executable, "-m", "pip"]
@@ -103,6 +138,8 @@ def unpack(folder: Path, target: Path) -> dict[str, str]:
         "LD_LIBRARY_PATH": [libraries],
     }
     environment = {**os.environ, "PHOTOGRAPHS": str(folder.resolve() / "photographs")}
+    if (origin := folder / ORIGIN).exists():
+        environment[PACKED_FROM] = origin.read_text()
     for name, paths in added.items():
         before = [os.environ[name]] if os.environ.get(name) else []
         environment[name] = ":".join([*map(str, paths), *before])

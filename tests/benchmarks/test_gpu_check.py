@@ -9,81 +9,131 @@ import sys
 import venv
 import zipfile
 from contextlib import suppress
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
 from packaging.requirements import Requirement
 
+from benchmarks.gpu import offline_kit
 from benchmarks.gpu.gpu_check import main as gpu_check
-from benchmarks.gpu.gpu_jobs import Job
+from benchmarks.gpu.gpu_data import folders
+from benchmarks.gpu.gpu_machine import Origin
 from benchmarks.gpu.gpu_page import write_page
-from benchmarks.gpu.gpu_part import Part, read_parts, write_part
-from benchmarks.gpu.gpu_plan import Check
+from benchmarks.gpu.gpu_plan import HEADSPACE, MODELS, PARTS, PEERS, Case, Plan, goal, peers
+from benchmarks.gpu.gpu_runs import Outcome, Result, read_results, run_case, run_part
 from benchmarks.gpu.gpu_serving import batches_so_far
-from benchmarks.gpu.gpu_speed import Case, _judge, cases, row
-from benchmarks.gpu.offline_kit import INSTALLED, carried, unpack
-from benchmarks.gpu.offline_kit import main as offline_kit
-from benchmarks.gpu.steady_steps import SteadyTrainer, first_waits
-from entry_point.config.train_config import load_train_config
-from entry_point.contract.run_folder import RunFolder
+from benchmarks.gpu.gpu_verdicts import GOAL
+from benchmarks.gpu.offline_kit import INSTALLED, PACKED_FROM, carried, source_state, unpack
 from entry_point.serving.serving_metrics import ServingMetrics
-from entry_point.training.devices import Devices
-from tests.entry_point.training.training_jobs import TINY
 from tests.photographs import PHOTOGRAPHS
 
-
-def job(wait: float, p50: float, p99: float, headspace: float) -> Job:
-    records = [
-        {"loss": 1.0, "images_per_s": 3000.0, "data_wait_pct": wait},
-        {"step_ms_p50": p50, "step_ms_p99": p99},
-        {"headspace": headspace},
-    ]
-    return Job(0, "", records, host_mb=4000.0, gpu_mb=20_000.0)
+TORCHVISION = next(name for name in PEERS if "torchvision" in name)
+KEYS = ("images_per_s", "data_wait_pct", "headspace", "step_ms_p50", "step_ms_p99", "cores")
+"""What the verdicts and the page read of a job."""
 
 
-def judged(device: str, measured: Job) -> dict[str, bool | None]:
-    part = Part(rows=[row(Case("threads", 256), True, measured)])
-    part.rows.append(row(Case("threads", 256, ema=True), True, job(0.1, 101.0, 102.0, 1.0)))
-    _judge(Check(device, Path(), minutes=1), part)
-    return {check.promise.split()[0]: check.holds for check in part.checks}
+def test_real_jobs_measure_what_the_verdicts_and_the_page_read(tmp_path: Path) -> None:
+    plan = Plan("cpu", tmp_path / "work", minutes=60)
+    ours = plan.training(GOAL, MODELS[0], HEADSPACE)
+    peer = plan.training(f"{TORCHVISION}, {MODELS[0]}", MODELS[0], peer="torchvision")
+    slow = [replace(case, estimate=200) for case in (plan.prepare(), ours, peer)]
+    result = run_part(plan, "goal", slow, tmp_path / "out")
+    _, own, others = result.outcomes
+    assert [one.code for one in result.outcomes] == [0, 0, 0], result.outcomes
+    assert all(own.values[key] > 0 for key in KEYS if key != "data_wait_pct")
+    assert others.values["images_per_s"] > 0 and others.values["cores"] > 0
+    assert f"=== {GOAL}, round 1\n" in (tmp_path / "out" / "goal.log").read_text()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"goal.json", "goal.log"}
+    assert read_results(tmp_path / "out", ["goal", "tests"]) == {"goal": result}
+    shards = folders(plan.work, plan.size.images).done.stat().st_mtime_ns
+    run_part(
+        plan, "peers", [replace(plan.prepare(), estimate=200)], tmp_path / "out"
+    )  # the next part, elsewhere
+    assert folders(plan.work, plan.size.images).done.stat().st_mtime_ns == shards
 
 
-def test_a_promise_holds_breaks_or_cannot_be_told() -> None:
-    names = ["Training", "A", "The", "Averaging"]
-    good, bad = job(0.3, 100.0, 110.0, 1.01), job(1.5, 100.0, 130.0, 1.05)
-    assert judged("cuda", good) == dict.fromkeys(names, True)
-    assert judged("cuda", bad) == {**dict.fromkeys(names, False), "Averaging": True}
-    assert judged("cpu", bad) == dict.fromkeys(names, None)
-    assert judged("cuda", job(0.3, 100.0, 110.0, math.nan))["A"] is None
+def test_a_job_runs_on_the_cores_that_its_case_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    program = tmp_path / "allowed_cores.py"
+    program.write_text("import json, os; print(json.dumps({'n': len(os.sched_getaffinity(0))}))")
+    before = os.sched_getaffinity(0)
+    plan = Plan("cpu", tmp_path / "work", minutes=9)
+    arguments = ("allowed_cores",)
+    for cores, expected in ((1, 1), (None, len(before))):
+        case = Case("cores", arguments, 30, cores=cores)
+        assert run_case(plan, case, tmp_path / "log").values == {"n": expected}
+    assert os.sched_getaffinity(0) == before
 
 
-def test_the_goals_case_is_measured_first() -> None:
-    first = cases(Check("cuda", Path(), minutes=1))[0]
-    assert str(first) == "threads, 4 workers, batch 256"
+def results(**rates: float) -> dict[str, Result]:
+    """The goal and its peers, as a GPU would measure them."""
+    origin = Origin("abc123", False, "f00", "NVIDIA H100", "2.11.0", "cuda", "2026-11-23")
+    found = {}
+    for part, cases in (("goal", goal), ("peers", peers)):
+        found[part] = Result(part, origin, {"driver": "580"}, {"DALI": "DALI is | not installed"})
+        for case in cases(Plan("cuda", Path(), 9.5)):
+            rate = next((rates[key] for key in rates if key in case.name), 2500.0)
+            values = {"images_per_s": rate, "data_wait_pct": 0.25, "headspace": 1.01, "cores": 2.0}
+            values |= {"step_ms_p50": 90.0, "step_ms_p99": 95.0, "data_wait_ms_p99": 0.5}
+            outcome = Outcome(case.name, case.round, "ended", case.estimate, 44, 0, values=values)
+            if case.name.startswith("DALI"):
+                outcome = Outcome(case.name, 1, "skipped", 60, why="DALI is | not installed")
+            outcome.clocks = [{"MHz": 1980.0, "C": 40.0}, {"MHz": 1900.0, "C": 61.0}]
+            found[part].outcomes.append(outcome)
+    return found
 
 
-def test_the_page_has_a_verdict_per_promise_and_says_what_did_not_run(tmp_path: Path) -> None:
-    part = Part(facts={"GPU 0": "NVIDIA H200"})
-    part.add("No step waits", True, "22 steps")
-    part.add("Two ranks train", False, "exit code 1\nand | more")
-    part.add("DALI as a peer", None, "not installed")
-    write_part(part, tmp_path / "parts", 2)
-    write_part(Part(rows=[row(Case("threads", 256), True, job(1, 2, 3, 4))]), tmp_path / "parts", 4)
-    path, kept = write_page(read_parts(tmp_path / "parts"), "cpu", tmp_path)
+def test_the_page_has_the_figures_a_verdict_per_promise_and_says_what_did_not_run(
+    tmp_path: Path,
+) -> None:
+    path, verdicts = write_page(results(torchvision=500.0), tmp_path)
     text = path.read_text()
-    assert not kept and "A dry run on a CPU" in text
+    assert "dry run" not in text and "commit abc123, files f00; NVIDIA H100" in text
     for line in (
-        "| No step waits | holds | 22 steps |",
-        "| Two ranks train | **does not hold** | exit code 1 and / more |",
-        "| DALI as a peer | not measured | not installed |",
-        "| Part: eager | not run |  |",
-        "| GPU 0 | NVIDIA H200 |",
+        "| ResNet-50 | this template | 2500 | 0.25 | 2 | 2.02 |",
+        f"| ResNet-50 | {TORCHVISION} | 500 | 0.25 | 2 | 10.1 |",  # scaled to 2525 images/s
+        "| ResNet-50 | DALI, GPU decoder: DALI, GPU decoder, ResNet-50, round 1: skipped: ",
+        "less than 1 % of the time | **held** | 0.25 ± 0; at most 1 |",
+        "| The tests marked `gpu` pass | **not measured** | ",
+        "| goal | this template, ResNet-50, 3 | exit code 0 | 44 (45) | ",
+        "1980/40, 1900/61 |",
+        "| lacks DALI | DALI is / not installed |",
     ):
-        assert line in text
-    assert "threads, 4 workers, batch 256 | 3000 |" in text
-    assert "](plots/gpu.png)" in text and (tmp_path / "plots" / "gpu.png").exists()
+        assert line in text, text
+    assert sum(one.word == "held" for one in verdicts) == 6
+
+
+def test_the_picture_shows_the_contenders_for_light_and_dark_pages(tmp_path: Path) -> None:
+    write_page(results(torchvision=500.0), tmp_path)
+    for theme in ("light", "dark"):
+        tree = ElementTree.parse(tmp_path / "plots" / f"gpu-{theme}.svg")
+        texts = ["".join(e.itertext()) for e in tree.iter() if e.tag.endswith("}text")]
+        assert texts.count("2500") == 2 and texts.count("input from memory") == 2
+        assert texts.count("not measured") == 4 and texts.count("10.1") == 2
+        assert f"plots/gpu-{theme}.svg" in (tmp_path / "gpu.md").read_text()
+
+
+def test_parts_that_have_not_run_give_a_page_without_figures(tmp_path: Path) -> None:
+    both = results()
+    both["goal"].outcomes.clear()
+    del both["peers"]
+    path, verdicts = write_page(both, tmp_path)
+    assert {one.word for one in verdicts} == {"not measured"}
+    assert "nan" not in path.read_text() + (tmp_path / "plots" / "gpu-dark.svg").read_text()
+
+
+def test_the_documents_give_the_estimate_of_each_part() -> None:
+    text = (offline_kit.ROOT / "docs" / "training.md").read_text()
+    plan = Plan("cuda", Path("nowhere"), minutes=9.5)
+    for part, cases in PARTS.items():
+        minutes = math.ceil(sum(case.estimate for case in cases(plan)) / 60)
+        assert f"| `{part}` | {minutes} |" in text
 
 
 def test_the_servers_metrics_tell_images_and_batches() -> None:
@@ -93,38 +143,20 @@ def test_the_servers_metrics_tell_images_and_batches() -> None:
     assert batches_so_far(metrics.page()) == (12, 3)
 
 
-def test_only_steps_before_the_steady_part_and_at_log_lines_may_wait(
-    tmp_path: Path, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    modes: list[tuple[int, bool]] = []
-
-    def note(trainer: SteadyTrainer, strict: bool) -> None:
-        modes.append((trainer.progress.global_step, strict))
-
-    monkeypatch.setattr(SteadyTrainer, "_set_mode", note)
-    overrides = [f"data.root={photo_folder}", "trainer.batch_size=8", "trainer.log_every_steps=5"]
-    config, _ = load_train_config([*TINY, *overrides])
-    devices = Devices(torch.device("cpu"), None)
-    steps, first, others = first_waits(config, RunFolder(tmp_path), devices)
-    assert steps == 2 * 3 and first > 0 and others > 0  # the last three of six, in two epochs
-    # (steps taken, strict): logs after steps 5, 6, 10 and 12.
-    strict = [step for step, mode in modes if mode]
-    relaxed = [step for step, mode in modes if not mode]
-    assert strict == [3, 4, 5, 9, 10, 11]
-    assert {5, 6, 10, 12} <= set(relaxed)
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ([], "gpu-check: torch finds no CUDA device; DEVICE=cpu makes a dry run\n"),
-        (["part=9"], "gpu-check: part=9: must be at least 1 and at most 6\n"),
+        (
+            ["part=gaol"],
+            "gpu-check: part=gaol: must be one of tests, goal, peers, options, serving, page; "
+            "did you mean goal?\n",
+        ),
         (["device=gpu"], "gpu-check: device=gpu: must be one of cuda, cpu; did you mean cpu?\n"),
         (["minutes=0"], "gpu-check: minutes=0.0: must be above 0\n"),
-        (["part=two"], "gpu-check: part=two: must be a whole number\n"),
         (
             ["prt=1"],
-            "gpu-check: prt=1: no such key; the top level has part, device, out, minutes; "
+            "gpu-check: prt=1: no such key; the top level has part, device, out, work, minutes; "
             "did you mean part?\n",
         ),
     ],
@@ -151,9 +183,11 @@ def test_a_folder_of_wheels_becomes_an_environment(tmp_path: Path) -> None:
             ("RECORD", ""),
         ):
             wheel.writestr(f"sample-1.0.dist-info/{name}", text)
+    (folder / "packed-from.json").write_text('["abc", false, "f00"]')
     environment = unpack(folder, tmp_path / "kit")
+    assert environment[PACKED_FROM] == '["abc", false, "f00"]'
     assert environment["PHOTOGRAPHS"] == str(folder / "photographs")
-    program = "import sample_of_ours, benchmarks.gpu.gpu_part; print(sample_of_ours.answer)"
+    program = "import sample_of_ours, benchmarks.gpu.gpu_plan; print(sample_of_ours.answer)"
     command = [sys.executable, "-c", program]
     assert subprocess.check_output(command, env=environment, cwd=tmp_path, text=True) == "42\n"
     kept = tmp_path / "kit" / "site" / "kept"
@@ -177,14 +211,16 @@ def test_the_check_runs_with_torch_and_the_carried_packages_alone(tmp_path: Path
                 top.symlink_to(Path(str(metadata.distribution(package).locate_file(top.name))))
     for photograph in PHOTOGRAPHS.values():
         shutil.copy(photograph, tmp_path)
-    python, out = str(tmp_path / "env" / "bin" / "python"), f"out={tmp_path / 'out'}"
+    python, out = str(tmp_path / "env" / "bin" / "python"), [f"out={tmp_path}", f"work={tmp_path}"]
     done = subprocess.run(
-        [python, "-m", "benchmarks.gpu.gpu_check", "part=1", "device=cpu", out],
+        [python, "-m", "benchmarks.gpu.gpu_check", "part=tests", "device=cpu", *out],
         env={**os.environ, "PHOTOGRAPHS": str(tmp_path)},
         capture_output=True,
         text=True,
     )
-    assert re.search("The tests marked `gpu` pass: .*[1-9][0-9]* skipped", done.stdout), done
+    assert re.search("The tests marked `gpu` pass: 0 passed, [1-9][0-9]* skipped", done.stdout), (
+        done
+    )
     assert done.returncode == 0
 
 
@@ -204,4 +240,21 @@ def _with_needs(packages: set[str]) -> set[str]:
 
 def test_a_folder_without_wheels_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="holds no wheel"):
-        offline_kit(["run", str(tmp_path), "device=cpu"])
+        offline_kit.main(["run", str(tmp_path), "device=cpu"])
+
+
+def test_a_copy_without_the_repository_has_the_commit_that_its_kit_was_packed_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, dirty, files = source_state()
+    assert re.fullmatch("[0-9a-f]{12}", commit) and dirty is not None
+    copy = tmp_path / "copy"
+    for folder in offline_kit.SOURCE_FOLDERS:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(offline_kit.ROOT / folder, copy / folder, ignore=ignored)
+    monkeypatch.setattr(offline_kit, "ROOT", copy)
+    assert source_state() == ("unknown", None, files)
+    monkeypatch.setenv(PACKED_FROM, f'["{commit}", false, "{files}"]')
+    assert source_state() == (commit, False, files)
+    (copy / "benchmarks" / "measure.py").write_text("")
+    assert source_state()[:2] == ("unknown", None) and source_state()[2] != files

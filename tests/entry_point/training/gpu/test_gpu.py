@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.gpu.steady_steps import SETTLING_STEPS, first_waits
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.run_folder import RunFolder
@@ -19,6 +18,7 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import join_devices
 from entry_point.training.input import device_batches
+from tests.entry_point.training.gpu.steady_steps import SETTLING_STEPS, steady_steps
 from tests.entry_point.training.training_jobs import TINY, read_records, run_job
 
 pytestmark = [
@@ -113,7 +113,7 @@ def test_no_step_of_a_steady_epoch_waits_for_the_gpu(tmp_path: Path, photo_folde
     ]
     config, _ = load_train_config([*TINY, *overrides])
     with join_devices(config.trainer) as devices:
-        steps, _, _ = first_waits(config, RunFolder(tmp_path), devices)
+        steps = steady_steps(config, RunFolder(tmp_path), devices)
     assert steps == 2 * (12 - SETTLING_STEPS)
 
 

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import load_train_config
+from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
 from entry_point.data.sources.source import Source
 from entry_point.training.device_transform import DeviceTransform
@@ -24,7 +25,9 @@ from tests.entry_point.training.gpu.fake_gpu import (
     fake_gpu,
 )
 from tests.entry_point.training.gpu.simulated_gpu import SimulatedGpu
+from tests.entry_point.training.gpu.steady_steps import SteadyTrainer, steady_steps
 from tests.entry_point.training.tasks.label_sources import classes, labels, task_of
+from tests.entry_point.training.training_jobs import TINY
 
 SIX_CLASSES = classes(6)
 LABELS = labels("labels", ["a", "b", "c"], torch.tensor([[1.0, 0, 1], [0, 1, 0], [1, 1, 1]]))
@@ -156,3 +159,24 @@ def test_a_loss_that_copies_is_noted(loss: Loss, monkeypatch: pytest.MonkeyPatch
     with fake_gpu(monkeypatch) as gpu:
         step(SIX_CLASSES, gpu, f"task.loss={__name__}.{loss.__name__}")
     assert gpu.waits
+
+
+def test_only_steps_before_the_steady_part_and_at_log_lines_may_wait(
+    tmp_path: Path, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[tuple[int, bool]] = []
+
+    def note(trainer: SteadyTrainer, strict: bool) -> None:
+        modes.append((trainer.progress.global_step, strict))
+
+    monkeypatch.setattr(SteadyTrainer, "_set_mode", note)
+    overrides = [f"data.root={photo_folder}", "trainer.batch_size=8", "trainer.log_every_steps=5"]
+    config, _ = load_train_config([*TINY, *overrides])
+    devices = Devices(torch.device("cpu"), None)
+    # The last three of six, in two epochs.
+    assert steady_steps(config, RunFolder(tmp_path), devices) == 2 * 3
+    # (steps taken, strict): logs after steps 5, 6, 10 and 12.
+    strict = [step for step, mode in modes if mode]
+    relaxed = [step for step, mode in modes if not mode]
+    assert strict == [3, 4, 5, 9, 10, 11]
+    assert {5, 6, 10, 12} <= set(relaxed)

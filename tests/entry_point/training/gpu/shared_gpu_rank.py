@@ -1,6 +1,6 @@
 """One of two ranks on one device: the training program, with gloo in NCCL's place.
 
-NCCL refuses two ranks on one GPU. `torchrun -m benchmarks.gpu.shared_gpu_rank OVERRIDES`.
+NCCL refuses two ranks on one GPU. torchrun starts this module with overrides.
 """
 
 from __future__ import annotations

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from contextlib import closing
 
-import numpy as np
 import torch
 
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.metrics_line import STEP_PARTS
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.devices import Devices
 from entry_point.training.input import DeviceBatch
@@ -45,14 +43,10 @@ class SteadyTrainer(Trainer):
             torch.cuda.set_sync_debug_mode("error" if strict else "default")
 
 
-def first_waits(config: TrainConfig, run: RunFolder, devices: Devices) -> tuple[int, float, float]:
-    """Train; returns the number of steps that were watched, and the seconds of data wait in the
-    first step of an epoch and in the other steps' worst percent, medians over the epochs but the
-    first. Raises RuntimeError if a watched step waits for the device."""
+def steady_steps(config: TrainConfig, run: RunFolder, devices: Devices) -> int:
+    """Train; returns the number of steps that were watched. Raises RuntimeError if one of them
+    waits for the device."""
     with closing(SteadyTrainer(config, run, devices)) as trainer:
         trainer.fit()
         trainer._set_mode(False)
-        steps = trainer.progress.steps_per_epoch
-        waits = trainer.log.meter.all()[:, STEP_PARTS.index("data_wait")].reshape(-1, steps)[1:]
-    first, others = np.median(waits[:, 0]), np.percentile(waits[:, 1:], 99)
-    return trainer.steady_steps, float(first), float(others)
+    return trainer.steady_steps

@@ -1,0 +1,108 @@
+"""The training program, fed by others' loaders.
+
+`python -m benchmarks.gpu.peer_jobs dali-gpu|dali-cpu|torchvision OVERRIDES`. They read plain files
+(`data=folder`); validation has this template's loader.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, RandomSampler
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
+
+from entry_point import train
+from entry_point.config.train_config import TrainConfig
+from entry_point.data.batch import Batch
+from entry_point.data.loader import Loader, dataset_root
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.training import trainer
+from entry_point.training.devices import Devices
+from entry_point.training.input import TrainingInput, loader_spec
+from entry_point.training.stop import StopRequest
+
+MakeLoader = Callable[[Path, LoaderSpec, int], Loader]
+"""(folder, spec, steps per epoch) -> the loader of the train split."""
+
+
+class TorchvisionLoader:
+    """torchvision's ImageFolder, transforms and torch's DataLoader, one process per worker.
+
+    One endless epoch, so that no epoch begins without batches. As in this template, images arrive
+    as bytes and are normalized on the device.
+    """
+
+    def __init__(self, root: Path, spec: LoaderSpec, steps_per_epoch: int) -> None:
+        self.steps_per_epoch = steps_per_epoch
+        data = spec.data
+        transform = v2.Compose([
+            v2.RandomResizedCrop(data.image_size, data.scale, data.ratio),
+            v2.RandomHorizontalFlip(),
+            v2.PILToTensor(),
+        ])  # fmt: skip
+        files = ImageFolder(str(root / "train"), transform)
+        endless = RandomSampler(files, replacement=True, num_samples=1 << 40)
+        self._batches = iter(DataLoader(
+            files, spec.batch_size, sampler=endless, num_workers=spec.pipeline.worker_count(),
+            pin_memory=spec.device.type == "cuda",
+        ))  # fmt: skip
+
+    def epoch(self, _epoch: int, start_step: int = 0) -> Iterator[Batch]:
+        for _ in range(start_step, self.steps_per_epoch):
+            images, labels = next(self._batches)
+            yield Batch(images, labels, torch.zeros_like(labels))
+
+    def close(self) -> None:
+        """End the worker processes."""
+        del self._batches
+
+
+def _dali(on_gpu: bool, root: Path, spec: LoaderSpec, steps: int) -> Loader:
+    from benchmarks.pipelines.dali_reader import DaliReader
+
+    if on_gpu or spec.device.type == "cpu":
+        return DaliReader(root, spec, steps)
+
+    class Pinned(DaliReader):
+        """Decodes on the CPU into memory that the GPU copies from."""
+
+        def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
+            return (batch.pin_memory() for batch in super().epoch(epoch, start_step))
+
+    return Pinned(root, replace(spec, device=torch.device("cpu")), steps)
+
+
+LOADERS: dict[str, MakeLoader] = {
+    "dali-gpu": partial(_dali, True),
+    "dali-cpu": partial(_dali, False),
+    "torchvision": TorchvisionLoader,
+}
+
+
+def _fed_by(make: MakeLoader) -> type[TrainingInput]:
+    class FedByPeer(TrainingInput):
+        def __init__(
+            self, config: TrainConfig, channels: Path, devices: Devices, stop: StopRequest
+        ) -> None:
+            super().__init__(config, channels, devices, stop)
+            spec = loader_spec(config, devices, "train")
+            steps = self.train_loader.steps_per_epoch
+            self.train_loader = make(dataset_root(config.data, channels), spec, steps)
+
+    return FedByPeer
+
+
+def main(arguments: list[str]) -> int:
+    peer, *overrides = arguments
+    trainer.TrainingInput = _fed_by(LOADERS[peer])  # type: ignore[attr-defined]
+    return train.main(overrides)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
