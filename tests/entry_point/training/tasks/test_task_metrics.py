@@ -82,8 +82,10 @@ def test_multilabel(seed: int, count: int, levels: int) -> None:
             present[:, occurring], probabilities[:, occurring], average="macro"
         )
     assert {k: v for k, v in found.items() if v == v} == pytest.approx(expected, abs=1e-12)
-    loss = metrics.log_loss(present.ravel(), probabilities.ravel(), labels=[False, True])
-    assert float(scores[:, 0].mean()) == pytest.approx(loss, abs=1e-5)
+    # Float32 probabilities near 1 are too coarse for their logarithm.
+    precise = outputs.double().sigmoid().numpy()
+    loss = metrics.log_loss(present.ravel(), precise.ravel(), labels=[False, True])
+    assert float(scores[:, 0].mean()) == pytest.approx(loss, rel=1e-6)
 
 
 @settings(max_examples=40)
