@@ -12,7 +12,7 @@ import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -94,8 +94,8 @@ def _read_header(content: bytes | bytearray, use_operator: bool) -> tuple[str, i
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             return str(image.format), image.width * image.height, False
-    except Image.DecompressionBombError as error:
-        raise RequestError(413, "has too many pixels") from error
+    except Image.DecompressionBombError:  # more than serve.max_megapixels may be
+        return "", 2 * cast(int, Image.MAX_IMAGE_PIXELS), False
     except Exception as error:  # Pillow raises errors of many types for damaged files
         formats = ", ".join(FORMATS)
         raise RequestError(400, f"is not an image that can be read; send {formats}") from error
