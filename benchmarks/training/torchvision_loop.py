@@ -94,6 +94,9 @@ def train(options: argparse.Namespace) -> None:
 
     def collate(samples: list[Any]) -> Any:
         images, labels = default_collate(samples)
+        if options.apart:
+            order = torch.randperm(len(labels))
+            images, labels = images[order], labels[order]
         return mix(images, labels) if options.mix else (images, labels)
 
     loader = DataLoader(
@@ -144,5 +147,7 @@ if __name__ == "__main__":
     for name, rate in [("lr", 0.1), ("weight-decay", 5e-5), ("ema-decay", 0.9)]:
         parser.add_argument(f"--{name}", type=float, default=rate)
     parser.add_argument("--mix", action="store_true")
+    # As on eight ranks, where an image's repeats go to different ones: they are not blended.
+    parser.add_argument("--apart", action="store_true")
     parser.add_argument("--augment", action="store_true")
     train(parser.parse_args())
