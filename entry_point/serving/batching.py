@@ -65,6 +65,8 @@ class Batcher:
         self._lock = threading.Lock()
         self._idle: dict[int, threading.Condition] = {}
         self._busy = 0
+        self.computing = 0
+        """Items in the batches that are being computed."""
         self._is_stopping = False
         self._threads: list[threading.Thread] = []
 
@@ -91,11 +93,6 @@ class Batcher:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
-
-    @property
-    def waiting(self) -> int:
-        """Items in the queue."""
-        return sum(not job.future.cancelled() for job in list(self._queue))
 
     @property
     def at_once(self) -> int:
@@ -130,6 +127,7 @@ class Batcher:
                 job.answer(answer)
             with self._lock:
                 self._busy -= 1
+                self.computing -= len(picked)
 
     def _at_work(self) -> int:
         """The number of busy workers, and the next one if items wait for it."""
@@ -149,7 +147,9 @@ class Batcher:
                 patience = self._patience()
                 if self._queue and patience <= 0:
                     self._busy += 1
-                    return self._pick()
+                    picked = self._pick()
+                    self.computing += len(picked)
+                    return picked
                 self._idle[number] = awake
                 awake.wait(patience if self._queue else None)
                 del self._idle[number]

@@ -55,7 +55,7 @@ class ModelService:
             _check_accept(config.default_accept)
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         self._gpus, self._max_batch = gpus, config.max_batch or (32 if gpus else 8)
-        self.metrics = ServingMetrics(lambda: self._batcher.waiting)
+        self.metrics = ServingMetrics(self._waiting)
         self._batcher = Batcher(
             max_batch=1 if self._calls_hooks else self._max_batch,
             max_wait_s=config.max_wait_ms / 1000,
@@ -76,6 +76,10 @@ class ModelService:
         # What loading made stays: the garbage collector need not look through it again.
         gc.freeze()
         self.is_ready = True
+
+    def _waiting(self) -> int:
+        """Requests whose images are decoded or wait."""
+        return max(0, self._unanswered - self._batcher.computing)
 
     def stop(self, patience_s: float) -> bool:
         """End the workers; returns whether all ended in time."""
