@@ -14,7 +14,7 @@ namespace custom_op {
 // binding/            what torch calls: checks the tensors; pool.h runs one ImageWorker per thread
 // ImageWorker         opens a file once; maps the upright box of each view to stored pixels;
 //                     connects decoder, resizer and slot
-// jpeg/               bytes: headers, tables, restart markers, trimming; libjpeg's decompressor
+// jpeg/               bytes: headers, tables, restart markers; libjpeg's decompressor
 // entropy/            bytes to coefficients: bits, Huffman codes, MCUs
 // samples/            coefficients to rows: inverse DCT, upsampling, color
 // pixels/             the decoder of regions, which chooses between samples/ and libjpeg

@@ -2,8 +2,7 @@
 //
 // Besides crashes, it checks exactness. The whole image has the pixels that libjpeg alone decodes,
 // or libjpeg refuses it, too. If the whole image decodes, a crop has the same pixels, both of the
-// file itself, also with its side index, and of the file that was trimmed or rewritten with restart
-// markers.
+// file itself, also with its side index, and of the file that was rewritten with restart markers.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -189,7 +188,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   const Box box = choose_box(jpeg, height, width);
-  std::vector<uint8_t> whole, crop, trimmed, indexed;
+  std::vector<uint8_t> whole, crop, indexed;
   const Box everything{0, 0, height, width};
   const bool whole_decodes = check_whole(jpeg, everything, custom_op::Color::kRgb);
   check_whole(jpeg, everything, custom_op::Color::kYcbcr);
@@ -197,11 +196,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool crop_decodes = decode(jpeg, box, crop);
   require(crop_decodes || !whole_decodes);
   if (whole_decodes) check_crop(whole, width, box, crop);
-
-  const custom_op::Trimmed small = decoder.trim(box);
-  const Box inside{small.top, small.left, box.height, box.width};
-  const bool trim_decodes = decode({small.jpeg.data(), small.jpeg.size()}, inside, trimmed);
-  if (whole_decodes) require(trim_decodes && trimmed == crop);
 
   check_side_index(decoder, jpeg, box, whole_decodes ? &crop : nullptr);
   check_batch(jpeg, box, everything, size > 8 ? data[size - 9] : 0);

@@ -41,14 +41,10 @@ McuCover cover_of(const Header& header, const Box& box, int64_t margin) {
 }
 
 void write_cropped_header(Bytes jpeg, const Header& header, const McuCover& cover,
-                          int64_t restart_interval, std::vector<uint8_t>& out) {
+                          std::vector<uint8_t>& out) {
   out.assign({0xFF, 0xD8});
   for (const Segment& segment : header.segments) {
     if (!affects_pixels(segment.marker)) continue;
-    if (segment.marker == kSos && restart_interval != 0) {
-      out.insert(out.end(), {0xFF, kDri, 0, 4, 0, 0});
-      put16(&out[out.size() - 2], restart_interval);
-    }
     const size_t at = out.size();
     out.insert(out.end(), jpeg.data + segment.begin, jpeg.data + segment.end);
     if (segment.marker != kSof0 && segment.marker != kSof1) continue;

@@ -24,8 +24,8 @@ struct McuCover {
 McuCover cover_of(const Header& header, const Box& box, int64_t margin);
 
 // Replaces `out` by the header (SOI up to the first entropy-coded byte) of an image that holds the
-// cover: the same tables and frame, no metadata, a restart every `restart_interval` MCUs.
+// cover: the same tables and frame, no metadata, no restart interval.
 void write_cropped_header(Bytes jpeg, const Header& header, const McuCover& cover,
-                          int64_t restart_interval, std::vector<uint8_t>& out);
+                          std::vector<uint8_t>& out);
 
 }  // namespace custom_op

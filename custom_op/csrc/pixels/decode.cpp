@@ -83,12 +83,6 @@ void RegionDecoder::check(const Box& box, bool transposed) const {
   if (!inside(box, height, width)) throw JpegError(describe(box, height, width));
 }
 
-Trimmed RegionDecoder::trim(const Box& box) const {
-  check(box);
-  if (parsed_) return custom_op::trim(jpeg_, header_, box);
-  return {std::vector<uint8_t>(jpeg_.data, jpeg_.data + jpeg_.size), box.top, box.left};
-}
-
 void RegionDecoder::decode(const Box& box, const DecodeOptions& options, RowSink& sink) {
   check(box);
   if (!options.only_libjpeg && decode_baseline(box, options, sink)) return;
@@ -154,7 +148,7 @@ boolean RegionDecoder::decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks) 
 bool RegionDecoder::decode_cover(const Box& box, const DecodeOptions& options, RowSink& sink) {
   // At 1/s, a decoded pixel covers s pixels of the image in each direction.
   const McuCover cover = cover_of(header_, box, 2 * options.scale - 1);
-  write_cropped_header(jpeg_, header_, cover, 0, cropped_header_);
+  write_cropped_header(jpeg_, header_, cover, cropped_header_);
   auto& cinfo = libjpeg_.cinfo();
   if (!libjpeg_.restart({cropped_header_.data(), cropped_header_.size()}) ||
       !start_phase(options)) {

@@ -7,7 +7,6 @@
 #include "entropy/mcu_reader.h"
 #include "jpeg/cropped_header.h"
 #include "jpeg/decompressor.h"
-#include "jpeg/trim.h"
 #include "pixels/libjpeg_rows.h"
 #include "samples/baseline_decoder.h"
 
@@ -41,9 +40,6 @@ class RegionDecoder {
 
   // Throws JpegError if the box is not inside the image, or inside the transposed image.
   void check(const Box& box, bool transposed = false) const;
-
-  // The crop as a small JPEG, see jpeg/trim.h. Throws JpegError if the box is not inside the image.
-  Trimmed trim(const Box& box) const;
 
   // A side index of the file with an entry every `interval` MCUs; empty if it cannot have one.
   std::vector<uint8_t> build_side_index(int64_t interval);
