@@ -22,7 +22,6 @@ class DecodeOptions(TypedDict, total=False):
     std: Sequence[float] | None
     num_threads: int
     color: Literal["rgb", "ycbcr"]
-    scaled_decode: bool
     fast_color: bool
     apply_orientation: bool
     max_pixels: int
@@ -69,11 +68,9 @@ def decode_crop_resize_batch(
         num_threads: threads that work on the batch, including the caller. 0 (default): one per CPU.
             The result does not depend on it.
         color: "rgb" (default), or "ycbcr" to skip the conversion to RGB (full-range JFIF YCbCr).
-        scaled_decode: decode at 1/2, 1/4 or 1/8 of the size while that is at least twice `size`:
-            much faster for large crops, but not the same pixels. Default: False.
         fast_color: where a crop has at least `size` rows, resize luma and chroma before colors are
             converted: about a tenth less time, a mean difference of 0.25 levels on photographs.
-            Without effect where `scaled_decode` applies, or with color="ycbcr". Default: False.
+            Without effect with color="ycbcr". Default: False.
         apply_orientation: apply the EXIF orientation to boxes and pixels (default). If False, boxes
             and pixels are as stored.
         max_pixels: an image with more pixels is an error. Default: MAX_PIXELS.
@@ -154,7 +151,6 @@ def decode_into(
     std: Sequence[float] | None = None,
     color: Literal["rgb", "ycbcr"] = "rgb",
     num_threads: int = 0,
-    scaled_decode: bool = False,
     fast_color: bool = False,
     apply_orientation: bool = True,
     max_pixels: int = MAX_PIXELS,
@@ -182,7 +178,6 @@ def decode_into(
             affine=_affine(mean, std),
             mask_errors=mask_errors,
             apply_orientation=apply_orientation,
-            scaled_decode=scaled_decode,
             ycbcr=color == "ycbcr",
             max_pixels=max_pixels,
             num_threads=num_threads,

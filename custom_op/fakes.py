@@ -82,7 +82,6 @@ def _decode_crop_resize_batch(
     affine: Tensor,
     mask_errors: bool,
     apply_orientation: bool,
-    scaled_decode: bool,
     ycbcr: bool,
     max_pixels: int,
     num_threads: int,

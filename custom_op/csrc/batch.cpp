@@ -13,29 +13,9 @@
 namespace custom_op {
 namespace {
 
-// The largest reduction that leaves at least twice the output size, so that antialiasing still has
-// an effect (the rule of Pillow's draft mode).
-int scale_for(const Box& box, const BatchOptions& options) {
-  if (!options.scaled_decode) return 1;
-  for (const int scale : {8, 4, 2}) {
-    if (box.height / scale >= 2 * options.size && box.width / scale >= 2 * options.size) {
-      return scale;
-    }
-  }
-  return 1;
-}
-
 // With fewer rows than the result has, colors are cheaper to convert early.
-bool gains_from_late_color(const Box& box, const DecodeOptions& decode,
-                           const BatchOptions& options) {
-  return options.fast_color && options.color == Color::kRgb && decode.scale == 1 &&
-         box.height >= options.size;
-}
-
-Axis axis_of(int64_t first, int64_t length, int scale) {
-  const int64_t begin = first / scale;
-  return {static_cast<double>(first) / scale - static_cast<double>(begin),
-          static_cast<double>(length) / scale, divide_up(first + length, scale) - begin};
+bool gains_from_late_color(const Box& box, const BatchOptions& options) {
+  return options.fast_color && options.color == Color::kRgb && box.height >= options.size;
 }
 
 // Changes the strides to those of the stored image, so that rows can be written in decoding order.
@@ -109,14 +89,12 @@ void resize_into(RegionDecoder& decoder, Resizer& resizer, LateColorResizer& lat
   const bool mirror = orientation.mirrored && !orientation.transposed;
   if (mirror) orientation.mirrored = false;
   SlotWriter<T> writer(orient(slot, orientation, options.size, sizeof(T)), options);
-  const DecodeOptions decode{options.color, scale_for(box, options)};
-  if (gains_from_late_color(box, decode, options)) {
+  if (gains_from_late_color(box, options)) {
     late_color.configure(box, options.size, mirror, writer);
     if (decoder.decode_samples(box, late_color)) return;
   }
-  resizer.configure(axis_of(box.top, box.height, decode.scale),
-                    axis_of(box.left, box.width, decode.scale), options.size, mirror, writer);
-  decoder.decode(box, decode, resizer);
+  resizer.configure(box.height, box.width, options.size, mirror, writer);
+  decoder.decode(box, {options.color}, resizer);
 }
 
 template <typename T>

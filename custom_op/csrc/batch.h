@@ -43,7 +43,6 @@ struct BatchOptions {
   Element element = Element::kUint8;
   std::array<float, 3> scale{1, 1, 1}, bias{};  // floating elements are value * scale + bias
   bool apply_orientation = true;
-  bool scaled_decode = false;
   bool fast_color = false;
 };
 

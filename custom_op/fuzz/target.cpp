@@ -94,8 +94,8 @@ void check_crop(const std::vector<uint8_t>& whole, int64_t width, const Box& box
 // Returns whether the image decodes.
 bool check_whole(Bytes jpeg, const Box& box, custom_op::Color color) {
   std::vector<uint8_t> pixels, reference;
-  const bool decodes = decode(jpeg, box, pixels, {color, 1, false});
-  require(decode(jpeg, box, reference, {color, 1, true}) == decodes);
+  const bool decodes = decode(jpeg, box, pixels, {color, false});
+  require(decode(jpeg, box, reference, {color, true}) == decodes);
   require(pixels == reference);
   return decodes;
 }
@@ -130,7 +130,6 @@ void check_batch(Bytes jpeg, const Box& box, const Box& everything, uint8_t choi
   options.color = choice & 1 ? custom_op::Color::kYcbcr : custom_op::Color::kRgb;
   options.element = choice & 2 ? custom_op::Element::kFloat32 : custom_op::Element::kUint8;
   options.apply_orientation = (choice & 4) != 0;
-  options.scaled_decode = (choice & 8) != 0;
   const std::vector<float> table = choose_operations(jpeg);
   const auto operations = custom_op::read_operations(table.data(), (choice & 32) != 0 ? 2 : 0);
   const auto cut = [&](const Box& view) {

@@ -19,7 +19,6 @@ from custom_op import decode_crop_resize_batch, decode_crop_resize_batch_masked
 from tests.custom_op.jpegs import (
     SAMPLINGS,
     encode,
-    photograph,
     picture,
     tensor,
     with_exif_orientation,
@@ -182,17 +181,6 @@ def test_ycbcr_converted_to_rgb_is_the_rgb_batch() -> None:
         cb, cr = ycbcr[1] - 128, ycbcr[2] - 128
         back = torch.stack([y + 1.402 * cr, y - 0.344136 * cb - 0.714136 * cr, y + 1.772 * cb])
         assert (back.clamp(0, 255) - rgb).abs().mean() < 1
-
-
-@pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4", "grey"])
-def test_scaled_decode_differs_little_from_the_exact_batch(sampling: str) -> None:
-    pixels = photograph()
-    jpeg = tensor(encode(pixels, sampling, 95))
-    boxes = torch.tensor([[3, 5, 290, 440], [0, 0, 300, 451], [101, 77, 150, 160]])
-    exact = decode_crop_resize_batch([jpeg] * 3, boxes, 32).float()
-    scaled = decode_crop_resize_batch([jpeg] * 3, boxes, 32, scaled_decode=True).float()
-    assert not torch.equal(exact, scaled)
-    assert (exact - scaled).abs().mean() < 3
 
 
 def test_error_gives_the_position_of_the_image(jpegs: list[Tensor]) -> None:

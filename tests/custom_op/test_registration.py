@@ -34,7 +34,6 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
         "affine": torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]),
         "mask_errors": False,
         "apply_orientation": True,
-        "scaled_decode": False,
         "ycbcr": False,
         "max_pixels": MAX,
         "num_threads": 1,

@@ -20,12 +20,13 @@ bool affects_pixels(uint8_t marker) {
 
 }  // namespace
 
-McuCover cover_of(const Header& header, const Box& box, int64_t margin) {
+McuCover cover_of(const Header& header, const Box& box) {
+  constexpr int64_t kMargin = 1;
   const int64_t mcu_height = header.mcu_height, mcu_width = header.mcu_width;
-  const int64_t first_row = std::max<int64_t>(box.top - margin, 0) / mcu_height;
-  int64_t first_col = std::max<int64_t>(box.left - margin, 0) / mcu_width;
-  const int64_t bottom = std::min(box.top + box.height + margin, header.height);
-  const int64_t right = std::min(box.left + box.width + margin, header.width);
+  const int64_t first_row = std::max<int64_t>(box.top - kMargin, 0) / mcu_height;
+  int64_t first_col = std::max<int64_t>(box.left - kMargin, 0) / mcu_width;
+  const int64_t bottom = std::min(box.top + box.height + kMargin, header.height);
+  const int64_t right = std::min(box.left + box.width + kMargin, header.width);
   const bool narrow = right - first_col * mcu_width <= mcu_width / 4;
   if (narrow && first_col > 0) --first_col;
   McuCover cover;

@@ -19,9 +19,8 @@ struct McuCover {
   int64_t top, left;                         // of the crop in that image
 };
 
-// `margin`: pixels on each side that the edge of the crop depends on. The box must lie inside the
-// image.
-McuCover cover_of(const Header& header, const Box& box, int64_t margin);
+// The box must lie inside the image.
+McuCover cover_of(const Header& header, const Box& box);
 
 // Replaces `out` by the header (SOI up to the first entropy-coded byte) of an image that holds the
 // cover: the same tables and frame, no metadata, no restart interval.

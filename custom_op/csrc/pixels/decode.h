@@ -14,7 +14,6 @@ namespace custom_op {
 
 struct DecodeOptions {
   Color color = Color::kRgb;
-  int scale = 1;              // 1, 2, 4 or 8: decode at 1/scale of the size
   bool only_libjpeg = false;  // the reference for tests
 };
 
@@ -44,9 +43,8 @@ class RegionDecoder {
   // A side index of the file with an entry every `interval` MCUs; empty if it cannot have one.
   std::vector<uint8_t> build_side_index(int64_t interval);
 
-  // Decodes the crop. If options.scale is s, row y and column x cover s x s pixels of the image,
-  // from (s * (box.top / s + y), s * (box.left / s + x)); the rows together cover the box. Throws
-  // JpegError if the box is not inside the image or the data that it needs is damaged.
+  // Decodes the crop. Throws JpegError if the box is not inside the image or the data that it needs
+  // is damaged.
   void decode(const Box& box, const DecodeOptions& options, RowSink& sink);
 
   // Decodes the crop to samples. Returns false if that is not possible or the data is or may be
@@ -65,10 +63,10 @@ class RegionDecoder {
 
   static boolean decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks);
   bool start_reader();
-  bool decode_baseline(const Box& box, const DecodeOptions& options, RowSink& sink);
-  bool decode_cover(const Box& box, const DecodeOptions& options, RowSink& sink);
-  void decode_in_order(const Box& box, const DecodeOptions& options, RowSink& sink);
-  bool start_phase(const DecodeOptions& options) noexcept;
+  bool decode_baseline(const Box& box, Color color, RowSink& sink);
+  bool decode_cover(const Box& box, Color color, RowSink& sink);
+  void decode_in_order(const Box& box, Color color, RowSink& sink);
+  bool start_phase(Color color) noexcept;
   bool crop_phase(const Box& box, LibjpegRows::Part& part) noexcept;
 
   Decompressor libjpeg_;

@@ -7,8 +7,8 @@
 
 namespace custom_op {
 
-void AxisWeights::compute(const Axis& axis, int64_t size) {
-  const double scale = axis.length / static_cast<double>(size);
+void AxisWeights::compute(int64_t length, int64_t size) {
+  const double scale = static_cast<double>(length) / static_cast<double>(size);
   const double support = std::max(scale, 1.0);
   const auto most = static_cast<int64_t>(std::ceil(support)) * 2 + 1;
   stride_ = (most + 1) / 2 * 2;
@@ -18,9 +18,9 @@ void AxisWeights::compute(const Axis& axis, int64_t size) {
   weights_.assign(static_cast<size_t>(size * stride_), 0);
   exact_.resize(static_cast<size_t>(most));
   for (int64_t i = 0; i < size; ++i) {
-    const double centre = axis.origin + scale * (static_cast<double>(i) + 0.5);
+    const double centre = scale * (static_cast<double>(i) + 0.5);
     const auto first = std::max<int64_t>(static_cast<int64_t>(centre - support + 0.5), 0);
-    const auto last = std::min<int64_t>(static_cast<int64_t>(centre + support + 0.5), axis.samples);
+    const auto last = std::min<int64_t>(static_cast<int64_t>(centre + support + 0.5), length);
     const int64_t count = std::min(last - first, most);
     double total = 0;
     for (int64_t k = 0; k < count; ++k) {

@@ -7,19 +7,13 @@
 
 namespace custom_op {
 
-// The crop on one axis of the input, in input samples.
-struct Axis {
-  double origin;    // edge of the crop; a fraction if the decode is scaled
-  double length;    // length of the crop
-  int64_t samples;  // number of input samples
-};
-
 // Weights of the triangle filter for every output sample, as torch computes them for uint8.
 class AxisWeights {
  public:
   static constexpr int kBits = 14;
 
-  void compute(const Axis& axis, int64_t size);
+  // For a crop of `length` samples.
+  void compute(int64_t length, int64_t size);
   // The weights that samples of half the resolution have in results with the weights `pixels`, if
   // they are first upsampled as in Note [Triangle filter]. Pixel 0 of `pixels` is pixel `origin` of
   // an image with `samples` samples; first(i) counts these from the edge of the image.

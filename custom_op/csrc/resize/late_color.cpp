@@ -20,10 +20,9 @@ void LateColorResizer::configure(const Box& box, int64_t size, bool mirror, Resi
   box_ = box;
   size_ = size;
   out_ = &out;
-  const auto whole = [](int64_t length) { return Axis{0, static_cast<double>(length), length}; };
-  vertical_.compute(whole(box.height), size);
+  vertical_.compute(box.height, size);
   vertical_bytes_.round(vertical_);
-  horizontal_.compute(whole(box.width), size);
+  horizontal_.compute(box.width, size);
   horizontal_bytes_.round(horizontal_);
   arrange_columns(mirror);
   const auto line = static_cast<size_t>(box.width + 2 * kMargin);

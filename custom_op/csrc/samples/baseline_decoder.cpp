@@ -123,7 +123,7 @@ SamplePlanes BaselineDecoder::sample_planes() const {
 void BaselineDecoder::prepare(const Header& header, const ScanTables& tables, const Box& box,
                               int64_t mcu_rows) {
   header_ = &header;
-  cover_ = cover_of(header, box, 1);
+  cover_ = cover_of(header, box);
   planes_.resize(static_cast<size_t>(header.component_count));
   blocks_per_mcu_ = 0;
   for (size_t i = 0; i < planes_.size(); ++i) {
