@@ -87,7 +87,6 @@ def _decode_crop_resize_batch(
     num_threads: int,
     outs: list[Tensor],
     augment: Tensor | None = None,
-    fast_color: bool = False,
     stale_indexes: Tensor | None = None,
 ) -> Tensor:
     count = _count(jpegs, offsets)

@@ -13,11 +13,6 @@
 namespace custom_op {
 namespace {
 
-// With fewer rows than the result has, colors are cheaper to convert early.
-bool gains_from_late_color(const Box& box, const BatchOptions& options) {
-  return options.fast_color && options.color == Color::kRgb && box.height >= options.size;
-}
-
 // Changes the strides to those of the stored image, so that rows can be written in decoding order.
 Slot orient(Slot slot, const Orientation& orientation, int64_t size, size_t element_bytes) {
   const auto move = [&](int64_t elements) {
@@ -82,17 +77,12 @@ class SlotWriter final : public ResizedRows {
 };
 
 template <typename T>
-void resize_into(RegionDecoder& decoder, Resizer& resizer, LateColorResizer& late_color,
-                 const Box& box, Orientation orientation, const BatchOptions& options,
-                 const Slot& slot) {
+void resize_into(RegionDecoder& decoder, Resizer& resizer, const Box& box, Orientation orientation,
+                 const BatchOptions& options, const Slot& slot) {
   // The resizer mirrors stored rows at no cost. Columns that become rows are mirrored by the slot.
   const bool mirror = orientation.mirrored && !orientation.transposed;
   if (mirror) orientation.mirrored = false;
   SlotWriter<T> writer(orient(slot, orientation, options.size, sizeof(T)), options);
-  if (gains_from_late_color(box, options)) {
-    late_color.configure(box, options.size, mirror, writer);
-    if (decoder.decode_samples(box, late_color)) return;
-  }
   resizer.configure(box.height, box.width, options.size, mirror, writer);
   decoder.decode(box, {options.color}, resizer);
 }
@@ -118,10 +108,10 @@ void ImageWorker::cut(const Box& box, bool flip, const std::vector<Operation>& o
   const auto start = [&](auto type) {
     using T = decltype(type);
     if (operations.empty()) {
-      return resize_into<T>(decoder_, resizer_, late_color_, stored, orientation, options, slot);
+      return resize_into<T>(decoder_, resizer_, stored, orientation, options, slot);
     }
     Canvas& canvas = augmenter_.start(options.size);
-    resize_into<uint8_t>(decoder_, resizer_, late_color_, stored, orientation, options,
+    resize_into<uint8_t>(decoder_, resizer_, stored, orientation, options,
                          {canvas.row(0), 1, canvas.row_values(), 3});
     copy_into<T>(augmenter_.apply(operations), options, slot);
   };

@@ -5,7 +5,6 @@
 
 #include "augment/augmenter.h"
 #include "pixels/decode.h"
-#include "resize/late_color.h"
 #include "resize/resize.h"
 
 namespace custom_op {
@@ -43,7 +42,6 @@ struct BatchOptions {
   Element element = Element::kUint8;
   std::array<float, 3> scale{1, 1, 1}, bias{};  // floating elements are value * scale + bias
   bool apply_orientation = true;
-  bool fast_color = false;
 };
 
 // Not thread-safe; keeps its buffers for the next image.
@@ -60,7 +58,6 @@ class ImageWorker {
  private:
   RegionDecoder decoder_;
   Resizer resizer_;
-  LateColorResizer late_color_;
   Augmenter augmenter_;
 };
 

@@ -84,12 +84,6 @@ void RegionDecoder::decode(const Box& box, const DecodeOptions& options, RowSink
   jpeg_abort_decompress(&libjpeg_.cinfo());
 }
 
-bool RegionDecoder::decode_samples(const Box& box, SampleSink& sink) {
-  check(box);
-  return start_reader() && BaselineDecoder::supports(jpeg_, header_) &&
-         baseline_.decode(reader_, header_, tables_, box, sink);
-}
-
 std::vector<uint8_t> RegionDecoder::build_side_index(int64_t interval) {
   side_index_ = {};
   readable_.reset();

@@ -47,10 +47,6 @@ class RegionDecoder {
   // is damaged.
   void decode(const Box& box, const DecodeOptions& options, RowSink& sink);
 
-  // Decodes the crop to samples. Returns false if that is not possible or the data is or may be
-  // damaged; decode() is then to be called. Throws JpegError if the box is not inside the image.
-  bool decode_samples(const Box& box, SampleSink& sink);
-
  private:
   // Replaces libjpeg's entropy decoder, see Note [Reading MCUs for libjpeg].
   struct Feed {
