@@ -59,9 +59,9 @@ def decode_crop_resize_batch(
         flip: bool `(N,)`, which results to mirror left to right. Default: none.
         augment: float32 `(N, K, 8)`: K operations for each image, applied in order to the resized
             and flipped crop; `custom_op.augment_ops` names them. Default: none. See below.
-        mean, std: per channel, for values from 0 to 1: `(value / 255 - mean) / std`. For floating
-            dtypes only; by default values are scaled to the range 0 to 1.
-        dtype: uint8 (default), float32, float16 or bfloat16.
+        mean, std: per channel, for values from 0 to 1: `(value / 255 - mean) / std`. For
+            float32 only; by default values are scaled to the range 0 to 1.
+        dtype: uint8 (default) or float32.
         out: tensor to write to, `(N, 3, size, size)`, contiguous or channels_last, pinned or not;
             its dtype replaces `dtype`. Default: a new channels_last tensor.
         num_threads: threads that work on the batch, including the caller. 0 (default): one per CPU.
@@ -192,7 +192,7 @@ def _check_choices(
     if color not in ("rgb", "ycbcr"):
         raise ValueError(f'color={color!r}: must be "rgb" or "ycbcr"')
     if dtype == torch.uint8 and (mean is not None or std is not None):
-        raise ValueError("mean and std need a floating dtype; got uint8")
+        raise ValueError("mean and std need the dtype float32; got uint8")
     for name, values in (("mean", mean), ("std", std)):
         if values is not None and len(values) != 3:
             raise ValueError(f"{name}={values!r}: must be 3 numbers, one per channel")

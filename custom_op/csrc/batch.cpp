@@ -1,8 +1,5 @@
 #include "batch.h"
 
-#include <torch/headeronly/util/BFloat16.h>
-#include <torch/headeronly/util/Half.h>
-
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -36,14 +33,13 @@ class SlotWriter final : public ResizedRows {
   SlotWriter(Slot slot, const BatchOptions& options)
       : slot_(slot), options_(options), normalizer_(options.scale, options.bias) {
     for (size_t c = 0; c < 3; ++c) {
-      for (int v = 0; v < 256; ++v) table_[c][v] = element(v, c);
+      for (int v = 0; v < 256; ++v) table_[c][v] = element(static_cast<uint8_t>(v), c);
     }
   }
 
   void resized(int64_t y, const uint8_t* pixels) override {
     T* row = static_cast<T*>(slot_.data) + y * slot_.row_stride;
-    if (slot_.channel_stride == 1 && slot_.column_stride == 3 && write_in_order(pixels, row))
-      return;
+    if (slot_.channel_stride == 1 && slot_.column_stride == 3) return write_in_order(pixels, row);
     for (int c = 0; c < 3; ++c) {
       T* at = row + c * slot_.channel_stride;
       const T* table = table_[c];
@@ -53,21 +49,21 @@ class SlotWriter final : public ResizedRows {
   }
 
  private:
-  T element(int value, size_t channel) const {
-    if constexpr (std::is_same_v<T, uint8_t>) return static_cast<T>(value);
-    return static_cast<T>(normalizer_.value(static_cast<uint8_t>(value), channel));
+  T element(uint8_t value, size_t channel) const {
+    if constexpr (std::is_same_v<T, uint8_t>) {
+      return value;
+    } else {
+      return normalizer_.value(value, channel);
+    }
   }
 
   // Copies or computes values that are contiguous in the slot: faster than the table.
-  bool write_in_order(const uint8_t* pixels, T* row) const {
+  void write_in_order(const uint8_t* pixels, T* row) const {
     if constexpr (std::is_same_v<T, uint8_t>) {
       std::memcpy(row, pixels, static_cast<size_t>(options_.size) * 3);
-      return true;
-    } else if constexpr (std::is_same_v<T, float>) {
+    } else {
       normalizer_.write(pixels, options_.size, row);
-      return true;
     }
-    return false;
   }
 
   Slot slot_;
@@ -115,15 +111,10 @@ void ImageWorker::cut(const Box& box, bool flip, const std::vector<Operation>& o
                          {canvas.row(0), 1, canvas.row_values(), 3});
     copy_into<T>(augmenter_.apply(operations), options, slot);
   };
-  switch (options.element) {
-    case Element::kUint8:
-      return start(uint8_t{});
-    case Element::kFloat32:
-      return start(float{});
-    case Element::kFloat16:
-      return start(torch::headeronly::Half{});
-    case Element::kBfloat16:
-      return start(torch::headeronly::BFloat16{});
+  if (options.element == Element::kUint8) {
+    start(uint8_t{});
+  } else {
+    start(float{});
   }
 }
 

@@ -27,7 +27,7 @@ namespace custom_op {
 // SlotWriter receives its rows. A folder includes only those listed before it, and none of them
 // includes torch.
 
-enum class Element { kUint8, kFloat32, kFloat16, kBfloat16 };
+enum class Element { kUint8, kFloat32 };
 
 // Where one view goes in the batch tensor; strides in elements.
 struct Slot {
@@ -40,7 +40,7 @@ struct BatchOptions {
   int64_t size = 0;
   Color color = Color::kRgb;
   Element element = Element::kUint8;
-  std::array<float, 3> scale{1, 1, 1}, bias{};  // floating elements are value * scale + bias
+  std::array<float, 3> scale{1, 1, 1}, bias{};  // float32 elements are value * scale + bias
   bool apply_orientation = true;
 };
 
