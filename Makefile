@@ -165,7 +165,7 @@ test-runs-gpu := $(PYTEST) -m gpu
 test-runs-container := TEST_CONTAINER=1 $(PYTEST) tests/launch/real_engine
 test-runs-fuzz := command -v clang++ >/dev/null \
 	|| { echo "fuzz: no clang++; on Debian: apt-get install clang libclang-rt-dev" >&2; exit 1; }; \
-	PYTHON=$(PY) custom_op/fuzz/run.sh $(or $(SECONDS),60)
+	custom_op/fuzz/run.sh $(or $(SECONDS),60)
 test-runs-arm64 := PYTHON=$(PY) custom_op/fuzz/arm64.sh
 test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(CHAOS_SEED),1) \
 	$(PARALLEL) -rP tests/chaos

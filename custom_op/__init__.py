@@ -10,7 +10,7 @@ from custom_op.decode_views import Views, decode_views_masked
 from custom_op.encoded_images import Packed
 from custom_op.headers import jpeg_headers, jpeg_orientation, jpeg_size, jpeg_warnings
 from custom_op.jpeg_errors import JpegError, NotIndexableError
-from custom_op.jpeg_index import add_restart_markers, index_jpeg, is_index_of, trim_jpeg
+from custom_op.jpeg_index import add_restart_markers, index_jpeg, is_index_of
 from custom_op.load import build_info, load
 from custom_op.toolchain import BuildError
 
@@ -35,5 +35,4 @@ __all__ = [
     "jpeg_size",
     "jpeg_warnings",
     "load",
-    "trim_jpeg",
 ]

@@ -22,8 +22,6 @@ class DecodeOptions(TypedDict, total=False):
     std: Sequence[float] | None
     num_threads: int
     color: Literal["rgb", "ycbcr"]
-    scaled_decode: bool
-    fast_color: bool
     apply_orientation: bool
     max_pixels: int
     stale_indexes: Tensor | None
@@ -61,19 +59,14 @@ def decode_crop_resize_batch(
         flip: bool `(N,)`, which results to mirror left to right. Default: none.
         augment: float32 `(N, K, 8)`: K operations for each image, applied in order to the resized
             and flipped crop; `custom_op.augment_ops` names them. Default: none. See below.
-        mean, std: per channel, for values from 0 to 1: `(value / 255 - mean) / std`. For floating
-            dtypes only; by default values are scaled to the range 0 to 1.
-        dtype: uint8 (default), float32, float16 or bfloat16.
+        mean, std: per channel, for values from 0 to 1: `(value / 255 - mean) / std`. For
+            float32 only; by default values are scaled to the range 0 to 1.
+        dtype: uint8 (default) or float32.
         out: tensor to write to, `(N, 3, size, size)`, contiguous or channels_last, pinned or not;
             its dtype replaces `dtype`. Default: a new channels_last tensor.
         num_threads: threads that work on the batch, including the caller. 0 (default): one per CPU.
             The result does not depend on it.
         color: "rgb" (default), or "ycbcr" to skip the conversion to RGB (full-range JFIF YCbCr).
-        scaled_decode: decode at 1/2, 1/4 or 1/8 of the size while that is at least twice `size`:
-            much faster for large crops, but not the same pixels. Default: False.
-        fast_color: where a crop has at least `size` rows, resize luma and chroma before colors are
-            converted: about a tenth less time, a mean difference of 0.25 levels on photographs.
-            Without effect where `scaled_decode` applies, or with color="ycbcr". Default: False.
         apply_orientation: apply the EXIF orientation to boxes and pixels (default). If False, boxes
             and pixels are as stored.
         max_pixels: an image with more pixels is an error. Default: MAX_PIXELS.
@@ -154,8 +147,6 @@ def decode_into(
     std: Sequence[float] | None = None,
     color: Literal["rgb", "ycbcr"] = "rgb",
     num_threads: int = 0,
-    scaled_decode: bool = False,
-    fast_color: bool = False,
     apply_orientation: bool = True,
     max_pixels: int = MAX_PIXELS,
     stale_indexes: Tensor | None = None,
@@ -182,13 +173,11 @@ def decode_into(
             affine=_affine(mean, std),
             mask_errors=mask_errors,
             apply_orientation=apply_orientation,
-            scaled_decode=scaled_decode,
             ycbcr=color == "ycbcr",
             max_pixels=max_pixels,
             num_threads=num_threads,
             outs=outs,
             augment=augment,
-            fast_color=fast_color,
             stale_indexes=stale_indexes,
         )
     return failed
@@ -203,7 +192,7 @@ def _check_choices(
     if color not in ("rgb", "ycbcr"):
         raise ValueError(f'color={color!r}: must be "rgb" or "ycbcr"')
     if dtype == torch.uint8 and (mean is not None or std is not None):
-        raise ValueError("mean and std need a floating dtype; got uint8")
+        raise ValueError("mean and std need the dtype float32; got uint8")
     for name, values in (("mean", mean), ("std", std)):
         if values is not None and len(values) != 3:
             raise ValueError(f"{name}={values!r}: must be 3 numbers, one per channel")

@@ -68,16 +68,6 @@ def _add_restart_markers(
     return data.new_empty(torch.library.get_ctx().new_dynamic_size())
 
 
-@register_fake("custom_op::trim_jpeg")
-def _trim_jpeg(
-    data: Tensor, top: int, left: int, height: int, width: int
-) -> tuple[Tensor, int, int]:
-    _check_bytes(data)
-    context = torch.library.get_ctx()
-    jpeg = data.new_empty(context.new_dynamic_size())
-    return jpeg, context.new_dynamic_size(), context.new_dynamic_size()  # type: ignore[return-value]
-
-
 @register_fake("custom_op::decode_crop_resize_batch")
 def _decode_crop_resize_batch(
     jpegs: list[Tensor],
@@ -92,13 +82,11 @@ def _decode_crop_resize_batch(
     affine: Tensor,
     mask_errors: bool,
     apply_orientation: bool,
-    scaled_decode: bool,
     ycbcr: bool,
     max_pixels: int,
     num_threads: int,
     outs: list[Tensor],
     augment: Tensor | None = None,
-    fast_color: bool = False,
     stale_indexes: Tensor | None = None,
 ) -> Tensor:
     count = _count(jpegs, offsets)

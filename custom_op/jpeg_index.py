@@ -84,30 +84,3 @@ def is_index_of(data: Tensor, index: Tensor) -> bool:
     """
     interval = int.from_bytes(bytes(index[_INTERVAL].numpy()), "little")
     return interval > 0 and torch.equal(index_jpeg(data, interval), index)
-
-
-def trim_jpeg(
-    data: Tensor, top: int, left: int, height: int, width: int
-) -> tuple[Tensor, tuple[int, int]]:
-    """Cuts the crop and its margins out of a file with restart markers, by copying bytes.
-
-    The result is a small JPEG for any decoder, such as nvJPEG or a browser. Its pixels of the crop
-    equal those of the whole image. It has no metadata, and so no EXIF orientation: boxes and pixels
-    are as stored. A file without usable markers is returned whole.
-
-    Args:
-        data: uint8 `(bytes,)`, one encoded JPEG.
-        top, left, height, width: the crop, in stored pixels; it must lie inside the image.
-
-    Returns:
-        The small JPEG, uint8 `(bytes,)`, and the crop's `(top, left)` in it.
-
-    Raises:
-        JpegError: the data is not a JPEG, or the box is not inside the image.
-    """
-    load()
-    with raising_jpeg_error():
-        jpeg, crop_top, crop_left = torch.ops.custom_op.trim_jpeg.default(
-            data, top, left, height, width
-        )
-    return jpeg, (crop_top, crop_left)

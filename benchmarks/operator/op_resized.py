@@ -181,14 +181,12 @@ def this_operator(
     dtype: torch.dtype,
     threads: int = 1,
     indexes: list[Tensor] | None = None,
-    fast_color: bool = False,
 ) -> Work:
     jpegs = [files[i % len(files)] for i in range(BATCH)]
     of_batch = indexes and [indexes[i % len(files)] for i in range(BATCH)]
     flip = torch.arange(BATCH) % 2 == 0
     out = torch.empty((BATCH, 3, SIZE, SIZE), dtype=dtype, memory_format=torch.channels_last)
     options: dict[str, Any] = {} if dtype == torch.uint8 else {"mean": MEAN, "std": STD}
-    options["fast_color"] = fast_color
     return lambda: decode_crop_resize_batch(
         jpegs, boxes, SIZE, indexes=of_batch, flip=flip, out=out, num_threads=threads, **options
     )
@@ -234,8 +232,6 @@ def contenders(
         yield name.format("plain file"), this_operator(plain, boxes, dtype)
         yield name.format("side index"), this_operator(plain, boxes, dtype, indexes=indexes)
         yield name.format("restart markers"), this_operator(indexed, boxes, dtype)
-        fast = this_operator(plain, boxes, dtype, indexes=indexes, fast_color=True)
-        yield name.format("side index, fast_color"), fast
 
 
 def main() -> None:

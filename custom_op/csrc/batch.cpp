@@ -1,8 +1,5 @@
 #include "batch.h"
 
-#include <torch/headeronly/util/BFloat16.h>
-#include <torch/headeronly/util/Half.h>
-
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -12,31 +9,6 @@
 
 namespace custom_op {
 namespace {
-
-// The largest reduction that leaves at least twice the output size, so that antialiasing still has
-// an effect (the rule of Pillow's draft mode).
-int scale_for(const Box& box, const BatchOptions& options) {
-  if (!options.scaled_decode) return 1;
-  for (const int scale : {8, 4, 2}) {
-    if (box.height / scale >= 2 * options.size && box.width / scale >= 2 * options.size) {
-      return scale;
-    }
-  }
-  return 1;
-}
-
-// With fewer rows than the result has, colors are cheaper to convert early.
-bool gains_from_late_color(const Box& box, const DecodeOptions& decode,
-                           const BatchOptions& options) {
-  return options.fast_color && options.color == Color::kRgb && decode.scale == 1 &&
-         box.height >= options.size;
-}
-
-Axis axis_of(int64_t first, int64_t length, int scale) {
-  const int64_t begin = first / scale;
-  return {static_cast<double>(first) / scale - static_cast<double>(begin),
-          static_cast<double>(length) / scale, divide_up(first + length, scale) - begin};
-}
 
 // Changes the strides to those of the stored image, so that rows can be written in decoding order.
 Slot orient(Slot slot, const Orientation& orientation, int64_t size, size_t element_bytes) {
@@ -61,14 +33,13 @@ class SlotWriter final : public ResizedRows {
   SlotWriter(Slot slot, const BatchOptions& options)
       : slot_(slot), options_(options), normalizer_(options.scale, options.bias) {
     for (size_t c = 0; c < 3; ++c) {
-      for (int v = 0; v < 256; ++v) table_[c][v] = element(v, c);
+      for (int v = 0; v < 256; ++v) table_[c][v] = element(static_cast<uint8_t>(v), c);
     }
   }
 
   void resized(int64_t y, const uint8_t* pixels) override {
     T* row = static_cast<T*>(slot_.data) + y * slot_.row_stride;
-    if (slot_.channel_stride == 1 && slot_.column_stride == 3 && write_in_order(pixels, row))
-      return;
+    if (slot_.channel_stride == 1 && slot_.column_stride == 3) return write_in_order(pixels, row);
     for (int c = 0; c < 3; ++c) {
       T* at = row + c * slot_.channel_stride;
       const T* table = table_[c];
@@ -78,21 +49,21 @@ class SlotWriter final : public ResizedRows {
   }
 
  private:
-  T element(int value, size_t channel) const {
-    if constexpr (std::is_same_v<T, uint8_t>) return static_cast<T>(value);
-    return static_cast<T>(normalizer_.value(static_cast<uint8_t>(value), channel));
+  T element(uint8_t value, size_t channel) const {
+    if constexpr (std::is_same_v<T, uint8_t>) {
+      return value;
+    } else {
+      return normalizer_.value(value, channel);
+    }
   }
 
   // Copies or computes values that are contiguous in the slot: faster than the table.
-  bool write_in_order(const uint8_t* pixels, T* row) const {
+  void write_in_order(const uint8_t* pixels, T* row) const {
     if constexpr (std::is_same_v<T, uint8_t>) {
       std::memcpy(row, pixels, static_cast<size_t>(options_.size) * 3);
-      return true;
-    } else if constexpr (std::is_same_v<T, float>) {
+    } else {
       normalizer_.write(pixels, options_.size, row);
-      return true;
     }
-    return false;
   }
 
   Slot slot_;
@@ -102,21 +73,14 @@ class SlotWriter final : public ResizedRows {
 };
 
 template <typename T>
-void resize_into(RegionDecoder& decoder, Resizer& resizer, LateColorResizer& late_color,
-                 const Box& box, Orientation orientation, const BatchOptions& options,
-                 const Slot& slot) {
+void resize_into(RegionDecoder& decoder, Resizer& resizer, const Box& box, Orientation orientation,
+                 const BatchOptions& options, const Slot& slot) {
   // The resizer mirrors stored rows at no cost. Columns that become rows are mirrored by the slot.
   const bool mirror = orientation.mirrored && !orientation.transposed;
   if (mirror) orientation.mirrored = false;
   SlotWriter<T> writer(orient(slot, orientation, options.size, sizeof(T)), options);
-  const DecodeOptions decode{options.color, scale_for(box, options)};
-  if (gains_from_late_color(box, decode, options)) {
-    late_color.configure(box, options.size, mirror, writer);
-    if (decoder.decode_samples(box, late_color)) return;
-  }
-  resizer.configure(axis_of(box.top, box.height, decode.scale),
-                    axis_of(box.left, box.width, decode.scale), options.size, mirror, writer);
-  decoder.decode(box, decode, resizer);
+  resizer.configure(box.height, box.width, options.size, mirror, writer);
+  decoder.decode(box, {options.color}, resizer);
 }
 
 template <typename T>
@@ -140,22 +104,17 @@ void ImageWorker::cut(const Box& box, bool flip, const std::vector<Operation>& o
   const auto start = [&](auto type) {
     using T = decltype(type);
     if (operations.empty()) {
-      return resize_into<T>(decoder_, resizer_, late_color_, stored, orientation, options, slot);
+      return resize_into<T>(decoder_, resizer_, stored, orientation, options, slot);
     }
     Canvas& canvas = augmenter_.start(options.size);
-    resize_into<uint8_t>(decoder_, resizer_, late_color_, stored, orientation, options,
+    resize_into<uint8_t>(decoder_, resizer_, stored, orientation, options,
                          {canvas.row(0), 1, canvas.row_values(), 3});
     copy_into<T>(augmenter_.apply(operations), options, slot);
   };
-  switch (options.element) {
-    case Element::kUint8:
-      return start(uint8_t{});
-    case Element::kFloat32:
-      return start(float{});
-    case Element::kFloat16:
-      return start(torch::headeronly::Half{});
-    case Element::kBfloat16:
-      return start(torch::headeronly::BFloat16{});
+  if (options.element == Element::kUint8) {
+    start(uint8_t{});
+  } else {
+    start(float{});
   }
 }
 

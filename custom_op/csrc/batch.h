@@ -5,7 +5,6 @@
 
 #include "augment/augmenter.h"
 #include "pixels/decode.h"
-#include "resize/late_color.h"
 #include "resize/resize.h"
 
 namespace custom_op {
@@ -14,7 +13,7 @@ namespace custom_op {
 // binding/            what torch calls: checks the tensors; pool.h runs one ImageWorker per thread
 // ImageWorker         opens a file once; maps the upright box of each view to stored pixels;
 //                     connects decoder, resizer and slot
-// jpeg/               bytes: headers, tables, restart markers, trimming; libjpeg's decompressor
+// jpeg/               bytes: headers, tables, restart markers; libjpeg's decompressor
 // entropy/            bytes to coefficients: bits, Huffman codes, MCUs
 // samples/            coefficients to rows: inverse DCT, upsampling, color
 // pixels/             the decoder of regions, which chooses between samples/ and libjpeg
@@ -28,7 +27,7 @@ namespace custom_op {
 // SlotWriter receives its rows. A folder includes only those listed before it, and none of them
 // includes torch.
 
-enum class Element { kUint8, kFloat32, kFloat16, kBfloat16 };
+enum class Element { kUint8, kFloat32 };
 
 // Where one view goes in the batch tensor; strides in elements.
 struct Slot {
@@ -41,10 +40,8 @@ struct BatchOptions {
   int64_t size = 0;
   Color color = Color::kRgb;
   Element element = Element::kUint8;
-  std::array<float, 3> scale{1, 1, 1}, bias{};  // floating elements are value * scale + bias
+  std::array<float, 3> scale{1, 1, 1}, bias{};  // float32 elements are value * scale + bias
   bool apply_orientation = true;
-  bool scaled_decode = false;
-  bool fast_color = false;
 };
 
 // Not thread-safe; keeps its buffers for the next image.
@@ -61,7 +58,6 @@ class ImageWorker {
  private:
   RegionDecoder decoder_;
   Resizer resizer_;
-  LateColorResizer late_color_;
   Augmenter augmenter_;
 };
 

@@ -75,7 +75,7 @@ class Rewriter {
   // Throws JpegError.
   Rewriter(Bytes jpeg, int64_t max_pixels) {
     source_.read_header(jpeg, max_pixels);
-    rows_.request(Color::kRgb, 1);
+    rows_.request(Color::kRgb);
     const jpeg_decompress_struct& source = source_.cinfo();
     const int64_t image_height = source.image_height, image_width = source.image_width;
     pixels_ = RowHasher(image_width);

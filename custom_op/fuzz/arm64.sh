@@ -21,7 +21,6 @@ if ! command -v $emulator >/dev/null ||
         "g++-aarch64-linux-gnu qemu-user-static libjpeg62-turbo-dev:arm64" >&2
     exit 1
 fi
-torch=$("$python" -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parent)')
 # Registration and the thread pool process no file bytes.
 sources=$(find "$here/../csrc" -name '*.cpp' ! -path '*/binding/*' ! -name pool.cpp)
 
@@ -34,7 +33,7 @@ build() { # NAME COMPILER FLAG...
     printf '%s\n' $sources "$here/target.cpp" "$here/replay.cpp" |
         xargs -P "$(nproc)" -I SOURCE sh -c '"$@" -c SOURCE -o "$0/$(basename SOURCE).o"' \
             "$work/$name" "$@" -std=c++17 -O3 -ffp-contract=off -Wall -Wextra -Werror \
-            -I "$here/../csrc" -isystem "$torch/include"
+            -I "$here/../csrc"
     "$1" -static "$work/$name"/*.o -ljpeg -o "$work/$name/replay"
 }
 

@@ -2,8 +2,7 @@
 //
 // Besides crashes, it checks exactness. The whole image has the pixels that libjpeg alone decodes,
 // or libjpeg refuses it, too. If the whole image decodes, a crop has the same pixels, both of the
-// file itself, also with its side index, and of the file that was trimmed or rewritten with restart
-// markers.
+// file itself, also with its side index, and of the file that was rewritten with restart markers.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -95,8 +94,8 @@ void check_crop(const std::vector<uint8_t>& whole, int64_t width, const Box& box
 // Returns whether the image decodes.
 bool check_whole(Bytes jpeg, const Box& box, custom_op::Color color) {
   std::vector<uint8_t> pixels, reference;
-  const bool decodes = decode(jpeg, box, pixels, {color, 1, false});
-  require(decode(jpeg, box, reference, {color, 1, true}) == decodes);
+  const bool decodes = decode(jpeg, box, pixels, {color, false});
+  require(decode(jpeg, box, reference, {color, true}) == decodes);
   require(pixels == reference);
   return decodes;
 }
@@ -131,7 +130,6 @@ void check_batch(Bytes jpeg, const Box& box, const Box& everything, uint8_t choi
   options.color = choice & 1 ? custom_op::Color::kYcbcr : custom_op::Color::kRgb;
   options.element = choice & 2 ? custom_op::Element::kFloat32 : custom_op::Element::kUint8;
   options.apply_orientation = (choice & 4) != 0;
-  options.scaled_decode = (choice & 8) != 0;
   const std::vector<float> table = choose_operations(jpeg);
   const auto operations = custom_op::read_operations(table.data(), (choice & 32) != 0 ? 2 : 0);
   const auto cut = [&](const Box& view) {
@@ -145,18 +143,13 @@ void check_batch(Bytes jpeg, const Box& box, const Box& everything, uint8_t choi
       return false;
     }
   };
-  const auto decodes = [&](bool fast_color) {
-    options.fast_color = fast_color;
-    worker.open(jpeg, {}, kMaxPixels);
-    const bool alone = cut(box);
-    const std::vector<float> expected = out;
-    worker.open(jpeg, {}, kMaxPixels);
-    cut(everything);
-    require(cut(box) == alone);
-    require(!alone || std::memcmp(out.data(), expected.data(), sizeof(float) * out.size()) == 0);
-    return alone;
-  };
-  require(decodes(false) == decodes(true));
+  worker.open(jpeg, {}, kMaxPixels);
+  const bool alone = cut(box);
+  const std::vector<float> expected = out;
+  worker.open(jpeg, {}, kMaxPixels);
+  cut(everything);
+  require(cut(box) == alone);
+  require(!alone || std::memcmp(out.data(), expected.data(), sizeof(float) * out.size()) == 0);
 }
 
 // A crop decoded with a side index has the same pixels, also if the index is damaged.
@@ -189,7 +182,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   const Box box = choose_box(jpeg, height, width);
-  std::vector<uint8_t> whole, crop, trimmed, indexed;
+  std::vector<uint8_t> whole, crop, indexed;
   const Box everything{0, 0, height, width};
   const bool whole_decodes = check_whole(jpeg, everything, custom_op::Color::kRgb);
   check_whole(jpeg, everything, custom_op::Color::kYcbcr);
@@ -197,11 +190,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool crop_decodes = decode(jpeg, box, crop);
   require(crop_decodes || !whole_decodes);
   if (whole_decodes) check_crop(whole, width, box, crop);
-
-  const custom_op::Trimmed small = decoder.trim(box);
-  const Box inside{small.top, small.left, box.height, box.width};
-  const bool trim_decodes = decode({small.jpeg.data(), small.jpeg.size()}, inside, trimmed);
-  if (whole_decodes) require(trim_decodes && trimmed == crop);
 
   check_side_index(decoder, jpeg, box, whole_decodes ? &crop : nullptr);
   check_batch(jpeg, box, everything, size > 8 ? data[size - 9] : 0);

@@ -85,10 +85,6 @@ class DataConfig:
     """Training: smallest and largest share of the image's area that a random crop takes."""
     ratio: list[float] = knob([3 / 4, 4 / 3], length=2, above=0)
     """Training: smallest and largest width/height of a random crop."""
-    fast_color: bool = False
-    """Training with `pipeline=threads` or `subprocess`: resize before colors are converted. Saves
-    about a tenth of the decoder's time; pixels differ by 0.25 levels on average. Validation stays
-    exact."""
     hflip: float = knob(0.5, least=0, most=1)
     """Training: probability of a left-right flip."""
     mean: list[float] = knob([0.485, 0.456, 0.406], length=3)
@@ -131,8 +127,6 @@ class DataConfig:
             raise ConfigError("data.sharded_by_host", True, "needs data.access=stream")
         if self.transform_on == "cpu" and self.transform != "stall":
             raise ConfigError("data.transform_on", "cpu", "needs data.transform=stall")
-        if self.fast_color and self.transform == "stall":
-            raise ConfigError("data.fast_color", True, "needs data.transform=imagenet")
         if self.transform == "stall" and (any(self.mean) or set(self.std) != {1.0}):
             raise ConfigError(
                 "data.transform",

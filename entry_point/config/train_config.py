@@ -222,9 +222,6 @@ class TrainConfig:
             self.data.table.kind = _KIND_OF_TABLE.get(self.task.name)
         self._check_augment()
         self._check_views()
-        if self.data.fast_color and self.pipeline.engine not in ("threads", "subprocess"):
-            must = f"needs pipeline=threads or subprocess, not {self.pipeline.engine}"
-            raise ConfigError("data.fast_color", True, must)
         if self.trainer.batch_size % self.optim.accumulate:
             must = f"must divide trainer.batch_size={self.trainer.batch_size}"
             raise ConfigError("optim.accumulate", self.optim.accumulate, must)

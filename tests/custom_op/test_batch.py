@@ -19,7 +19,6 @@ from custom_op import decode_crop_resize_batch, decode_crop_resize_batch_masked
 from tests.custom_op.jpegs import (
     SAMPLINGS,
     encode,
-    photograph,
     picture,
     tensor,
     with_exif_orientation,
@@ -83,7 +82,7 @@ def test_crop_of_the_output_size_is_not_resampled() -> None:
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 def test_layout_and_dtype_do_not_change_the_values(
     jpegs: list[Tensor], memory_format: torch.memory_format, dtype: torch.dtype
 ) -> None:
@@ -100,7 +99,7 @@ def test_layout_and_dtype_do_not_change_the_values(
         return
     shape = (1, 3, 1, 1)
     expected = (levels / 255 - torch.tensor(mean).view(shape)) / torch.tensor(std).view(shape)
-    torch.testing.assert_close(out, expected.to(dtype), rtol=1e-2, atol=1e-5)
+    torch.testing.assert_close(out, expected)
 
 
 def test_floating_values_without_mean_and_std_are_from_0_to_1(jpegs: list[Tensor]) -> None:
@@ -184,17 +183,6 @@ def test_ycbcr_converted_to_rgb_is_the_rgb_batch() -> None:
         assert (back.clamp(0, 255) - rgb).abs().mean() < 1
 
 
-@pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4", "grey"])
-def test_scaled_decode_differs_little_from_the_exact_batch(sampling: str) -> None:
-    pixels = photograph()
-    jpeg = tensor(encode(pixels, sampling, 95))
-    boxes = torch.tensor([[3, 5, 290, 440], [0, 0, 300, 451], [101, 77, 150, 160]])
-    exact = decode_crop_resize_batch([jpeg] * 3, boxes, 32).float()
-    scaled = decode_crop_resize_batch([jpeg] * 3, boxes, 32, scaled_decode=True).float()
-    assert not torch.equal(exact, scaled)
-    assert (exact - scaled).abs().mean() < 3
-
-
 def test_error_gives_the_position_of_the_image(jpegs: list[Tensor]) -> None:
     broken = [*jpegs[:3], jpegs[3][:200], *jpegs[4:]]
     with pytest.raises(custom_op.JpegError, match=r"image 3 of the batch: .*truncated"):
@@ -232,7 +220,8 @@ def test_box_outside_the_image_is_reported_with_its_numbers(jpegs: list[Tensor])
         ({"flip": torch.zeros(2, dtype=torch.bool)}, "flip must hold one bool"),
         ({"out": torch.empty(1, 3, 8, 9, dtype=torch.uint8)}, "out must have the shape"),
         ({"out": torch.empty(1, 3, 8, 16, dtype=torch.uint8)[..., ::2]}, "contiguous or"),
-        ({"out": torch.empty(1, 3, 8, 8, dtype=torch.int32)}, "out must be uint8"),
+        ({"out": torch.empty(1, 3, 8, 8, dtype=torch.int32)}, "out must be uint8 or float32"),
+        ({"dtype": torch.bfloat16}, "out must be uint8 or float32"),
     ],
 )
 def test_invalid_argument_is_named_in_the_error(

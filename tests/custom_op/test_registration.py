@@ -26,7 +26,6 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
     yield "jpeg_headers", ([data, data[:9]], None, None), {"mask_errors": True}
     yield "jpeg_warnings", (data,), {"max_pixels": MAX}
     yield "add_restart_markers", (data, 2), {"max_growth": 0.01, "max_pixels": MAX}
-    yield "trim_jpeg", (data, 3, 5, 20, 30), {}
     options = {
         "indexes": [index],
         "index_offsets": None,
@@ -35,7 +34,6 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
         "affine": torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]),
         "mask_errors": False,
         "apply_orientation": True,
-        "scaled_decode": False,
         "ycbcr": False,
         "max_pixels": MAX,
         "num_threads": 1,

@@ -1,9 +1,8 @@
-"""Adding restart markers and cutting out crops changes no pixel."""
+"""Adding restart markers changes no pixel."""
 
 from __future__ import annotations
 
 import io
-import random
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ from tests.custom_op.jpegs import (
     markers,
     picture,
     tensor,
-    with_exif_orientation,
 )
 
 
@@ -130,44 +128,3 @@ def test_progressive_file_without_its_last_scans_keeps_its_pixels_or_is_refused(
 def test_interval_below_one_is_refused() -> None:
     with pytest.raises(custom_op.JpegError, match="at least 1 MCU; got 0"):
         custom_op.add_restart_markers(tensor(encode(picture(16, 16))), 0)
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize("interval", [1, 2, 3, 4, 7, 8, 16, 24, 1000])
-def test_trimmed_file_holds_the_exact_crop(sampling: str, interval: int) -> None:
-    """Intervals that divide the row, span rows, or neither; torchvision decodes the file."""
-    rng = random.Random(f"{sampling} {interval}")
-    for _ in range(3):
-        height, width = rng.randint(1, 200), rng.randint(1, 260)
-        data = tensor(encode(picture(height, width), sampling, restart_interval=interval))
-        expected = decode_jpeg(data, ImageReadMode.RGB)
-        for _ in range(25):
-            h, w = rng.randint(1, height), rng.randint(1, width)
-            y, x = rng.randint(0, height - h), rng.randint(0, width - w)
-            small, (top, left) = custom_op.trim_jpeg(data, y, x, h, w)
-            pixels = decode_jpeg(small, ImageReadMode.RGB)
-            crop = pixels[:, top : top + h, left : left + w]
-            assert torch.equal(crop, expected[:, y : y + h, x : x + w]), (y, x, h, w)
-
-
-def test_trimmed_file_is_small_and_has_no_metadata() -> None:
-    plain = encode(picture(512, 512), restart_interval=2)
-    data = tensor(with_exif_orientation(plain, 3))
-    small, (top, left) = custom_op.trim_jpeg(data, 200, 240, 32, 32)
-    assert len(small) < len(data) / 20
-    assert (top, left) == (8, 16)
-    assert custom_op.jpeg_orientation(small) == 1
-
-
-@pytest.mark.parametrize("kind", ["plain", "progressive", "separate scans", "arithmetic"])
-def test_file_that_cannot_be_trimmed_is_returned_whole(kind: str) -> None:
-    data = tensor(encode(picture(64, 96), **KINDS[kind]))
-    small, offset = custom_op.trim_jpeg(data, 9, 17, 20, 30)
-    assert torch.equal(small, data) and offset == (9, 17)
-    assert small.data_ptr() != data.data_ptr()
-
-
-def test_box_outside_the_image_is_refused() -> None:
-    data = tensor(encode(picture(64, 96), restart_interval=2))
-    with pytest.raises(custom_op.JpegError, match=r"height=65.*not inside"):
-        custom_op.trim_jpeg(data, 0, 0, 65, 10)

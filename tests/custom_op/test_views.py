@@ -61,10 +61,9 @@ def files(draw: random.Random, count: int) -> tuple[list[Tensor], list[Tensor]]:
     st.integers(1, 4),
     st.integers(1, 4),
     st.sampled_from([0, 1, 3]),
-    st.booleans(),
 )
 def test_each_view_is_that_of_a_call_of_its_own(
-    seed: int, count: int, views: int, threads: int, fast_color: bool
+    seed: int, count: int, views: int, threads: int
 ) -> None:
     draw = random.Random(seed)
     jpegs, indexes = files(draw, count)
@@ -78,7 +77,6 @@ def test_each_view_is_that_of_a_call_of_its_own(
         augment=augment,
         indexes=indexes,
         num_threads=threads,
-        fast_color=fast_color,
     )
     assert several.shape == (count, views, 3, 24, 24)
     singles = [
@@ -90,7 +88,6 @@ def test_each_view_is_that_of_a_call_of_its_own(
             augment=augment[:, view].contiguous(),
             indexes=indexes,
             num_threads=1,
-            fast_color=fast_color,
         )
         for view in range(views)
     ]

@@ -47,9 +47,7 @@ inline std::string shape_of(std::initializer_list<int64_t> sizes) {
   return text + ")";
 }
 
-inline int64_t element_bytes(Element element) {
-  return element == Element::kUint8 ? 1 : element == Element::kFloat32 ? 4 : 2;
-}
+inline int64_t element_bytes(Element element) { return element == Element::kUint8 ? 1 : 4; }
 
 inline Element element_of(const Tensor& out) {
   switch (out.scalar_type()) {
@@ -57,12 +55,8 @@ inline Element element_of(const Tensor& out) {
       return Element::kUint8;
     case ScalarType::Float:
       return Element::kFloat32;
-    case ScalarType::Half:
-      return Element::kFloat16;
-    case ScalarType::BFloat16:
-      return Element::kBfloat16;
     default:
-      refuse("out must be uint8, float32, float16 or bfloat16; got another dtype");
+      refuse("out must be uint8 or float32; got another dtype");
   }
 }
 

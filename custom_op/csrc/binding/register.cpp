@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <tuple>
 
 #include "binding/tensors.h"
-#include "jpeg/trim.h"
 #include "pixels/decode.h"
 #include "restart_markers.h"
 
@@ -98,14 +96,6 @@ Tensor add_restart_markers(Tensor data, int64_t interval, double max_growth, int
   }
 }
 
-std::tuple<Tensor, int64_t, int64_t> trim_jpeg(Tensor data, int64_t top, int64_t left,
-                                               int64_t height, int64_t width) {
-  RegionDecoder& decoder = thread_decoder();
-  decoder.open(jpeg_bytes(data), INT64_MAX);
-  const Trimmed trimmed = decoder.trim({top, left, height, width});
-  return {to_tensor(trimmed.jpeg), trimmed.top, trimmed.left};
-}
-
 }  // namespace
 }  // namespace custom_op
 
@@ -121,9 +111,6 @@ STABLE_TORCH_LIBRARY(custom_op, m) {
   m.def(
       "add_restart_markers(Tensor data, int interval, *, float max_growth, int max_pixels) -> "
       "Tensor");
-  m.def(
-      "trim_jpeg(Tensor data, int top, int left, int height, int width) -> "
-      "(Tensor, SymInt, SymInt)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {
@@ -132,5 +119,4 @@ STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {
   m.impl("jpeg_headers", TORCH_BOX(&custom_op::jpeg_headers));
   m.impl("index_jpeg", TORCH_BOX(&custom_op::index_jpeg));
   m.impl("add_restart_markers", TORCH_BOX(&custom_op::add_restart_markers));
-  m.impl("trim_jpeg", TORCH_BOX(&custom_op::trim_jpeg));
 }

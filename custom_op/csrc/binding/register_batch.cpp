@@ -82,10 +82,9 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
                                 std::optional<Tensor> lengths, Tensor boxes,
                                 std::vector<Tensor> indexes, std::optional<Tensor> index_offsets,
                                 std::optional<Tensor> index_lengths, std::optional<Tensor> flip,
-                                Tensor affine, bool mask_errors, bool apply_orientation,
-                                bool scaled_decode, bool ycbcr, int64_t max_pixels,
-                                int64_t num_threads, std::vector<Tensor> outs,
-                                std::optional<Tensor> augment, bool fast_color,
+                                Tensor affine, bool mask_errors, bool apply_orientation, bool ycbcr,
+                                int64_t max_pixels, int64_t num_threads, std::vector<Tensor> outs,
+                                std::optional<Tensor> augment,
                                 std::optional<Tensor> stale_indexes) {
   if (num_threads < 0) refuse("num_threads must be 0 or more; got " + std::to_string(num_threads));
   Batch batch;
@@ -101,8 +100,6 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
   options.color = ycbcr ? Color::kYcbcr : Color::kRgb;
   set_affine(affine, options);
   options.apply_orientation = apply_orientation;
-  options.scaled_decode = scaled_decode;
-  options.fast_color = fast_color;
   set_boxes(boxes, batch);
   set_outs(outs, options, batch);
   set_flips(flip, batch);
@@ -130,9 +127,9 @@ STABLE_TORCH_LIBRARY_FRAGMENT(custom_op, m) {
   m.def(
       "decode_crop_resize_batch(Tensor[] jpegs, Tensor? offsets, Tensor? lengths, Tensor boxes, *, "
       "Tensor[] indexes, Tensor? index_offsets, Tensor? index_lengths, Tensor? flip, "
-      "Tensor affine, bool mask_errors, bool apply_orientation, bool scaled_decode, bool ycbcr, "
+      "Tensor affine, bool mask_errors, bool apply_orientation, bool ycbcr, "
       "int max_pixels, int num_threads, Tensor(a!)[] outs, Tensor? augment=None, "
-      "bool fast_color=False, Tensor(b!)? stale_indexes=None) -> Tensor");
+      "Tensor(b!)? stale_indexes=None) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {

@@ -20,12 +20,13 @@ bool affects_pixels(uint8_t marker) {
 
 }  // namespace
 
-McuCover cover_of(const Header& header, const Box& box, int64_t margin) {
+McuCover cover_of(const Header& header, const Box& box) {
+  constexpr int64_t kMargin = 1;
   const int64_t mcu_height = header.mcu_height, mcu_width = header.mcu_width;
-  const int64_t first_row = std::max<int64_t>(box.top - margin, 0) / mcu_height;
-  int64_t first_col = std::max<int64_t>(box.left - margin, 0) / mcu_width;
-  const int64_t bottom = std::min(box.top + box.height + margin, header.height);
-  const int64_t right = std::min(box.left + box.width + margin, header.width);
+  const int64_t first_row = std::max<int64_t>(box.top - kMargin, 0) / mcu_height;
+  int64_t first_col = std::max<int64_t>(box.left - kMargin, 0) / mcu_width;
+  const int64_t bottom = std::min(box.top + box.height + kMargin, header.height);
+  const int64_t right = std::min(box.left + box.width + kMargin, header.width);
   const bool narrow = right - first_col * mcu_width <= mcu_width / 4;
   if (narrow && first_col > 0) --first_col;
   McuCover cover;
@@ -41,14 +42,10 @@ McuCover cover_of(const Header& header, const Box& box, int64_t margin) {
 }
 
 void write_cropped_header(Bytes jpeg, const Header& header, const McuCover& cover,
-                          int64_t restart_interval, std::vector<uint8_t>& out) {
+                          std::vector<uint8_t>& out) {
   out.assign({0xFF, 0xD8});
   for (const Segment& segment : header.segments) {
     if (!affects_pixels(segment.marker)) continue;
-    if (segment.marker == kSos && restart_interval != 0) {
-      out.insert(out.end(), {0xFF, kDri, 0, 4, 0, 0});
-      put16(&out[out.size() - 2], restart_interval);
-    }
     const size_t at = out.size();
     out.insert(out.end(), jpeg.data + segment.begin, jpeg.data + segment.end);
     if (segment.marker != kSof0 && segment.marker != kSof1) continue;

@@ -19,13 +19,12 @@ struct McuCover {
   int64_t top, left;                         // of the crop in that image
 };
 
-// `margin`: pixels on each side that the edge of the crop depends on. The box must lie inside the
-// image.
-McuCover cover_of(const Header& header, const Box& box, int64_t margin);
+// The box must lie inside the image.
+McuCover cover_of(const Header& header, const Box& box);
 
 // Replaces `out` by the header (SOI up to the first entropy-coded byte) of an image that holds the
-// cover: the same tables and frame, no metadata, a restart every `restart_interval` MCUs.
+// cover: the same tables and frame, no metadata, no restart interval.
 void write_cropped_header(Bytes jpeg, const Header& header, const McuCover& cover,
-                          int64_t restart_interval, std::vector<uint8_t>& out);
+                          std::vector<uint8_t>& out);
 
 }  // namespace custom_op

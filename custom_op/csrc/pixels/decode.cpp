@@ -31,13 +31,6 @@ bool inside(const Box& box, int64_t height, int64_t width) {
          box.left <= width - box.width;
 }
 
-// The pixels of a decode at 1/scale that cover the box.
-Box scaled_down(const Box& box, int64_t scale) {
-  const int64_t top = box.top / scale, left = box.left / scale;
-  return {top, left, divide_up(box.top + box.height, scale) - top,
-          divide_up(box.left + box.width, scale) - left};
-}
-
 // If the scans of a progressive file leave coefficients incomplete, libjpeg estimates them from the
 // neighboring blocks. At the edge of a cropped or skipped region that estimate differs.
 bool is_smoothed(const jpeg_decompress_struct& cinfo) {
@@ -73,7 +66,7 @@ int RegionDecoder::warnings() {
   libjpeg_.read_header(jpeg_, max_pixels_);
   // Of the scans, only sequential ones have such warnings; progressive ones would be decoded here.
   // Errors are for decode() to report.
-  if (!libjpeg_.cinfo().progressive_mode) start_phase({});
+  if (!libjpeg_.cinfo().progressive_mode) start_phase(Color::kRgb);
   jpeg_abort_decompress(&libjpeg_.cinfo());
   return libjpeg_.errors().tolerated;
 }
@@ -83,24 +76,12 @@ void RegionDecoder::check(const Box& box, bool transposed) const {
   if (!inside(box, height, width)) throw JpegError(describe(box, height, width));
 }
 
-Trimmed RegionDecoder::trim(const Box& box) const {
-  check(box);
-  if (parsed_) return custom_op::trim(jpeg_, header_, box);
-  return {std::vector<uint8_t>(jpeg_.data, jpeg_.data + jpeg_.size), box.top, box.left};
-}
-
 void RegionDecoder::decode(const Box& box, const DecodeOptions& options, RowSink& sink) {
   check(box);
-  if (!options.only_libjpeg && decode_baseline(box, options, sink)) return;
+  if (!options.only_libjpeg && decode_baseline(box, options.color, sink)) return;
   // If our reader fails, libjpeg decides whether the data is damaged.
-  decode_in_order(box, options, sink);
+  decode_in_order(box, options.color, sink);
   jpeg_abort_decompress(&libjpeg_.cinfo());
-}
-
-bool RegionDecoder::decode_samples(const Box& box, SampleSink& sink) {
-  check(box);
-  return start_reader() && BaselineDecoder::supports(jpeg_, header_) &&
-         baseline_.decode(reader_, header_, tables_, box, sink);
 }
 
 std::vector<uint8_t> RegionDecoder::build_side_index(int64_t interval) {
@@ -120,12 +101,12 @@ bool RegionDecoder::start_reader() {
   return *readable_;
 }
 
-bool RegionDecoder::decode_baseline(const Box& box, const DecodeOptions& options, RowSink& sink) {
+bool RegionDecoder::decode_baseline(const Box& box, Color color, RowSink& sink) {
   if (!start_reader()) return false;
-  if (options.scale == 1 && BaselineDecoder::supports(jpeg_, header_)) {
-    return baseline_.decode(reader_, header_, tables_, box, options.color, sink);
+  if (BaselineDecoder::supports(jpeg_, header_)) {
+    return baseline_.decode(reader_, header_, tables_, box, color, sink);
   }
-  const bool done = decode_cover(box, options, sink);
+  const bool done = decode_cover(box, color, sink);
   jpeg_abort_decompress(&libjpeg_.cinfo());
   return done;
 }
@@ -151,13 +132,11 @@ boolean RegionDecoder::decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks) 
   return TRUE;
 }
 
-bool RegionDecoder::decode_cover(const Box& box, const DecodeOptions& options, RowSink& sink) {
-  // At 1/s, a decoded pixel covers s pixels of the image in each direction.
-  const McuCover cover = cover_of(header_, box, 2 * options.scale - 1);
-  write_cropped_header(jpeg_, header_, cover, 0, cropped_header_);
+bool RegionDecoder::decode_cover(const Box& box, Color color, RowSink& sink) {
+  const McuCover cover = cover_of(header_, box);
+  write_cropped_header(jpeg_, header_, cover, cropped_header_);
   auto& cinfo = libjpeg_.cinfo();
-  if (!libjpeg_.restart({cropped_header_.data(), cropped_header_.size()}) ||
-      !start_phase(options)) {
+  if (!libjpeg_.restart({cropped_header_.data(), cropped_header_.size()}) || !start_phase(color)) {
     return false;
   }
   feed_ = {};
@@ -166,17 +145,14 @@ bool RegionDecoder::decode_cover(const Box& box, const DecodeOptions& options, R
   feed_.per_row = header_.mcus_per_row;
   cinfo.client_data = &feed_;
   reinterpret_cast<EntropyDecoder*>(cinfo.entropy)->decode_mcu = decode_mcu_cb;
-  const Box scaled = scaled_down(box, options.scale);
-  return rows_.read(
-      {cover.top / options.scale, scaled.height, cover.left / options.scale, scaled.width}, sink);
+  return rows_.read({cover.top, box.height, cover.left, box.width}, sink);
 }
 
-void RegionDecoder::decode_in_order(const Box& box, const DecodeOptions& options, RowSink& sink) {
+void RegionDecoder::decode_in_order(const Box& box, Color color, RowSink& sink) {
   libjpeg_.read_header(jpeg_, max_pixels_);
-  const Box scaled = scaled_down(box, options.scale);
-  LibjpegRows::Part part{scaled.top, scaled.height, scaled.left, scaled.width};
-  if (!start_phase(options)) libjpeg_.fail();
-  if (!is_smoothed(libjpeg_.cinfo()) && !crop_phase(scaled, part)) libjpeg_.fail();
+  LibjpegRows::Part part{box.top, box.height, box.left, box.width};
+  if (!start_phase(color)) libjpeg_.fail();
+  if (!is_smoothed(libjpeg_.cinfo()) && !crop_phase(box, part)) libjpeg_.fail();
   if (!rows_.read(part, sink)) libjpeg_.fail();
   // Lost segments can shift all later ones while the marker numbers stay in order. Only the end of
   // the image shows that.
@@ -184,9 +160,9 @@ void RegionDecoder::decode_in_order(const Box& box, const DecodeOptions& options
   if (suspicious && !rows_.read_to_the_end()) libjpeg_.fail();
 }
 
-bool RegionDecoder::start_phase(const DecodeOptions& options) noexcept {
+bool RegionDecoder::start_phase(Color color) noexcept {
   if (setjmp(libjpeg_.errors().jump)) return false;
-  rows_.request(options.color, options.scale);
+  rows_.request(color);
   jpeg_start_decompress(&libjpeg_.cinfo());
   return true;
 }

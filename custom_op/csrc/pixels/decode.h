@@ -7,7 +7,6 @@
 #include "entropy/mcu_reader.h"
 #include "jpeg/cropped_header.h"
 #include "jpeg/decompressor.h"
-#include "jpeg/trim.h"
 #include "pixels/libjpeg_rows.h"
 #include "samples/baseline_decoder.h"
 
@@ -15,7 +14,6 @@ namespace custom_op {
 
 struct DecodeOptions {
   Color color = Color::kRgb;
-  int scale = 1;              // 1, 2, 4 or 8: decode at 1/scale of the size
   bool only_libjpeg = false;  // the reference for tests
 };
 
@@ -42,20 +40,12 @@ class RegionDecoder {
   // Throws JpegError if the box is not inside the image, or inside the transposed image.
   void check(const Box& box, bool transposed = false) const;
 
-  // The crop as a small JPEG, see jpeg/trim.h. Throws JpegError if the box is not inside the image.
-  Trimmed trim(const Box& box) const;
-
   // A side index of the file with an entry every `interval` MCUs; empty if it cannot have one.
   std::vector<uint8_t> build_side_index(int64_t interval);
 
-  // Decodes the crop. If options.scale is s, row y and column x cover s x s pixels of the image,
-  // from (s * (box.top / s + y), s * (box.left / s + x)); the rows together cover the box. Throws
-  // JpegError if the box is not inside the image or the data that it needs is damaged.
+  // Decodes the crop. Throws JpegError if the box is not inside the image or the data that it needs
+  // is damaged.
   void decode(const Box& box, const DecodeOptions& options, RowSink& sink);
-
-  // Decodes the crop to samples. Returns false if that is not possible or the data is or may be
-  // damaged; decode() is then to be called. Throws JpegError if the box is not inside the image.
-  bool decode_samples(const Box& box, SampleSink& sink);
 
  private:
   // Replaces libjpeg's entropy decoder, see Note [Reading MCUs for libjpeg].
@@ -69,10 +59,10 @@ class RegionDecoder {
 
   static boolean decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks);
   bool start_reader();
-  bool decode_baseline(const Box& box, const DecodeOptions& options, RowSink& sink);
-  bool decode_cover(const Box& box, const DecodeOptions& options, RowSink& sink);
-  void decode_in_order(const Box& box, const DecodeOptions& options, RowSink& sink);
-  bool start_phase(const DecodeOptions& options) noexcept;
+  bool decode_baseline(const Box& box, Color color, RowSink& sink);
+  bool decode_cover(const Box& box, Color color, RowSink& sink);
+  void decode_in_order(const Box& box, Color color, RowSink& sink);
+  bool start_phase(Color color) noexcept;
   bool crop_phase(const Box& box, LibjpegRows::Part& part) noexcept;
 
   Decompressor libjpeg_;

@@ -15,7 +15,7 @@ int at_once(int64_t rows) { return static_cast<int>(std::min<int64_t>(rows, kRow
 
 }  // namespace
 
-void LibjpegRows::request(Color color, int scale) {
+void LibjpegRows::request(Color color) {
   auto& cinfo = libjpeg_.cinfo();
   color_ = color;
   if (cinfo.num_components == 4) {
@@ -25,8 +25,6 @@ void LibjpegRows::request(Color color, int scale) {
   } else {
     cinfo.out_color_space = JCS_RGB;
   }
-  cinfo.scale_num = 1;
-  cinfo.scale_denom = static_cast<unsigned>(scale);
   cinfo.do_fancy_upsampling = TRUE;
   cinfo.dct_method = JDCT_ISLOW;
 }

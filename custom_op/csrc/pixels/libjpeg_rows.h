@@ -20,9 +20,8 @@ class LibjpegRows {
 
   explicit LibjpegRows(Decompressor& libjpeg) : libjpeg_(libjpeg) {}
 
-  // Asks for pixels as every decoder here makes them; call this before jpeg_start_decompress. At
-  // 1/scale, a pixel covers scale x scale pixels of the image.
-  void request(Color color, int scale);
+  // Asks for pixels as every decoder here makes them; call this before jpeg_start_decompress.
+  void request(Color color);
   // Reads the next rows of libjpeg's output. Returns false on an error.
   bool read(const Part& part, RowSink& sink);
   // Reads the image to its last row. Returns false on an error.

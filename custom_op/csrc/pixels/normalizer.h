@@ -1,4 +1,4 @@
-// Converts rows of pixels to floating point.
+// Converts rows of pixels to float32.
 #pragma once
 
 #include <array>

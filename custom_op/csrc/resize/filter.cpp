@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "resize/axis_weights.h"
-#include "resize/filter_row.h"
 
 #ifdef __AVX2__
 #include <immintrin.h>
@@ -106,28 +105,57 @@ __m256i interleaved(const int16_t* a, const int16_t* b) {
   return _mm256_shuffle_epi8(both, order);
 }
 
-// A group is a pair of taps.
-struct PairFilter {
-  using Value = int16_t;
-  using Weight = int16_t;
-  static constexpr int64_t kValues = 6, kWeights = kWeightsPerTapPair;
+// The values of two output pixels.
+__m256i shifted(__m256i sums) { return _mm256_srai_epi32(sums, kHorizontalShift); }
 
-  static __m256i half() { return _mm256_set1_epi32(1 << (kHorizontalShift - 1)); }
-  static __m256i add(__m256i sums, const int16_t* a, const int16_t* b, const int16_t* weights) {
-    const auto* at = reinterpret_cast<const __m256i*>(weights);
-    return add_products(sums, interleaved(a, b), _mm256_loadu_si256(at));
+// Writes 4 pixels of 3 bytes, and 4 bytes past them. `words` holds 4 values of each, the last
+// without a meaning: the first and third pixel in its lower half, the others in its upper half.
+void store_pixels(__m256i words, uint8_t* out) {
+  const __m256i bytes = _mm256_packus_epi16(words, words);
+  const __m128i in_order =
+      _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+  const __m128i order = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_shuffle_epi8(in_order, order));
+}
+
+// With kPairs pairs of taps, or `pairs` if kPairs is 0.
+template <int kPairs>
+void filter_line(const int16_t* line, const int32_t* starts, const int16_t* weights, int64_t pairs,
+                 int64_t pixels, uint8_t* out) {
+  constexpr int64_t kValues = 6;  // of the line in a pair of taps
+  const int64_t count = kPairs == 0 ? pairs : kPairs;
+  const __m256i half = _mm256_set1_epi32(1 << (kHorizontalShift - 1));
+  for (int64_t x = 0; x < pixels; x += kPixelsAtOnce, weights += count * kWeightsPerTapPair) {
+    const auto from = [&](int64_t i) { return line + starts[x + i]; };
+    const auto *a = from(0), *b = from(1), *c = from(2), *d = from(3);
+    __m256i left = half, right = half;
+    for (int64_t k = 0; k < count; ++k, weights += kWeightsPerTapPair) {
+      const int64_t at = kValues * k;
+      left = add_products(left, interleaved(a + at, b + at), load32(weights));
+      right = add_products(right, interleaved(c + at, d + at),
+                           load32(weights + count * kWeightsPerTapPair));
+    }
+    store_pixels(_mm256_packs_epi32(shifted(left), shifted(right)), out + 3 * x);
   }
-  static __m256i words(__m256i left, __m256i right) {
-    return _mm256_packs_epi32(_mm256_srai_epi32(left, kHorizontalShift),
-                              _mm256_srai_epi32(right, kHorizontalShift));
-  }
-};
+}
 
 }  // namespace
 
 void filter_horizontally(const int16_t* line, const int32_t* starts, const int16_t* weights,
                          int64_t taps, int64_t pixels, uint8_t* out) {
-  filter_row<PairFilter>(line, starts, weights, taps / 2, pixels, out);
+  const int64_t pairs = taps / 2;
+  switch (pairs) {
+    case 1:
+      return filter_line<1>(line, starts, weights, pairs, pixels, out);
+    case 2:
+      return filter_line<2>(line, starts, weights, pairs, pixels, out);
+    case 3:
+      return filter_line<3>(line, starts, weights, pairs, pixels, out);
+    case 4:
+      return filter_line<4>(line, starts, weights, pairs, pixels, out);
+    default:
+      return filter_line<0>(line, starts, weights, pairs, pixels, out);
+  }
 }
 
 #else

@@ -6,8 +6,8 @@
 
 namespace custom_op {
 
-void HorizontalFilter::configure(const Axis& axis, int64_t size, bool mirror) {
-  weights_.compute(axis, size);
+void HorizontalFilter::configure(int64_t length, int64_t size, bool mirror) {
+  weights_.compute(length, size);
   taps_ = (weights_.longest() + 1) / 2 * 2;
   pixels_ = pixels_for(size);
   starts_.assign(static_cast<size_t>(pixels_), 0);
@@ -29,12 +29,12 @@ const uint8_t* HorizontalFilter::apply(const int16_t* line) {
   return row_.data();
 }
 
-void Resizer::configure(const Axis& vertical, const Axis& horizontal, int64_t size, bool mirror,
+void Resizer::configure(int64_t height, int64_t width, int64_t size, bool mirror,
                         ResizedRows& out) {
-  vertical_.compute(vertical, size);
-  horizontal_.configure(horizontal, size, mirror);
+  vertical_.compute(height, size);
+  horizontal_.configure(width, size, mirror);
   out_ = &out;
-  row_values_ = horizontal.samples * 3;
+  row_values_ = width * 3;
   stride_ = aligned_stride(row_values_ + kRowPadding);
   capacity_ = vertical_.longest() + 1;
   ring_.resize(static_cast<size_t>(stride_ * capacity_));

@@ -20,7 +20,7 @@ class ResizedRows {
 class HorizontalFilter {
  public:
   // With `mirror`, the output rows run from right to left.
-  void configure(const Axis& axis, int64_t size, bool mirror);
+  void configure(int64_t length, int64_t size, bool mirror);
   // Values that may be read past the end of a line; their weights are zero.
   int64_t padding() const { return 3 * taps_; }
   // The row of pixels; valid until the next call.
@@ -36,9 +36,8 @@ class HorizontalFilter {
 
 class Resizer final : public RowSink {
  public:
-  // With `mirror`, the output rows run from right to left.
-  void configure(const Axis& vertical, const Axis& horizontal, int64_t size, bool mirror,
-                 ResizedRows& out);
+  // For a crop of height x width. With `mirror`, the output rows run from right to left.
+  void configure(int64_t height, int64_t width, int64_t size, bool mirror, ResizedRows& out);
   void begin() override;
   uint8_t* next() override;
   void written() override;

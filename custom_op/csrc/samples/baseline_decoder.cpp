@@ -13,21 +13,14 @@ namespace {
 // Note [MCU rows in memory]
 // A row of pixels needs the chroma row of its own and the nearest one above or below. At the end of
 // an MCU row, that one is in the next MCU row. So the planes hold the MCU rows that are decoded at
-// once and the one before, and the last pixel row of each waits for the next. Rows and columns
+// once and as many before, and the last pixel row of each waits for the next. Rows and columns
 // beyond the image repeat its edge, as in libjpeg; the cover has a margin at all other edges, see
-// Note [One-pixel margin]. A SampleSink says how many rows it needs.
+// Note [One-pixel margin].
 //
 // Two MCU rows are decoded at once if decoding can start often enough. Each then starts at a place
 // of its own, so more MCUs before the cover are decoded in vain.
 int64_t rows_at_once(const McuReader& reader, const Header& header) {
   return 2 * reader.start_interval() <= header.mcus_per_row ? 2 : 1;
-}
-
-// The number of MCU rows that a plane holds: a power of 2.
-int64_t rows_in_memory(int64_t at_once, int64_t before) {
-  int64_t rows = 2;
-  while (rows < at_once + before) rows *= 2;
-  return rows;
 }
 
 // Samples before and after each row of a plane: repeated edges, and what vector code reads and
@@ -73,7 +66,7 @@ uint8_t* BaselineDecoder::Plane::row_beside(int64_t y) {
 bool BaselineDecoder::decode(McuReader& reader, const Header& header, const ScanTables& tables,
                              const Box& box, Color color, RowSink& sink) {
   const int64_t at_once = rows_at_once(reader, header);
-  prepare(header, tables, box, rows_in_memory(at_once, 1));
+  prepare(header, tables, box, 2 * at_once);
   sink.begin();
   const bool waits = header.component_count == 3 && header.components[0].vertical == 2;
   int64_t y = box.top;
@@ -91,39 +84,10 @@ bool BaselineDecoder::decode(McuReader& reader, const Header& header, const Scan
   return true;
 }
 
-bool BaselineDecoder::decode(McuReader& reader, const Header& header, const ScanTables& tables,
-                             const Box& box, SampleSink& sink) {
-  const int64_t at_once = rows_at_once(reader, header);
-  const int64_t before = divide_up(sink.rows_kept(), header.mcu_height);
-  prepare(header, tables, box, rows_in_memory(at_once, before));
-  sink.begin(sample_planes());
-  const int64_t end_row = cover_.first_row + cover_.rows;
-  for (int64_t row = cover_.first_row; row < end_row; row += at_once) {
-    const int64_t next = std::min(row + at_once, end_row);
-    if (!decode_mcu_rows(reader, row, next - row)) return false;
-    sink.decoded(next * header.mcu_height);
-  }
-  return true;
-}
-
-SamplePlanes BaselineDecoder::sample_planes() const {
-  SamplePlanes planes{};
-  planes.has_chroma = planes_.size() > 1;
-  planes.half_width = planes.has_chroma && planes_[0].horizontal == 2;
-  planes.half_height = planes.has_chroma && planes_[0].vertical == 2;
-  planes.chroma_rows = planes.has_chroma ? planes_[1].rows : 0;
-  for (size_t i = 0; i < planes_.size(); ++i) {
-    const Plane& plane = planes_[i];
-    const int64_t left = cover_.left / (i > 0 && planes.half_width ? 2 : 1);
-    planes.components[i] = {plane.samples.data() + kMargin + left, plane.stride, plane.height - 1};
-  }
-  return planes;
-}
-
 void BaselineDecoder::prepare(const Header& header, const ScanTables& tables, const Box& box,
                               int64_t mcu_rows) {
   header_ = &header;
-  cover_ = cover_of(header, box, 1);
+  cover_ = cover_of(header, box);
   planes_.resize(static_cast<size_t>(header.component_count));
   blocks_per_mcu_ = 0;
   for (size_t i = 0; i < planes_.size(); ++i) {

@@ -21,9 +21,6 @@ class BaselineDecoder {
   // libjpeg must then decide.
   bool decode(McuReader& reader, const Header& header, const ScanTables& tables, const Box& box,
               Color color, RowSink& sink);
-  // The same for a consumer of samples.
-  bool decode(McuReader& reader, const Header& header, const ScanTables& tables, const Box& box,
-              SampleSink& sink);
 
  private:
   // The samples of one component in the MCU rows that were decoded last.
@@ -50,7 +47,6 @@ class BaselineDecoder {
   void repeat_edges(int64_t mcu_row, Plane& plane);
   void write_row(int64_t y, const Box& box, Color color, uint8_t* out);
   void write_half_row(int64_t y, const Box& box, Color color, uint8_t* out);
-  SamplePlanes sample_planes() const;
   const uint8_t* full_row(Plane& plane, int64_t y, int64_t width, AlignedVector<uint8_t>& out);
   const uint16_t* half_row(Plane& plane, int64_t y, int64_t width, AlignedVector<uint16_t>& out);
 

@@ -59,7 +59,6 @@ def decode_jpegs(
         indexes=side_indexes(source, indices),
         num_threads=1,
         color=planner.data.color,
-        fast_color=planner.train and planner.data.fast_color,
         stale_indexes=stale,
     )
     with span("decode_crop_resize_batch"):

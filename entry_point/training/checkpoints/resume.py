@@ -24,7 +24,7 @@ Settings = dict[str, Any]
 STEPS = "steps per epoch"
 _PIXELS = (
     *("image_size", "progressive", "eval_size", "resize", "transform", "scale", "ratio", "hflip"),
-    *("fast_color", "mean", "std", "on_error"),
+    *("mean", "std", "on_error"),
 )
 
 

@@ -170,7 +170,7 @@ def test_result_depends_neither_on_the_threads_nor_on_the_batch() -> None:
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 def test_layout_and_dtype_do_not_change_the_values(
     memory_format: torch.memory_format, dtype: torch.dtype
 ) -> None:
@@ -185,7 +185,7 @@ def test_layout_and_dtype_do_not_change_the_values(
         return
     shape = (3, 1, 1)
     wanted = (levels / 255 - torch.tensor(mean).view(shape)) / torch.tensor(std).view(shape)
-    torch.testing.assert_close(out[0], wanted.to(dtype), rtol=1e-2, atol=1e-5)
+    torch.testing.assert_close(out[0], wanted)
 
 
 @pytest.mark.parametrize("orientation", [1, 3, 6])
