@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SEEDS = (0, 1, 2)
 VAL = 1000
 HERE, TORCHVISION, BEFORE = "this template", "torchvision's way", "before"
+NEIGHBORS = "torchvision's way, repeats blended with themselves"
 PLAIN = (
     "data=folder data.image_size=32 data.resize=36 data.scale=[0.35,1.0] optim.lr=0.1 "
     "model.name=project.models.small_net optim.warmup_epochs=2 optim.weight_decay=5e-5 "
@@ -61,7 +62,7 @@ RECIPES = (
         20,
         0.9,
         tuple(FULL),
-        ("--repeats=4", "--augment", "--mix"),
+        ("--repeats=4", "--augment", "--mix", "--apart"),
     ),
     Recipe("a short run, long averages", 150, 10, 0.99),
 )
@@ -110,15 +111,16 @@ def job(recipe: Recipe, data: Path, seed: int, checkout: Path, loop: str) -> Run
     return Run(recipe, loop, raw, [record["val_accuracy"] for record in records])
 
 
-def reference(recipe: Recipe, data: Path, seed: int) -> Run:
+def reference(recipe: Recipe, data: Path, seed: int, loop: str) -> Run:
     """The same in torchvision's way."""
+    options = [option for option in recipe.options if loop != NEIGHBORS or option != "--apart"]
     command = [sys.executable, "-m", "benchmarks.training.torchvision_loop", str(data)]
-    command += [*recipe.options, f"--ema-decay={recipe.ema_decay}"]
+    command += [*options, f"--ema-decay={recipe.ema_decay}"]
     command += [f"--seed={seed}", f"--epochs={recipe.epochs}"]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     records = [json.loads(line) for line in output.splitlines()]
     raw, averaged = ([record[key] for record in records] for key in ("raw", "averaged"))
-    return Run(recipe, TORCHVISION, raw, averaged)
+    return Run(recipe, loop, raw, averaged)
 
 
 DEALT = """
@@ -201,13 +203,14 @@ def plot(runs: Sequence[Run], loops: Sequence[str]) -> None:
             if not values.size:
                 continue
             shade = measure.color("this" if loop == HERE else "torchvision")
-            panel.plot(epochs, values.mean(0), color=shade, label=loop)
+            dashes = ":" if loop == NEIGHBORS else "-"
+            panel.plot(epochs, values.mean(0), dashes, color=shade, label=loop)
             panel.fill_between(epochs, values.min(0), values.max(0), color=shade, alpha=0.2)
         panel.set(title=recipe.name, xlabel="epoch")
         panel.grid(alpha=0.25)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel(f"validation accuracy (%), {len(SEEDS)} seeds")
-    panels[0].legend(frameon=False, loc="lower right")
+    panels[1].legend(frameon=False, loc="lower right")
     figure.tight_layout()
     measure.PLOTS.mkdir(parents=True, exist_ok=True)
     figure.savefig(measure.PLOTS / "train-parity.png", dpi=90)
@@ -216,23 +219,27 @@ def plot(runs: Sequence[Run], loops: Sequence[str]) -> None:
 
 def main(before: Path | None) -> None:
     checkouts = {HERE: ROOT, **({} if before is None else {BEFORE: before})}
-    loops = [HERE, TORCHVISION, *([] if before is None else [BEFORE])]
+    loops = [HERE, TORCHVISION, NEIGHBORS, *([] if before is None else [BEFORE])]
     runs: list[Run] = []
     with tempfile.TemporaryDirectory() as folder:
         for recipe in RECIPES:
             data = Path(folder) / str(recipe.images)
             write_digits(data, recipe.images)
             for seed in SEEDS:
-                runs.append(reference(recipe, data, seed))
+                runs.append(reference(recipe, data, seed, TORCHVISION))
+                if "--apart" in recipe.options:
+                    runs.append(reference(recipe, data, seed, NEIGHBORS))
                 runs += [job(recipe, data, seed, each, loop) for loop, each in checkouts.items()]
     rows = []
     for recipe in RECIPES:
         for loop in loops:
             of_loop = [run for run in runs if (run.recipe, run.loop) == (recipe, loop)]
+            if not of_loop:
+                continue
             curves = ([run.raw for run in of_loop], [run.averaged for run in of_loop])
             rows.append((recipe.name, loop, *map(summary, curves)))
     batches = {name: dealt(checkout) for name, checkout in checkouts.items()}
-    batches[TORCHVISION] = dealt_by_ra_sampler()
+    batches["RASampler"] = dealt_by_ra_sampler()
     rotations = {loop: rotated(checkout) for loop, checkout in checkouts.items()}
     rotations["timm's rand-m9-mstd0.5-inc1"] = rotated_by_timm()
     plot(runs, loops)
@@ -245,7 +252,10 @@ def main(before: Path | None) -> None:
         f"{', '.join(map(str, SEEDS))}. `benchmarks/training/torchvision_loop.py` shares no code "
         "with the template: Pillow, ImageFolder, transforms v2, RASampler, torch's schedulers and "
         "AveragedModel. The second recipe adds repeated augmentation, TrivialAugment, random "
-        "erasing, MixUp and CutMix. The averages of torchvision's way also average batch "
+        "erasing, MixUp and CutMix. On one rank, RASampler makes an image's repeats neighbors, "
+        "which v2.MixUp and v2.CutMix then blend with themselves: a weaker augmentation than on "
+        "eight ranks. torchvision's way therefore shuffles each batch here, and is also shown without. "
+        "The averages of torchvision's way also average batch "
         "statistics; those here are measured for the averaged weights. The curves and bands are "
         "mean and range over the seeds, of the raw weights.",
         [
@@ -260,7 +270,7 @@ def main(before: Path | None) -> None:
                     *("images, 1 rank", "with themselves (%)"),
                     *("images, 8 ranks", "with themselves (%)"),
                 ],
-                [(loop, *batches[loop]) for loop in loops],
+                [(name, *found) for name, found in batches.items()],
             ),
             "The median rotation that `experiment=deit_small` draws:\n\n"
             + measure.table(["", "degrees"], [*rotations.items()]),
