@@ -248,16 +248,16 @@ def main(before: Path | None) -> None:
         "train",
         "Recipes here and in a loop written torchvision's way",
         f"scikit-learn's digits as JPEGs, 400 to train on (150 in the short run) and {VAL} to "
-        "validate; a network of three convolutions with batch normalization; 20 epochs (30 "
-        f"with all of the recipe, 10 in the short run); seeds {', '.join(map(str, SEEDS))}. `benchmarks/training/torchvision_loop.py` shares no "
-        "code with the template: Pillow, ImageFolder, transforms v2, RASampler, torch's schedulers "
-        "and AveragedModel. The second recipe adds repeated augmentation, TrivialAugment, random "
-        "erasing, MixUp and CutMix. On one rank, RASampler makes an image's repeats neighbors, "
-        "which v2.MixUp and v2.CutMix then blend with themselves: a weaker augmentation than on "
-        "eight ranks. torchvision's way therefore shuffles each batch here, and is also shown "
-        "without. The averages of torchvision's way also average batch statistics; those here are "
-        "measured for the averaged weights. The curves and bands are mean and range over the "
-        "seeds, of the raw weights.",
+        "validate; a network of three convolutions with batch normalization; 20 epochs (30 with "
+        f"all of the recipe, 10 in the short run); seeds {', '.join(map(str, SEEDS))}. "
+        "`benchmarks/training/torchvision_loop.py` shares no code with the template: Pillow, "
+        "ImageFolder, transforms v2, RASampler, torch's schedulers and AveragedModel. The second "
+        "recipe adds repeated augmentation, TrivialAugment, random erasing, MixUp and CutMix. On "
+        "one rank, RASampler makes an image's repeats neighbors, which v2.MixUp and v2.CutMix then "
+        "blend with themselves: a weaker augmentation than on eight ranks. torchvision's way "
+        "therefore shuffles each batch here, and is also shown without. The averages of "
+        "torchvision's way also average batch statistics; those here are measured for the averaged "
+        "weights. The curves and bands are mean and range over the seeds, of the raw weights.",
         [
             measure.table(
                 ["recipe", "loop", "accuracy, raw weights (%)", "averaged weights (%)"], rows
