@@ -39,6 +39,8 @@ class Job:
     def __init__(self, engine: Engine, folder: Path, photos: Path) -> None:
         self.engine, self.folder, self.photos = engine, folder, photos
         self.containers: list[str] = []
+        self.owner = os.getuid()
+        """Whose the folder and the platform's files in it are."""
 
     def start(
         self,
@@ -56,6 +58,8 @@ class Job:
             current="algo-1",
             channels=["training"],
         )
+        for path in (self.folder / "input" / "config").iterdir():
+            os.chown(path, self.owner, self.owner)
         container = self.engine.call(
             "run",
             "--detach",
@@ -109,6 +113,7 @@ class Job:
         write_input_config(
             self.folder, [], hosts=["algo-1"], current="algo-1", channels=["training"]
         )
+        self.owner = uid
         for path in [self.folder, *self.folder.rglob("*")]:
             os.chown(path, uid, uid)
         for parent in self.folder.parents:
