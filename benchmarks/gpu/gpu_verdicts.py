@@ -18,7 +18,7 @@ HELD, BROKEN = "held", "broken"
 NOT_MEASURED, NOT_DECIDED = "not measured", "not decided"
 STUDENT_T = 4.303
 """For the 95 % interval of a mean of ROUNDS values."""
-HEAT = ("HW Slowdown", "HW Thermal Slowdown", "SW Thermal Slowdown", "HW Power Brak")
+HEAT = ("HW Slowdown", "HW Thermal Slowdown", "SW Thermal Slowdown", "HW Power Brake")
 MOST_HEAT = 0.01
 """The largest share of a run in which the GPU may slow itself."""
 NO_TESTS = 5

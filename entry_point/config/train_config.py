@@ -78,7 +78,7 @@ class OptimConfig:
     groups: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Other arguments for the parameters whose names match a pattern, as in
     `optim.groups={fc.*:{lr:0.1},layer1.*:{lr:0.001}}` (quoted in a shell). The first
-    pattern that matches counts."""
+    pattern that matches counts; `*` is for the parameters that no other matches."""
     schedule: str = "cosine"
     """Shape of the learning rate after a linear warm-up. `cosine`: falls to zero at the end.
     `step`: drops every `step_epochs`. Or the dotted path of your own function `(epoch, epochs)`,

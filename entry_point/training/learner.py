@@ -27,7 +27,7 @@ from entry_point.training.tasks.task import Task
 _STATISTICS_STEPS = 16
 """Last batches of an epoch, whose statistics the averaged weights are evaluated with."""
 _GRAPHS_OF_A_SIZE = 8
-"""torch's own limit for a model that is compiled once: pieces of a batch may differ, for one."""
+"""torch's default limit. One size may need several graphs: pieces of a batch differ in length."""
 
 
 class Learner:

@@ -86,7 +86,7 @@ def parameter_groups(config: OptimConfig, model: nn.Module) -> list[dict[str, An
     if not trainable:
         raise ConfigError("model.freeze", must="freezes all parameters; leave some to train")
     listed: Collection[str] = getattr(model, "no_weight_decay", tuple)()
-    patterns = [*config.groups, "*"]
+    patterns = [*(pattern for pattern in config.groups if pattern != "*"), "*"]
     members: dict[tuple[str, bool], list[tuple[str, nn.Parameter]]] = {
         (pattern, decays): [] for pattern in ("*", *config.groups) for decays in (True, False)
     }

@@ -254,7 +254,9 @@ class Trainer:
                 self.devices,
             ),
         )
-        for line in closing_lines(totals, self.startup.elapsed, self.progress, self.run):
+        for line in closing_lines(
+            totals, self.startup.elapsed, self.progress, evaluation, self.run
+        ):
             logger.info(line)
 
     def _return_to_best(self) -> Evaluation | None:

@@ -47,8 +47,10 @@ class Rand(Geometry):
 
 @dataclass
 class RandTimm(Geometry):
-    """timm's RandAugment, by the names and defaults of its string `rand-m9-n2-p0.5-mstd0.5-inc1`:
-    `n` operations of the strength `m` of 10, which has the standard deviation `mstd`."""
+    """timm's RandAugment: `n` operations of the strength `m` of 10 with standard deviation `mstd`.
+
+    The names are those of timm's string, `rand-m9-n2-p0.5-mstd0.5-inc1`; so are the defaults.
+    """
 
     n: int = knob(2, least=1, most=16)
     m: int = knob(10, least=0, most=10)

@@ -18,6 +18,7 @@ from entry_point.contract.metrics_line import PERCENTILES
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.devices import Devices
+from entry_point.training.evaluation import Evaluation
 from entry_point.training.input import TrainingInput, loader_spec
 from entry_point.training.measure.totals import Totals
 from entry_point.training.models.build_model import count_parameters
@@ -72,8 +73,13 @@ def _sizes(config: TrainConfig) -> str:
     return text
 
 
-def closing_lines(totals: Totals, seconds: float, progress: Progress, run: RunFolder) -> list[str]:
-    """How good, how fast, and where everything is. `seconds` are since the start of the job."""
+def closing_lines(
+    totals: Totals, seconds: float, progress: Progress, evaluation: Evaluation, run: RunFolder
+) -> list[str]:
+    """How good, how fast, and where everything is.
+
+    `seconds` are since the start of the job; `evaluation` is that of the exported weights.
+    """
     traces = sorted(run.profile.glob("*.pt.trace.json.gz"))
     files = {
         "model": run.model / "model.pt",
@@ -83,7 +89,8 @@ def closing_lines(totals: Totals, seconds: float, progress: Progress, run: RunFo
         **({"trace": traces[-1]} if traces else {}),
     }
     metric = progress.metric
-    value, best = metric.show(progress.value), metric.show(progress.best_value)
+    value = metric.show(evaluation.metrics.get(metric.name))
+    best = metric.show(progress.best_value)
     rows = {
         f"validation {metric.label}": f"{value} (best {best})",
         **_speed_rows(totals),

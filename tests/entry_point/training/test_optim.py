@@ -136,6 +136,16 @@ def test_parameters_get_their_own_arguments_by_name_and_follow_the_same_schedule
     assert halfway == pytest.approx([0.5] * 6)
 
 
+def test_a_pattern_counts_beside_one_for_all_other_parameters() -> None:
+    """As in recipes whose source decays all weights, for which a user sets another rate."""
+    both = "optim.groups={'*':{weight_decay:0.1},6.*:{lr:0.2}}".replace("'", "")
+    groups = {group["name"]: group for group in built(both, "optim.lr=1").param_groups}
+    assert {name: group["lr"] for name, group in groups.items()} == {
+        "*": 1, "* undecayed": 1, "6.*": 0.2, "6.* undecayed": 0.2
+    }  # fmt: skip
+    assert groups["* undecayed"]["weight_decay"] == 0.1
+
+
 def test_an_own_optimizer_can_set_rates_by_layer() -> None:
     groups = built("optim.name=tests.own_optimizers.by_layer", "optim.lr=1").param_groups
     rates = {name: group["lr"] for group in groups for name in group["param_names"]}

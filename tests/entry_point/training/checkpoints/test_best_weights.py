@@ -79,13 +79,19 @@ def test_the_raw_weights_are_exported_where_they_are_better_than_their_average(
     """An average over a tenth of steps that go in one direction is behind."""
     net = "model.name=tests.own_models.tiny_net"
     overrides = [*OVERRIDES, net, "optim.lr=0.02", "optim.ema_decay=1", "trainer.report=false"]
-    exported = {}
+    exported, lines = {}, {}
     for wanted in ("last", "best"):
         assert forked.run(tmp_path, photo_folder, [*overrides, f"trainer.export={wanted}"]) == 0
         exported[wanted] = weights(tmp_path)
+        log = (tmp_path / "log").read_text().splitlines()
+        lines[wanted] = [line for line in log if line.startswith("  validation loss")][-1]
     records = [record for record in read_records(tmp_path) if "val_loss" in record]
     every = [record[key] for record in records for key in ("val_loss", "val_loss_raw")]
     assert len(every) == 8 and records[-1]["val_loss_raw"] == min(every) < every[-2]
+    # The closing line tells the value of the exported weights.
+    last, best = f"{records[-1]['val_loss']:.4g}", f"{records[-1]['val_loss_raw']:.4g}"
+    assert lines["last"].endswith(f"{last} (best {best})") and last != best
+    assert lines["best"].endswith(f"{best} (best {best})")
     saved = torch.load(tmp_path / "checkpoints" / "best.pt", weights_only=True)
     assert (saved["epoch"], saved["weights"]) == (4, "raw")
     assert all(torch.equal(exported["best"][key], value) for key, value in saved["model"].items())

@@ -3,12 +3,16 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from entry_point.contract.metrics_line import LOSS
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.checkpoints.progress import Progress
+from entry_point.training.evaluation import Evaluation
 from entry_point.training.measure.totals import Totals
 from entry_point.training.results.summary import closing_lines, code_version
+
+NOTHING = Evaluation(0.0, {}, torch.empty(0), torch.empty(0, 1), damaged=0)
 
 
 def test_paths_below_the_working_directory_are_shown_relative(
@@ -19,7 +23,7 @@ def test_paths_below_the_working_directory_are_shown_relative(
         run = RunFolder(root)
         run.create()
         (run.model / "model.pt").touch()
-        lines = closing_lines(Totals([], 16), 1.0, Progress(3, LOSS), run)
+        lines = closing_lines(Totals([], 16), 1.0, Progress(3, LOSS), NOTHING, run)
         (line,) = (line for line in lines if line.startswith("  model "))
         assert line.split()[1] == f"{shown or root}/model/model.pt"
 
@@ -37,5 +41,6 @@ def test_the_code_is_told_by_its_commit_and_by_what_was_sent_with_the_job(
 
 
 def test_a_host_without_the_first_rank_has_no_folders_and_still_closes(tmp_path: Path) -> None:
-    lines = closing_lines(Totals([], 16), 1.0, Progress(3, LOSS), RunFolder(tmp_path / "algo-2"))
+    run = RunFolder(tmp_path / "algo-2")
+    lines = closing_lines(Totals([], 16), 1.0, Progress(3, LOSS), NOTHING, run)
     assert not any("TensorBoard" in line for line in lines)
