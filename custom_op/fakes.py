@@ -55,7 +55,7 @@ def _jpeg_warnings(data: Tensor, *, max_pixels: int) -> int:
 
 
 @register_fake("custom_op::index_jpeg")
-def _index_jpeg(data: Tensor, interval: int, *, max_pixels: int) -> Tensor:
+def _index_jpeg(data: Tensor, *, max_share: float, max_pixels: int) -> Tensor:
     _check_bytes(data)
     return data.new_empty(torch.library.get_ctx().new_dynamic_size())
 

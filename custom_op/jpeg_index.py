@@ -12,8 +12,8 @@ from custom_op.jpeg_errors import JpegError, NotIndexableError, raising_jpeg_err
 from custom_op.load import load
 
 _NOT_INDEXABLE = "not indexable: "
-_INTERVAL = slice(4, 8)
-"""Of an index: see Note [Side index] in csrc/entropy/side_index.h."""
+MAX_SHARE = 0.0125
+"""Default of `max_share`."""
 
 
 def add_restart_markers(
@@ -51,29 +51,35 @@ def add_restart_markers(
         raise JpegError(message) from None
 
 
-def index_jpeg(data: Tensor, interval: int = 10, *, max_pixels: int = MAX_PIXELS) -> Tensor:
-    """Indexes a JPEG, so that crops of it decode as fast as with restart markers.
+def index_jpeg(
+    data: Tensor, *, max_share: float = MAX_SHARE, max_pixels: int = MAX_PIXELS
+) -> Tensor:
+    """Indexes a JPEG, so that crops of it decode without the data before them.
 
-    The index holds the position and the DC predictors of every `interval`-th MCU. With the default,
-    it has about 1 % of the file's size. It belongs to this file alone: its size, its header, and
-    the bytes where decoding starts are compared with what the index was made of. A changed file
-    decodes as if it had no index, and so does any file with a damaged index.
+    The index holds positions at which decoding can start, with the DC predictors there, as many as
+    its size allows. It belongs to this file alone: its size, its header, both ends of its data and
+    a few places between them, and the bytes where decoding starts, are compared with what the
+    index was made of. A changed file decodes as if it had no index, and so does any file with a
+    damaged index.
 
     Args:
         data: uint8 `(bytes,)`, one encoded JPEG.
-        interval: MCUs between entries, at least 1. A smaller one decodes less and takes more space.
+        max_share: size of the index at most, as a share of the file's size. More entries decode
+            less, and save little beyond the default.
         max_pixels: an image with more pixels raises JpegError.
 
     Returns:
         uint8 `(bytes,)`; empty if the file needs no index or cannot have one: it has restart
-        markers, is not baseline, or is damaged.
+        markers, is not baseline, is damaged, or is too small for one of this share (4 KB).
 
     Raises:
-        JpegError: the data is not a JPEG, or `interval` is not allowed.
+        JpegError: the data is not a JPEG.
     """
     load()
     with raising_jpeg_error():
-        return torch.ops.custom_op.index_jpeg.default(data, interval, max_pixels=max_pixels)
+        return torch.ops.custom_op.index_jpeg.default(
+            data, max_share=max_share, max_pixels=max_pixels
+        )
 
 
 def is_index_of(data: Tensor, index: Tensor) -> bool:
@@ -82,5 +88,4 @@ def is_index_of(data: Tensor, index: Tensor) -> bool:
     Decoding compares only what it uses, and never gives wrong pixels. This tells which indexes of a
     dataset to make again. Raises JpegError if the data is not a JPEG.
     """
-    interval = int.from_bytes(bytes(index[_INTERVAL].numpy()), "little")
-    return interval > 0 and torch.equal(index_jpeg(data, interval), index)
+    return torch.equal(index_jpeg(data), index)

@@ -21,8 +21,8 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
     data = tensor(encode(picture(40, 60), restart_interval=2))
     yield "decode_and_crop_jpeg", (data, 3, 5, 20, 30), {"index": None, "max_pixels": MAX}
     plain = tensor(encode(picture(40, 60)))
-    index = custom_op.index_jpeg(plain, 2)
-    yield "index_jpeg", (plain, 2), {"max_pixels": MAX}
+    index = custom_op.index_jpeg(plain, max_share=1)
+    yield "index_jpeg", (plain,), {"max_share": 0.5, "max_pixels": MAX}
     yield "jpeg_headers", ([data, data[:9]], None, None), {"mask_errors": True}
     yield "jpeg_warnings", (data,), {"max_pixels": MAX}
     yield "add_restart_markers", (data, 2), {"max_growth": 0.01, "max_pixels": MAX}

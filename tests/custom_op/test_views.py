@@ -50,7 +50,7 @@ def files(draw: random.Random, count: int) -> tuple[list[Tensor], list[Tensor]]:
         jpeg = tensor(
             encode(picture(HEIGHT, WIDTH, seed), draw.choice(list(SAMPLINGS)), 90, **kind)
         )
-        indexes.append(custom_op.index_jpeg(jpeg, draw.randint(1, 9)))
+        indexes.append(custom_op.index_jpeg(jpeg, max_share=1))
         jpegs.append(jpeg[: len(jpeg) // 2] if draw.random() < 0.2 else jpeg)
     return jpegs, indexes
 

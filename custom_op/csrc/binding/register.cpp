@@ -77,13 +77,11 @@ Tensor to_tensor(const std::vector<uint8_t>& bytes) {
   return tensor;
 }
 
-Tensor index_jpeg(Tensor data, int64_t interval, int64_t max_pixels) {
-  if (interval < 1 || interval > UINT32_MAX) {
-    refuse("interval must be 1 to 4294967295 MCUs; got " + std::to_string(interval));
-  }
+Tensor index_jpeg(Tensor data, double max_share, int64_t max_pixels) {
   RegionDecoder& decoder = thread_decoder();
   decoder.open(jpeg_bytes(data), max_pixels);
-  return to_tensor(decoder.build_side_index(interval));
+  decoder.record_side_index(max_share);
+  return to_tensor(decoder.finish_side_index());
 }
 
 Tensor add_restart_markers(Tensor data, int64_t interval, double max_growth, int64_t max_pixels) {
@@ -103,7 +101,7 @@ STABLE_TORCH_LIBRARY(custom_op, m) {
   m.def(
       "decode_and_crop_jpeg(Tensor data, int crop_y, int crop_x, int crop_height, int crop_width, "
       "*, Tensor? index, int max_pixels) -> Tensor");
-  m.def("index_jpeg(Tensor data, int interval, *, int max_pixels) -> Tensor");
+  m.def("index_jpeg(Tensor data, *, float max_share, int max_pixels) -> Tensor");
   m.def(
       "jpeg_headers(Tensor[] jpegs, Tensor? offsets, Tensor? lengths, *, bool mask_errors) -> "
       "Tensor");

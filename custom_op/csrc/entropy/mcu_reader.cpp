@@ -7,6 +7,8 @@ namespace custom_op {
 namespace {
 
 constexpr size_t kMostBlocksInMcu = 10;  // by the standard
+constexpr size_t kEntryBytes = 4;        // of a side index, rather too few
+constexpr size_t kFewestEntries = 12;    // the index's header alone is as large as 9
 
 // An FF at the end of a file starts no marker: libjpeg skips it and finds the file truncated.
 Bytes without_fill(Bytes jpeg, size_t scan_data) {
@@ -24,14 +26,15 @@ void clear(Block* blocks, size_t count, Keep keep) {
 bool McuReader::start(Bytes jpeg, const Header& header, const ScanTables& tables,
                       Bytes side_index) {
   jpeg_ = without_fill(jpeg, header.scan_data);
+  header_ = &header;
   if (!build_tables(header, tables) || !lay_out(header, tables)) return false;
   if (!index_restarts(jpeg_, header, segments_)) return false;
   interval_ = header.restart_interval;
   side_index_.clear();
-  changed_ = false;
+  changed_ = recording_ = false;
   if (interval_ == 0) {
     interval_ = header.mcu_rows * header.mcus_per_row;
-    if (side_index.size != 0) side_index_.parse(side_index, jpeg_, header);
+    if (side_index.size != 0) side_index_.parse(side_index, scan());
   }
   rewind();
   return true;
@@ -42,17 +45,31 @@ void McuReader::rewind() {
   enter(0, other_);
 }
 
-std::vector<uint8_t> McuReader::build_side_index(const Header& header, int64_t interval) {
-  if (header.restart_interval != 0) return {};
-  const uint8_t* const begin = jpeg_.data + header.scan_data;
-  SideIndex index;
-  index.begin(interval, place_.bits.position(begin, jpeg_.data));
-  for (int64_t mcu = interval; mcu < interval_; mcu += interval) {
-    if (!seek(mcu)) return {};
-    index.add(place_.bits.position(begin, jpeg_.data), place_.predictors, jpeg_);
-  }
-  if (!seek(interval_ - 1) || take(1) == 0) return {};
-  return index.serialize(jpeg_, header);
+void McuReader::record_side_index(size_t most_bytes) {
+  if (header_->restart_interval != 0 || !side_index_.empty()) return;
+  const size_t data = jpeg_.size - header_->scan_data;
+  const size_t most_entries = most_bytes / kEntryBytes;
+  if (most_entries < kFewestEntries || jpeg_.size > UINT32_MAX) return;
+  recording_ = true;
+  most_bytes_ = most_bytes;
+  recorded_ = 0;
+  record_.begin(scan(), std::max<size_t>(data / most_entries, 1));
+}
+
+std::vector<uint8_t> McuReader::finish_side_index() {
+  if (!recording_) return {};
+  if (place_.next != interval_ && (!seek(interval_ - 1) || take(1) == 0)) return {};
+  const uint64_t end = place_.bits.position(scan_data(), jpeg_.data);
+  recording_ = false;
+  return record_.serialize(scan(), static_cast<size_t>((end + 7) / 8), most_bytes_);
+}
+
+// Called where the reader has just passed a part of the scan.
+void McuReader::record(const Place& place) {
+  if (place.next <= recorded_) return;  // another crop's way to the same place
+  recorded_ = place.next;
+  if (recorded_ % most_mcus() != 0 || recorded_ == interval_) return;
+  record_.add(recorded_, place.bits.position(scan_data(), jpeg_.data), place.predictors, jpeg_);
 }
 
 bool McuReader::build_tables(const Header& header, const ScanTables& tables) {
@@ -90,24 +107,23 @@ void McuReader::enter(int64_t segment, Place& place) const {
   place.segment_end = place.next + interval_;
 }
 
-bool McuReader::enter_entry(int64_t number, Place& place) {
-  SideIndex::Entry entry;
-  if (!side_index_.find(number, jpeg_, entry)) {
+bool McuReader::enter_entry(const SideIndex::Entry& entry, Place& place) {
+  if (!SideIndex::fits(entry, jpeg_)) {
     changed_ = true;
     return false;
   }
   const uint8_t* const byte = jpeg_.data + (entry.bit >> 3);
   place.bits = BitReader(byte, static_cast<int>(entry.bit & 7), jpeg_.data + jpeg_.size);
   std::copy(entry.predictors.begin(), entry.predictors.end(), place.predictors.begin());
-  place.next = number * side_index_.interval();
+  place.next = entry.mcu;
   return true;
 }
 
 bool McuReader::approach(int64_t mcu, Place& place) {
   if (mcu == place.next) return true;  // leave_segment() checks how the segment ends
-  if (const int64_t step = side_index_.interval(); step != 0) {
-    const int64_t number = mcu / step;
-    return (mcu > place.next && number * step <= place.next) || enter_entry(number, place);
+  if (!side_index_.empty()) {
+    const SideIndex::Entry& entry = side_index_.before(mcu);
+    return (mcu > place.next && entry.mcu <= place.next) || enter_entry(entry, place);
   }
   if (mcu < place.next || mcu >= place.segment_end) enter(mcu / interval_, place);
   return true;
@@ -128,7 +144,7 @@ bool McuReader::seek_two(int64_t mcu, int64_t other) {
 
 bool McuReader::skip_to(int64_t mcu, Place& place) {
   while (place.next < mcu) {
-    if (!decode(std::min(mcu - place.next, most_mcus()), Keep::kDc, place)) return false;
+    if (!decode(std::min(mcu - place.next, most_mcus(place)), Keep::kDc, place)) return false;
   }
   return true;
 }
@@ -143,7 +159,7 @@ bool McuReader::leave_segment(Place& place) const {
 
 int64_t McuReader::take(int64_t wanted) {
   if (!leave_segment(place_)) return 0;
-  const int64_t count = std::min({wanted, place_.segment_end - place_.next, most_mcus()});
+  const int64_t count = std::min({wanted, place_.segment_end - place_.next, most_mcus(place_)});
   return decode(count, Keep::kAll, place_) ? count : 0;
 }
 
@@ -161,8 +177,11 @@ bool McuReader::decode(int64_t mcus, Keep keep, Place& place) {
   const size_t count = static_cast<size_t>(mcus) * layout_.size();
   Block* const begin = blocks_.data();
   clear(begin, count, keep);
-  return decode_blocks(huffman_, first_dc_, keep, {place.bits, begin, begin + count}) &&
-         move(mcus, begin, place);
+  const bool good = decode_blocks(huffman_, first_dc_, keep, {place.bits, begin, begin + count}) &&
+                    move(mcus, begin, place);
+  if (!good) recording_ = false;
+  if (recording_) record(place);
+  return good;
 }
 
 bool McuReader::decode_two(int64_t mcus, Keep keep) {

@@ -13,14 +13,17 @@ namespace custom_op {
 // Keeps its tables for the next image. Not thread-safe.
 class McuReader {
  public:
-  // `header.baseline` must be set; `jpeg` must not change while it is read. Returns false if
-  // libjpeg refuses the tables or the restart markers cannot be trusted. A side index that is empty
-  // or does not fit the file is ignored, as it is if there are restart markers.
+  // `header.baseline` must be set; `jpeg` and `header` must not change while it is read. Returns
+  // false if libjpeg refuses the tables or the restart markers cannot be trusted. A side index that
+  // is empty or does not fit the file is ignored, as it is if there are restart markers.
   bool start(Bytes jpeg, const Header& header, const ScanTables& tables, Bytes side_index = {});
 
-  // Builds the side index of the file, with an entry every `interval` MCUs. Call start() first,
-  // without an index. Returns an empty one if the file has restart markers or its data is damaged.
-  std::vector<uint8_t> build_side_index(const Header& header, int64_t interval);
+  // Makes a side index of at most `most_bytes` out of the MCUs that are passed from here on. Call
+  // it after start(). Does nothing if decoding can start elsewhere already, by markers or an index.
+  void record_side_index(size_t most_bytes);
+  // Passes what is left of the scan; returns the index. Empty if there is none to make, the data is
+  // damaged or the index would be too large.
+  std::vector<uint8_t> finish_side_index();
 
   // Forgets where it is: what was damaged before has no effect on what is read next.
   void rewind();
@@ -39,11 +42,11 @@ class McuReader {
   const Block* other_blocks() const { return blocks_.data() + half(); }
 
   // Whether the side index given to start() fits the file, as far as it has been used.
-  bool uses_side_index() const { return side_index_.interval() != 0 && !changed_; }
+  bool uses_side_index() const { return !side_index_.empty() && !changed_; }
 
-  // The number of MCUs between places at which decoding can start.
+  // The mean number of MCUs between places at which decoding can start.
   int64_t start_interval() const {
-    return side_index_.interval() != 0 ? side_index_.interval() : interval_;
+    return side_index_.empty() ? interval_ : side_index_.interval(interval_);
   }
 
  private:
@@ -60,7 +63,7 @@ class McuReader {
   bool build_tables(const Header& header, const ScanTables& tables);
   bool lay_out(const Header& header, const ScanTables& tables);
   void enter(int64_t segment, Place& place) const;
-  bool enter_entry(int64_t number, Place& place);
+  bool enter_entry(const SideIndex::Entry& entry, Place& place);
   // Moves to where decoding can start, at the MCU or before it.
   bool approach(int64_t mcu, Place& place);
   bool skip_to(int64_t mcu, Place& place);
@@ -68,16 +71,28 @@ class McuReader {
   bool decode(int64_t mcus, Keep keep, Place& place);
   bool decode_two(int64_t mcus, Keep keep);
   bool move(int64_t mcus, Block* blocks, Place& place) const;
+  void record(const Place& place);
 
   int64_t most_mcus() const { return static_cast<int64_t>(kBlocks / layout_.size()); }
+  // As many as that, but not past the end of a group whose start may be recorded.
+  int64_t most_mcus(const Place& place) const {
+    return recording_ ? most_mcus() - place.next % most_mcus() : most_mcus();
+  }
+  SideIndex::Scan scan() const { return {jpeg_, *header_, most_mcus()}; }
+  const uint8_t* scan_data() const { return jpeg_.data + header_->scan_data; }
   // The number of blocks that one of two places gets.
   size_t half() const { return kBlocks / 2 / layout_.size() * layout_.size(); }
 
   Bytes jpeg_{};
-  int64_t interval_ = 0;
+  const Header* header_ = nullptr;
+  int64_t interval_ = 0;  // MCUs of a segment
   std::vector<Range> segments_;
   SideIndex side_index_;
-  bool changed_ = false;  // the file is not that of the side index where decoding started
+  SideIndex record_;  // what is being recorded
+  bool recording_ = false;
+  size_t most_bytes_ = 0;  // of it
+  int64_t recorded_ = 0;   // MCUs it covers
+  bool changed_ = false;   // the file is not that of the side index where decoding started
   HuffmanTables huffman_;
   std::vector<uint8_t> layout_;  // the component of each block of an MCU
   const HuffmanEntry* first_dc_ = nullptr;

@@ -8,9 +8,11 @@
 namespace custom_op {
 namespace {
 
-constexpr std::array<uint8_t, 4> kMagic{'J', 'I', 'X', 2};
-constexpr size_t kChecksum = 24, kParameters = 28, kHeaderBytes = 33;
+constexpr std::array<uint8_t, 4> kMagic{'J', 'I', 'X', 1};
+constexpr size_t kChecksum = 24, kParameters = 28, kHeaderBytes = 34;
 constexpr int kCheckBits = 8, kMostParameter = 39;
+// Of the fingerprint, in bytes.
+constexpr size_t kAtEnds = 64, kBetween = 16, kParts = 8;
 constexpr uint64_t kMix = 0x9E3779B97F4A7C15;  // 2^64 divided by the golden ratio
 
 void put(std::vector<uint8_t>& out, uint64_t value, int bytes) {
@@ -61,24 +63,33 @@ uint32_t checksum(Bytes index) {
 
 bool is_metadata(uint8_t marker) { return (marker >= 0xE0 && marker <= 0xEF) || marker == 0xFE; }
 
-uint64_t hash_header(Bytes jpeg, const Header& header) {
-  uint64_t hash = mixed(0, header.scan_data);
-  for (const Segment& segment : header.segments) {
+// The bytes from `at` on, as far as the file has them.
+uint64_t hash_part(uint64_t hash, Bytes jpeg, size_t at, size_t bytes) {
+  return hash_range(hash, jpeg.data + at, jpeg.data + std::min(at + bytes, jpeg.size));
+}
+
+uint64_t fingerprint(const SideIndex::Scan& scan, size_t end) {
+  const Bytes jpeg = scan.jpeg;
+  const size_t begin = scan.header.scan_data, length = end - begin;
+  uint64_t hash = mixed(mixed(jpeg.size, begin), end);
+  for (const Segment& segment : scan.header.segments) {
     if (is_metadata(segment.marker)) continue;
     hash = hash_range(hash, jpeg.data + segment.begin, jpeg.data + segment.end);
   }
-  return hash;
+  hash = hash_part(hash, jpeg, begin, kAtEnds);
+  for (size_t part = 1; part < kParts; ++part) {
+    hash = hash_part(hash, jpeg, begin + length / kParts * part, kBetween);
+  }
+  const size_t last = std::min(length, kAtEnds);
+  return hash_part(hash, jpeg, end - last, last + 2);  // and the marker that follows
 }
 
-// Bits between two entries, and the zigzag-coded change of each predictor.
-using Numbers = std::array<uint64_t, 5>;
+// Groups and bits as in Note [Side index], and the zigzag-coded change of each predictor.
+using Numbers = std::array<uint64_t, 6>;
 
-Numbers difference(const SideIndex::Entry& before, const SideIndex::Entry& entry) {
-  Numbers numbers{entry.bit - before.bit};
-  for (size_t c = 0; c < entry.predictors.size(); ++c) {
-    numbers[c + 1] = zigzag(entry.predictors[c] - before.predictors[c]);
-  }
-  return numbers;
+// The bit at which or after which an entry follows the one before.
+uint64_t next_due(uint64_t bit, uint64_t first_bit, uint64_t spacing) {
+  return first_bit + ((bit - first_bit) / spacing + 1) * spacing;
 }
 
 // The logarithm of the mean, rounded down.
@@ -87,49 +98,84 @@ int parameter_for(uint64_t sum, size_t count) {
   return mean == 0 ? 0 : std::min(63 - __builtin_clzll(mean), kMostParameter);
 }
 
+std::vector<Numbers> numbers_of(const std::vector<SideIndex::Entry>& entries, int64_t group,
+                                uint64_t spacing) {
+  std::vector<Numbers> all;
+  for (size_t i = 1; i < entries.size(); ++i) {
+    const SideIndex::Entry &before = entries[i - 1], &entry = entries[i];
+    const uint64_t due = next_due(before.bit, entries[0].bit, spacing);
+    Numbers& numbers = all.emplace_back();
+    numbers[0] = static_cast<uint64_t>((entry.mcu - before.mcu) / group - 1);
+    numbers[1] = entry.bit - due;
+    for (size_t c = 0; c < entry.predictors.size(); ++c) {
+      numbers[c + 2] = zigzag(entry.predictors[c] - before.predictors[c]);
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
-void SideIndex::clear() {
-  interval_ = 0;
-  entries_.clear();
+void SideIndex::begin(const Scan& scan, uint64_t spacing) {
+  spacing_ = 8 * spacing;
+  entries_.assign(1, {0, 8 * scan.header.scan_data, {}, 0});
+  due_ = next_due(entries_[0].bit, entries_[0].bit, spacing_);
 }
 
-void SideIndex::begin(int64_t interval, uint64_t first_bit) {
-  interval_ = interval;
-  entries_.assign(1, {first_bit, {}, 0});
-}
-
-void SideIndex::add(uint64_t bit, const std::array<int32_t, 4>& predictors, Bytes jpeg) {
-  Entry entry{bit, {}, check_at(jpeg, bit)};
+void SideIndex::add(int64_t mcu, uint64_t bit, const std::array<int32_t, 4>& predictors,
+                    Bytes jpeg) {
+  if (bit < due_) return;
+  Entry entry{mcu, bit, {}, check_at(jpeg, bit)};
   for (size_t i = 0; i < predictors.size(); ++i) {
     entry.predictors[i] = static_cast<int16_t>(predictors[i]);
   }
   entries_.push_back(entry);
+  due_ = next_due(bit, entries_[0].bit, spacing_);
 }
 
-std::vector<uint8_t> SideIndex::serialize(Bytes jpeg, const Header& header) const {
+std::vector<uint8_t> SideIndex::serialize(const Scan& scan, size_t end, size_t most_bytes) {
+  while (entries_.size() > 1) {
+    std::vector<uint8_t> index = write(scan, end);
+    if (index.size() <= most_bytes) return index;
+    spacing_ += spacing_ / 8 + 1;
+    thin_out();
+  }
+  return {};
+}
+
+// Leaves the entries that an index with this spacing would have had.
+void SideIndex::thin_out() {
+  const uint64_t first = entries_[0].bit;
+  uint64_t due = next_due(first, first, spacing_);
+  const auto is_early = [&](const Entry& entry) {
+    if (entry.bit < due) return true;
+    due = next_due(entry.bit, first, spacing_);
+    return false;
+  };
+  entries_.erase(std::remove_if(entries_.begin() + 1, entries_.end(), is_early), entries_.end());
+}
+
+std::vector<uint8_t> SideIndex::write(const Scan& scan, size_t end) const {
   std::vector<uint8_t> out(kMagic.begin(), kMagic.end());
   out.reserve(kHeaderBytes + 8 * entries_.size());
-  put(out, static_cast<uint64_t>(interval_), 4);
-  put(out, jpeg.size, 8);
-  put(out, hash_header(jpeg, header), 8);
+  put(out, spacing_, 4);
+  put(out, entries_.size() - 1, 4);
+  put(out, end, 4);
+  put(out, fingerprint(scan, end), 8);
   put(out, 0, 4);  // the checksum, once all else is known
-  Numbers sums{};
-  for (size_t i = 1; i < entries_.size(); ++i) {
-    const Numbers found = difference(entries_[i - 1], entries_[i]);
-    for (size_t j = 0; j < found.size(); ++j) sums[j] += found[j];
-  }
-  std::array<int, 5> parameters{};
-  for (size_t j = 0; j < parameters.size(); ++j) {
-    parameters[j] = parameter_for(sums[j], entries_.size());
-    put(out, static_cast<uint64_t>(parameters[j]), 1);
+  const std::vector<Numbers> all = numbers_of(entries_, scan.group, spacing_);
+  std::array<int, 6> parameters{};
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    uint64_t sum = 0;
+    for (const Numbers& numbers : all) sum += numbers[i];
+    parameters[i] = parameter_for(sum, all.size());
+    put(out, static_cast<uint64_t>(parameters[i]), 1);
   }
   RiceWriter writer(out);
-  const auto count = static_cast<size_t>(header.component_count) + 1;
-  for (size_t i = 1; i < entries_.size(); ++i) {
-    const Numbers found = difference(entries_[i - 1], entries_[i]);
-    for (size_t j = 0; j < count; ++j) writer.put(found[j], parameters[j]);
-    writer.put_bits(entries_[i].check, kCheckBits);
+  const auto count = static_cast<size_t>(scan.header.component_count) + 2;
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t j = 0; j < count; ++j) writer.put(all[i][j], parameters[j]);
+    writer.put_bits(entries_[i + 1].check, kCheckBits);
   }
   const uint32_t sum = checksum({out.data(), out.size()});
   for (int i = 0; i < 4; ++i) {
@@ -138,41 +184,49 @@ std::vector<uint8_t> SideIndex::serialize(Bytes jpeg, const Header& header) cons
   return out;
 }
 
-bool SideIndex::parse(Bytes index, Bytes jpeg, const Header& header) {
+bool SideIndex::parse(Bytes index, const Scan& scan) {
   clear();
   if (index.size < kHeaderBytes || !std::equal(kMagic.begin(), kMagic.end(), index.data) ||
-      get(index.data + 8, 8) != jpeg.size || get(index.data + 16, 8) != hash_header(jpeg, header) ||
       get(index.data + kChecksum, 4) != checksum(index)) {
     return false;
   }
-  const auto interval = static_cast<int64_t>(get(index.data + 4, 4));
+  const uint64_t spacing = get(index.data + 4, 4), count = get(index.data + 8, 4);
+  const uint64_t end = get(index.data + 12, 4);
   const uint8_t* const parameters = index.data + kParameters;
-  if (interval == 0 || *std::max_element(parameters, parameters + 5) > kMostParameter) return false;
-  const int64_t mcus = header.mcu_rows * header.mcus_per_row;
-  const auto count = static_cast<size_t>(divide_up(mcus, interval));
   // An entry has more than a byte: a false count takes no memory.
-  if (count > index.size) return false;
-  entries_.resize(count);
-  Entry entry{8 * header.scan_data, {}, 0};
-  entries_[0] = entry;
+  if (spacing == 0 || count > index.size || end < scan.header.scan_data || end > scan.jpeg.size ||
+      get(index.data + 16, 8) != fingerprint(scan, end) ||
+      *std::max_element(parameters, parameters + 6) > kMostParameter) {
+    return false;
+  }
+  const uint64_t first = 8 * scan.header.scan_data;
+  Entry entry{0, first, {}, 0};
+  entries_.assign(1, entry);
+  uint64_t due = first + spacing;
   RiceReader reader({index.data + kHeaderBytes, index.size - kHeaderBytes});
-  for (size_t i = 1; i < count; ++i) {
-    entry.bit += reader.get(parameters[0]);
-    for (int c = 0; c < header.component_count; ++c) {
-      const int64_t change = unzigzag(reader.get(parameters[c + 1]));
+  for (size_t i = 0; i < count; ++i) {
+    entry.mcu += static_cast<int64_t>(reader.get(parameters[0]) + 1) * scan.group;
+    entry.bit = due + reader.get(parameters[1]);
+    due += spacing;
+    if (due <= entry.bit) due = next_due(entry.bit, first, spacing);
+    for (int c = 0; c < scan.header.component_count; ++c) {
+      const int64_t change = unzigzag(reader.get(parameters[c + 2]));
       entry.predictors[c] = static_cast<int16_t>(entry.predictors[c] + change);
     }
     entry.check = static_cast<uint8_t>(reader.get_bits(kCheckBits));
-    entries_[i] = entry;
+    entries_.push_back(entry);
   }
-  if (!reader.at_end()) return false;
-  interval_ = interval;
-  return true;
+  if (!reader.at_end()) clear();
+  return !empty();
 }
 
-bool SideIndex::find(int64_t number, Bytes jpeg, Entry& entry) const {
-  entry = entries_[static_cast<size_t>(number)];
-  return number == 0 || (entry.bit < 8 * jpeg.size && entry.check == check_at(jpeg, entry.bit));
+const SideIndex::Entry& SideIndex::before(int64_t mcu) const {
+  const auto is_behind = [](int64_t wanted, const Entry& entry) { return wanted < entry.mcu; };
+  return *(std::upper_bound(entries_.begin(), entries_.end(), mcu, is_behind) - 1);
+}
+
+bool SideIndex::fits(const Entry& entry, Bytes jpeg) {
+  return entry.mcu == 0 || (entry.bit < 8 * jpeg.size && entry.check == check_at(jpeg, entry.bit));
 }
 
 }  // namespace custom_op

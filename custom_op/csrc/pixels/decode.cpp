@@ -50,6 +50,7 @@ void RegionDecoder::open(Bytes jpeg, int64_t max_pixels, Bytes side_index) {
   jpeg_ = jpeg;
   side_index_ = side_index;
   max_pixels_ = max_pixels;
+  record_share_ = 0;
   readable_.reset();
   parsed_ = parse_header(jpeg, header_);
   if (parsed_ && header_.baseline && header_.height * header_.width <= max_pixels) {
@@ -84,17 +85,20 @@ void RegionDecoder::decode(const Box& box, const DecodeOptions& options, RowSink
   jpeg_abort_decompress(&libjpeg_.cinfo());
 }
 
-std::vector<uint8_t> RegionDecoder::build_side_index(int64_t interval) {
-  side_index_ = {};
-  readable_.reset();
-  if (!start_reader()) return {};
-  return reader_.build_side_index(header_, interval);
+std::vector<uint8_t> RegionDecoder::finish_side_index() {
+  if (readable_ ? *readable_ : start_reader()) return reader_.finish_side_index();
+  return {};
 }
 
+// Before the first MCU of a crop.
 bool RegionDecoder::start_reader() {
   if (!readable_) {
     readable_ = parsed_ && header_.baseline && parse_tables(jpeg_, header_, tables_) &&
                 reader_.start(jpeg_, header_, tables_, side_index_);
+    if (*readable_ && record_share_ > 0) {
+      reader_.record_side_index(
+          static_cast<size_t>(record_share_ * static_cast<double>(jpeg_.size)));
+    }
   } else if (*readable_) {
     reader_.rewind();
   }

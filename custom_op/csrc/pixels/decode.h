@@ -40,8 +40,11 @@ class RegionDecoder {
   // Throws JpegError if the box is not inside the image, or inside the transposed image.
   void check(const Box& box, bool transposed = false) const;
 
-  // A side index of the file with an entry every `interval` MCUs; empty if it cannot have one.
-  std::vector<uint8_t> build_side_index(int64_t interval);
+  // Makes a side index out of what decode() passes from here on, of at most `share` of the file's
+  // size, unless the file has one. Call it after open().
+  void record_side_index(double share) { record_share_ = share; }
+  // Passes the rest of the file; returns the index. Empty if there is none to make.
+  std::vector<uint8_t> finish_side_index();
 
   // Decodes the crop. Throws JpegError if the box is not inside the image or the data that it needs
   // is damaged.
@@ -72,6 +75,7 @@ class RegionDecoder {
   bool parsed_ = false;
   std::optional<bool> readable_;  // by reader_; unknown before the first crop
   int64_t height_ = 0, width_ = 0, max_pixels_ = 0;
+  double record_share_ = 0;
   ScanTables tables_;
   McuReader reader_;
   BaselineDecoder baseline_;

@@ -136,7 +136,7 @@ def _prove(jpeg: Tensor, options: OptimizeConfig) -> tuple[bytes, str]:
     whole = decode_and_crop_jpeg(jpeg, 0, 0, height, width)
     if options.index == "none":
         return b"", ""
-    index = index_jpeg(jpeg, options.interval or _SIDE_INTERVAL)
+    index = index_jpeg(jpeg)
     if not len(index):
         return b"", "it has restart markers, or its coding allows no side index"
     across = min(width, _PROOF_WIDTH)
