@@ -1,15 +1,15 @@
 """A torch operator on libjpeg-turbo that decodes only the pixels of a crop. Built on first use."""
 
-from custom_op.crop import MAX_PIXELS, decode_and_crop_jpeg
-from custom_op.decode_batch import (
-    DecodeOptions,
+from custom_op.decode import (
+    MAX_PIXELS,
+    JpegError,
+    NotIndexableError,
+    Packed,
+    decode_and_crop_jpeg,
     decode_crop_resize_batch,
     decode_crop_resize_batch_masked,
 )
-from custom_op.decode_views import Views, decode_views_masked
-from custom_op.encoded_images import Packed
 from custom_op.headers import jpeg_headers, jpeg_orientation, jpeg_size, jpeg_warnings
-from custom_op.jpeg_errors import JpegError, NotIndexableError
 from custom_op.jpeg_index import add_restart_markers, index_jpeg, is_index_of
 from custom_op.load import build_info, load
 from custom_op.toolchain import BuildError
@@ -17,17 +17,14 @@ from custom_op.toolchain import BuildError
 __all__ = [
     "MAX_PIXELS",
     "BuildError",
-    "DecodeOptions",
     "JpegError",
     "NotIndexableError",
     "Packed",
-    "Views",
     "add_restart_markers",
     "build_info",
     "decode_and_crop_jpeg",
     "decode_crop_resize_batch",
     "decode_crop_resize_batch_masked",
-    "decode_views_masked",
     "index_jpeg",
     "is_index_of",
     "jpeg_headers",

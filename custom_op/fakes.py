@@ -14,16 +14,10 @@ def _check_bytes(data: Tensor) -> None:
     torch._check(data.dtype == torch.uint8, lambda: f"data must be uint8; got {data.dtype}")
 
 
-def _count(jpegs: list[Tensor], offsets: Tensor | None) -> int:
+def _count(jpegs: list[Tensor], spans: Tensor | None) -> int:
     for jpeg in jpegs:
         _check_bytes(jpeg)
-    return len(jpegs) if offsets is None else offsets.shape[0]
-
-
-def _check_shape(out: Tensor, expected: tuple[int, ...]) -> None:
-    torch._check(
-        out.shape == expected, lambda: f"out must have the shape {expected}; got {out.shape}"
-    )
+    return len(jpegs) if spans is None else spans.shape[0]
 
 
 @register_fake("custom_op::decode_and_crop_jpeg")
@@ -42,10 +36,8 @@ def _decode_and_crop_jpeg(
 
 
 @register_fake("custom_op::jpeg_headers")
-def _jpeg_headers(
-    jpegs: list[Tensor], offsets: Tensor | None, lengths: Tensor | None, *, mask_errors: bool
-) -> Tensor:
-    return jpegs[0].new_empty((_count(jpegs, offsets), 3), dtype=torch.int64)
+def _jpeg_headers(jpegs: list[Tensor], spans: Tensor | None, *, mask_errors: bool) -> Tensor:
+    return jpegs[0].new_empty((_count(jpegs, spans), 3), dtype=torch.int64)
 
 
 @register_fake("custom_op::jpeg_warnings")
@@ -71,26 +63,22 @@ def _add_restart_markers(
 @register_fake("custom_op::decode_crop_resize_batch")
 def _decode_crop_resize_batch(
     jpegs: list[Tensor],
-    offsets: Tensor | None,
-    lengths: Tensor | None,
+    spans: Tensor | None,
     boxes: Tensor,
+    out: Tensor,
     *,
     indexes: list[Tensor],
-    index_offsets: Tensor | None,
-    index_lengths: Tensor | None,
+    index_spans: Tensor | None,
     flip: Tensor | None,
+    augment: Tensor | None,
     affine: Tensor,
-    mask_errors: bool,
-    apply_orientation: bool,
     ycbcr: bool,
+    apply_orientation: bool,
     max_pixels: int,
     num_threads: int,
-    outs: list[Tensor],
-    augment: Tensor | None = None,
-    stale_indexes: Tensor | None = None,
+    mask_errors: bool,
+    stale_indexes: Tensor | None,
 ) -> Tensor:
-    count = _count(jpegs, offsets)
-    for out in outs:
-        views = out.shape[1:2] if boxes.dim() == 3 else ()
-        _check_shape(out, (count, *views, 3, out.shape[-1], out.shape[-1]))
-    return boxes.new_empty(count, dtype=torch.bool)
+    shape = (_count(jpegs, spans), *boxes.shape[1:-1], 3, out.shape[-1], out.shape[-1])
+    torch._check(out.shape == shape, lambda: f"out must have the shape {shape}; got {out.shape}")
+    return boxes.new_empty(shape[0], dtype=torch.bool)

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from custom_op.crop import MAX_PIXELS
-from custom_op.encoded_images import Packed, operator_arguments
-from custom_op.jpeg_errors import raising_jpeg_error
+from custom_op.decode import MAX_PIXELS, Packed, operator_arguments, raising_jpeg_error
 from custom_op.load import load
 
 _WARNINGS = (
@@ -25,7 +23,7 @@ def jpeg_headers(jpegs: Sequence[Tensor] | Packed) -> Tensor:
     """Height, width and EXIF orientation of every image, each header parsed once.
 
     Args:
-        jpegs: as for `decode_crop_resize_batch`: a list, or `(buffer, offsets, lengths)`.
+        jpegs: as for `decode_crop_resize_batch`: a list, or one buffer as `Packed`.
 
     Returns:
         int64 `(N, 3)`: the stored height and width, and the orientation (1 to 8). The row of a
@@ -33,7 +31,7 @@ def jpeg_headers(jpegs: Sequence[Tensor] | Packed) -> Tensor:
         `jpeg_size` of that file raises the reason.
 
     Raises:
-        JpegError: a tensor of the wrong dtype, shape or device; an offset outside the buffer.
+        JpegError: a tensor of the wrong dtype, shape or device; a span outside the buffer.
     """
     return _headers(jpegs, mask_errors=True)
 
@@ -51,13 +49,11 @@ def jpeg_orientation(data: Tensor) -> int:
 
 def _headers(jpegs: Sequence[Tensor] | Packed, mask_errors: bool) -> Tensor:
     load()
-    images, offsets, lengths = operator_arguments(jpegs)
+    images, spans = operator_arguments(jpegs)
     if not images:
         return torch.empty((0, 3), dtype=torch.int64)
     with raising_jpeg_error():
-        return torch.ops.custom_op.jpeg_headers.default(
-            images, offsets, lengths, mask_errors=mask_errors
-        )
+        return torch.ops.custom_op.jpeg_headers.default(images, spans, mask_errors=mask_errors)
 
 
 def jpeg_warnings(data: Tensor, *, max_pixels: int = MAX_PIXELS) -> list[str]:

@@ -7,8 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from custom_op.crop import MAX_PIXELS
-from custom_op.jpeg_errors import JpegError, NotIndexableError, raising_jpeg_error
+from custom_op.decode import MAX_PIXELS, JpegError, NotIndexableError, raising_jpeg_error
 from custom_op.load import load
 
 _NOT_INDEXABLE = "not indexable: "

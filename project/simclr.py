@@ -75,7 +75,7 @@ class SimClr(Task):
         temperature: float = 0.1,
         neighbors: int = 20,
     ) -> None:
-        if config.data.views + config.data.local_views < 2:
+        if config.data.views < 2:
             raise ConfigError("data.views", config.data.views, "must be at least 2 for SimClr")
         if config.optim.accumulate > 1:
             must = "must be 1: SimClr compares the images of a step with each other"

@@ -22,15 +22,16 @@ def spdl_images(
     files = [source.read(int(index)) for index in indices]
     headers = jpeg_headers(files).numpy()
     heights, widths = upright_size(*headers.T)
-    boxes, flips = planner.plan(epoch, indices, heights, widths)
+    plan = planner.plan(epoch, indices, heights, widths)
     upright = zip(heights.tolist(), widths.tolist(), headers[:, 2].tolist(), strict=True)
+    crops = zip(plan.boxes.tolist(), plan.flips, strict=True)
     frames = []
-    for file, header, box, flip in zip(files, upright, boxes.tolist(), flips, strict=True):
+    for file, header, (box, flip) in zip(files, upright, crops, strict=True):
         stored = stored_box(box, *header)
         packets = spdl.io.demux_image(file.numpy())
         frames.append(spdl.io.decode_packets(packets, filter_desc=spdl_filters(stored, flip, side)))
     images = spdl.io.to_torch(spdl.io.convert_frames(frames)).permute(0, 3, 1, 2)
-    return MadeImages([images], {})
+    return MadeImages(images, {})
 
 
 def spdl_filters(box: Sequence[int], flip: bool, side: int) -> str:

@@ -80,11 +80,11 @@ def crop_skip_images(
     """Like entry_point.data.decode.operator_single, but with the published operator."""
     files = [source.read(int(index)) for index in indices]
     heights, widths, _ = jpeg_headers(files).numpy().T
-    boxes, _ = planner.plan(epoch, indices, heights, widths)
-    images = empty_images(allocate, len(files), planner.data.image_size)
-    for image, file, box in zip(images, files, boxes.tolist(), strict=True):
+    plan = planner.plan(epoch, indices, heights, widths)
+    images = empty_images(allocate, (len(files),), plan.side)
+    for image, file, box in zip(images, files, plan.boxes.tolist(), strict=True):
         image.copy_(crop_skip(file, *box))
-    return MadeImages([images], {})
+    return MadeImages(images, {})
 
 
 def glance(num_classes: int) -> nn.Module:

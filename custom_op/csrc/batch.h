@@ -35,7 +35,7 @@ struct Slot {
   int64_t channel_stride = 0, row_stride = 0, column_stride = 0;
 };
 
-// The same for all views of one size.
+// The same for all views of a batch.
 struct BatchOptions {
   int64_t size = 0;
   Color color = Color::kRgb;

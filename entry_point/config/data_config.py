@@ -11,7 +11,6 @@ from entry_point.config.knob import check_knobs, knob
 from entry_point.config.table_config import TableConfig
 
 SIZE_LIMIT = 4096
-_LOCAL_SIZE, _LOCAL_SCALE = 96, [0.05, 0.4]
 FORMATS = ("demo", "folder", "manifest", "shards")
 
 
@@ -58,12 +57,6 @@ class DataConfig:
     views: int = knob(1, least=1, most=64)
     """Views of each training image: crops with a box, a flip and an augmentation of their own. With
     more than 1, for tasks that take several: images are `(N, views, 3, image_size, image_size)`."""
-    local_views: int = knob(0, least=0, most=64)
-    """Multi-crop: more views of each training image, of `local_size`."""
-    local_size: int = knob(_LOCAL_SIZE, least=1, most=SIZE_LIMIT)
-    """Height and width of a local view in pixels."""
-    local_scale: list[float] = knob(_LOCAL_SCALE, length=2, above=0, most=1)
-    """Smallest and largest share of the image's area that a local view takes."""
     transform: str = knob("imagenet", choices=("imagenet", "stall"))
     """`imagenet`: a random crop by `scale` and `ratio`, resized to `image_size`. `stall`: the
     published stall workload, which is a random crop of `image_size`, a random mask and YCbCr."""
@@ -117,10 +110,9 @@ class DataConfig:
         if self.format == "demo" and not self.root:
             raise ConfigError("data.root", self.root, "data=demo needs a folder to generate into")
         self._check_sizes()
-        for key in ("scale", "ratio", "local_scale"):
+        for key in ("scale", "ratio"):
             if (pair := getattr(self, key))[0] > pair[1]:
                 raise ConfigError(f"data.{key}", pair, "must be [smallest,largest]")
-        self._check_views()
         if self.access == "stream" and self.format != "shards":
             raise ConfigError("data.access", "stream", f"needs data=shards, not data={self.format}")
         if self.sharded_by_host and self.access != "stream":
@@ -176,22 +168,9 @@ class DataConfig:
             if value is not None and self.transform == "stall":
                 must = "needs data.transform=imagenet: stall masks a repeated image in the same way"
                 raise ConfigError(f"data.{key}", value, must)
-
-    def _check_views(self) -> None:
-        defaults: dict[str, Any] = {"local_size": _LOCAL_SIZE, "local_scale": _LOCAL_SCALE}
-        for key, default in defaults.items():
-            if not self.local_views and (value := getattr(self, key)) != default:
-                raise ConfigError(f"data.{key}", value, "needs data.local_views of at least 1")
-        if self.several_views is not None and self.transform == "stall":
+        if self.views > 1 and self.transform == "stall":
             must = "needs data.transform=imagenet: stall masks all views in the same way"
-            raise ConfigError(*self.several_views, must)
-
-    @property
-    def several_views(self) -> tuple[str, int] | None:
-        """The setting that asks for several views of an image, and its value; None: none does."""
-        if self.views > 1:
-            return "data.views", self.views
-        return ("data.local_views", self.local_views) if self.local_views else None
+            raise ConfigError("data.views", self.views, must)
 
     def train_size(self, epoch: int) -> int:
         """Height and width of a training sample in `epoch`."""

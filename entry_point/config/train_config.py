@@ -227,15 +227,14 @@ class TrainConfig:
             raise ConfigError("optim.accumulate", self.optim.accumulate, must)
 
     def _check_views(self) -> None:
-        if self.data.several_views is None:
+        if (views := self.data.views) == 1:
             return
         if self.pipeline.engine == "dali":
             must = "needs another engine, such as pipeline=threads: dali makes one view of an image"
-            raise ConfigError(*self.data.several_views, must)
+            raise ConfigError("data.views", views, must)
         for name in ("mixup", "cutmix"):
             if alpha := getattr(self.optim, f"{name}_alpha"):
-                key, value = self.data.several_views
-                must = f"blends images of one view, but {key}={value}; set 0"
+                must = f"blends images of one view, but data.views={views}; set 0"
                 raise ConfigError(f"optim.{name}_alpha", alpha, must)
 
     def _check_augment(self) -> None:

@@ -37,23 +37,13 @@ class Batch:
     """The batch's samples that could not be decoded; damaged replacements of them do not count."""
     spans: tuple[Span, ...] = ()
     """Time spent making the batch, if the loader records it."""
-    local_images: Tensor | None = None
-    """With data.local_views: uint8 (N, local_views, 3, local_size, local_size), channels last."""
-
     stale_indexes: int = 0
     """Images whose side index did not fit the file, as it has changed."""
 
-    @property
-    def sizes(self) -> tuple[Tensor, ...]:
-        """The images of each size."""
-        return (self.images,) if self.local_images is None else (self.images, self.local_images)
-
     def pin_memory(self) -> Batch:
-        local = self.local_images
         return replace(
             self,
             images=self.images.pin_memory(),
-            local_images=None if local is None else local.pin_memory(),
             labels=self.labels.pin_memory(),
             indices=self.indices.pin_memory(),
         )

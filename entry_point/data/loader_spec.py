@@ -51,21 +51,20 @@ class LoaderSpec:
 
     def describe(self) -> str:
         """The engine, and what each rank gives it."""
-        megabytes = self.batches_ahead * sum(self._batch_bytes()) / 1e6
+        megabytes = self.batches_ahead * self._batch_bytes() / 1e6
         return (
             f"{self.pipeline.engine}; per rank {self.pipeline.worker_count()} workers and up to "
             f"{self.batches_ahead} batches ahead, {megabytes:.0f} MB of {self._memory()}"
         )
 
-    def _batch_bytes(self) -> list[int]:
-        """Memory of the largest batch: of its images and, if there are any, its local views."""
+    def _batch_bytes(self) -> int:
+        """Memory of the largest batch's images."""
         data = self.data
         side = max([side for _, side in data.progressive] or [data.image_size])
-        areas = [max(data.views * side**2, data.val_size**2), data.local_views * data.local_size**2]
         per_value = self.dtype.itemsize if data.transform_on == "cpu" else 1
-        sizes = [per_value * self.batch_size * 3 * area for area in areas if area]
+        size = per_value * self.batch_size * 3 * max(data.views * side**2, data.val_size**2)
         # torch allocates pinned memory in powers of two.
-        return [1 << (size - 1).bit_length() for size in sizes] if self._is_pinned else sizes
+        return 1 << (size - 1).bit_length() if self._is_pinned else size
 
     @property
     def _is_pinned(self) -> bool:

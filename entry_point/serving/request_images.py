@@ -166,12 +166,12 @@ class RequestImages:
         """None if the operator cannot decode it."""
         file = _tensor(image.content)
         heights, widths = upright_size(*custom_op.jpeg_headers([file]).numpy().T)
-        boxes, _ = self._planner.plan(0, np.arange(1), heights, widths)
+        plan = self._planner.plan(0, np.arange(1), heights, widths)
         decoded, failed = custom_op.decode_crop_resize_batch_masked(
             [file],
-            torch.from_numpy(boxes),
+            torch.from_numpy(plan.boxes),
             self._side,
-            out=empty_images(reused_memory, 1, self._side),
+            out=empty_images(reused_memory, (1,), self._side),
             num_threads=1,
             max_pixels=self._config.max_megapixels * _MEGA,
         )

@@ -48,8 +48,6 @@ class DeviceBatch:
     """Times the copy to the device and the preparation there."""
     spans: tuple[Span, ...]
     """How the batch was made, if that is recorded."""
-    local_images: torch.Tensor | None = None
-    """With local views: the same `(N, L, 3, s, s)`."""
 
 
 class TrainingInput:
@@ -169,20 +167,19 @@ def device_batches(
     for batch, wait in _timed(batches, waiting):
         with torch.cuda.stream(stream), Stopwatch(device) as copying:
             with named_range("copy"):
-                labels, indices, *pixels = (
+                labels, indices, pixels = (
                     # A non-blocking copy from a GPU to the CPU would return too early.
                     tensor.to(device, non_blocking=stream is not None)
-                    for tensor in (batch.labels, batch.indices, *batch.sizes)
+                    for tensor in (batch.labels, batch.indices, batch.images)
                 )
             with named_range("prepare"):
-                images = [prepared(some, indices) for some in pixels]
+                images = prepared(pixels, indices)
         if stream is not None:
             if batch.images.is_cuda:
                 batch.images.record_stream(stream)
-            _hand_over(stream, *images, labels)
+            _hand_over(stream, images, labels)
         damaged = len(batch.damage)
-        first, local = images[0], images[1] if len(images) > 1 else None
-        yield DeviceBatch(first, labels, batch.indices, damaged, wait, copying, batch.spans, local)
+        yield DeviceBatch(images, labels, batch.indices, damaged, wait, copying, batch.spans)
         ahead.wait()
 
 

@@ -66,8 +66,7 @@ class Learner:
             config.optim, self.optimizer, steps_per_epoch, config.trainer.epochs
         )
         self._augment = BatchAugmentation(config, task)
-        several = config.data.several_views is not None
-        trained = EachView(self.model) if several else self.model
+        trained = EachView(self.model) if config.data.views > 1 else self.model
         self._shared = _shared(trained, devices, config.trainer.deterministic)
         compiles = config.trainer.compile
         self._forward: Any = _compiled(self._shared, config.data) if compiles else self._shared
@@ -80,31 +79,22 @@ class Learner:
         raw = {"raw": self.model}
         return raw if self.ema is None else {"averaged": self.ema.model, **raw}
 
-    def loss(
-        self,
-        images: torch.Tensor,
-        labels: torch.Tensor,
-        step: int,
-        local_images: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    def loss(self, images: torch.Tensor, labels: torch.Tensor, step: int) -> torch.Tensor:
         """Compute one batch's gradients, in `optim.accumulate` pieces; returns its mean loss.
 
         Images are those of a DeviceBatch.
         """
         seed_step(self._devices, self._seed, step)
         images, labels = self._augment(images, labels)
-        tensors = [labels, images]
-        if local_images is not None:
-            tensors.append(self._augment.own(local_images))
         self.optimizer.zero_grad(set_to_none=True)
         count = self._optim.accumulate
-        pieces = list(zip(*(tensor.chunk(count) for tensor in tensors), strict=True))
+        pieces = list(zip(images.chunk(count), labels.chunk(count), strict=True))
         total = torch.zeros((), device=images.device)
-        for number, (some_labels, *some_images) in enumerate(pieces, 1):
+        for number, (some_images, some_labels) in enumerate(pieces, 1):
             with self._synchronizing(number == len(pieces)):
                 with named_range("forward"):
                     with self._devices.autocast():
-                        outputs = self._forward(*some_images)
+                        outputs = self._forward(some_images)
                     share = len(some_labels) / len(labels)
                     loss = self._task.loss(outputs.float(), some_labels) * share
                 with named_range("backward"):

@@ -151,9 +151,7 @@ class Trainer:
     def _train_step(self, batch: DeviceBatch) -> None:
         progress = self.progress
         with Stopwatch(self.devices.device) as computing:
-            loss = self.learner.loss(
-                batch.images, batch.labels, progress.global_step, batch.local_images
-            )
+            loss = self.learner.loss(batch.images, batch.labels, progress.global_step)
             self.guard.watch(loss, progress.epoch, progress.step, batch.indices)
             self.learner.update()
             self.learner.estimate_statistics(batch.images, progress.steps_left)
@@ -218,7 +216,7 @@ class Trainer:
         for batch in self.input.to_device(batches, self.progress.epoch):
             steps += 1
             step = self.progress.global_step
-            self.learner.loss(batch.images, batch.labels, step, batch.local_images)
+            self.learner.loss(batch.images, batch.labels, step)
             self.learner.update()
             stop, over = self.stop.agreed(time.monotonic() > deadline)
             if stop:

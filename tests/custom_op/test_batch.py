@@ -129,19 +129,19 @@ def test_batch_does_not_depend_on_the_number_of_threads(jpegs: list[Tensor]) -> 
 def test_packed_images_give_the_same_batch_as_a_list(jpegs: list[Tensor]) -> None:
     boxes = boxes_for(len(jpegs), 7)
     lengths = torch.tensor([len(jpeg) for jpeg in jpegs])
-    offsets = 5 + lengths.cumsum(0) - lengths
+    spans = torch.stack([5 + lengths.cumsum(0) - lengths, lengths], 1)
     buffer = torch.cat([torch.zeros(5, dtype=torch.uint8), *jpegs])
-    packed = decode_crop_resize_batch((buffer, offsets, lengths), boxes, 30)
+    packed = decode_crop_resize_batch((buffer, spans), boxes, 30)
     assert torch.equal(packed, decode_crop_resize_batch(jpegs, boxes, 30))
 
 
 @pytest.mark.parametrize(
-    ("offset", "length"), [(-1, 10), (0, -1), (90, 11), (101, 0), (2**62, 2**62)]
+    ("start", "length"), [(-1, 10), (0, -1), (90, 11), (101, 0), (2**62, 2**62)]
 )
-def test_image_outside_the_packed_buffer_is_refused(offset: int, length: int) -> None:
+def test_image_outside_the_packed_buffer_is_refused(start: int, length: int) -> None:
     buffer = torch.zeros(100, dtype=torch.uint8)
-    packed = (buffer, torch.tensor([offset]), torch.tensor([length]))
-    with pytest.raises(custom_op.JpegError, match=f"offset={offset}, length={length}"):
+    packed = (buffer, torch.tensor([[start, length]]))
+    with pytest.raises(custom_op.JpegError, match=f"start={start}, length={length}"):
         decode_crop_resize_batch(packed, torch.tensor([[0, 0, 1, 1]]), 8)
 
 

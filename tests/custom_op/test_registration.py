@@ -23,25 +23,24 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
     plain = tensor(encode(picture(40, 60)))
     index = custom_op.index_jpeg(plain, max_share=1)
     yield "index_jpeg", (plain,), {"max_share": 0.5, "max_pixels": MAX}
-    yield "jpeg_headers", ([data, data[:9]], None, None), {"mask_errors": True}
+    yield "jpeg_headers", ([data, data[:9]], None), {"mask_errors": True}
     yield "jpeg_warnings", (data,), {"max_pixels": MAX}
     yield "add_restart_markers", (data, 2), {"max_growth": 0.01, "max_pixels": MAX}
     options = {
         "indexes": [index],
-        "index_offsets": None,
-        "index_lengths": None,
+        "index_spans": torch.tensor([[0, len(index)]]),
         "flip": torch.tensor([[True, False, True]]),
+        "augment": torch.tensor([[[[float(NUMBERS["invert"]), *[0.0] * 7]]] * 3]),
         "affine": torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]),
-        "mask_errors": False,
-        "apply_orientation": True,
         "ycbcr": False,
+        "apply_orientation": True,
         "max_pixels": MAX,
         "num_threads": 1,
-        "outs": [torch.zeros(1, 1, 3, 8, 8), torch.zeros(1, 2, 3, 4, 4)],
-        "augment": torch.tensor([[[[float(NUMBERS["invert"]), *[0.0] * 7]]] * 3]),
+        "mask_errors": False,
+        "stale_indexes": torch.zeros(1, dtype=torch.bool),
     }
-    boxes = torch.tensor([[[1, 2, 30, 40]] * 3])
-    yield "decode_crop_resize_batch", ([plain], None, None, boxes), options
+    boxes, out = torch.tensor([[[1, 2, 30, 40]] * 3]), torch.zeros(1, 3, 3, 8, 8)
+    yield "decode_crop_resize_batch", ([plain], None, boxes, out), options
 
 
 NAMES = [name for name, _, _ in sample_inputs()]

@@ -54,7 +54,7 @@ def test_a_batch_takes_indexes_as_a_list_or_packed_and_empty_ones() -> None:
     boxes = torch.tensor([random_box(rng, *custom_op.jpeg_size(data)) for data in files])
     expected = custom_op.decode_crop_resize_batch(files, boxes, 32)
     lengths = torch.tensor([len(index) for index in indexes])
-    packed = (torch.cat(indexes), lengths.cumsum(0) - lengths, lengths)
+    packed = (torch.cat(indexes), torch.stack([lengths.cumsum(0) - lengths, lengths], 1))
     for given in (indexes, packed):
         found = custom_op.decode_crop_resize_batch(files, boxes, 32, indexes=given)
         assert torch.equal(found, expected)

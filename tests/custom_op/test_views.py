@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import custom_op
-from custom_op import (
-    Views,
-    decode_crop_resize_batch,
-    decode_crop_resize_batch_masked,
-    decode_views_masked,
-)
+from custom_op import decode_crop_resize_batch, decode_crop_resize_batch_masked
 from custom_op.augment_ops import COLUMNS, NUMBERS
 from tests.custom_op.jpegs import KINDS, SAMPLINGS, encode, picture, tensor
 
@@ -110,23 +105,6 @@ def test_a_view_after_a_damaged_one_is_exact() -> None:
     assert torch.equal(again[:, 0], expected) and torch.equal(again[:, 1], expected)
 
 
-def test_views_of_two_sizes_are_those_of_two_calls() -> None:
-    draw = random.Random(3)
-    jpegs, indexes = files(draw, 6)
-    flip = torch.rand(6, 3) < 0.5
-    large = Views(boxes_for(6, 2, draw), 32)
-    small = Views(boxes_for(6, 3, draw), 16, flip=flip, augment=table_for(6, 3, draw))
-    outs, failed = decode_views_masked(jpegs, [large, small], indexes=indexes)
-    assert [out.shape[1:] for out in outs] == [(2, 3, 32, 32), (3, 3, 16, 16)]
-    assert not any(out[failed].any() for out in outs)
-    for views, out in zip((large, small), outs, strict=True):
-        alone, bad = decode_crop_resize_batch_masked(
-            jpegs, views.boxes, views.size, flip=views.flip, augment=views.augment, indexes=indexes
-        )
-        assert not (bad & ~failed).any()
-        assert torch.equal(out[~failed], alone[~failed])
-
-
 @pytest.mark.parametrize("layout", ["by pixel", "planar"])
 def test_views_fill_any_layout(layout: str) -> None:
     jpegs = [tensor(encode(picture(HEIGHT, WIDTH, seed))) for seed in range(2)]
@@ -173,9 +151,3 @@ def test_an_invalid_argument_is_named(changed: dict[str, Tensor], message: str) 
     arguments: dict[str, Any] = {"boxes": torch.tensor([[[0, 0, 9, 9]] * 2]), **changed}
     with pytest.raises(custom_op.JpegError, match=message):
         decode_crop_resize_batch([tensor(encode(picture(40, 60)))], size=8, **arguments)
-
-
-def test_views_without_a_dimension_of_views_are_refused() -> None:
-    views = Views(torch.tensor([[0, 0, 9, 9]]), 8)
-    with pytest.raises(custom_op.JpegError, match=r"must have boxes \(images, views, 4\)"):
-        decode_views_masked([tensor(encode(picture(40, 60)))], [views])

@@ -10,35 +10,28 @@
 
 namespace custom_op {
 
-// The views of one size, in one tensor.
-struct Views {
-  BatchOptions options;
-  int64_t each = 1;  // of an image
-  char* out = nullptr;
-  Slot strides;  // of every slot, without its address
-  int64_t image_bytes = 0, view_bytes = 0;
-
-  Slot slot(int64_t image, int64_t view) const {
-    Slot slot = strides;
-    slot.data = out + image * image_bytes + view * view_bytes;
-    return slot;
-  }
-};
-
-// Boxes, flips and operations are those of all views: image by image, and there size by size.
 struct Batch {
   std::vector<Bytes> images;
   std::vector<Bytes> side_indexes;  // one for every image, or none
   int64_t max_pixels = 0;
   bool several = false;  // boxes have a dimension of views
   int64_t each = 1;      // views of an image
-  std::vector<Views> sizes;
   const int64_t* boxes = nullptr;
   const bool* flips = nullptr;                     // null: mirror none
   std::vector<std::vector<Operation>> operations;  // of every view, or none
-  bool* stale_indexes = nullptr;                   // null: not asked for
+  BatchOptions options;
+  char* out = nullptr;
+  Slot strides;  // of every slot, without its address
+  int64_t image_bytes = 0, view_bytes = 0;
+  bool* stale_indexes = nullptr;  // null: not asked for
 
   int64_t count() const { return static_cast<int64_t>(images.size()); }
+
+  Slot slot(int64_t image, int64_t view) const {
+    Slot slot = strides;
+    slot.data = out + image * image_bytes + view * view_bytes;
+    return slot;
+  }
 };
 
 inline std::string shape_of(std::initializer_list<int64_t> sizes) {
@@ -91,43 +84,35 @@ inline void set_stale_indexes(const std::optional<Tensor>& stale, Batch& batch) 
   std::fill_n(batch.stale_indexes, batch.count(), false);
 }
 
-// (images, 3, size, size), or (images, views, 3, size, size). Keeps views.options but for size and
-// type.
-inline void set_out(const Tensor& out, const Batch& batch, Views& views) {
+// (images, 3, size, size), or (images, views, 3, size, size), as the boxes.
+inline void set_out(const Tensor& out, Batch& batch) {
   if (!out.is_cpu()) refuse("out must be a CPU tensor, pinned or not");
   const int64_t count = batch.count(), last = out.dim() - 1, size = out.size(last);
   if (size < 1 || size > 16384) refuse("size must be 1 to 16384; got " + std::to_string(size));
-  views.each = batch.several && last == 4 ? out.size(1) : 1;
   if (last != (batch.several ? 4 : 3) || out.size(0) != count || out.size(last - 2) != 3 ||
-      out.size(last - 1) != size) {
+      out.size(last - 1) != size || (batch.several && out.size(1) != batch.each)) {
     refuse("out must have the shape " + (batch.several
-                                             ? shape_of({count, views.each, 3, size, size})
+                                             ? shape_of({count, batch.each, 3, size, size})
                                              : shape_of({count, 3, size, size})));
   }
   const int64_t values = 3 * size * size, by_image = out.stride(0);
   const int64_t by_view = batch.several ? out.stride(1) : values;
-  views.strides.channel_stride = out.stride(last - 2);
-  views.strides.row_stride = out.stride(last - 1);
-  views.strides.column_stride = out.stride(last);
-  const auto [data, channel, row, column] = views.strides;
+  batch.strides.channel_stride = out.stride(last - 2);
+  batch.strides.row_stride = out.stride(last - 1);
+  batch.strides.column_stride = out.stride(last);
+  const auto [data, channel, row, column] = batch.strides;
   const bool planar = column == 1 && row == size && channel == size * size;
   const bool by_pixel = channel == 1 && column == 3 && row == 3 * size;
-  const bool apart = (views.each == 1 || by_view >= values) &&
-                     (count == 1 || by_image >= (views.each - 1) * by_view + values);
+  const bool apart = (batch.each == 1 || by_view >= values) &&
+                     (count == 1 || by_image >= (batch.each - 1) * by_view + values);
   if ((!planar && !by_pixel && size != 1) || !apart) {
     refuse("out must be contiguous or channels_last");
   }
-  views.options.size = size;
-  views.options.element = element_of(out);
-  views.out = static_cast<char*>(out.mutable_data_ptr());
-  views.image_bytes = by_image * element_bytes(views.options.element);
-  views.view_bytes = by_view * element_bytes(views.options.element);
-}
-
-inline int64_t size_of(const Batch& batch, int64_t view) {
-  auto views = batch.sizes.begin();
-  for (; view >= views->each; ++views) view -= views->each;
-  return views->options.size;
+  batch.options.size = size;
+  batch.options.element = element_of(out);
+  batch.out = static_cast<char*>(out.mutable_data_ptr());
+  batch.image_bytes = by_image * element_bytes(batch.options.element);
+  batch.view_bytes = by_view * element_bytes(batch.options.element);
 }
 
 // float32 (images, K, 8) or (images, views, K, 8), as the boxes. Checks the whole table, so that no
@@ -148,7 +133,7 @@ inline void set_operations(const std::optional<Tensor>& augment, Batch& batch) {
   for (int64_t i = 0; i < batch.count() * batch.each; ++i, row += operations * columns) {
     const int64_t view = i % batch.each;
     for (int64_t k = 0; k < operations; ++k) {
-      const std::string problem = operation_problem(row + k * columns, size_of(batch, view));
+      const std::string problem = operation_problem(row + k * columns, batch.options.size);
       if (problem.empty()) continue;
       refuse("augment: operation " + std::to_string(k) + " of image " +
              std::to_string(i / batch.each) +

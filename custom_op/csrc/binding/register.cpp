@@ -50,9 +50,8 @@ int64_t jpeg_warnings(Tensor data, int64_t max_pixels) {
   return decoder.warnings();
 }
 
-Tensor jpeg_headers(std::vector<Tensor> jpegs, std::optional<Tensor> offsets,
-                    std::optional<Tensor> lengths, bool mask_errors) {
-  const std::vector<Bytes> images = jpegs_bytes(jpegs, offsets, lengths);
+Tensor jpeg_headers(std::vector<Tensor> jpegs, std::optional<Tensor> spans, bool mask_errors) {
+  const std::vector<Bytes> images = jpegs_bytes(jpegs, spans);
   const std::array<int64_t, 2> shape{static_cast<int64_t>(images.size()), 3};
   Tensor headers = torch::stable::empty(shape, ScalarType::Long);
   auto* row = static_cast<int64_t*>(headers.mutable_data_ptr());
@@ -102,9 +101,7 @@ STABLE_TORCH_LIBRARY(custom_op, m) {
       "decode_and_crop_jpeg(Tensor data, int crop_y, int crop_x, int crop_height, int crop_width, "
       "*, Tensor? index, int max_pixels) -> Tensor");
   m.def("index_jpeg(Tensor data, *, float max_share, int max_pixels) -> Tensor");
-  m.def(
-      "jpeg_headers(Tensor[] jpegs, Tensor? offsets, Tensor? lengths, *, bool mask_errors) -> "
-      "Tensor");
+  m.def("jpeg_headers(Tensor[] jpegs, Tensor? spans, *, bool mask_errors) -> Tensor");
   m.def("jpeg_warnings(Tensor data, *, int max_pixels) -> SymInt");
   m.def(
       "add_restart_markers(Tensor data, int interval, *, float max_growth, int max_pixels) -> "

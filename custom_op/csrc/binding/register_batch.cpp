@@ -15,18 +15,16 @@ std::string process(const Batch& batch, int64_t image) {
   thread_local ImageWorker worker;
   static const std::vector<Operation> kNone;
   const auto i = static_cast<size_t>(image);
-  int64_t view = -1;
+  int64_t view = -1;  // none: opening the file failed
   try {
     worker.open(batch.images[i], batch.side_indexes.empty() ? Bytes{} : batch.side_indexes[i],
                 batch.max_pixels);
-    for (const Views& views : batch.sizes) {
-      for (int64_t v = 0; v < views.each; ++v) {
-        const int64_t at = image * batch.each + ++view;
-        const int64_t* box = batch.boxes + 4 * at;
-        worker.cut({box[0], box[1], box[2], box[3]}, batch.flips != nullptr && batch.flips[at],
-                   batch.operations.empty() ? kNone : batch.operations[static_cast<size_t>(at)],
-                   views.options, views.slot(image, v));
-      }
+    for (view = 0; view < batch.each; ++view) {
+      const int64_t at = image * batch.each + view;
+      const int64_t* box = batch.boxes + 4 * at;
+      worker.cut({box[0], box[1], box[2], box[3]}, batch.flips != nullptr && batch.flips[at],
+                 batch.operations.empty() ? kNone : batch.operations[static_cast<size_t>(at)],
+                 batch.options, batch.slot(image, view));
     }
     if (batch.stale_indexes != nullptr) batch.stale_indexes[i] = worker.has_stale_index();
   } catch (const std::exception& failure) {
@@ -46,12 +44,12 @@ std::vector<std::string> process_all(const Batch& batch, int64_t num_threads) {
   return errors;
 }
 
-void clear(const Views& views, int64_t image) {
+void clear(const Batch& batch, int64_t image) {
   // Both allowed layouts fill a slot without gaps.
-  const int64_t values = 3 * views.options.size * views.options.size;
-  for (int64_t v = 0; v < views.each; ++v) {
-    std::memset(views.slot(image, v).data, 0,
-                static_cast<size_t>(values * element_bytes(views.options.element)));
+  const int64_t values = 3 * batch.options.size * batch.options.size;
+  for (int64_t view = 0; view < batch.each; ++view) {
+    std::memset(batch.slot(image, view).data, 0,
+                static_cast<size_t>(values * element_bytes(batch.options.element)));
   }
 }
 
@@ -63,45 +61,27 @@ void set_affine(const Tensor& affine, BatchOptions& options) {
   std::copy_n(factors + 3, 3, options.bias.begin());
 }
 
-void set_outs(const std::vector<Tensor>& outs, const BatchOptions& options, Batch& batch) {
-  int64_t views = 0;
-  for (const Tensor& out : outs) {
-    batch.sizes.emplace_back().options = options;
-    set_out(out, batch, batch.sizes.back());
-    views += batch.sizes.back().each;
-  }
-  if (views != batch.each) {
-    refuse("boxes hold " + std::to_string(batch.each) + " views of every image, but outs " +
-           std::to_string(views));
-  }
-}
-
-// `outs`: one tensor for each size of views; boxes, flip and augment hold their views in this
-// order.
-Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor> offsets,
-                                std::optional<Tensor> lengths, Tensor boxes,
-                                std::vector<Tensor> indexes, std::optional<Tensor> index_offsets,
-                                std::optional<Tensor> index_lengths, std::optional<Tensor> flip,
-                                Tensor affine, bool mask_errors, bool apply_orientation, bool ycbcr,
-                                int64_t max_pixels, int64_t num_threads, std::vector<Tensor> outs,
-                                std::optional<Tensor> augment,
-                                std::optional<Tensor> stale_indexes) {
+Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor> spans,
+                                Tensor boxes, Tensor out, std::vector<Tensor> indexes,
+                                std::optional<Tensor> index_spans, std::optional<Tensor> flip,
+                                std::optional<Tensor> augment, Tensor affine, bool ycbcr,
+                                bool apply_orientation, int64_t max_pixels, int64_t num_threads,
+                                bool mask_errors, std::optional<Tensor> stale_indexes) {
   if (num_threads < 0) refuse("num_threads must be 0 or more; got " + std::to_string(num_threads));
   Batch batch;
-  batch.images = jpegs_bytes(jpegs, offsets, lengths);
+  batch.images = jpegs_bytes(jpegs, spans);
   if (!indexes.empty()) {
-    batch.side_indexes = jpegs_bytes(indexes, index_offsets, index_lengths);
+    batch.side_indexes = jpegs_bytes(indexes, index_spans);
     if (batch.side_indexes.size() != batch.images.size()) {
       refuse("indexes must hold one index for every image, empty or not");
     }
   }
   batch.max_pixels = max_pixels;
-  BatchOptions options;
-  options.color = ycbcr ? Color::kYcbcr : Color::kRgb;
-  set_affine(affine, options);
-  options.apply_orientation = apply_orientation;
+  batch.options.color = ycbcr ? Color::kYcbcr : Color::kRgb;
+  batch.options.apply_orientation = apply_orientation;
+  set_affine(affine, batch.options);
   set_boxes(boxes, batch);
-  set_outs(outs, options, batch);
+  set_out(out, batch);
   set_flips(flip, batch);
   set_operations(augment, batch);
   set_stale_indexes(stale_indexes, batch);
@@ -115,7 +95,7 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
     mask[i] = !error.empty();
     if (error.empty()) continue;
     if (!mask_errors) refuse("image " + std::to_string(i) + " of the batch: " + error);
-    for (const Views& views : batch.sizes) clear(views, i);
+    clear(batch, i);
   }
   return failed;
 }
@@ -125,11 +105,10 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
 
 STABLE_TORCH_LIBRARY_FRAGMENT(custom_op, m) {
   m.def(
-      "decode_crop_resize_batch(Tensor[] jpegs, Tensor? offsets, Tensor? lengths, Tensor boxes, *, "
-      "Tensor[] indexes, Tensor? index_offsets, Tensor? index_lengths, Tensor? flip, "
-      "Tensor affine, bool mask_errors, bool apply_orientation, bool ycbcr, "
-      "int max_pixels, int num_threads, Tensor(a!)[] outs, Tensor? augment=None, "
-      "Tensor(b!)? stale_indexes=None) -> Tensor");
+      "decode_crop_resize_batch(Tensor[] jpegs, Tensor? spans, Tensor boxes, Tensor(a!) out, *, "
+      "Tensor[] indexes, Tensor? index_spans, Tensor? flip, Tensor? augment, Tensor affine, "
+      "bool ycbcr, bool apply_orientation, int max_pixels, int num_threads, bool mask_errors, "
+      "Tensor(b!)? stale_indexes) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {

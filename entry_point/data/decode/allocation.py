@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from entry_point.data.errors import DataError
-from entry_point.data.plan.views import Views
 
 Allocate = Callable[[int], Tensor]
 """Size in bytes -> uint8 (size,) with any content."""
@@ -19,14 +18,9 @@ _MOST_FREE = 16
 """Free blocks to keep; each thread may hold one that is in use besides."""
 
 
-def empty_images(allocate: Allocate, count: int, side: int) -> Tensor:
-    """Memory for `count` images: uint8 (count, 3, side, side), channels_last."""
-    return allocate(count * side * side * 3).view(count, side, side, 3).permute(0, 3, 1, 2)
-
-
-def empty_views(allocate: Allocate, views: Views) -> Tensor:
-    """Memory for planned views: uint8 (..., 3, side, side), channels last."""
-    shape = (*views.flips.shape, views.side, views.side, 3)
+def empty_images(allocate: Allocate, count: tuple[int, ...], side: int) -> Tensor:
+    """Memory for (N,) images or (N, V) views: uint8 (*count, 3, side, side), channels last."""
+    shape = (*count, side, side, 3)
     return allocate(math.prod(shape)).view(shape).movedim(-1, -3)
 
 

@@ -67,7 +67,7 @@ class BatchMaker:
         if not self.planner.train:
             keep = [i for i in range(len(indices)) if i not in made.damage]
             good = np.array(keep, dtype=np.int64)
-            made = replace(made, images=[of[good] for of in made.images])
+            made = replace(made, images=made.images[good])
             return self._batch(made, indices[good], damage)
         indices = indices.copy()
         self._replace(planner, epoch, made, indices, allocate)
@@ -89,8 +89,7 @@ class BatchMaker:
             repeats = None if planner.repeats is None else planner.repeats[bad]
             of_bad = replace(planner, repeats=repeats)
             others = self.make_images(self.source, of_bad, epoch, indices[bad], allocate)
-            for of_size, replacements in zip(made.images, others.images, strict=True):
-                of_size[bad] = replacements
+            made.images[bad] = others.images
             reasons = {int(bad[i]): reason for i, reason in others.damage.items()}
             if not reasons:
                 return
@@ -107,12 +106,5 @@ class BatchMaker:
         with span("collate"):
             labels = self.source.labels[indices]
             labels = labels.long() if self.source.kind == "class" else labels.float()
-            images, *local = made.images
-            return Batch(
-                images,
-                labels,
-                torch.from_numpy(indices),
-                damage,
-                local_images=local[0] if local else None,
-                stale_indexes=made.stale_indexes,
-            )
+            numbers = torch.from_numpy(indices)
+            return Batch(made.images, labels, numbers, damage, stale_indexes=made.stale_indexes)

@@ -47,19 +47,19 @@ class DaliImages:
         self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, _allocate: Allocate
     ) -> MadeImages:
         """As MakeImages, with images on the device, made on this thread's current stream."""
-        side = planner.side(epoch)
         files, unreadable = read_files(source, indices)
         heights, widths = upright_sizes(source, files, indices)
-        boxes, flips = planner.plan(epoch, indices, heights, widths)
-        damage = _truncated(files, boxes)
+        plan = planner.plan(epoch, indices, heights, widths)
+        side = plan.side
+        damage = _truncated(files, plan.boxes)
         with self._lock, span("dali"):
-            pixels, good = self._decode_good(files, boxes, flips, side, damage)
+            pixels, good = self._decode_good(files, plan.boxes, plan.flips, side, damage)
         if not damage:
-            return MadeImages([pixels], damage)
+            return MadeImages(pixels, damage)
         images = torch.zeros((len(files), side, side, 3), dtype=torch.uint8, device=pixels.device)
         images = images.permute(0, 3, 1, 2)
         images[torch.from_numpy(good)] = pixels
-        return MadeImages([images], damage | unreadable)
+        return MadeImages(images, damage | unreadable)
 
     def close(self) -> None:
         """End DALI's threads, which live as long as its pipeline; the next call starts new ones."""

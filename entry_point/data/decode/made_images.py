@@ -11,15 +11,12 @@ from entry_point.data.decode.allocation import Allocate
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
 
-Images = list[Tensor]
-"""Those of `CropPlanner.views`: for each size uint8 (N, 3, side, side), or for several views of an
-image (N, V, 3, side, side); channels last."""
-
 
 @dataclass(frozen=True)
 class MadeImages:
-    images: Images
-    """With any content where damaged."""
+    images: Tensor
+    """uint8 (N, 3, side, side), or for several views of each image (N, V, 3, side, side); channels
+    last. With any content where damaged."""
     damage: dict[int, str]
     """The reason for each damaged position of the batch."""
     stale_indexes: int = 0

@@ -20,14 +20,14 @@ def mixed_format_images(
 ) -> MadeImages:
     """See MakeImages. One view of each image."""
     files, unreadable = read_files(source, indices)
-    images = empty_images(allocate, len(indices), planner.side(epoch))
+    images = empty_images(allocate, (len(indices),), planner.side(epoch))
     jpegs = [i for i, file in enumerate(files) if _is_jpeg(file)]
     refused: dict[int, str] = {}
     if jpegs:
         made = decode_jpegs(
             [files[i] for i in jpegs], source, planner, epoch, indices[jpegs], allocate
         )
-        (images[jpegs],), refused = made.images, made.damage
+        images[jpegs], refused = made.images, made.damage
     done = {i for place, i in enumerate(jpegs) if place not in refused}
     others = [i for i in range(len(indices)) if i not in done]
     damage: dict[int, str] = {}
@@ -36,7 +36,7 @@ def mixed_format_images(
             [files[i] for i in others], planner, epoch, indices[others], allocate
         )
         damage = {others[place]: reason for place, reason in failed.items()}
-    return MadeImages([images], damage | unreadable)
+    return MadeImages(images, damage | unreadable)
 
 
 def _is_jpeg(file: Tensor) -> bool:

@@ -54,15 +54,14 @@ class OwnAugmented:
             return made
         repeats = np.array(0) if planner.repeats is None else planner.repeats
         with span("augment"):
-            for views, some in zip(planner.view_numbers(), made.images, strict=True):
-                # One row per view, each as long as the batch.
-                counter = (indices, epoch, in_view(views)[..., None], repeats)
-                words = philox((planner.seed, _STREAM), counter)[0].T
-                seeds = (words & ((1 << _SEED_BITS) - 1)).reshape(some.shape[:-3])
-                for at in np.ndindex(seeds.shape):
-                    if at[0] not in made.damage:
-                        generator = torch.Generator().manual_seed(int(seeds[at]))
-                        some[at] = self._changed(some[at], generator)
+            # One row per view, each as long as the batch.
+            counter = (indices, epoch, in_view(planner.view_numbers())[..., None], repeats)
+            words = philox((planner.seed, _STREAM), counter)[0].T
+            seeds = (words & ((1 << _SEED_BITS) - 1)).reshape(made.images.shape[:-3])
+            for at in np.ndindex(seeds.shape):
+                if at[0] not in made.damage:
+                    generator = torch.Generator().manual_seed(int(seeds[at]))
+                    made.images[at] = self._changed(made.images[at], generator)
         return made
 
     def _changed(self, image: Tensor, generator: torch.Generator) -> Tensor:

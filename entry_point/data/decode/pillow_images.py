@@ -10,12 +10,11 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
-from entry_point.data.decode.allocation import Allocate, empty_views
+from entry_point.data.decode.allocation import Allocate, empty_images
 from entry_point.data.decode.augment_reference import augmented
 from entry_point.data.decode.made_images import MadeImages
 from entry_point.data.decode.read_batch import read_files
-from entry_point.data.plan.crops import CropPlanner, Ints
-from entry_point.data.plan.views import Views
+from entry_point.data.plan.crops import CropPlan, CropPlanner, Ints
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
 
@@ -39,7 +38,7 @@ def pillow_images(
 ) -> MadeImages:
     """See MakeImages."""
     files, unreadable = read_files(source, indices)
-    images, damage = _decode(files, planner, epoch, indices, allocate)
+    images, damage = decode_files(files, planner, epoch, indices, allocate)
     return MadeImages(images, damage | unreadable)
 
 
@@ -51,47 +50,34 @@ def decode_files(
     allocate: Allocate,
     formats: tuple[str, ...] | None = None,
 ) -> tuple[Tensor, dict[int, str]]:
-    """As `pillow_images`, from encoded images, for a planner of one view.
+    """As `pillow_images`, from encoded images.
 
     `formats` are Pillow's names of those to read; None: any.
     """
-    (images,), damage = _decode(files, planner, epoch, indices, allocate, formats)
-    return images, damage
-
-
-def _decode(
-    files: list[Tensor],
-    planner: CropPlanner,
-    epoch: int,
-    indices: Ints,
-    allocate: Allocate,
-    formats: tuple[str, ...] | None = None,
-) -> tuple[list[Tensor], dict[int, str]]:
     damage: dict[int, str] = {}
     mode = {"rgb": "RGB", "ycbcr": "YCbCr"}[planner.data.color]
     photos = [_open(file, mode, formats, damage, i) for i, file in enumerate(files)]
     widths, heights = np.array([photo.size for photo in photos]).T
-    planned = planner.views(epoch, indices, heights, widths)
-    images = [empty_views(allocate, views) for views in planned]
+    plan = planner.plan(epoch, indices, heights, widths)
+    images = empty_images(allocate, plan.flips.shape, plan.side)
     for i, photo in enumerate(photos):
-        for views, out in zip(planned, images, strict=True):
-            for at in views.of(i):
-                _cut(photo, views, at, out[at])
+        for at in plan.of(i):
+            _cut(photo, plan, at, images[at])
     return images, damage
 
 
-def _cut(photo: Image.Image, views: Views, at: tuple[int, ...], out: Tensor) -> None:
+def _cut(photo: Image.Image, plan: CropPlan, at: tuple[int, ...], out: Tensor) -> None:
     with span("resize"):
-        size = [views.side, views.side]
-        box = views.boxes[at].tolist()
+        size = [plan.side, plan.side]
+        box = plan.boxes[at].tolist()
         sample = functional.resized_crop(photo, *box, size, InterpolationMode.BILINEAR)
     with span("collate"):
-        if views.flips[at]:
+        if plan.flips[at]:
             sample = functional.hflip(sample)
         out.copy_(functional.pil_to_tensor(sample))
-    if views.operations is not None:
+    if plan.operations is not None:
         with span("augment"):
-            out.copy_(augmented(out, views.operations[at]))
+            out.copy_(augmented(out, plan.operations[at]))
 
 
 def _open(

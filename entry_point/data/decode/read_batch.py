@@ -20,7 +20,7 @@ class PackedSource(Source, Protocol):
     """A source that holds its images in one buffer."""
 
     def packed(self, indices: Ints) -> Packed:
-        """The buffer, and the offsets and lengths of these images."""
+        """The buffer, and the spans of these images."""
         ...
 
 
@@ -49,8 +49,9 @@ def nth(images: list[Tensor] | Packed, i: int) -> Tensor:
     """The bytes of one image, or index, of a batch."""
     if isinstance(images, list):
         return images[i]
-    buffer, offsets, lengths = images
-    return buffer[int(offsets[i]) : int(offsets[i]) + int(lengths[i])]
+    buffer, spans = images
+    start, length = spans[i].tolist()
+    return buffer[start : start + length]
 
 
 def read_files(source: Source, indices: Ints) -> tuple[list[Tensor], dict[int, str]]:

@@ -44,7 +44,7 @@ class SampleBySample:
     ) -> MadeImages:
         """As MakeImages, but floats from 0 to 1, of one view."""
         made = self.make_images(source, planner, epoch, indices, allocate)
-        (images,) = made.images
+        images = made.images
         masks: list[Tensor | None] = [None] * len(indices)
         with span("mask and colour"):
             if planner.train:
@@ -54,7 +54,7 @@ class SampleBySample:
             samples = empty_floats(allocate, len(images), images.shape[3], self.dtype)
             for sample, image, mask in zip(samples, images, masks, strict=True):
                 _fill(sample, image, mask)
-        return replace(made, images=[samples])
+        return replace(made, images=samples)
 
 
 def _fill(sample: Tensor, image: Tensor, kept: Tensor | None) -> None:

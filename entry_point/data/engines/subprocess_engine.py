@@ -46,7 +46,6 @@ Fields = tuple[
     NDArray[np.int64],
     tuple[Damage, ...],
     tuple[Span, ...],
-    Tensor | None,
     int,
 ]
 Message = Fields | Exception | None
@@ -109,11 +108,10 @@ class SubprocessEngine:
         indices: NDArray[np.int64],
         damage: tuple[Damage, ...],
         spans: tuple[Span, ...],
-        local: Tensor | None,
         stale_indexes: int,
     ) -> Batch:
         numbers = torch.from_numpy(labels), torch.from_numpy(indices)
-        batch = Batch(images, *numbers, damage, spans, local, stale_indexes)
+        batch = Batch(images, *numbers, damage, spans, stale_indexes)
         if self._device.type != "cuda":
             return batch
         with torch.cuda.device(self._device):  # a new thread uses GPU 0
@@ -197,4 +195,4 @@ def _message(outcome: Outcome | None) -> Message:
         return None
     labels, indices = outcome.labels.numpy(), outcome.indices.numpy()
     damage, spans, stale = outcome.damage, outcome.spans, outcome.stale_indexes
-    return outcome.images, labels, indices, damage, spans, outcome.local_images, stale
+    return outcome.images, labels, indices, damage, spans, stale

@@ -6,6 +6,7 @@ stored pixels.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,13 +16,41 @@ from entry_point.config.data_config import DataConfig
 from entry_point.data.plan.augment.augmenter import Augmenter
 from entry_point.data.plan.augment.policy import Floats
 from entry_point.data.plan.philox import in_view, philox, unit
-from entry_point.data.plan.views import Views
 
 Ints = NDArray[np.int64]
 Uniform = NDArray[np.float64]
 
 _ATTEMPTS = 10
 _STREAM = 1
+
+
+@dataclass(frozen=True)
+class CropPlan:
+    """What to cut from N images, (N, ...), or from each of them V views, (N, V, ...)."""
+
+    side: int
+    """Height and width of a sample in pixels."""
+    boxes: Ints
+    """int64 (..., 4)."""
+    flips: NDArray[np.bool_]
+    """bool (...): whether to flip left-right."""
+    operations: Floats | None
+    """float32 (..., K, 8), see `CropPlanner.augmentation`."""
+
+    def grouped(self, count: int) -> CropPlan:
+        """The same, of which each `count` belong to one image."""
+        tables = self.operations
+        return CropPlan(
+            self.side,
+            self.boxes.reshape(-1, count, 4),
+            self.flips.reshape(-1, count),
+            None if tables is None else tables.reshape(-1, count, *tables.shape[1:]),
+        )
+
+    def of(self, i: int) -> Iterator[tuple[int, ...]]:
+        """Where the views of image `i` are in the arrays."""
+        for view in np.ndindex(self.flips.shape[1:]):
+            yield i, *view
 
 
 @dataclass(frozen=True)
@@ -42,42 +71,34 @@ class CropPlanner:
     """Draws the augmentation of training samples; None: none."""
     view: Ints | int = 0
     """Which view of each sample this is."""
-    local: bool = False
-    """Whether these views are local ones."""
 
-    def views(self, epoch: int, indices: Ints, heights: Ints, widths: Ints) -> list[Views]:
-        """What to cut from N images, for each size of views. Validation has one view."""
-        numbers = self.view_numbers()
-        if len(numbers) == 1 and not numbers[0].ndim:
-            return [self._views(epoch, indices, heights, widths)]
-        found = []
-        for some in numbers:
-            # The views of a sample follow each other, as if each was a sample.
-            each = replace(
-                self,
-                view=np.tile(some, len(indices)),
-                repeats=None if self.repeats is None else np.repeat(self.repeats, len(some)),
-                local=some[0] >= self.data.views,
-            )
-            sizes = (np.repeat(values, len(some)) for values in (indices, heights, widths))
-            found.append(each._views(epoch, *sizes).grouped(len(some)))
-        return found
+    def plan(self, epoch: int, indices: Ints, heights: Ints, widths: Ints) -> CropPlan:
+        """What to cut from N upright images of these sizes. Validation has one view."""
+        views = self.view_numbers()
+        if not views.ndim:
+            return self._plan(epoch, indices, heights, widths)
+        # The views of a sample follow each other, as if each was a sample.
+        count = len(views)
+        each = replace(
+            self,
+            view=np.tile(views, len(indices)),
+            repeats=None if self.repeats is None else np.repeat(self.repeats, count),
+        )
+        samples = (np.repeat(values, count) for values in (indices, heights, widths))
+        return each._plan(epoch, *samples).grouped(count)
 
-    def view_numbers(self) -> list[Ints]:
-        """The numbers of the views of each size, int64 (V,); int64 () for a single view."""
-        if not self.train or self.data.several_views is None:
-            return [np.array(0)]
-        numbers = np.arange(self.data.views + self.data.local_views)
-        return [some for some in np.split(numbers, [self.data.views]) if len(some)]
+    def view_numbers(self) -> Ints:
+        """The numbers of a sample's views, int64 (V,); int64 () for a single view."""
+        several = self.train and self.data.views > 1
+        return np.arange(self.data.views) if several else np.array(0)
 
-    def _views(self, epoch: int, indices: Ints, heights: Ints, widths: Ints) -> Views:
-        boxes, flips = self.plan(epoch, indices, heights, widths)
-        return Views(self.side(epoch), boxes, flips, self.augmentation(epoch, indices))
+    def _plan(self, epoch: int, indices: Ints, heights: Ints, widths: Ints) -> CropPlan:
+        boxes, flips = self._boxes_and_flips(epoch, indices, heights, widths)
+        return CropPlan(self.side(epoch), boxes, flips, self.augmentation(epoch, indices))
 
-    def plan(
+    def _boxes_and_flips(
         self, epoch: int, indices: Ints, heights: Ints, widths: Ints
     ) -> tuple[Ints, NDArray[np.bool_]]:
-        """Boxes, int64 (N, 4), and whether to flip left-right, bool (N,)."""
         if not self.train:
             return self._centre_boxes(heights, widths), np.zeros(len(indices), dtype=np.bool_)
         plain = self.data.transform == "stall"
@@ -93,8 +114,6 @@ class CropPlanner:
 
     def side(self, epoch: int) -> int:
         """Height and width of a sample in pixels."""
-        if self.local:
-            return self.data.local_size
         return self.data.train_size(epoch) if self.train else self.data.val_size
 
     def augmentation(self, epoch: int, indices: Ints) -> Floats | None:
@@ -128,7 +147,7 @@ class CropPlanner:
         return np.where(np.any(fits, axis=0, keepdims=True).T, chosen, fallback)
 
     def _draw(self, u: Uniform, heights: Ints, widths: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-        low, high = self.data.local_scale if self.local else self.data.scale
+        low, high = self.data.scale
         area = heights * widths * (low + u[0] * (high - low))
         log_low, log_high = np.log(self.data.ratio)
         aspect = np.exp(log_low + u[1] * (log_high - log_low))

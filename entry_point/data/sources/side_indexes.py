@@ -39,9 +39,9 @@ class SideIndexes:
         self._file, self._offsets, self._lengths = file, offsets, lengths
 
     def packed(self, indices: Ints) -> Packed:
-        """The mapped file, and the offsets and lengths of these images' indexes in it."""
-        lengths = self._lengths[indices].astype(np.int64)
-        return self._bytes, torch.from_numpy(self._offsets[indices]), torch.from_numpy(lengths)
+        """The mapped file, and the spans of these images' indexes in it."""
+        spans = np.stack([self._offsets[indices], self._lengths[indices]], axis=1)
+        return self._bytes, torch.from_numpy(spans)
 
     def one(self, index: int) -> Tensor:
         """An image's index, uint8 (bytes,); empty for none."""

@@ -24,7 +24,7 @@ Settings = dict[str, Any]
 STEPS = "steps per epoch"
 _PIXELS = (
     *("image_size", "progressive", "eval_size", "resize", "transform", "scale", "ratio", "hflip"),
-    *("mean", "std", "on_error"),
+    *("views", "mean", "std", "on_error"),
 )
 
 
@@ -110,7 +110,6 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
         **{f"class {number}": name for number, name in enumerate(train.classes)},
         "training images": len(train),
         **{f"data.{key}": getattr(config.data, key) for key in _PIXELS},
-        **_views(config),
         "trainer.batch_size": config.trainer.batch_size,
         "trainer.seed": config.trainer.seed,
         STEPS: steps_per_epoch,
@@ -118,14 +117,6 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
         **augment,
         **optim,
     }
-
-
-def _views(config: TrainConfig) -> Settings:
-    """Empty for one view of each image, as in checkpoints of earlier versions."""
-    if config.data.several_views is None:
-        return {}
-    keys = ("views", "local_views", "local_size", "local_scale")
-    return {f"data.{key}": getattr(config.data, key) for key in keys}
 
 
 def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settings:

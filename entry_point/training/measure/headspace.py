@@ -54,13 +54,7 @@ class Headspace:
     def _keeping(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:
             if len(self._kept) < KEPT_BATCHES:
-                images, *local = (some.clone() for some in batch.sizes)
-                copied = replace(
-                    batch,
-                    images=images,
-                    labels=batch.labels.clone(),
-                    local_images=local[0] if local else None,
-                )
+                copied = replace(batch, images=batch.images.clone(), labels=batch.labels.clone())
                 self._kept.append(copied.pin_memory() if batch.images.is_pinned() else copied)
             yield batch
 

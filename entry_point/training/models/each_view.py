@@ -7,17 +7,13 @@ from torch import nn
 
 
 class EachView(nn.Module):
-    """Lets a model take the views of a batch, one pass for each size.
-
-    As `MultiCropWrapper` of facebookresearch/dino (utils.py) does: BatchNorm measures all views of
-    one size together.
-    """
+    """Lets a model take the views of a batch in one pass: BatchNorm measures them together."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, *sizes: torch.Tensor) -> torch.Tensor:
-        """`(N, V, 3, S, S)` for each size -> `(N, all views, outputs)`, in the same order."""
-        outputs = [self.model(views.flatten(0, 1)).unflatten(0, views.shape[:2]) for views in sizes]
-        return torch.cat(outputs, 1)
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """`(N, V, 3, S, S)` -> `(N, V, outputs)`."""
+        outputs: torch.Tensor = self.model(images.flatten(0, 1))
+        return outputs.unflatten(0, images.shape[:2])

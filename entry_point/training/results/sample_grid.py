@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import TrainConfig
@@ -68,12 +69,10 @@ def first_samples(
     )
     made = next(device_batches([batch], devices.device, prepare, config.trainer.channels_last))
     seed_step(devices, config.trainer.seed, 0)
-    augment = BatchAugmentation(config, task)
-    images, labels = augment(made.images, made.labels)
-    sizes = [images] if made.local_images is None else [images, augment.own(made.local_images)]
-    shown = [to_rgb(some[:MOST].float().cpu(), config.data) for some in sizes]
+    images, labels = BatchAugmentation(config, task)(made.images, made.labels)
+    shown = to_rgb(images[:MOST].float().cpu(), config.data)
     captions = [caption(label, classes, task.takes) for label in labels[:MOST].cpu()]
-    return draw_samples([side_by_side(views) for views in zip(*shown, strict=True)], captions)
+    return draw_samples([side_by_side(sample) for sample in shown], captions)
 
 
 def to_rgb(images: Tensor, data: DataConfig) -> Tensor:
@@ -85,24 +84,13 @@ def to_rgb(images: Tensor, data: DataConfig) -> Tensor:
     return pixels.clamp(0, 1)
 
 
-def side_by_side(sizes: Sequence[Tensor]) -> Tensor:
-    """The views of a sample, `(S, S, 3)` or `(V, S, S, 3)` for each size, as one picture.
-
-    They are drawn to scale on white, those of a size in columns as high as the largest view.
-    """
-    views = [some if some.ndim == 4 else some[None] for some in sizes]
-    height = max(some.shape[1] for some in views)
-    gap = 0 if sum(map(len, views)) == 1 else max(1, round(_GAP * height))
-    columns = []
-    for some in views:
-        side = some.shape[1]
-        for column in some.split(max(1, (height + gap) // (side + gap))):
-            canvas = torch.ones(height, side + gap, 3)
-            for number, view in enumerate(column):
-                top = number * (side + gap)
-                canvas[top : top + side, :side] = view
-            columns.append(canvas)
-    return torch.cat(columns, 1)[:, : -gap or None]
+def side_by_side(sample: Tensor) -> Tensor:
+    """An image `(S, S, 3)` as it is; views `(V, S, S, 3)` as one picture, on white."""
+    if sample.ndim == 3:
+        return sample
+    gap = max(1, round(_GAP * sample.shape[1]))
+    spaced = functional.pad(sample, (0, 0, 0, gap), value=1.0)
+    return torch.cat(list(spaced), 1)[:, :-gap]
 
 
 def caption(label: Tensor, names: Sequence[str], takes: str) -> str:

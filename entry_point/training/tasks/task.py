@@ -51,7 +51,7 @@ class Task(Protocol):
     of the source: int64 `(N,)` if it takes `class`, else float32 `(N, len(self.names))`.
 
     With several views of each image (see `takes_views`), `loss` gets outputs `(N, views,
-    self.outputs)`: those of `data.views`, then those of `data.local_views`.
+    self.outputs)`.
     """
 
     takes: str

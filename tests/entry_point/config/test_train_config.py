@@ -106,7 +106,7 @@ def floats(config: Any, group: str = "") -> Iterator[str]:
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan"])
 def test_no_number_may_be_infinite_or_nan(key: str, value: str) -> None:
     _, _, name = key.partition(".")
-    pairs = dict.fromkeys(("scale", "local_scale", "ratio", "betas"), 2)
+    pairs = dict.fromkeys(("scale", "ratio", "betas"), 2)
     listed = {"mean": 3, "std": 3, **pairs}.get(name)
     typed = f"[{','.join([*['0.5'] * (listed - 1), value])}]" if listed else value
     with pytest.raises(ConfigError, match=rf"^{re.escape(f'{key}={typed}')}: must be "):

@@ -10,25 +10,10 @@ from entry_point.config.train_config import load_train_config
     ("overrides", "error"),
     [
         (["data.views=0"], "data.views=0: must be at least 1 and at most 64"),
-        (["data.local_views=-1"], "data.local_views=-1: must be at least 0 and at most 64"),
-        (["data.local_size=64"], "data.local_size=64: needs data.local_views of at least 1"),
-        (
-            ["data.local_scale=[0.1,0.2]"],
-            "data.local_scale=[0.1,0.2]: needs data.local_views of at least 1",
-        ),
-        (
-            ["data.local_views=2", "data.local_scale=[0.4,0.1]"],
-            "data.local_scale=[0.4,0.1]: must be [smallest,largest]",
-        ),
         (
             ["data.views=2", "pipeline=dali"],
             "data.views=2: needs another engine, such as pipeline=threads: dali makes one view of "
             "an image",
-        ),
-        (
-            ["data.local_views=2", "pipeline=dali"],
-            "data.local_views=2: needs another engine, such as pipeline=threads: dali makes one "
-            "view of an image",
         ),
         (
             ["data.views=2", "optim.cutmix_alpha=1"],

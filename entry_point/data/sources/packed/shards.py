@@ -36,10 +36,10 @@ class ShardSource:
         return self._bytes[start : start + int(self._index.lengths[index])]
 
     def packed(self, indices: Ints) -> Packed:
-        """The bytes of all shards, and the offsets and lengths of these images in them."""
-        offsets = self._starts[self._index.shard[indices]] + self._index.offsets[indices]
-        lengths = self._index.lengths[indices]
-        return self._bytes, torch.from_numpy(offsets), torch.from_numpy(lengths)
+        """The bytes of all shards, and the spans of these images in them."""
+        starts = self._starts[self._index.shard[indices]] + self._index.offsets[indices]
+        spans = np.stack([starts, self._index.lengths[indices]], axis=1)
+        return self._bytes, torch.from_numpy(spans)
 
     def indexes(self, indices: Ints) -> Packed | None:
         """See IndexedSource."""

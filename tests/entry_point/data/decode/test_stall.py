@@ -162,7 +162,7 @@ def test_stall_boxes_are_squares_of_image_size_at_any_position(tmp_path: Path) -
     count = 4000
     heights, widths = np.full(count, 103), np.full(count, 140)
     heights[0], widths[0] = 60, 80  # smaller than a sample
-    boxes, _ = planner.plan(EPOCH, np.arange(count), heights, widths)
+    boxes = planner.plan(EPOCH, np.arange(count), heights, widths).boxes
     assert boxes[0, 2:].tolist() == [60, 60] and (boxes[1:, 2:] == SIZE).all()
     assert set(boxes[1:, 0]) == set(range(4)) and set(boxes[1:, 1]) == set(range(41))
     assert (boxes[:, 0] + boxes[:, 2] <= heights).all()

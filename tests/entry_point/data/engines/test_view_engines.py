@@ -16,7 +16,7 @@ from tests.entry_point.data.engines.test_augmented_engines import OWN, SIZE, bat
 
 PLAIN = AugmentConfig()
 SIMCLR = AugmentConfig("simclr", erase=0.3)
-SEVERAL: dict[str, Any] = {"views": 2, "local_views": 3, "local_size": 32}
+SEVERAL: dict[str, Any] = {"views": 2}
 
 
 @pytest.mark.parametrize("engine", ["workers", "pillow"])
@@ -24,11 +24,8 @@ def test_other_engines_give_the_pixels_of_threads(photo_folder: Path, engine: st
     threads = batches(photo_folder, "threads", PLAIN, **SEVERAL)
     for one, other in zip(threads, batches(photo_folder, engine, PLAIN, **SEVERAL), strict=True):
         assert torch.equal(one.labels, other.labels)
-        for some, same in zip(one.sizes, other.sizes, strict=True):
-            assert some.shape == same.shape
-            assert (some.int() - same.int()).abs().max() <= 2
-        assert other.images.shape == (12, 2, 3, SIZE, SIZE)
-        assert other.sizes[1].shape == (12, 3, 3, 32, 32)
+        assert one.images.shape == other.images.shape == (12, 2, 3, SIZE, SIZE)
+        assert (one.images.int() - other.images.int()).abs().max() <= 2
 
 
 def test_a_child_process_gives_the_same_augmented_views_from_any_step_on(
@@ -37,16 +34,14 @@ def test_a_child_process_gives_the_same_augmented_views_from_any_step_on(
     whole = batches(photo_folder, "threads", SIMCLR, **SEVERAL)
     late = batches(photo_folder, "subprocess", SIMCLR, step=2, **SEVERAL)
     for one, other in zip(whole[2:], late, strict=True):
-        for some, same in zip(one.sizes, other.sizes, strict=True):
-            assert torch.equal(some, same)
+        assert torch.equal(one.images, other.images)
 
 
 def test_the_first_view_is_that_of_a_run_with_one_view(photo_folder: Path) -> None:
-    """A run that resumes an old checkpoint continues: one view draws what it drew."""
     single = batches(photo_folder, "threads", SIMCLR)
     several = batches(photo_folder, "threads", SIMCLR, **SEVERAL)
     for one, more in zip(single, several, strict=True):
-        assert one.images.shape == (12, 3, SIZE, SIZE) and one.local_images is None
+        assert one.images.shape == (12, 3, SIZE, SIZE)
         assert torch.equal(one.images, more.images[:, 0])
         assert (more.images[:, 0] != more.images[:, 1]).flatten(1).any(1).all()
 
@@ -54,7 +49,7 @@ def test_the_first_view_is_that_of_a_run_with_one_view(photo_folder: Path) -> No
 def test_validation_has_one_plain_view(photo_folder: Path) -> None:
     several = batches(photo_folder, "threads", SIMCLR, "val", **SEVERAL)
     for one, more in zip(batches(photo_folder, "threads", PLAIN, "val"), several, strict=True):
-        assert more.local_images is None and torch.equal(one.images, more.images)
+        assert torch.equal(one.images, more.images)
 
 
 def test_views_of_a_repeated_image_differ(photo_folder: Path) -> None:
@@ -72,8 +67,7 @@ def test_a_damaged_image_is_replaced_with_all_its_views(photo_folder: Path, tmp_
     found = [batches(root, engine, PLAIN, **lenient) for engine in ("threads", "pillow")]
     for one, other in zip(*found, strict=True):
         assert torch.equal(one.indices, other.indices)
-        for some, same in zip(one.sizes, other.sizes, strict=True):
-            assert (some.int() - same.int()).abs().max() <= 2
+        assert (one.images.int() - other.images.int()).abs().max() <= 2
     assert sum(len(batch.damage) for batch in found[0]) == 1
 
 
@@ -90,20 +84,14 @@ def test_your_own_function_draws_for_each_view(photo_folder: Path) -> None:
 
 
 def test_a_view_depends_on_its_sample_and_number_alone() -> None:
-    planner = CropPlanner(DataConfig(views=2, local_views=4, scale=[0.5, 1.0]), True, seed=3)
-    every = np.arange(200)
+    planner = CropPlanner(DataConfig(views=4), True, seed=3)
     sizes = np.full(200, 300), np.full(200, 500)
-    large, small = planner.views(2, every, *sizes)
-    assert large.boxes.shape == (200, 2, 4) and small.boxes.shape == (200, 4, 4)
-    assert (large.side, small.side) == (224, 96)
+    whole = planner.plan(2, np.arange(200), *sizes)
+    assert whole.boxes.shape == (200, 4, 4) and whole.flips.shape == (200, 4)
     some = np.array([7, 199, 3])
-    parts = planner.views(2, some, sizes[0][:3], sizes[1][:3])
-    for whole, part in zip((large, small), parts, strict=True):
-        assert np.array_equal(whole.boxes[some], part.boxes)
-        assert np.array_equal(whole.flips[some], part.flips)
-    shares = small.boxes[..., 2] * small.boxes[..., 3] / (300 * 500)
-    assert 0.04 < shares.min() and shares.max() < 0.41
-    assert 0.4 < small.flips.mean() < 0.6
-    boxes = np.concatenate([large.boxes, small.boxes], 1)
-    assert len(np.unique(boxes.reshape(-1, 4), axis=0)) > 1150
+    part = planner.plan(2, some, sizes[0][:3], sizes[1][:3])
+    assert np.array_equal(whole.boxes[some], part.boxes)
+    assert np.array_equal(whole.flips[some], part.flips)
+    assert 0.4 < whole.flips.mean() < 0.6
+    assert len(np.unique(whole.boxes.reshape(-1, 4), axis=0)) > 790
     assert in_view(0) == 0

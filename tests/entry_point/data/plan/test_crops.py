@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torchvision.transforms import RandomResizedCrop
 
 from entry_point.config.data_config import DataConfig
-from entry_point.data.plan.crops import CropPlanner
+from entry_point.data.plan.crops import CropPlan, CropPlanner
 
 sides = st.integers(1, 5000)
 
@@ -21,8 +21,8 @@ def test_random_boxes_lie_inside_the_image(
     height: int, width: int, index: int, epoch: int, low: float
 ) -> None:
     planner = CropPlanner(DataConfig(scale=[low, 1.0]), train=True, seed=1)
-    boxes, _ = planner.plan(epoch, np.array([index]), np.array([height]), np.array([width]))
-    top, left, box_height, box_width = boxes[0]
+    plan = planner.plan(epoch, np.array([index]), np.array([height]), np.array([width]))
+    top, left, box_height, box_width = plan.boxes[0]
     assert 0 <= top <= top + box_height <= height and box_height > 0
     assert 0 <= left <= left + box_width <= width and box_width > 0
 
@@ -32,22 +32,22 @@ def test_validation_boxes_are_centred_squares_of_the_right_share(
     height: int, width: int, resize: int
 ) -> None:
     planner = CropPlanner(DataConfig(resize=resize), train=False, seed=1)
-    boxes, flips = planner.plan(0, np.array([5]), np.array([height]), np.array([width]))
-    top, left, box_height, box_width = boxes[0]
+    plan = planner.plan(0, np.array([5]), np.array([height]), np.array([width]))
+    top, left, box_height, box_width = plan.boxes[0]
     assert box_height == box_width <= min(height, width)
     assert abs(box_height - max(1, min(height, width) * 224 / resize)) <= 0.5
     assert abs(top - (height - top - box_height)) <= 1
     assert abs(left - (width - left - box_width)) <= 1
-    assert not flips.any()
+    assert not plan.flips.any()
 
 
-def _plan(seed: int, count: int, **data: object) -> tuple[np.ndarray, np.ndarray]:
+def _plan(seed: int, count: int, **data: object) -> CropPlan:
     planner = CropPlanner(DataConfig(**data), train=True, seed=seed)  # type: ignore[arg-type]
     return planner.plan(0, np.arange(count), np.full(count, 533), np.full(count, 800))
 
 
 def test_random_boxes_are_distributed_like_torchvisions() -> None:
-    boxes, _ = _plan(seed=0, count=4000)
+    boxes = _plan(seed=0, count=4000).boxes
     image = torch.empty(3, 533, 800)
     torch.manual_seed(0)
     reference = np.array(
@@ -60,29 +60,29 @@ def test_random_boxes_are_distributed_like_torchvisions() -> None:
 
 def test_an_image_too_long_for_any_random_box_gives_the_largest_centred_one() -> None:
     planner = CropPlanner(DataConfig(scale=[1.0, 1.0]), train=True, seed=0)
-    boxes, _ = planner.plan(0, np.array([0, 1]), np.array([100, 1000]), np.array([1000, 100]))
-    assert boxes.tolist() == [[0, 433, 100, 133], [433, 0, 133, 100]]
+    plan = planner.plan(0, np.array([0, 1]), np.array([100, 1000]), np.array([1000, 100]))
+    assert plan.boxes.tolist() == [[0, 433, 100, 133], [433, 0, 133, 100]]
 
 
 def test_a_box_does_not_depend_on_the_rest_of_the_batch() -> None:
-    boxes, flips = _plan(seed=7, count=64)
+    whole = _plan(seed=7, count=64)
     planner = CropPlanner(DataConfig(), train=True, seed=7)
     some = np.array([63, 5, 17])
-    again, flips_again = planner.plan(0, some, np.full(3, 533), np.full(3, 800))
-    np.testing.assert_array_equal(again, boxes[some])
-    np.testing.assert_array_equal(flips_again, flips[some])
+    part = planner.plan(0, some, np.full(3, 533), np.full(3, 800))
+    np.testing.assert_array_equal(part.boxes, whole.boxes[some])
+    np.testing.assert_array_equal(part.flips, whole.flips[some])
 
 
 def test_seed_and_epoch_change_the_boxes() -> None:
-    boxes, _ = _plan(seed=0, count=64)
-    other_seed, _ = _plan(seed=1, count=64)
+    boxes = _plan(seed=0, count=64).boxes
+    other_seed = _plan(seed=1, count=64).boxes
     planner = CropPlanner(DataConfig(), train=True, seed=0)
-    other_epoch, _ = planner.plan(1, np.arange(64), np.full(64, 533), np.full(64, 800))
+    other_epoch = planner.plan(1, np.arange(64), np.full(64, 533), np.full(64, 800)).boxes
     assert (boxes != other_seed).any(axis=1).all()
     assert (boxes != other_epoch).any(axis=1).all()
 
 
 def test_flips_follow_their_probability() -> None:
-    assert not _plan(seed=0, count=100, hflip=0.0)[1].any()
-    assert _plan(seed=0, count=100, hflip=1.0)[1].all()
-    assert 0.45 < _plan(seed=0, count=4000, hflip=0.5)[1].mean() < 0.55
+    assert not _plan(seed=0, count=100, hflip=0.0).flips.any()
+    assert _plan(seed=0, count=100, hflip=1.0).flips.all()
+    assert 0.45 < _plan(seed=0, count=4000, hflip=0.5).flips.mean() < 0.55

@@ -88,24 +88,19 @@ def test_no_step_waits_for_the_gpu(
     assert gpu.waits == []
 
 
-@pytest.mark.parametrize("local_views", [False, True])
-def test_batches_cross_to_the_gpu_beside_its_computing(
-    local_views: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_cross_to_the_gpu_beside_its_computing(monkeypatch: pytest.MonkeyPatch) -> None:
     SimulatedGpu().install(monkeypatch)
     streams = FakeStreams()
     streams.install(monkeypatch)
     numbers = torch.arange(4)
     pixels = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
-    local = torch.zeros(4, 2, 3, 16, 16, dtype=torch.uint8) if local_views else None
-    made = [Batch(pixels, numbers, numbers, local_images=local)] * 4
+    made = [Batch(pixels, numbers, numbers)] * 4
     with fake_gpu(monkeypatch) as gpu:
         transform = DeviceTransform(DataConfig(), seed=0, dtype=torch.bfloat16).to(CUDA)
         gpu.waits.clear()
         _copy_stream.cache_clear()
         for batch in device_batches(made, CUDA, partial(transform, epoch=0), channels_last=True):
             handed = [batch.images, batch.labels]
-            handed += [] if batch.local_images is None else [batch.local_images]
             assert [tensor.device for tensor in handed] == [CUDA] * len(handed)
             assert batch.images.dtype == torch.bfloat16 and batch.indices is numbers
             assert batch.images.is_contiguous(memory_format=torch.channels_last)

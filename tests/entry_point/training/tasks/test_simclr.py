@@ -117,7 +117,6 @@ def test_the_metric_is_that_of_a_weighted_nearest_neighbor_classifier() -> None:
         ([TASK], "data.views=1: must be at least 2 for SimClr"),
         ([TASK, "data.views=2", "optim.accumulate=2"], "optim.accumulate=2: must be 1"),
         (["data.views=2"], "data.views=2: task.name=classification learns from one view of each"),
-        (["data.local_views=3"], "data.local_views=3: task.name=classification learns from one"),
     ],
 )
 def test_what_does_not_fit_is_named(overrides: list[str], error: str) -> None:
@@ -136,11 +135,10 @@ def test_a_job_trains_on_views_resumes_and_exports_the_features(
 ) -> None:
     settings = (
         *(TASK, "task.metrics=[knn_accuracy]", "model.name=project.simclr.encoder"),
-        *("data.views=2", "data.local_views=2", "data.local_size=16", "augment.name=simclr"),
-        *("pipeline=threads", "trainer.report=true"),
+        *("augment.name=simclr", "pipeline=threads", "trainer.report=true"),
     )
     for epochs in (1, 2):  # the second run continues the first
-        overrides = [*settings, f"trainer.epochs={epochs}"]
+        overrides = [*settings, "data.views=2", f"trainer.epochs={epochs}"]
         assert forked.run(tmp_path, photo_folder, overrides) == 0, (tmp_path / "log").read_text()
     evaluations = [record for record in read_records(tmp_path) if "val_loss" in record]
     assert [record["epoch"] for record in evaluations] == [0, 1]
@@ -156,6 +154,7 @@ def test_a_job_trains_on_views_resumes_and_exports_the_features(
     assert classifier(4, weights).train()(images).shape == (2, 4)
     with pytest.raises(ConfigError, match="holds no SimClr run of resnet34"):
         classifier(4, weights, "resnet34")
-    changed = [*settings, "trainer.epochs=3", "data.local_scale=[0.1,0.4]"]
+    changed = [*settings, "data.views=3", "trainer.epochs=3"]
     assert forked.run(tmp_path, photo_folder, changed) == 2
-    assert "data.local_scale" in (tmp_path / "log").read_text()
+    refused = "data.views=3: the checkpoint was made with data.views=2"
+    assert refused in (tmp_path / "log").read_text()

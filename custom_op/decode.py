@@ -1,39 +1,99 @@
-"""Batches: one call decodes, crops, resizes and normalizes N images."""
+"""Decodes crops: one of a JPEG, or of all images of a batch, resized and normalized."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
-from custom_op.crop import MAX_PIXELS
-from custom_op.encoded_images import Packed, operator_arguments
-from custom_op.jpeg_errors import JpegError, raising_jpeg_error
 from custom_op.load import load
 
+MAX_PIXELS = 178_956_970
+"""Default of `max_pixels`: the limit above which Pillow raises DecompressionBombError."""
 
-class DecodeOptions(TypedDict, total=False):
-    """Keyword arguments of all batch functions, see `decode_crop_resize_batch`."""
+Packed = tuple[Tensor, Tensor]
+"""`(buffer, spans)`: images in one uint8 buffer, so that those of a memory-mapped file need no
+copy; and the start and the length in bytes of each of them, int64 `(N, 2)`."""
+
+
+class JpegError(RuntimeError):
+    """The data cannot be decoded as requested; the message says why."""
+
+
+class NotIndexableError(JpegError):
+    """The file cannot be given restart markers without loss; keep the original."""
+
+
+@contextlib.contextmanager
+def raising_jpeg_error() -> Iterator[None]:
+    """torch raises all errors of the operators as RuntimeError; callers get JpegError."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise JpegError(str(error)) from None
+
+
+def operator_arguments(jpegs: Sequence[Tensor] | Packed) -> tuple[list[Tensor], Tensor | None]:
+    """What the operators take: the tensors, and the spans of packed images."""
+    if isinstance(jpegs, tuple):
+        buffer, spans = jpegs
+        return [buffer], spans
+    return list(jpegs), None
+
+
+def decode_and_crop_jpeg(
+    data: Tensor,
+    crop_y: int,
+    crop_x: int,
+    crop_height: int,
+    crop_width: int,
+    *,
+    index: Tensor | None = None,
+    max_pixels: int = MAX_PIXELS,
+) -> Tensor:
+    """Decodes the pixels of one crop, bit-identical to decoding the whole image and cropping it.
+
+    Args:
+        data: uint8 `(bytes,)` on the CPU, one encoded JPEG. Baseline, progressive or arithmetic
+            coding; color, grayscale (returned as three equal channels) or CMYK.
+        crop_y, crop_x: top and left edge, in stored pixels (before any EXIF rotation).
+        crop_height, crop_width: size of the crop; the box must lie inside the image.
+        index: what `index_jpeg` returned for the same file, so that decoding starts near the crop.
+            The index of another file, or of an earlier version of it, is ignored.
+        max_pixels: an image with more pixels raises JpegError.
+
+    Returns:
+        uint8 `(3, crop_height, crop_width)`, RGB, with channels_last strides.
+
+    Raises:
+        JpegError: the data is not a JPEG, truncated, damaged or not supported; or the box is
+            outside the image.
+    """
+    load()
+    with raising_jpeg_error():
+        return torch.ops.custom_op.decode_and_crop_jpeg.default(
+            data, crop_y, crop_x, crop_height, crop_width, index=index, max_pixels=max_pixels
+        )
+
+
+class BatchOptions(TypedDict, total=False):
+    """Keyword arguments of the batch functions, see `decode_crop_resize_batch`."""
 
     indexes: Sequence[Tensor] | Packed | None
+    flip: Tensor | None
+    augment: Tensor | None
     mean: Sequence[float] | None
     std: Sequence[float] | None
+    dtype: torch.dtype
+    out: Tensor | None
     num_threads: int
     color: Literal["rgb", "ycbcr"]
     apply_orientation: bool
     max_pixels: int
     stale_indexes: Tensor | None
-
-
-class BatchOptions(DecodeOptions, total=False):
-    """Those of the functions that return one tensor."""
-
-    flip: Tensor | None
-    augment: Tensor | None
-    dtype: torch.dtype
-    out: Tensor | None
 
 
 def decode_crop_resize_batch(
@@ -43,14 +103,13 @@ def decode_crop_resize_batch(
 
     With boxes `(N, V, 4)` it cuts V views of every image, one after the other, and reads the file's
     headers, tables and index once. The result then is `(N, V, 3, size, size)`, and `flip` and
-    `augment` have a dimension more, too. `decode_views_masked` cuts views of several sizes.
+    `augment` have a dimension more, too.
 
     Resizing is torch's antialiased bilinear filter for uint8, within 1 level. Only the pixels of
     the crop are decoded, and its rows are filtered while they are in cache.
 
     Args:
-        jpegs: a list of uint8 `(bytes,)` tensors; or a tuple of one uint8 buffer and int64 offsets
-            and lengths, both `(N,)`, so that images in a memory-mapped file need no copy.
+        jpegs: a list of uint8 `(bytes,)` tensors; or one buffer that holds them all, as `Packed`.
         boxes: int64 `(N, 4)` or `(N, V, 4)`: top, left, height, width. In upright pixels, see
             `apply_orientation`.
         size: height and width of every result.
@@ -93,7 +152,7 @@ def decode_crop_resize_batch(
     - Fill colors are rounded to whole values. Pixels on the edge are as with torchvision's
       `fill=[red, green, blue]`, also for black, which `fill=None` blends in only once.
     """
-    return _decode_batch(jpegs, boxes, size, mask_errors=False, **options)[0]
+    return _decode(jpegs, boxes, size, mask_errors=False, **options)[0]
 
 
 def decode_crop_resize_batch_masked(
@@ -105,82 +164,60 @@ def decode_crop_resize_batch_masked(
         The batch, with zeros in place of failed images; and bool `(N,)`, True for failed images. An
         image has failed if any of its views has.
     """
-    return _decode_batch(jpegs, boxes, size, mask_errors=True, **options)
+    return _decode(jpegs, boxes, size, mask_errors=True, **options)
 
 
-def _decode_batch(
+def _decode(
     jpegs: Sequence[Tensor] | Packed,
     boxes: Tensor,
     size: int,
     *,
     mask_errors: bool,
+    indexes: Sequence[Tensor] | Packed | None = None,
     flip: Tensor | None = None,
     augment: Tensor | None = None,
-    dtype: torch.dtype = torch.uint8,
-    out: Tensor | None = None,
-    **options: Unpack[DecodeOptions],
-) -> tuple[Tensor, Tensor]:
-    shape = (*boxes.shape[:-1], 3, size, size)
-    if out is None:
-        out = empty_views(boxes, size, dtype)
-    elif out.shape != shape:
-        raise JpegError(f"out must have the shape {shape}; got {tuple(out.shape)}")
-    failed = decode_into([out], jpegs, boxes, flip, augment, mask_errors=mask_errors, **options)
-    return out, failed
-
-
-def empty_views(boxes: Tensor, size: int, dtype: torch.dtype) -> Tensor:
-    """Memory for views of one size, by pixel: `(N, 3, size, size)` or `(N, V, 3, size, size)`."""
-    return torch.empty((*boxes.shape[:-1], size, size, 3), dtype=dtype).movedim(-1, -3)
-
-
-def decode_into(
-    outs: list[Tensor],
-    jpegs: Sequence[Tensor] | Packed,
-    boxes: Tensor,
-    flip: Tensor | None,
-    augment: Tensor | None,
-    *,
-    mask_errors: bool,
-    indexes: Sequence[Tensor] | Packed | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-    color: Literal["rgb", "ycbcr"] = "rgb",
+    dtype: torch.dtype = torch.uint8,
+    out: Tensor | None = None,
     num_threads: int = 0,
+    color: Literal["rgb", "ycbcr"] = "rgb",
     apply_orientation: bool = True,
     max_pixels: int = MAX_PIXELS,
     stale_indexes: Tensor | None = None,
-) -> Tensor:
-    """Writes the views of each size to its tensor; which images have failed, bool `(N,)`."""
+) -> tuple[Tensor, Tensor]:
+    """The batch; and which images have failed, bool `(N,)`."""
     load()
-    images, offsets, lengths = operator_arguments(jpegs)
-    index_buffers, index_offsets, index_lengths = operator_arguments(indexes or [])
-    _check_choices(color, mean, std, outs[0].dtype)
+    if out is None:
+        out = torch.empty((*boxes.shape[:-1], size, size, 3), dtype=dtype).movedim(-1, -3)
+    elif out.shape != (shape := (*boxes.shape[:-1], 3, size, size)):
+        raise JpegError(f"out must have the shape {shape}; got {tuple(out.shape)}")
+    _check_choices(color, mean, std, out.dtype)
     if augment is not None and color != "rgb":
         raise ValueError(f'color={color!r}: must be "rgb" with augment, which changes RGB values')
+    images, spans = operator_arguments(jpegs)
     if not images:
-        return torch.empty(0, dtype=torch.bool)
+        return out, torch.empty(0, dtype=torch.bool)
+    side_indexes, index_spans = operator_arguments(indexes or [])
     with raising_jpeg_error():
-        failed: Tensor = torch.ops.custom_op.decode_crop_resize_batch.default(
+        failed = torch.ops.custom_op.decode_crop_resize_batch.default(
             images,
-            offsets,
-            lengths,
+            spans,
             boxes,
-            indexes=index_buffers,
-            index_offsets=index_offsets,
-            index_lengths=index_lengths,
+            out,
+            indexes=side_indexes,
+            index_spans=index_spans,
             flip=flip,
+            augment=augment,
             affine=_affine(mean, std),
-            mask_errors=mask_errors,
-            apply_orientation=apply_orientation,
             ycbcr=color == "ycbcr",
+            apply_orientation=apply_orientation,
             max_pixels=max_pixels,
             num_threads=num_threads,
-            outs=outs,
-            augment=augment,
+            mask_errors=mask_errors,
             stale_indexes=stale_indexes,
         )
-    return failed
+    return out, failed
 
 
 def _check_choices(
