@@ -11,6 +11,8 @@ from torch import Tensor
 
 from custom_op.load import load
 
+MAX_SHARE = 0.0125
+"""Size of a side index at most, as a share of its file's: the default of `index_jpeg`."""
 MAX_PIXELS = 178_956_970
 """Default of `max_pixels`: the limit above which Pillow raises DecompressionBombError."""
 
@@ -94,6 +96,7 @@ class BatchOptions(TypedDict, total=False):
     apply_orientation: bool
     max_pixels: int
     stale_indexes: Tensor | None
+    new_indexes: list[Tensor] | None
 
 
 def decode_crop_resize_batch(
@@ -132,6 +135,9 @@ def decode_crop_resize_batch(
         stale_indexes: bool `(N,)` to write to: True for images that were decoded while their index
             turned out not to fit the file. Decoding compares only what it uses; `is_index_of`
             compares everything. Default: none.
+        new_indexes: list to fill: what `index_jpeg` returns for each image whose index is empty or
+            does not fit, made while the crop is decoded; empty for the others. It takes the time
+            to pass the part of the file after the crop. Default: none.
 
     Returns:
         The batch: `out`, or the new tensor.
@@ -185,6 +191,7 @@ def _decode(
     apply_orientation: bool = True,
     max_pixels: int = MAX_PIXELS,
     stale_indexes: Tensor | None = None,
+    new_indexes: list[Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The batch; and which images have failed, bool `(N,)`."""
     load()
@@ -200,7 +207,7 @@ def _decode(
         return out, torch.empty(0, dtype=torch.bool)
     side_indexes, index_spans = operator_arguments(indexes or [])
     with raising_jpeg_error():
-        failed = torch.ops.custom_op.decode_crop_resize_batch.default(
+        failed, made, lengths = torch.ops.custom_op.decode_crop_resize_batch.default(
             images,
             spans,
             boxes,
@@ -216,7 +223,10 @@ def _decode(
             num_threads=num_threads,
             mask_errors=mask_errors,
             stale_indexes=stale_indexes,
+            index_share=0.0 if new_indexes is None else MAX_SHARE,
         )
+    if new_indexes is not None:
+        new_indexes[:] = made.split(lengths.tolist())
     return out, failed
 
 

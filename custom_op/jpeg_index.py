@@ -7,12 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from custom_op.decode import MAX_PIXELS, JpegError, NotIndexableError, raising_jpeg_error
+from custom_op.decode import MAX_PIXELS, MAX_SHARE, JpegError, NotIndexableError, raising_jpeg_error
 from custom_op.load import load
 
 _NOT_INDEXABLE = "not indexable: "
-MAX_SHARE = 0.0125
-"""Default of `max_share`."""
 
 
 def add_restart_markers(

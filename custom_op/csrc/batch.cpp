@@ -91,8 +91,9 @@ void copy_into(const Canvas& canvas, const BatchOptions& options, const Slot& sl
 
 }  // namespace
 
-void ImageWorker::open(Bytes jpeg, Bytes side_index, int64_t max_pixels) {
+void ImageWorker::open(Bytes jpeg, Bytes side_index, int64_t max_pixels, double index_share) {
   decoder_.open(jpeg, max_pixels, side_index);
+  decoder_.record_side_index(index_share);
 }
 
 void ImageWorker::cut(const Box& box, bool flip, const std::vector<Operation>& operations,

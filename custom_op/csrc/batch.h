@@ -48,11 +48,14 @@ struct BatchOptions {
 class ImageWorker {
  public:
   // Reads an image, of which cut() then takes any number of views. `side_index` may be empty. Both
-  // throw JpegError.
-  void open(Bytes jpeg, Bytes side_index, int64_t max_pixels);
+  // throw JpegError. `index_share`: of a new index, see finish_index().
+  void open(Bytes jpeg, Bytes side_index, int64_t max_pixels, double index_share = 0);
   // `box` is in upright pixels if options.apply_orientation is set. `operations` may be empty.
   void cut(const Box& box, bool flip, const std::vector<Operation>& operations,
            const BatchOptions& options, const Slot& slot);
+  // The index that was made while views were cut, of at most `index_share` of the file's size;
+  // empty if the file has one already, or cannot have one.
+  std::vector<uint8_t> finish_index() { return decoder_.finish_side_index(); }
   bool has_stale_index() const { return decoder_.has_stale_index(); }
 
  private:

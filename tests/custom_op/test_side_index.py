@@ -244,3 +244,37 @@ def test_an_index_has_at_most_1_25_percent_of_any_file(sampling: str) -> None:
 
 def test_a_file_too_small_for_an_index_of_its_share_gets_none() -> None:
     assert len(custom_op.index_jpeg(tensor(encode(picture(64, 64))))) == 0
+
+
+def test_an_index_made_while_crops_are_decoded_is_that_of_the_file() -> None:
+    rng = random.Random(4)
+    whole = {sampling: picture(rng.randint(120, 300), 400) for sampling in (*SAMPLINGS, "uneven")}
+    files = [tensor(encode(pixels, sampling, 90)) for sampling, pixels in whole.items()]
+    expected = [custom_op.index_jpeg(data) for data in files]
+    assert all(map(len, expected))
+    for views in (1, 3):
+        boxes = [
+            [random_box(rng, *custom_op.jpeg_size(data)) for _ in range(views)] for data in files
+        ]
+        made: list[Tensor] = []
+        plain = custom_op.decode_crop_resize_batch(files, torch.tensor(boxes), 32)
+        found = custom_op.decode_crop_resize_batch(files, torch.tensor(boxes), 32, new_indexes=made)
+        assert torch.equal(found, plain)
+        for new, old in zip(made, expected, strict=True):
+            assert torch.equal(new, old)
+
+
+def test_new_indexes_are_made_of_files_without_one_that_fits() -> None:
+    data, other = (tensor(encode(picture(200, 200, seed), "4:2:0", 90)) for seed in range(2))
+    index, none = custom_op.index_jpeg(data), torch.empty(0, dtype=torch.uint8)
+    marked = tensor(encode(picture(200, 200), "4:2:0", 90, restart_interval=2))
+    damaged = torch.cat([data[:-3000], data[-1000:]])
+    files = [data, data, other, marked, damaged, data[:2000], none]
+    boxes = torch.tensor([[10, 10, 50, 50]]).repeat(len(files), 1)
+    indexes, made = [none, index, index, none, none, none, none], [index] * 3
+    custom_op.decode_crop_resize_batch_masked(
+        files, boxes, 8, indexes=indexes, new_indexes=made, num_threads=1
+    )
+    assert torch.equal(made[0], index)
+    assert torch.equal(made[2], custom_op.index_jpeg(other))
+    assert [len(new) for new in made[1:2] + made[3:]] == [0] * 5

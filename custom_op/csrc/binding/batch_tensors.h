@@ -23,6 +23,8 @@ struct Batch {
   char* out = nullptr;
   Slot strides;  // of every slot, without its address
   int64_t image_bytes = 0, view_bytes = 0;
+  double index_share = 0;  // of the new indexes, 0 for none
+  std::vector<std::vector<uint8_t>> new_indexes;
   bool* stale_indexes = nullptr;  // null: not asked for
 
   int64_t count() const { return static_cast<int64_t>(images.size()); }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "binding/batch_tensors.h"
 #include "pool.h"
@@ -11,14 +12,14 @@ namespace custom_op {
 namespace {
 
 // Cuts all views of one image. Returns why that is not possible, else nothing.
-std::string process(const Batch& batch, int64_t image) {
+std::string process(Batch& batch, int64_t image) {
   thread_local ImageWorker worker;
   static const std::vector<Operation> kNone;
   const auto i = static_cast<size_t>(image);
   int64_t view = -1;  // none: opening the file failed
   try {
     worker.open(batch.images[i], batch.side_indexes.empty() ? Bytes{} : batch.side_indexes[i],
-                batch.max_pixels);
+                batch.max_pixels, batch.index_share);
     for (view = 0; view < batch.each; ++view) {
       const int64_t at = image * batch.each + view;
       const int64_t* box = batch.boxes + 4 * at;
@@ -27,6 +28,7 @@ std::string process(const Batch& batch, int64_t image) {
                  batch.options, batch.slot(image, view));
     }
     if (batch.stale_indexes != nullptr) batch.stale_indexes[i] = worker.has_stale_index();
+    if (batch.index_share > 0) batch.new_indexes[i] = worker.finish_index();
   } catch (const std::exception& failure) {
     const std::string reason = failure.what();
     const bool of_view = batch.several && view >= 0;
@@ -37,7 +39,7 @@ std::string process(const Batch& batch, int64_t image) {
 }
 
 // Runs the batch. Returns one message per image, empty if all its views were decoded.
-std::vector<std::string> process_all(const Batch& batch, int64_t num_threads) {
+std::vector<std::string> process_all(Batch& batch, int64_t num_threads) {
   std::vector<std::string> errors(batch.images.size());
   for_each_index(batch.count(), num_threads,
                  [&](int64_t i) { errors[static_cast<size_t>(i)] = process(batch, i); });
@@ -61,12 +63,29 @@ void set_affine(const Tensor& affine, BatchOptions& options) {
   std::copy_n(factors + 3, 3, options.bias.begin());
 }
 
-Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor> spans,
-                                Tensor boxes, Tensor out, std::vector<Tensor> indexes,
-                                std::optional<Tensor> index_spans, std::optional<Tensor> flip,
-                                std::optional<Tensor> augment, Tensor affine, bool ycbcr,
-                                bool apply_orientation, int64_t max_pixels, int64_t num_threads,
-                                bool mask_errors, std::optional<Tensor> stale_indexes) {
+// The indexes one after the other, and their lengths.
+std::tuple<Tensor, Tensor> to_tensors(const std::vector<std::vector<uint8_t>>& indexes) {
+  size_t total = 0;
+  for (const auto& index : indexes) total += index.size();
+  const std::array<int64_t, 1> bytes{static_cast<int64_t>(total)};
+  const std::array<int64_t, 1> count{static_cast<int64_t>(indexes.size())};
+  Tensor data = torch::stable::empty(bytes, ScalarType::Byte);
+  Tensor lengths = torch::stable::empty(count, ScalarType::Long);
+  auto* at = static_cast<uint8_t*>(data.mutable_data_ptr());
+  auto* length = static_cast<int64_t*>(lengths.mutable_data_ptr());
+  for (const auto& index : indexes) {
+    at = std::copy(index.begin(), index.end(), at);
+    *length++ = static_cast<int64_t>(index.size());
+  }
+  return {data, lengths};
+}
+
+std::tuple<Tensor, Tensor, Tensor> decode_crop_resize_batch(
+    std::vector<Tensor> jpegs, std::optional<Tensor> spans, Tensor boxes, Tensor out,
+    std::vector<Tensor> indexes, std::optional<Tensor> index_spans, std::optional<Tensor> flip,
+    std::optional<Tensor> augment, Tensor affine, bool ycbcr, bool apply_orientation,
+    int64_t max_pixels, int64_t num_threads, bool mask_errors, std::optional<Tensor> stale_indexes,
+    double index_share) {
   if (num_threads < 0) refuse("num_threads must be 0 or more; got " + std::to_string(num_threads));
   Batch batch;
   batch.images = jpegs_bytes(jpegs, spans);
@@ -85,6 +104,8 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
   set_flips(flip, batch);
   set_operations(augment, batch);
   set_stale_indexes(stale_indexes, batch);
+  batch.index_share = index_share;
+  if (index_share > 0) batch.new_indexes.resize(batch.images.size());
 
   const std::vector<std::string> errors = process_all(batch, num_threads);
   const std::array<int64_t, 1> shape{batch.count()};
@@ -97,7 +118,8 @@ Tensor decode_crop_resize_batch(std::vector<Tensor> jpegs, std::optional<Tensor>
     if (!mask_errors) refuse("image " + std::to_string(i) + " of the batch: " + error);
     clear(batch, i);
   }
-  return failed;
+  const auto [new_indexes, lengths] = to_tensors(batch.new_indexes);
+  return {failed, new_indexes, lengths};
 }
 
 }  // namespace
@@ -108,7 +130,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(custom_op, m) {
       "decode_crop_resize_batch(Tensor[] jpegs, Tensor? spans, Tensor boxes, Tensor(a!) out, *, "
       "Tensor[] indexes, Tensor? index_spans, Tensor? flip, Tensor? augment, Tensor affine, "
       "bool ycbcr, bool apply_orientation, int max_pixels, int num_threads, bool mask_errors, "
-      "Tensor(b!)? stale_indexes) -> Tensor");
+      "Tensor(b!)? stale_indexes, float index_share) -> "
+      "(Tensor failed, Tensor new_indexes, Tensor new_index_lengths)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {
