@@ -1,6 +1,9 @@
 """What holds for all tests."""
 
+import os
 import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # nohup has them ignore a hangup, too. A handler, unlike that, is not passed on.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_side_indexes_left_on_this_host() -> Iterator[None]:
+    """Every training on a folder makes some; each folder of a test has a database of its own."""
+    started = time.time()
+    yield
+    for file in Path(f"/var/tmp/jpeg-index-{os.getuid()}").glob("*"):
+        if file.stat().st_mtime >= started:
+            file.unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

@@ -92,6 +92,10 @@ class DataConfig:
     windows."""
     sharded_by_host: bool = False
     """`access=stream`: each host has only its own shards (ShardedByS3Key) and reads only those."""
+    index: str = knob("auto", choices=("auto", "none"))
+    """Side indexes of JPEG files that have none beside them (`folder` and `manifest`). `auto`: they
+    are made while the images are decoded for the first time, and kept in this host's cache.
+    `none`: every epoch decodes from the start of the file. The samples are the same."""
     index_root: str | None = None
     """Folder of the indexes, when another channel or folder holds them: with `access=stream`
     dataset.json and the splits' indexes, with `folder` and `manifest` the folder `jpeg-index`.

@@ -17,6 +17,7 @@ from entry_point.data.decode.allocation import Allocate, empty_images
 from entry_point.data.decode.made_images import MadeImages
 from entry_point.data.decode.read_batch import (
     is_packed,
+    is_self_indexing,
     read_files,
     side_indexes,
     upright_sizes,
@@ -52,6 +53,7 @@ def decode_jpegs(
     images = empty_images(allocate, plan.flips.shape, plan.side)
     boxes = torch.from_numpy(plan.boxes)
     stale = torch.zeros(len(indices), dtype=torch.bool)
+    made: list[Tensor] | None = [] if is_self_indexing(source) else None
     with span("decode_crop_resize_batch"):
         _, failed = decode_crop_resize_batch_masked(
             files,
@@ -64,7 +66,11 @@ def decode_jpegs(
             num_threads=1,
             color=planner.data.color,
             stale_indexes=stale,
+            new_indexes=made,
         )
+    if is_self_indexing(source) and made:
+        source.keep_indexes(indices, made)
+        stale.zero_()  # those of changed files are replaced
     positions = failed.nonzero().flatten().tolist()
     damage = {i: why_refused(_only(files, i), boxes[i : i + 1]) for i in positions}
     return MadeImages(images, damage, int(stale.sum()))

@@ -15,6 +15,7 @@ from custom_op import Packed
 from entry_point.contract.printable import printable
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder_index import find_side_indexes, index_holder
+from entry_point.data.sources.index_cache import IndexCache
 from entry_point.data.sources.label_kind import Kind
 from entry_point.data.sources.side_indexes import SideIndexes
 
@@ -23,6 +24,8 @@ class FileSource:
     """A Source of these files, in this order; also the base of your own."""
 
     sizes = None
+    index_cache: IndexCache | None = None
+    """Where the side indexes are that decoding makes; None if it makes none."""
     _side_indexes: SideIndexes | None = None
 
     def __init__(
@@ -42,18 +45,30 @@ class FileSource:
     def read(self, index: int) -> Tensor:
         return read_bytes(self.file(index))
 
-    def use_side_indexes(self, index_root: Path | None, root: str | Path) -> None:
+    def use_side_indexes(
+        self, index_root: Path | None, root: str | Path, make_missing: bool
+    ) -> None:
         """Use the side indexes of the files below `root`, if `root` holds some.
 
-        Raises DataError if `index_root` is given and holds none.
+        If it holds none, `make_missing` says whether decoding makes them. Raises DataError if
+        `index_root` is given and holds none.
         """
         if holder := index_holder(index_root, Path(root)):
             paths = [self.file(i).removeprefix(f"{root}/") for i in range(len(self))]
             self._side_indexes = find_side_indexes(holder, str(root), paths)
+        elif make_missing:
+            self.index_cache = IndexCache(Path(root))
 
-    def indexes(self, indices: NDArray[np.int64]) -> Packed | None:
+    def indexes(self, indices: NDArray[np.int64]) -> Packed | list[Tensor] | None:
         """See IndexedSource."""
+        if self.index_cache is not None:
+            return self.index_cache.find([self.file(i) for i in indices.tolist()])
         return None if self._side_indexes is None else self._side_indexes.packed(indices)
+
+    def keep_indexes(self, indices: NDArray[np.int64], indexes: Sequence[Tensor]) -> None:
+        """Store the side indexes that decoding these images made; empty for none."""
+        if self.index_cache is not None:
+            self.index_cache.keep([self.file(i) for i in indices.tolist()], indexes)
 
     def following(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         return (indices + 1) % len(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from entry_point.data.sources.table.manifest import open_manifest
 Open = Callable[[DataConfig, Path, str], Source]
 """(data, root, split) -> the split."""
 
+log = logging.getLogger(__name__)
+
 _NEEDED = ("classes", "kind", "labels", "sizes", "__len__", "read", "following", "key")
 
 
@@ -41,20 +44,25 @@ def open_format(data: DataConfig, root: Path, split: str) -> Source:
 
 def _demo(data: DataConfig, root: Path, split: str) -> Source:
     ensure_demo(root, data.demo)
-    return _with_side_indexes(FolderSource(root, split), data, root)
+    return _with_side_indexes(FolderSource(root, split), data, root, split)
 
 
 def _folder(data: DataConfig, root: Path, split: str) -> Source:
-    return _with_side_indexes(FolderSource(root, split, data.val_fraction), data, root)
+    return _with_side_indexes(FolderSource(root, split, data.val_fraction), data, root, split)
 
 
 def _manifest(data: DataConfig, root: Path, split: str) -> Source:
     source = open_manifest(data, root, split)
-    return _with_side_indexes(source, data, source.folder)
+    return _with_side_indexes(source, data, source.folder, split)
 
 
-def _with_side_indexes(source: FileSource, data: DataConfig, root: str | Path) -> Source:
-    source.use_side_indexes(Path(data.index_root) if data.index_root else None, root)
+def _with_side_indexes(
+    source: FileSource, data: DataConfig, root: str | Path, split: str
+) -> Source:
+    index_root = Path(data.index_root) if data.index_root else None
+    source.use_side_indexes(index_root, root, make_missing=data.index == "auto")
+    if split == "train" and source.index_cache and (known := source.index_cache.count()):
+        log.info("%s holds the side indexes of %d images", source.index_cache.file, known)
     return source
 
 

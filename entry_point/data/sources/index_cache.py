@@ -1,0 +1,162 @@
+"""Side indexes that are made while images are decoded, in a cache of this host.
+
+Training on plain JPEG files makes an index of each file in the first epoch and starts decoding near
+the crop from the second one on. A dataset folder has one SQLite database, which the ranks of a host
+and later jobs share. It lies on a local disk: SQLite's locks do not work across hosts.
+
+The cache only saves time. The decoder ignores an index that does not fit its file, so any content
+gives the same pixels. The first error ends reading or writing in this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FOLDER = Path(f"/var/tmp/jpeg-index-{os.getuid()}")
+"""On a local disk; a home folder may be on a network file system, and /tmp in memory."""
+MOST_BYTES = 4 << 30
+"""Of a database: the indexes of about 3 million photographs of 100 KB."""
+_PAGE_BYTES = 8192
+_UNUSED_DAYS = 30
+_MOST_VALUES = 1000  # of a statement
+
+_SCHEMA = "CREATE TABLE IF NOT EXISTS indexes (path INTEGER PRIMARY KEY, content BLOB NOT NULL)"
+
+log = logging.getLogger(__name__)
+_log_once = functools.cache(log.info)
+
+
+class IndexCache:
+    """The side indexes of the images below `root`, by path."""
+
+    def __init__(self, root: Path) -> None:
+        name = blake2b(os.fsencode(root.resolve()), digest_size=12).hexdigest()
+        self.file = FOLDER / f"{name}.sqlite"
+        self._reads = self._writes = True
+        self._connections = threading.local()
+
+    def count(self) -> int:
+        """The number of indexes in the cache. Removes databases that no job has used for long."""
+        found = 0
+        with self._reading():
+            found = self._database().execute("SELECT COUNT(*) FROM indexes").fetchone()[0]
+            os.utime(self.file)
+            _remove_unused(self.file.parent)
+        return found
+
+    def find(self, paths: Sequence[str]) -> list[Tensor]:
+        """The index of each file, uint8 (bytes,); empty for none."""
+        keys = [_key(path) for path in paths]
+        found: dict[int, bytes] = {}
+        with self._reading():
+            for start in range(0, len(keys) if self._reads else 0, _MOST_VALUES):
+                some = keys[start : start + _MOST_VALUES]
+                marks = ",".join("?" * len(some))
+                query = f"SELECT path, content FROM indexes WHERE path IN ({marks})"
+                found.update(self._database().execute(query, some))
+        return [_tensor(found.get(key, b"")) for key in keys]
+
+    def keep(self, paths: Sequence[str], indexes: Sequence[Tensor]) -> None:
+        """Store the indexes that are not empty."""
+        rows = [
+            (_key(path), index.numpy().tobytes())
+            for path, index in zip(paths, indexes, strict=True)
+            if len(index)
+        ]
+        if not rows or not self._reads or not self._writes:
+            return
+        try:
+            with self._database() as transaction:
+                transaction.executemany("INSERT OR REPLACE INTO indexes VALUES (?, ?)", rows)
+        except (OSError, sqlite3.Error) as error:
+            self._writes = False
+            _warn(self.file, str(error))
+        _log_once(
+            "%s: side indexes of the images are made while they are decoded, and speed up the next "
+            "epochs; data.index=none turns this off",
+            self.file,
+        )
+
+    def _database(self) -> sqlite3.Connection:
+        """This thread's connection. A forked process must not use that of its parent."""
+        opened: tuple[int, sqlite3.Connection] | None
+        opened = getattr(self._connections, "opened", None)
+        if opened is None or opened[0] != os.getpid():
+            opened = self._connections.opened = os.getpid(), self._connect()
+        return opened[1]
+
+    def _connect(self) -> sqlite3.Connection:
+        _require_own(self.file.parent)
+        database = sqlite3.connect(self.file, timeout=60)
+        database.execute(f"PRAGMA page_size={_PAGE_BYTES}")
+        database.execute("PRAGMA journal_mode=WAL")
+        # Only a power failure can damage the database then. Waiting for the disk costs more.
+        database.execute("PRAGMA synchronous=OFF")
+        database.execute(f"PRAGMA max_page_count={MOST_BYTES // _PAGE_BYTES}")
+        database.execute(_SCHEMA)
+        return database
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            self._reads = False
+            _warn(self.file, str(error))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_connections"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._connections = threading.local()
+
+
+@functools.cache
+def _warn(file: Path, error: str) -> None:
+    log.warning(
+        "%s: %s; images without a side index decode slower, to the same pixels", file, error
+    )
+
+
+def _require_own(folder: Path) -> None:
+    """Create the folder. Raises PermissionError if other users can change it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise PermissionError(f"other users can change {folder}; remove it")
+
+
+def _remove_unused(folder: Path) -> None:
+    oldest = time.time() - _UNUSED_DAYS * 86400
+    for file in folder.glob("*.sqlite"):
+        with contextlib.suppress(FileNotFoundError):
+            if file.stat().st_mtime < oldest:
+                file.unlink()
+
+
+def _key(path: str) -> int:
+    """SQLite finds whole numbers faster than texts. A collision costs one image its index."""
+    digest = blake2b(os.fsencode(path), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def _tensor(index: bytes) -> Tensor:
+    return (
+        torch.frombuffer(bytearray(index), dtype=torch.uint8)
+        if index
+        else torch.empty(0, dtype=torch.uint8)
+    )

@@ -1,0 +1,253 @@
+"""Training on plain files makes their side indexes while it decodes: same pixels, sooner."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from custom_op import index_jpeg
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources import index_cache
+from entry_point.data.sources.file_source import FileSource
+from entry_point.data.sources.index_cache import IndexCache
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(index_cache, "FOLDER", tmp_path / "cache")
+    index_cache._log_once.cache_clear()
+    return tmp_path / "cache"
+
+
+def config(root: Path, index: str = "auto") -> DataConfig:
+    return DataConfig(format="folder", root=str(root), image_size=64, index=index)
+
+
+def open_folder(root: Path, index: str = "auto") -> FileSource:
+    source = open_source(config(root, index), "train", root)
+    assert isinstance(source, FileSource)
+    return source
+
+
+def epochs(root: Path, count: int, index: str = "auto", engine: str = "threads") -> list[Tensor]:
+    """The images of `count` epochs."""
+    pipeline = PipelineConfig(engine, num_workers=2)
+    spec = LoaderSpec(config(root, index), pipeline, "train", 12, seed=3)
+    loader = build_loader(open_folder(root, index), spec)
+    try:
+        return [
+            torch.cat([batch.images for batch in loader.epoch(epoch)]) for epoch in range(count)
+        ]
+    finally:
+        loader.close()
+
+
+def cached(root: Path) -> list[Tensor]:
+    """The index of each file, as the next job finds it."""
+    source = open_folder(root)
+    assert source.index_cache is not None
+    return source.index_cache.find([source.file(i) for i in range(len(source))])
+
+
+def digest(root: Path) -> str:
+    files = sorted(file for file in root.rglob("*") if file.is_file())
+    content = b"".join(str(file).encode() + file.read_bytes() for file in files)
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize("engine", ["threads", "subprocess"])
+def test_the_first_epoch_makes_the_indexes_that_the_second_one_uses(
+    photo_folder: Path, engine: str
+) -> None:
+    before = digest(photo_folder)
+    expected = epochs(photo_folder, 3, index="none", engine=engine)
+    assert not any(map(len, cached(photo_folder)))
+    found = epochs(photo_folder, 3, engine=engine)
+    for new, old in zip(found, expected, strict=True):
+        assert torch.equal(new, old)
+    assert digest(photo_folder) == before
+    source = open_folder(photo_folder)
+    indexes = [index_jpeg(source.read(i)) for i in range(len(source))]
+    assert sum(map(len, indexes)) > 0
+    for new, old in zip(cached(photo_folder), indexes, strict=True):
+        assert torch.equal(new, old)
+
+
+def test_decoding_gets_the_index_that_is_in_the_cache(
+    photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epochs(photo_folder, 1)
+    kept: list[int] = []
+
+    def keep(_: IndexCache, __: list[str], indexes: list[Tensor]) -> None:
+        kept.extend(map(len, indexes))
+
+    monkeypatch.setattr(IndexCache, "keep", keep)
+    epochs(photo_folder, 2)
+    assert kept and not any(kept)
+
+
+def test_a_file_that_has_changed_gets_a_new_index_without_a_warning(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "photos"
+    shutil.copytree(photo_folder, root)
+    epochs(root, 1)
+    source = open_folder(root)
+    first, other = Path(source.file(0)), Path(source.file(1))
+    first.write_bytes(other.read_bytes())
+    expected = epochs(root, 1, index="none")
+    assert torch.equal(epochs(root, 1)[0], expected[0])
+    assert torch.equal(cached(root)[0], index_jpeg(source.read(1)))
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_an_index_beside_the_images_is_used_instead_of_the_cache(
+    photo_folder: Path, tmp_path: Path, cache_folder: Path
+) -> None:
+    from tests.entry_point.data.packing.pack_command import pack
+
+    output = tmp_path / "index"
+    assert pack(photo_folder, output, "output_format=index") == 0
+    data = DataConfig(format="folder", root=str(photo_folder), index_root=str(output))
+    source = open_source(data, "train", photo_folder)
+    assert isinstance(source, FileSource) and source.index_cache is None
+    assert not cache_folder.exists()
+
+
+def test_one_line_says_where_the_indexes_are(
+    photo_folder: Path, cache_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    epochs(photo_folder, 2)
+    made = [record.getMessage() for record in caplog.records if "side ind" in record.getMessage()]
+    assert len(made) == 1 and str(cache_folder) in made[0] and "data.index=none" in made[0]
+    caplog.clear()
+    epochs(photo_folder, 1)
+    held = [record.getMessage() for record in caplog.records if "side ind" in record.getMessage()]
+    count = sum(map(bool, map(len, cached(photo_folder))))
+    assert len(held) == 1 and held[0].endswith(f"holds the side indexes of {count} images")
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def unwritable(folder: Path) -> None:
+    folder.write_text("a file where the folder should be")
+
+
+def of_others(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
+@pytest.mark.parametrize("spoil", [unwritable, of_others])
+def test_a_cache_that_cannot_be_used_costs_one_warning(
+    photo_folder: Path,
+    cache_folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    spoil: Callable[[Path], None],
+) -> None:
+    expected = epochs(photo_folder, 2, index="none")
+    spoil(cache_folder)
+    for new, old in zip(epochs(photo_folder, 2), expected, strict=True):
+        assert torch.equal(new, old)
+    (warning,) = warnings_of(caplog)
+    assert str(cache_folder) in warning and "to the same pixels" in warning
+
+
+def test_a_damaged_database_costs_one_warning(
+    photo_folder: Path, cache_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = epochs(photo_folder, 2)
+    for file in cache_folder.iterdir():
+        file.write_bytes(b"damaged" * 1000)
+    for new, old in zip(epochs(photo_folder, 2), expected, strict=True):
+        assert torch.equal(new, old)
+    (warning,) = warnings_of(caplog)
+    assert "not a database" in warning and str(cache_folder) in warning
+
+
+def test_a_full_cache_keeps_what_it_holds(
+    photo_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(index_cache, "MOST_BYTES", 5 * 8192)
+    expected = epochs(photo_folder, 2, index="none")
+    for new, old in zip(epochs(photo_folder, 2), expected, strict=True):
+        assert torch.equal(new, old)
+    (warning,) = warnings_of(caplog)
+    assert "full" in warning
+    source = open_folder(photo_folder)
+    numbers = np.arange(len(source))
+    source.keep_indexes(numbers, [index_jpeg(source.read(i)) for i in range(len(source))])
+    assert 0 < sum(map(bool, map(len, source.indexes(numbers) or ()))) < len(source)
+
+
+_RANK = """
+import sys
+from pathlib import Path
+from entry_point.data.sources import index_cache
+index_cache.FOLDER = Path(sys.argv[1])
+from tests.entry_point.data.sources.test_index_cache import epochs
+print("ready", flush=True)
+sys.stdin.readline()
+epochs(Path(sys.argv[2]), int(sys.argv[3]))
+"""
+
+
+def rank(cache: Path, root: Path, count: int) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", _RANK, str(cache), str(root), str(count)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(arguments, stdin=pipe, stdout=pipe, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def start(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def test_ranks_of_a_host_share_the_cache_and_survive_a_kill(
+    photo_folder: Path, cache_folder: Path
+) -> None:
+    ranks = [rank(cache_folder, photo_folder, 200 if i == 0 else 3) for i in range(3)]
+    for process in ranks:
+        start(process)
+    while not cache_folder.exists() or not any(map(len, cached(photo_folder))):
+        time.sleep(0.01)
+    ranks[0].send_signal(signal.SIGKILL)
+    assert [process.wait() for process in ranks] == [-signal.SIGKILL, 0, 0]
+    source = open_folder(photo_folder)
+    for i, index in enumerate(cached(photo_folder)):
+        assert torch.equal(index, index_jpeg(source.read(i)))
+
+
+def test_a_database_that_no_job_has_used_for_long_is_removed(
+    photo_folder: Path, cache_folder: Path
+) -> None:
+    epochs(photo_folder, 1)
+    old, kept = cache_folder / "old.sqlite", cache_folder / "new.sqlite"
+    for file in (old, kept):
+        sqlite3.connect(file).close()
+    os.utime(old, (time.time() - 31 * 86400,) * 2)
+    open_folder(photo_folder)
+    assert kept.exists() and not old.exists()
