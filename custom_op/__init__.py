@@ -9,8 +9,8 @@ from custom_op.decode_batch import (
 from custom_op.decode_views import Views, decode_views_masked
 from custom_op.encoded_images import Packed
 from custom_op.headers import jpeg_headers, jpeg_orientation, jpeg_size, jpeg_warnings
-from custom_op.jpeg_errors import JpegError, NotIndexableError
-from custom_op.jpeg_index import add_restart_markers, index_jpeg, is_index_of
+from custom_op.jpeg_errors import JpegError
+from custom_op.jpeg_index import index_jpeg, is_index_of, to_baseline
 from custom_op.load import build_info, load
 from custom_op.toolchain import BuildError
 
@@ -19,10 +19,8 @@ __all__ = [
     "BuildError",
     "DecodeOptions",
     "JpegError",
-    "NotIndexableError",
     "Packed",
     "Views",
-    "add_restart_markers",
     "build_info",
     "decode_and_crop_jpeg",
     "decode_crop_resize_batch",
@@ -35,4 +33,5 @@ __all__ = [
     "jpeg_size",
     "jpeg_warnings",
     "load",
+    "to_baseline",
 ]

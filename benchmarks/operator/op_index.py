@@ -1,4 +1,4 @@
-"""Restart markers against a side index, at several intervals: docs/results/op-index.md."""
+"""A side index at several intervals: docs/results/op-index.md."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 from benchmarks import measure
 from benchmarks.operator.op_resized import BATCH, SIZE, Work, random_boxes
 from benchmarks.sample_photographs import many_photographs, tensor
-from custom_op import add_restart_markers, decode_crop_resize_batch, index_jpeg
+from custom_op import decode_crop_resize_batch, index_jpeg
 
 INTERVALS = (4, 5, 10, 16, 25, 50)
-MARKERS, INDEX, PLAIN = "markers every {}", "index every {}", "plain file"
+INDEX, PLAIN = "index every {}", "plain file"
 
 
 def resized(files: list[Tensor], boxes: Tensor, indexes: list[Tensor] | None = None) -> Work:
@@ -44,29 +44,20 @@ def main() -> None:
     boxes, total = random_boxes(533, 800), sum(map(len, files))
     works, sizes = {PLAIN: resized(files, boxes)}, {}
     for interval in INTERVALS:
-        marked = [add_restart_markers(data, interval) for data in files]
         indexes = [index_jpeg(data, interval) for data in files]
-        works[MARKERS.format(interval)] = resized(marked, boxes)
         works[INDEX.format(interval)] = resized(files, boxes, indexes)
-        sizes[interval] = (sum(map(len, marked)) / total - 1, sum(map(len, indexes)) / total)
+        sizes[interval] = sum(map(len, indexes)) / total
     times = measure.cpu_milliseconds(works, works=BATCH)
     rows = []
-    for interval, (change, share) in sizes.items():
-        markers, index = times[MARKERS.format(interval)], times[INDEX.format(interval)]
-        build = build_milliseconds(distinct, interval)
-        percent = (f"{100 * change:+.1f} %", f"{100 * share:.2f} %")
-        rows.append((interval, markers, percent[0], index, percent[1], build, index / markers))
-    header = (
-        *("MCUs", "markers, CPU ms", "bytes added", "index, CPU ms", "bytes beside the file"),
-        *("built in, ms", "index / markers"),
-    )
+    for interval, share in sizes.items():
+        index, build = times[INDEX.format(interval)], build_milliseconds(distinct, interval)
+        rows.append((interval, index, index / times[PLAIN], f"{100 * share:.2f} %", build))
+    header = ("MCUs", "CPU ms", "plain file = 1", "bytes beside the file", "built in, ms")
     measure.bars("op-index", f"RandomResizedCrop {SIZE}, one thread", "CPU ms per image", times)
     method = (
         f"RandomResizedCrop {SIZE} to uint8 of {len(distinct)} photographs at 533x800, quality 90, "
         f"4:2:0; one thread; CPU time, median of alternating rounds. The plain file takes "
-        f"{times[PLAIN]:.3f} ms. Goals at 10 MCUs: within 5 % of restart markers, at most 1.2 % of "
-        "the bytes, built in 0.6 ms. `add_restart_markers` rounds the interval down to a divisor "
-        "of the MCUs per row, here 50."
+        f"{times[PLAIN]:.3f} ms. Goals at 10 MCUs: at most 1.2 % of the bytes, built in 0.6 ms."
     )
     text = measure.write("op-index", "op", "Side index", method, [measure.table(header, rows)], ())
     sys.stdout.write(text)
