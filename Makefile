@@ -165,8 +165,8 @@ test-runs-gpu := $(PYTEST) -m gpu
 test-runs-container := TEST_CONTAINER=1 $(PYTEST) tests/launch/real_engine
 test-runs-fuzz := command -v clang++ >/dev/null \
 	|| { echo "fuzz: no clang++; on Debian: apt-get install clang libclang-rt-dev" >&2; exit 1; }; \
-	custom_op/fuzz/run.sh $(or $(SECONDS),60)
-test-runs-arm64 := PYTHON=$(PY) custom_op/fuzz/arm64.sh
+	tests/fuzz/run.sh $(or $(SECONDS),60)
+test-runs-arm64 := PYTHON=$(PY) tests/fuzz/arm64.sh
 test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(CHAOS_SEED),1) \
 	$(PARALLEL) -rP tests/chaos
 test-installs- := onnx timm mlflow

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from custom_op import add_restart_markers, jpeg_headers
+from custom_op import index_jpeg, jpeg_headers, to_baseline
 from tests.photographs import PHOTOGRAPHS, write_photo_folder
 
 HEIGHT, WIDTH, QUALITY = 533, 800, 90
@@ -62,14 +63,22 @@ def photograph_files(folder: Path, per_class: int) -> list[Path]:
     return sorted(folder.rglob("*.jpg"))
 
 
-def indexed_photographs(per_class: int = 25, interval: int = 4) -> list[tuple[bytes, int, int]]:
-    """Upright JPEGs with restart markers, each with its height and width."""
+class IndexedPhotograph(NamedTuple):
+    jpeg: bytes
+    side_index: bytes
+    height: int
+    width: int
+
+
+def indexed_photographs(per_class: int = 25) -> list[IndexedPhotograph]:
+    """Upright baseline JPEGs."""
     with tempfile.TemporaryDirectory() as folder:
         photographs = []
         for file in photograph_files(Path(folder, "photographs"), per_class):
             original = torch.from_numpy(np.fromfile(file, dtype=np.uint8))
-            jpeg = add_restart_markers(original, interval)
+            jpeg = to_baseline(original)
             ((height, width, orientation),) = jpeg_headers([jpeg]).tolist()
             if orientation == 1:
-                photographs.append((jpeg.numpy().tobytes(), height, width))
+                index = index_jpeg(jpeg).numpy().tobytes()
+                photographs.append(IndexedPhotograph(jpeg.numpy().tobytes(), index, height, width))
         return photographs

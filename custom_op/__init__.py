@@ -3,14 +3,13 @@
 from custom_op.decode import (
     MAX_PIXELS,
     JpegError,
-    NotIndexableError,
     Packed,
     decode_and_crop_jpeg,
     decode_crop_resize_batch,
     decode_crop_resize_batch_masked,
 )
 from custom_op.headers import jpeg_headers, jpeg_orientation, jpeg_size, jpeg_warnings
-from custom_op.jpeg_index import add_restart_markers, index_jpeg, is_index_of
+from custom_op.jpeg_index import index_jpeg, is_index_of, to_baseline
 from custom_op.load import build_info, load
 from custom_op.toolchain import BuildError
 
@@ -18,9 +17,7 @@ __all__ = [
     "MAX_PIXELS",
     "BuildError",
     "JpegError",
-    "NotIndexableError",
     "Packed",
-    "add_restart_markers",
     "build_info",
     "decode_and_crop_jpeg",
     "decode_crop_resize_batch",
@@ -32,4 +29,5 @@ __all__ = [
     "jpeg_size",
     "jpeg_warnings",
     "load",
+    "to_baseline",
 ]

@@ -25,10 +25,6 @@ class JpegError(RuntimeError):
     """The data cannot be decoded as requested; the message says why."""
 
 
-class NotIndexableError(JpegError):
-    """The file cannot be given restart markers without loss; keep the original."""
-
-
 @contextlib.contextmanager
 def raising_jpeg_error() -> Iterator[None]:
     """torch raises all errors of the operators as RuntimeError; callers get JpegError."""

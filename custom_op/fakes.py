@@ -52,10 +52,8 @@ def _index_jpeg(data: Tensor, *, max_share: float, max_pixels: int) -> Tensor:
     return data.new_empty(torch.library.get_ctx().new_dynamic_size())
 
 
-@register_fake("custom_op::add_restart_markers")
-def _add_restart_markers(
-    data: Tensor, interval: int, *, max_growth: float, max_pixels: int
-) -> Tensor:
+@register_fake("custom_op::to_baseline")
+def _to_baseline(data: Tensor, *, max_pixels: int) -> Tensor:
     _check_bytes(data)
     return data.new_empty(torch.library.get_ctx().new_dynamic_size())
 

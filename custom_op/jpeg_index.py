@@ -1,51 +1,12 @@
-"""Where decoding can start inside a file: restart markers in it, or an index beside it."""
+"""The side index: where decoding can start inside a file."""
 
 from __future__ import annotations
-
-import math
 
 import torch
 from torch import Tensor
 
-from custom_op.decode import MAX_PIXELS, MAX_SHARE, JpegError, NotIndexableError, raising_jpeg_error
+from custom_op.decode import MAX_PIXELS, MAX_SHARE, raising_jpeg_error
 from custom_op.load import load
-
-_NOT_INDEXABLE = "not indexable: "
-
-
-def add_restart_markers(
-    data: Tensor, interval: int, *, max_growth: float = math.inf, max_pixels: int = MAX_PIXELS
-) -> Tensor:
-    """Rewrites a JPEG with restart markers, without loss, so that crops decode faster.
-
-    The coefficients stay the same. Optimized Huffman tables mostly make up for the size of the
-    markers. Progressive files become baseline. EXIF, ICC and other segments are kept. The result is
-    decoded and compared with the original before it is returned.
-
-    Args:
-        data: uint8 `(bytes,)`, one encoded JPEG.
-        interval: the largest number of MCUs between markers. The largest divisor of the MCUs per
-            row that is at most `interval` is used; if that is 1 and `interval` is not, one marker
-            per row.
-        max_growth: if the file would grow by more than this share of its size, a longer interval is
-            used, at most one marker per row. Default: no limit.
-        max_pixels: an image with more pixels raises NotIndexableError.
-
-    Raises:
-        NotIndexableError: the file is damaged or not supported, or its pixels would change; keep
-            the original.
-        JpegError: `interval` is less than 1.
-    """
-    load()
-    try:
-        return torch.ops.custom_op.add_restart_markers.default(
-            data, interval, max_growth=max_growth, max_pixels=max_pixels
-        )
-    except RuntimeError as error:
-        message = str(error)
-        if message.startswith(_NOT_INDEXABLE):
-            raise NotIndexableError(message.removeprefix(_NOT_INDEXABLE)) from None
-        raise JpegError(message) from None
 
 
 def index_jpeg(
@@ -86,3 +47,27 @@ def is_index_of(data: Tensor, index: Tensor) -> bool:
     dataset to make again. Raises JpegError if the data is not a JPEG.
     """
     return torch.equal(index_jpeg(data), index)
+
+
+def to_baseline(data: Tensor, *, max_pixels: int = MAX_PIXELS) -> Tensor:
+    """Rewrites a progressive JPEG as a baseline one, without loss, so that it can have an index.
+
+    The coefficients stay the same. The Huffman tables are optimized, and there are no restart
+    markers. EXIF, ICC and other segments are kept. The result is decoded and compared with the
+    original before it is returned. Files with arithmetic coding or several scans become baseline,
+    too. A file that is baseline already is returned as it is, unchecked.
+
+    Args:
+        data: uint8 `(bytes,)`, one encoded JPEG.
+        max_pixels: an image with more pixels raises JpegError.
+
+    Returns:
+        uint8 `(bytes,)`.
+
+    Raises:
+        JpegError: the file is damaged or not supported, or its pixels would change; keep the
+            original.
+    """
+    load()
+    with raising_jpeg_error():
+        return torch.ops.custom_op.to_baseline.default(data, max_pixels=max_pixels)

@@ -1,9 +1,9 @@
 """Reading from shards and from files, with a warm page cache: docs/results/data-reading.md.
 
-`python -m benchmarks.data.data_reading [IMAGES]`. JPEGs with restart markers are written under many
-names, as files and as shards. The contenders alternate in one process and one thread: they decode
-random resized crops from the end of a shuffled epoch, or only read the bytes of as many images.
-Then each step of making a batch is timed.
+`python -m benchmarks.data.data_reading [IMAGES]`. JPEGs and their side indexes are written under
+many names, as files and as shards. The contenders alternate in one process and one thread: they
+decode random resized crops from the end of a shuffled epoch, or only read the bytes of as many
+images. Then each step of making a batch is timed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import numpy as np
 import torch
 
 from benchmarks import measure
-from benchmarks.sample_photographs import indexed_photographs
+from benchmarks.sample_photographs import IndexedPhotograph, indexed_photographs
 from custom_op import decode_crop_resize_batch
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.decode.allocation import empty_images, reused_memory
-from entry_point.data.decode.read_batch import is_packed, read_files, upright_sizes
+from entry_point.data.decode.read_batch import is_packed, read_files, side_indexes, upright_sizes
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.packing.shard_packer import add_member
@@ -38,6 +38,7 @@ from entry_point.data.sources.dataset_description import (
     Split,
     write_description,
 )
+from entry_point.data.sources.folder_index import FOLDER_INDEX, IndexedFile, write_folder_index
 from entry_point.data.sources.packed.index import COLUMNS, Rows
 from entry_point.data.sources.packed.index_writer import write_index
 from entry_point.data.sources.source import Source
@@ -61,26 +62,32 @@ DECODE = "decode, crop, resize, flip"
 STAGES = ("read", "sizes", "boxes and flips", DECODE)
 
 
-def write_files(root: Path, photographs: list[tuple[bytes, int, int]], count: int) -> None:
+def write_files(root: Path, photographs: list[IndexedPhotograph], count: int) -> None:
+    files = []
     for i in range(count):
-        folder = root / "train" / f"class{i % 10}"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{i:06d}.jpg").write_bytes(photographs[i % len(photographs)][0])
+        photograph = photographs[i % len(photographs)]
+        path = f"train/class{i % 10}/{i:06d}.jpg"
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(photograph.jpeg)
+        files.append(IndexedFile(path, len(photograph.jpeg), photograph.side_index))
+    write_folder_index(root / FOLDER_INDEX, [files])
 
 
-def write_shards(root: Path, photographs: list[tuple[bytes, int, int]], count: int) -> None:
+def write_shards(root: Path, photographs: list[IndexedPhotograph], count: int) -> None:
     (root / "train").mkdir(parents=True)
-    shards, rows = [], []
+    shards, rows, indexes = [], [], []
     for number, first in enumerate(range(0, count, PER_SHARD)):
         file = root / "train" / f"shard-{number:06d}.tar"
         with file.open("wb") as opened, tarfile.open(fileobj=opened, mode="w") as tar:
             for i in range(first, min(first + PER_SHARD, count)):
-                data, height, width = photographs[i % len(photographs)]
+                data, index, height, width = photographs[i % len(photographs)]
                 offset = add_member(tar, opened, f"class{i % 10}/{i:06d}.jpg", data)
                 row = (f"class{i % 10}/{i:06d}", i % 10, number, offset, len(data), height, width)
-                rows.append((*row, 1, 4, zlib.crc32(data), i))
+                rows.append((*row, 1, zlib.crc32(data), i))
+                indexes.append(index)
         shards.append(Shard(file.name, file.stat().st_size, min(PER_SHARD, count - first)))
     columns: Rows = {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}
+    columns["index"] = indexes
     split = Split(shards, *write_index(root / "train", [columns]))
     classes = [f"class{i}" for i in range(10)]
     write_description(root, Description(classes, {"train": split}, "benchmark"))
@@ -137,9 +144,14 @@ def _laps(source: Source, epoch: int, indices: Ints) -> list[float]:
     times.append(time.process_time())
     plan = planner.plan(epoch, indices, heights, widths)
     times.append(time.process_time())
-    images = empty_images(reused_memory, (len(indices),), plan.side)
+    images, indexes = (
+        empty_images(reused_memory, (len(indices),), plan.side),
+        side_indexes(source, indices),
+    )
     boxes, flip = torch.from_numpy(plan.boxes), torch.from_numpy(plan.flips)
-    decode_crop_resize_batch(files, boxes, plan.side, flip=flip, out=images, num_threads=1)
+    decode_crop_resize_batch(
+        files, boxes, plan.side, indexes=indexes, flip=flip, out=images, num_threads=1
+    )
     times.append(time.process_time())
     return [end - start for start, end in pairwise(times)]
 
@@ -173,7 +185,7 @@ def main(images: int) -> None:
                 "shards": open_source(DataConfig("shards", root=str(shards)), "train", shards),
             }
         )
-    size = sum(len(data) for data, _, _ in photographs) / len(photographs) / 1000
+    size = sum(len(each.jpeg) for each in photographs) / len(photographs) / 1000
     sys.stdout.write(_page(images, size, milliseconds, by_crop, stages))
 
 
@@ -186,7 +198,7 @@ def _page(
 ) -> str:
     whole = sum(stages["files"].values())
     method = (
-        f"{images} photographs with restart markers, {kilobytes:.0f} KB on average; random "
+        f"{images} photographs with side indexes, {kilobytes:.0f} KB on average; random "
         "resized crops of 224 pixels, one thread, by the batch operator or, `one by one`, by "
         "`decode_and_crop_jpeg` and torchvision; CPU time per image, medians of "
         f"{ROUNDS} alternating rounds. Decoding dominates: the operator takes "

@@ -55,7 +55,6 @@ def write_large_index(root: Path, samples: int) -> None:
                 "height": size,
                 "width": size,
                 "orientation": np.ones(each),
-                "interval": size,
                 "crc32": rows,
                 "digest": rows,
             }

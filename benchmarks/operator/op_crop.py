@@ -23,14 +23,12 @@ from torchvision.io import decode_jpeg
 from benchmarks import measure
 from benchmarks.operator.op_crop_skip import crop_skip
 from benchmarks.sample_photographs import encode, many_photographs, tensor
-from custom_op import add_restart_markers, decode_and_crop_jpeg, index_jpeg
+from custom_op import decode_and_crop_jpeg, index_jpeg
 
 SIZE, CROPS, MCU = 256, 2, 16
 BOUND = "lower bound:"
 OWN_BLOCKS = f"{BOUND} this operator, the crop's own blocks"
 PUBLISHED = "crop + skip as published"
-INTERVALS = (1, 2, 5, 10, 25, 50)
-WITH_MARKERS = "this operator, restart every {} MCUs"
 Decode = Callable[[int, tuple[int, int]], object]
 
 
@@ -83,7 +81,6 @@ def main() -> None:
         for i, data in enumerate(files)
         for corner in corners
     }
-    indexed = {k: [add_restart_markers(data, k) for data in plain] for k in INTERVALS}
     decoders = whole_decoders(files, plain)
     decoders[PUBLISHED] = lambda i, c: crop_skip(plain[i], *c, SIZE, SIZE)
     # The fastest of these is the bound: memory layout alone changes each of them by up to half.
@@ -96,21 +93,18 @@ def main() -> None:
     decoders[OWN_BLOCKS] = lambda i, c: decode_and_crop_jpeg(
         cut[i, c], c[0] % MCU, c[1] % MCU, SIZE, SIZE
     )
-    decoders["this operator, plain file"] = crop_of(plain)
+    decoders["this operator, plain file"] = lambda i, c: decode_and_crop_jpeg(
+        plain[i], *c, SIZE, SIZE
+    )
     indexes = [index_jpeg(data) for data in plain]
-    decoders["this operator, side index every 10 MCUs"] = lambda i, c: decode_and_crop_jpeg(
+    decoders["this operator, side index"] = lambda i, c: decode_and_crop_jpeg(
         plain[i], *c, SIZE, SIZE, index=indexes[i]
     )
-    decoders |= {WITH_MARKERS.format(k): crop_of(indexed[k]) for k in INTERVALS}
     times = measure.cpu_milliseconds(
         {name: every(decode, len(files), corners) for name, decode in decoders.items()},
         works=len(files) * len(corners),
     )
-    report(times, len(files), size_changes(plain, indexed))
-
-
-def crop_of(files: list[Tensor]) -> Decode:
-    return lambda i, corner: decode_and_crop_jpeg(files[i], *corner, SIZE, SIZE)
+    report(times, len(files))
 
 
 def crop_image(data: bytes, corner: tuple[int, int]) -> Image.Image:
@@ -134,18 +128,12 @@ def every(decode: Decode, count: int, corners: list[tuple[int, int]]) -> Callabl
     return work
 
 
-def size_changes(plain: list[Tensor], indexed: dict[int, list[Tensor]]) -> dict[int, float]:
-    """How many percent each restart interval adds to the files' bytes."""
-    total = sum(map(len, plain))
-    return {k: 100 * (sum(map(len, files)) / total - 1) for k, files in indexed.items()}
-
-
 def plot(times: dict[str, float]) -> None:
     title = f"A random {SIZE}x{SIZE} crop of a 533x800 JPEG, one thread"
     measure.bars("op-crop", title, "CPU ms per crop", times)
 
 
-def report(times: dict[str, float], files: int, changes: dict[int, float]) -> None:
+def report(times: dict[str, float], files: int) -> None:
     plot(times)
     whole, published, own = times["torchvision"], times[PUBLISHED], times[OWN_BLOCKS]
     bound = min(ms for name, ms in times.items() if name.startswith(BOUND))
@@ -156,7 +144,6 @@ def report(times: dict[str, float], files: int, changes: dict[int, float]) -> No
         *("decoder", "CPU ms", "x torchvision", "x crop + skip"),
         *("times the lower bound", "times its own blocks"),
     )
-    sizes = [(k, f"{changes[k]:+.1f} %", times[WITH_MARKERS.format(k)]) for k in changes]
     text = measure.write(
         "op-crop",
         "op",
@@ -165,7 +152,7 @@ def report(times: dict[str, float], files: int, changes: dict[int, float]) -> No
         "time, median of alternating rounds. The lower bound decodes a JPEG of the crop alone. A "
         "crop in a photograph rarely starts where a block does, so it touches about an eighth more "
         "of them: its own blocks are a JPEG of these alone, cut by jpegtran.",
-        [measure.table(header, rows), measure.table(("interval, MCUs", "bytes", "CPU ms"), sizes)],
+        [measure.table(header, rows)],
         ("Pillow", "torchvision", "opencv-python-headless", "simplejpeg", "torchcodec"),
     )
     sys.stdout.write(text)

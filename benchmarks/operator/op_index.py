@@ -1,4 +1,4 @@
-"""Restart markers against a side index, at several intervals: docs/results/op-index.md."""
+"""Side indexes of several sizes: docs/results/op-index.md."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from torch import Tensor
 from benchmarks import measure
 from benchmarks.operator.op_resized import BATCH, SIZE, Work, random_boxes
 from benchmarks.sample_photographs import many_photographs, tensor
-from custom_op import add_restart_markers, decode_crop_resize_batch, index_jpeg
+from custom_op import decode_crop_resize_batch, index_jpeg
+from custom_op.decode import MAX_SHARE
 
-INTERVALS = (4, 5, 10, 16, 25, 50)
-MARKERS, INDEX, PLAIN = "markers every {}", "index every {}", "plain file"
+SHARES = (0.003, 0.006, MAX_SHARE, 0.02, 1.0)
+"""The largest size of the index, as a share of the file's; the last one leaves room for every entry
+that decoding can use."""
+INDEX, PLAIN = "index of {:.2%}", "plain file"
 
 
 def resized(files: list[Tensor], boxes: Tensor, indexes: list[Tensor] | None = None) -> Work:
@@ -25,13 +28,13 @@ def resized(files: list[Tensor], boxes: Tensor, indexes: list[Tensor] | None = N
     )
 
 
-def build_milliseconds(files: list[Tensor], interval: int) -> float:
+def build_milliseconds(files: list[Tensor], share: float) -> float:
     """CPU time of one index, the fastest of three rounds."""
 
     def seconds() -> float:
         started = time.process_time()
         for data in files:
-            index_jpeg(data, interval)
+            index_jpeg(data, max_share=share)
         return time.process_time() - started
 
     return 1e3 * min(seconds() for _ in range(3)) / len(files)
@@ -43,30 +46,22 @@ def main() -> None:
     files = [distinct[i % len(distinct)] for i in range(BATCH)]
     boxes, total = random_boxes(533, 800), sum(map(len, files))
     works, sizes = {PLAIN: resized(files, boxes)}, {}
-    for interval in INTERVALS:
-        marked = [add_restart_markers(data, interval) for data in files]
-        indexes = [index_jpeg(data, interval) for data in files]
-        works[MARKERS.format(interval)] = resized(marked, boxes)
-        works[INDEX.format(interval)] = resized(files, boxes, indexes)
-        sizes[interval] = (sum(map(len, marked)) / total - 1, sum(map(len, indexes)) / total)
+    for most in SHARES:
+        indexes = [index_jpeg(data, max_share=most) for data in files]
+        sizes[most] = sum(map(len, indexes)) / total
+        works[INDEX.format(sizes[most])] = resized(files, boxes, indexes)
     times = measure.cpu_milliseconds(works, works=BATCH)
     rows = []
-    for interval, (change, share) in sizes.items():
-        markers, index = times[MARKERS.format(interval)], times[INDEX.format(interval)]
-        build = build_milliseconds(distinct, interval)
-        percent = (f"{100 * change:+.1f} %", f"{100 * share:.2f} %")
-        rows.append((interval, markers, percent[0], index, percent[1], build, index / markers))
-    header = (
-        *("MCUs", "markers, CPU ms", "bytes added", "index, CPU ms", "bytes beside the file"),
-        *("built in, ms", "index / markers"),
-    )
+    for most, share in sizes.items():
+        index, build = times[INDEX.format(share)], build_milliseconds(distinct, most)
+        rows.append((f"{share:.2%}", index, index / times[PLAIN], build))
+    header = ("bytes beside the file", "CPU ms", "plain file = 1", "built in, ms")
     measure.bars("op-index", f"RandomResizedCrop {SIZE}, one thread", "CPU ms per image", times)
     method = (
         f"RandomResizedCrop {SIZE} to uint8 of {len(distinct)} photographs at 533x800, quality 90, "
         f"4:2:0; one thread; CPU time, median of alternating rounds. The plain file takes "
-        f"{times[PLAIN]:.3f} ms. Goals at 10 MCUs: within 5 % of restart markers, at most 1.2 % of "
-        "the bytes, built in 0.6 ms. `add_restart_markers` rounds the interval down to a divisor "
-        "of the MCUs per row, here 50."
+        f"{times[PLAIN]:.3f} ms. By default an index has at most {MAX_SHARE:.2%} of its file; goal: "
+        "built in 0.6 ms."
     )
     text = measure.write("op-index", "op", "Side index", method, [measure.table(header, rows)], ())
     sys.stdout.write(text)

@@ -25,16 +25,10 @@ from torchvision.transforms.v2 import functional as F
 
 from benchmarks import measure
 from benchmarks.sample_photographs import NAMES, covering, encode, many_photographs, tensor
-from custom_op import (
-    add_restart_markers,
-    decode_and_crop_jpeg,
-    decode_crop_resize_batch,
-    index_jpeg,
-)
+from custom_op import decode_and_crop_jpeg, decode_crop_resize_batch, index_jpeg
 
 TITLE = "RandomResizedCrop 224, flip, normalize"
 SIZE, BATCH = 224, 96
-INTERVAL = 5
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # For the values of a row of pixels.
 SCALE_ROW = np.tile(1 / (255 * np.array(STD)), SIZE).astype(np.float32)
@@ -195,15 +189,12 @@ def this_operator(
 def large_crop() -> list[tuple[str, float, float]]:
     """A 256-pixel crop of 12 megapixels: name, CPU ms and speed relative to torchvision."""
     plain = tensor(encode(covering(NAMES[0], 3000, 4000)))
-    indexed, index = add_restart_markers(plain, INTERVAL), index_jpeg(plain)
+    index = index_jpeg(plain)
     works = {
         "torchvision, whole": lambda: decode_jpeg(plain)[:, 1500:1756, 2000:2256].contiguous(),
         "this operator, plain file": lambda: decode_and_crop_jpeg(plain, 1500, 2000, 256, 256),
         "this operator, side index": lambda: decode_and_crop_jpeg(
             plain, 1500, 2000, 256, 256, index=index
-        ),
-        "this operator, restart markers": lambda: decode_and_crop_jpeg(
-            indexed, 1500, 2000, 256, 256
         ),
     }
     times = measure.cpu_milliseconds(works, works=1, rounds=5)
@@ -211,16 +202,16 @@ def large_crop() -> list[tuple[str, float, float]]:
     return [(name, ms, whole / ms) for name, ms in times.items()]
 
 
-def thread_speedup(files: list[Tensor], boxes: Tensor) -> float:
+def thread_speedup(files: list[bytes], boxes: Tensor) -> float:
     """Wall-clock time of one thread divided by that of two; best round of each."""
-    works = {f"{n}": this_operator(files, boxes, torch.uint8, n) for n in (1, 2)}
+    plain = [tensor(data) for data in files]
+    indexes = [index_jpeg(data) for data in plain]
+    works = {f"{n}": this_operator(plain, boxes, torch.uint8, n, indexes) for n in (1, 2)}
     seconds = measure.alternate(works, 51, time.perf_counter)
     return min(seconds["1"]) / min(seconds["2"])
 
 
-def contenders(
-    files: list[bytes], indexed: list[Tensor], boxes: Tensor
-) -> Iterator[tuple[str, Work]]:
+def contenders(files: list[bytes], boxes: Tensor) -> Iterator[tuple[str, Work]]:
     yield from baselines(files, boxes).items()
     yield from opencv(files, boxes).items()
     yield from spdl(files, boxes).items()
@@ -231,31 +222,28 @@ def contenders(
         name = f"this operator, {{}}, {str(dtype).removeprefix('torch.')}"
         yield name.format("plain file"), this_operator(plain, boxes, dtype)
         yield name.format("side index"), this_operator(plain, boxes, dtype, indexes=indexes)
-        yield name.format("restart markers"), this_operator(indexed, boxes, dtype)
 
 
 def main() -> None:
     warnings.simplefilter("ignore", DeprecationWarning)
     torch.set_num_threads(1)
     files = many_photographs()
-    indexed = [add_restart_markers(tensor(data), INTERVAL) for data in files]
     boxes = random_boxes(533, 800)
-    works = dict(contenders(files, indexed, boxes))
+    works = dict(contenders(files, boxes))
     times = measure.cpu_milliseconds(works, works=BATCH, rounds=21)
-    best = times["this operator, restart markers, float32"]
+    best = times["this operator, side index, float32"]
     plain = times["this operator, plain file, float32"]
     rows = [(name, ms, ms / best, ms / plain) for name, ms in times.items()]
     plot(times)
-    threads = f"Two threads do {thread_speedup(indexed, boxes):.2f} times the work of one.\n"
+    threads = f"Two threads do {thread_speedup(files, boxes):.2f} times the work of one.\n"
     text = measure.write(
         "op-resized",
         "op",
         TITLE,
-        f"{len(files)} photographs at 533x800, quality 90, 4:2:0; restart markers every "
-        f"{INTERVAL} MCUs, side index every 10 MCUs; one thread; CPU time, median of alternating "
-        "rounds. numpy normalizes the results of OpenCV and SPDL.",
+        f"{len(files)} photographs at 533x800, quality 90, 4:2:0; one thread; CPU "
+        "time, median of alternating rounds. numpy normalizes the results of OpenCV and SPDL.",
         [
-            measure.table(("pipeline", "CPU ms", "markers = 1", "plain file = 1"), rows),
+            measure.table(("pipeline", "CPU ms", "side index = 1", "plain file = 1"), rows),
             measure.table(("256x256 of 3000x4000", "CPU ms", "x torchvision"), large_crop()),
             threads,
         ],

@@ -27,7 +27,7 @@ from benchmarks.pipelines.images import Images, prepare
 from benchmarks.pipelines.page import Page
 from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import DALI_READER, STAGES, Case, Result
-from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, ON_MARKED, Measurement
+from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, Measurement
 from entry_point.config.augment.augment_config import AugmentConfig
 from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
@@ -106,14 +106,10 @@ def cases(config: BenchConfig, images: Images) -> list[Case]:
     for way in ways:
         root, kind = (images.files, "folder") if way == DALI_READER else (images.shards, "shards")
         result += [Case(way, n, str(root), kind, *size) for n in counts]
-    others = (
-        (ON_MARKED, images.marked, "shards"),
-        (ON_INDEXED, images.indexed, "folder"),
-        (ON_FILES, images.files, "folder"),
-    )
-    for shown, root, kind in others if "threads" in ways else ():
+    others = ((ON_INDEXED, images.indexed), (ON_FILES, images.files))
+    for shown, root in others if "threads" in ways else ():
         if root is not None:
-            result += [Case("threads", n, str(root), kind, *size, shown) for n in counts]
+            result += [Case("threads", n, str(root), "folder", *size, shown) for n in counts]
     return result
 
 

@@ -1,4 +1,4 @@
-"""The images that the pipelines read: a part of a dataset, as files and packed, each both ways."""
+"""The images that the pipelines read: a part of a dataset, as files, indexed files and packed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ class Images:
     """Untouched."""
     indexed: Path | None = None
     """Untouched, with side indexes beside them."""
-    marked: Path | None = None
-    """Packed with restart markers instead of side indexes."""
 
 
 def prepare(root: Path | None, most: int, work: Path) -> Images:
@@ -47,9 +45,8 @@ def prepare(root: Path | None, most: int, work: Path) -> Images:
     _link(root, indexed, most)
     index_folder(indexed, None, OptimizeConfig(output_format="index"))
     pack(files, work / "shards", OptimizeConfig())
-    pack(files, work / "marked", OptimizeConfig(index="restart"))
     described = f"{count} images of {root}, packed"
-    return Images(described, count, work / "shards", files, indexed, work / "marked")
+    return Images(described, count, work / "shards", files, indexed)
 
 
 def _is_packed(root: Path) -> bool:

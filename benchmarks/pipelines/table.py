@@ -10,7 +10,6 @@ from benchmarks.pipelines.run_case import DALI_READER, STAGES, Result
 
 ON_FILES = "threads, plain files"
 ON_INDEXED = "threads, indexed files"
-ON_MARKED = "threads, restart markers"
 ENGINES = ("pillow", "workers", "threads", "subprocess", "dali")
 BASELINE = "pillow"
 LABELS = {
@@ -21,7 +20,7 @@ LABELS = {
     "dali": "this template (dali)",
     DALI_READER: "DALI",
     "spdl.io": "SPDL",
-    **{way: f"this template ({way})" for way in (ON_FILES, ON_INDEXED, ON_MARKED)},
+    **{way: f"this template ({way})" for way in (ON_FILES, ON_INDEXED)},
 }
 """Names in plots."""
 DALI_WAYS = (
@@ -152,7 +151,4 @@ def _packing(best: Sequence[Measurement]) -> str:
     if ON_INDEXED in rates:
         text += f"With `output_format=index`, files were {rates[ON_INDEXED] / files:.2f} times as "
         text += "fast where they lie. "
-    if ON_MARKED in rates:
-        text += f"Restart markers were {rates[ON_MARKED] / packed:.2f} times as fast as the side "
-        text += "index. "
     return text

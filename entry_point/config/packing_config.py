@@ -30,15 +30,6 @@ class OptimizeConfig:
     output_format: str = knob("shards", choices=("shards", "folder", "index"))
     """`shards`: tar files and an index. `folder`: plain files in the ImageFolder layout. `index`:
     no images, only the side indexes of the source's JPEGs, which stay where they are."""
-    index: str = knob("side", choices=("side", "restart", "none"))
-    """How training finds a crop inside a JPEG. `side`: by an index beside the files, about 1 % of
-    their size; baseline JPEGs keep their bytes. `restart`: by restart markers, with which files are
-    rewritten without loss, for other decoders too. `none`: not at all. Progressive JPEGs get
-    restart markers in any case."""
-    interval: int | None = knob(None, least=1, most=65535)
-    """MCUs between two places where decoding can start. A smaller interval decodes narrow crops
-    faster and takes more space. null: 10 for `index=side`; 4 for restart markers, or more where a
-    file would grow by over 1 %."""
     max_side: int | None = knob(None, least=16)
     """Shrink images whose longer side has more pixels than this. null: lossless."""
     quality: int = knob(95, least=1, most=100)

@@ -14,7 +14,7 @@ from benchmarks.pipelines.images import prepare
 from benchmarks.pipelines.page import Page
 from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import Case, Result
-from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, ON_MARKED, Measurement, advice
+from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, Measurement, advice
 from entry_point.config.config_errors import ConfigError
 from entry_point.optimize import main as optimize
 
@@ -42,14 +42,12 @@ def test_the_advice_is_the_engine_with_least_cpu_time_among_equally_fast_ones() 
         _measured("spdl.io", 2, 5000, 0.1),
         _measured(ON_FILES, 2, 1000, 0.9),
         _measured(ON_INDEXED, 2, 1100, 0.8),
-        _measured(ON_MARKED, 2, 1140, 0.8),
     ]
     text = advice(measured)
     assert "`data=shards data.root=... pipeline=threads pipeline.num_workers=1`: 1160" in text
     assert "3.9 times the best of `pillow`" in text
     assert "1.20 times as fast as on plain files (1000 images/s)" in text
     assert "files were 1.10 times as fast where they lie" in text
-    assert "Restart markers were 0.95 times as fast as the side index" in text
 
 
 def test_the_pages_contain_the_plot_and_all_measurements(tmp_path: Path) -> None:
@@ -86,8 +84,6 @@ def test_a_folder_is_read_packed_and_as_files_each_with_and_without_side_indexes
         ("threads", 2, "shards", ""),
         ("pillow", 1, "shards", ""),
         ("pillow", 2, "shards", ""),
-        ("threads", 1, "shards", ON_MARKED),
-        ("threads", 2, "shards", ON_MARKED),
         ("threads", 1, "folder", ON_INDEXED),
         ("threads", 2, "folder", ON_INDEXED),
         ("threads", 1, "folder", ON_FILES),

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import custom_op
+from custom_op.build import SOURCES
 from custom_op.toolchain import find_toolchain
 from tests.custom_op.jpegs import Pixels, encode, picture, tensor
 from tests.custom_op.test_crop import assert_crops_equal, decoded
 
-PACKAGE = Path(custom_op.__file__).parent
+FUZZ = Path(__file__).parents[1] / "fuzz"
 PAIRS = int(os.environ.get("EXACT_PAIRS", "20000"))
 SAMPLINGS = ("grey", "4:4:4", "4:2:2", "4:2:0", "4:4:0")
 COPIES = int(os.environ.get("DAMAGED_COPIES", "40"))
@@ -112,7 +112,7 @@ def test_damaged_files_are_refused_or_decoded_as_libjpeg_decodes_them(
     if build == "portable":
         flags = [flag for flag in flags if "native" not in flag]
     compile_target(tmp_path, [*flags, "-O1"])
-    corpus = sorted(map(str, (PACKAGE / "fuzz" / "corpus").iterdir()))
+    corpus = sorted(map(str, (FUZZ / "corpus").iterdir()))
     done = subprocess.run(
         [str(tmp_path / "replay"), str(COPIES), *corpus], capture_output=True, text=True
     )
@@ -123,11 +123,11 @@ def test_damaged_files_are_refused_or_decoded_as_libjpeg_decodes_them(
 def compile_target(folder: Path, flags: list[str]) -> None:
     toolchain = find_toolchain()
     sources = [
-        *(path for path in (PACKAGE / "csrc").rglob("*.cpp") if not is_for_torch(path)),
-        PACKAGE / "fuzz" / "target.cpp",
-        PACKAGE / "fuzz" / "replay.cpp",
+        *(path for path in SOURCES.rglob("*.cpp") if not is_for_torch(path)),
+        FUZZ / "target.cpp",
+        FUZZ / "replay.cpp",
     ]
-    compiler = [toolchain.compiler, *flags, f"-I{PACKAGE / 'csrc'}", "-c"]
+    compiler = [toolchain.compiler, *flags, f"-I{SOURCES}", "-c"]
     commands = [[*compiler, str(path), "-o", f"{folder}/{path.stem}.o"] for path in sources]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda command: subprocess.run(command, check=True), commands))

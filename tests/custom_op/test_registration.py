@@ -25,7 +25,8 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
     yield "index_jpeg", (plain,), {"max_share": 0.5, "max_pixels": MAX}
     yield "jpeg_headers", ([data, data[:9]], None), {"mask_errors": True}
     yield "jpeg_warnings", (data,), {"max_pixels": MAX}
-    yield "add_restart_markers", (data, 2), {"max_growth": 0.01, "max_pixels": MAX}
+    progressive = tensor(encode(picture(40, 60), progressive=True))
+    yield "to_baseline", (progressive,), {"max_pixels": MAX}
     options = {
         "indexes": [index],
         "index_spans": torch.tensor([[0, len(index)]]),

@@ -132,7 +132,7 @@ def test_a_batch_tells_whose_indexes_are_those_of_other_files() -> None:
     data = tensor(encode(picture(200, 200), "4:2:0"))
     index, none = dense_index(data), torch.empty(0, dtype=torch.uint8)
     progressive = tensor(encode(picture(200, 200), "4:2:0", progressive=1))
-    marked = custom_op.add_restart_markers(data, 2)
+    marked = tensor(encode(picture(200, 200), "4:2:0", restart_interval=2))
     changed = [other_file(data), other_tables(data), progressive, marked]
     damaged = torch.zeros(50, dtype=torch.uint8)
     files = [data, data, *changed, data, damaged]

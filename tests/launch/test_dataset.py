@@ -18,7 +18,7 @@ HOSTS = 2
 PROCESSING = optimize.ROOT / "processing"
 SOURCE, OUTPUT = f"s3://{BUCKET}/photos", f"s3://{BUCKET}/packed"
 MINIMAL = [f"source={SOURCE}/", f"output={OUTPUT}/", f"job.role={ROLE}"]
-JOB = [*MINIMAL, f"target.instance_count={HOSTS}", "job.name=pack", "interval=8", "shard_mb=0.2"]
+JOB = [*MINIMAL, f"target.instance_count={HOSTS}", "job.name=pack", "quality=80", "shard_mb=0.2"]
 
 
 def printed_request(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def test_each_host_gets_a_share_of_the_source_and_the_whole_class_list(
     }
     assert request["AppSpecification"]["ContainerArguments"] == [
         "optimize",
-        "interval=8",
+        "quality=80",
         "shard_mb=0.2",
         f"classes={classes['LocalPath']}/classes.txt",
     ]

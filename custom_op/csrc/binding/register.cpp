@@ -6,7 +6,7 @@
 
 #include "binding/tensors.h"
 #include "pixels/decode.h"
-#include "restart_markers.h"
+#include "to_baseline.h"
 
 namespace custom_op {
 namespace {
@@ -83,14 +83,8 @@ Tensor index_jpeg(Tensor data, double max_share, int64_t max_pixels) {
   return to_tensor(decoder.finish_side_index());
 }
 
-Tensor add_restart_markers(Tensor data, int64_t interval, double max_growth, int64_t max_pixels) {
-  const Bytes jpeg = jpeg_bytes(data);
-  try {
-    return to_tensor(with_restart_markers(jpeg, interval, max_growth, max_pixels));
-  } catch (const NotIndexable& error) {
-    // jpeg_index.py recognizes the error by this prefix.
-    refuse(std::string("not indexable: ") + error.what());
-  }
+Tensor rewrite_as_baseline(Tensor data, int64_t max_pixels) {
+  return to_tensor(to_baseline(jpeg_bytes(data), max_pixels));
 }
 
 }  // namespace
@@ -103,9 +97,7 @@ STABLE_TORCH_LIBRARY(custom_op, m) {
   m.def("index_jpeg(Tensor data, *, float max_share, int max_pixels) -> Tensor");
   m.def("jpeg_headers(Tensor[] jpegs, Tensor? spans, *, bool mask_errors) -> Tensor");
   m.def("jpeg_warnings(Tensor data, *, int max_pixels) -> SymInt");
-  m.def(
-      "add_restart_markers(Tensor data, int interval, *, float max_growth, int max_pixels) -> "
-      "Tensor");
+  m.def("to_baseline(Tensor data, *, int max_pixels) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {
@@ -113,5 +105,5 @@ STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {
   m.impl("jpeg_warnings", TORCH_BOX(&custom_op::jpeg_warnings));
   m.impl("jpeg_headers", TORCH_BOX(&custom_op::jpeg_headers));
   m.impl("index_jpeg", TORCH_BOX(&custom_op::index_jpeg));
-  m.impl("add_restart_markers", TORCH_BOX(&custom_op::add_restart_markers));
+  m.impl("to_baseline", TORCH_BOX(&custom_op::rewrite_as_baseline));
 }

@@ -96,18 +96,11 @@ void install_source(j_decompress_ptr cinfo, jpeg_source_mgr& source, Bytes jpeg)
 
 }  // namespace
 
-jpeg_error_mgr* install(ErrorContext& errors) {
-  jpeg_std_error(&errors.pub);
-  errors.pub.error_exit = error_exit_cb;
-  errors.pub.emit_message = emit_message_cb;
-  errors.pub.output_message = output_message_cb;
-  errors.message[0] = '\0';
-  errors.tolerated = 0;
-  return &errors.pub;
-}
-
 Decompressor::Decompressor(bool keep_markers) : keep_markers_(keep_markers) {
-  install(errors_);
+  jpeg_std_error(&errors_.pub);
+  errors_.pub.error_exit = error_exit_cb;
+  errors_.pub.emit_message = emit_message_cb;
+  errors_.pub.output_message = output_message_cb;
   progress_.progress_monitor = progress_cb;
 }
 

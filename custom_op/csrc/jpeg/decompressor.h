@@ -28,9 +28,7 @@ struct ErrorContext {
   int tolerated;  // one bit for each kind of warning that was ignored
 };
 
-// Sets the callbacks of `errors`. A warning that means damaged pixels counts as an error.
-jpeg_error_mgr* install(ErrorContext& errors);
-
+// A warning that means damaged pixels counts as an error.
 class Decompressor {
  public:
   // `keep_markers` saves APPn and COM segments in cinfo().marker_list.

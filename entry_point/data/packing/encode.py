@@ -1,8 +1,7 @@
-"""Turns one source file into a JPEG in which decoding can start anywhere, or says why not."""
+"""Turns one source file into a JPEG with a side index, or says why it has none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,24 +11,17 @@ from torch import Tensor
 
 from custom_op import (
     JpegError,
-    NotIndexableError,
-    add_restart_markers,
     decode_and_crop_jpeg,
     index_jpeg,
     jpeg_headers,
     jpeg_size,
     jpeg_warnings,
+    to_baseline,
 )
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.packing.convert import RejectedError, to_jpeg
 
 _JPEG_START = b"\xff\xd8\xff"
-_SOS, _DRI = 0xDA, 0xDD
-_SEQUENTIAL = (0xC0, 0xC1)
-"""SOF0 and SOF1: baseline and extended sequential, Huffman-coded."""
-_SIDE_INTERVAL, _MARKER_INTERVAL = 10, 4
-_MOST_GROWTH = 0.01
-"""By restart markers, as a share of the file: small MCUs and low quality get fewer markers."""
 _PROOF_CROPS, _PROOF_WIDTH = 2, 8
 
 
@@ -37,17 +29,15 @@ _PROOF_CROPS, _PROOF_WIDTH = 2, 8
 class Encoded:
     data: bytes
     how: str
-    """indexed (unchanged, with a side index), rewritten (with restart markers), kept (unchanged,
-    without an index), converted (from another format) or shrunk."""
+    """indexed (unchanged, with a side index), rewritten (as baseline, with a side index), kept
+    (unchanged, without an index), converted (from another format) or shrunk."""
     note: str
-    """Why a kept file has no index, or what a converted file lost."""
+    """Why a file has no index, or what a converted file lost."""
     height: int
     """Of the stored pixels, before the orientation is applied."""
     width: int
     orientation: int
     """EXIF, 1 to 8."""
-    interval: int
-    """MCUs between restart markers, 0 for none."""
     index: bytes = b""
     """The side index, empty for none."""
     warnings: tuple[str, ...] = ()
@@ -63,14 +53,14 @@ def encode(file: Path, options: OptimizeConfig) -> tuple[bytes, Encoded]:
         raise RejectedError(str(error)) from error
 
 
-def index_file(file: Path, options: OptimizeConfig) -> tuple[int, bytes, str]:
+def index_file(file: Path) -> tuple[int, bytes, str]:
     """Size of a JPEG file, and its side index or why it has none. Raises RejectedError."""
     original = _read(file)
     if not original.startswith(_JPEG_START):
         raise RejectedError("no JPEG")
     jpeg = _tensor(original)
     try:
-        index, reason = _prove(jpeg, options)
+        index, reason = _prove(jpeg)
     except JpegError as error:
         raise RejectedError(str(error)) from error
     return len(original), index, reason
@@ -96,37 +86,24 @@ def _encode(original: bytes, options: OptimizeConfig) -> Encoded:
 def _encode_jpeg(jpeg: Tensor, original: bytes, options: OptimizeConfig) -> Encoded:
     if options.max_side is not None and max(jpeg_size(jpeg)) > options.max_side:
         return _convert(original, "shrunk", options)
-    if options.index != "restart" and _is_sequential(original):
-        return _keep(jpeg, options)
     try:
-        return _describe(_with_markers(jpeg, options), "rewritten", "")
-    except NotIndexableError as error:
+        baseline = to_baseline(jpeg)
+    except JpegError as error:
         decode_and_crop_jpeg(jpeg, 0, 0, *jpeg_size(jpeg))
         return _describe(jpeg, "kept", str(error))
-
-
-def _keep(jpeg: Tensor, options: OptimizeConfig) -> Encoded:
-    """The file's own bytes, and their index."""
-    index, reason = _prove(jpeg, options)
-    kept = _describe(jpeg, "indexed" if index else "kept", reason, index)
-    return replace(kept, note="it has restart markers") if kept.interval else kept
+    index, reason = _prove(baseline)
+    if not torch.equal(baseline, jpeg):
+        return _describe(baseline, "rewritten", reason, index)
+    return _describe(jpeg, "indexed" if index else "kept", reason, index)
 
 
 def _convert(original: bytes, how: str, options: OptimizeConfig) -> Encoded:
     data, lost = to_jpeg(original, options)
     jpeg = _tensor(data)
-    if options.index == "restart":
-        return _describe(_with_markers(jpeg, options), how, lost)
-    return _describe(jpeg, how, lost, _prove(jpeg, options)[0])
+    return _describe(jpeg, how, lost, _prove(jpeg)[0])
 
 
-def _with_markers(jpeg: Tensor, options: OptimizeConfig) -> Tensor:
-    """With restart markers; the operator has compared all pixels with the original's."""
-    interval = options.interval or _MARKER_INTERVAL
-    return add_restart_markers(jpeg, interval, max_growth=_MOST_GROWTH)
-
-
-def _prove(jpeg: Tensor, options: OptimizeConfig) -> tuple[bytes, str]:
+def _prove(jpeg: Tensor) -> tuple[bytes, str]:
     """The file's side index, or why it has none.
 
     Every pixel is decoded, so a damaged file raises JpegError. Crops decoded with the index must
@@ -134,11 +111,9 @@ def _prove(jpeg: Tensor, options: OptimizeConfig) -> tuple[bytes, str]:
     """
     height, width = jpeg_size(jpeg)
     whole = decode_and_crop_jpeg(jpeg, 0, 0, height, width)
-    if options.index == "none":
-        return b"", ""
     index = index_jpeg(jpeg)
     if not len(index):
-        return b"", "it has restart markers, or its coding allows no side index"
+        return b"", "it has restart markers, is too small, or its coding allows no side index"
     across = min(width, _PROOF_WIDTH)
     for place in range(_PROOF_CROPS):
         left = (width - across) * (place + 1) // _PROOF_CROPS
@@ -151,32 +126,8 @@ def _prove(jpeg: Tensor, options: OptimizeConfig) -> tuple[bytes, str]:
 def _describe(jpeg: Tensor, how: str, note: str, index: bytes = b"") -> Encoded:
     stored = jpeg.numpy().tobytes()
     height, width, orientation = jpeg_headers([jpeg])[0].tolist()
-    interval = _restart_interval(stored)
-    return Encoded(stored, how, note, height, width, orientation, interval, index)
+    return Encoded(stored, how, note, height, width, orientation, index)
 
 
 def _tensor(data: bytes) -> Tensor:
     return torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8))
-
-
-def _is_sequential(jpeg: bytes) -> bool:
-    return any(marker in _SEQUENTIAL for marker, _ in _segments(jpeg))
-
-
-def _restart_interval(jpeg: bytes) -> int:
-    """MCUs between restart markers, 0 for none."""
-    found = [
-        int.from_bytes(jpeg[at : at + 2], "big") for marker, at in _segments(jpeg) if marker == _DRI
-    ]
-    return found[-1] if found else 0
-
-
-def _segments(jpeg: bytes) -> Iterator[tuple[int, int]]:
-    """Marker and start of the content of each segment before the first scan."""
-    place = 2
-    while place + 4 <= len(jpeg) and (marker := jpeg[place + 1]) != _SOS:
-        if jpeg[place] != 0xFF or marker in (0, 0xFF):  # an extraneous or a fill byte
-            place += 1
-            continue
-        yield marker, place + 4
-        place += 2 + int.from_bytes(jpeg[place + 2 : place + 4], "big")

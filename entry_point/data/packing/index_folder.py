@@ -34,9 +34,11 @@ log = logging.getLogger(__name__)
 def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> Path:
     """Make the folder index of `source` in `output` (None: in `source` itself); returns its path.
 
-    It is written beside its final name and renamed once it is complete. Raises DataError.
+    It is written beside its final name and renamed once it is complete. Raises DataError and
+    ConfigError.
     """
-    _require_defaults(options)
+    if options.max_side is not None:
+        raise ConfigError("max_side", options.max_side, "needs output_format=shards or folder")
     contents = contents_of(source, options)
     folder = (output or contents.root) / FOLDER_INDEX
     remedy = "choose a writable folder with output=FOLDER, and train with data.index_root=FOLDER"
@@ -48,14 +50,6 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
         _publish(unfinished, folder)
     _report(counts, size)
     return folder
-
-
-def _require_defaults(options: OptimizeConfig) -> None:
-    """Raise ConfigError for settings of packed files: this writes none."""
-    if options.index != "side":
-        raise ConfigError("index", options.index, "must be side with output_format=index")
-    if options.max_side is not None:
-        raise ConfigError("max_side", options.max_side, "needs output_format=shards or folder")
 
 
 def _publish(unfinished: Path, folder: Path) -> None:
@@ -84,7 +78,7 @@ def _indexed(
     workers = options.workers or usable_cores()
     total = sum(1 for _ in _usable(contents))  # listing twice takes less than a list in memory
     with ThreadPoolExecutor(workers) as pool:
-        index = partial(_index, contents.root, options)
+        index = partial(_index, contents.root)
         found = map_ahead(pool, index, _usable(contents), workers * _AHEAD_PER_WORKER)
         for file, outcome in track(found, total, "indexing"):
             counts[outcome] += 1
@@ -98,9 +92,9 @@ def _usable(contents: Contents) -> Iterator[Entry]:
         yield from (entry for entry in contents.entries(split) if not entry.rejected)
 
 
-def _index(root: Path, options: OptimizeConfig, entry: Entry) -> tuple[IndexedFile | None, str]:
+def _index(root: Path, entry: Entry) -> tuple[IndexedFile | None, str]:
     try:
-        size, index, reason = index_file(root / entry.path, options)
+        size, index, reason = index_file(root / entry.path)
     except RejectedError as error:
         log.warning("%s: %s", entry.path, error)
         return None, "damaged or no JPEG"

@@ -140,7 +140,7 @@ def _describe(plan: PackingPlan, work: WorkFolder, report: Report) -> Descriptio
         shards: list[Shard] = []
         rows = _split_rows(plan, work, split, report.split(split), shards)
         splits[split] = Split(shards, *write_index(work.data / split, rows, plan.contents.kind))
-    if plan.options.output_format == "folder" and plan.options.index == "side":
+    if plan.options.output_format == "folder":
         write_folder_index(work.data / FOLDER_INDEX, _plain_files(plan, work))
     report.duplicates = find_duplicates({split: work.data / split for split in splits})
     contents, options = plan.contents, plan.options

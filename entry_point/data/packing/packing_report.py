@@ -50,7 +50,7 @@ class SplitReport:
         self.how[row["how"]] += 1
         if row["note"]:
             self.notes[f"{row['how']}: {row['note']}"] += 1
-        self.warnings.update(row.get("warnings", ()))  # rows of earlier versions have none
+        self.warnings.update(row["warnings"])
         self.bytes_before += row["source_bytes"]
         self.bytes_after += row["length"]
         self.side_index_bytes += len(b64decode(row["index"]))
@@ -58,8 +58,6 @@ class SplitReport:
 
     def add_part(self, part: dict[str, Any]) -> None:
         """Add the same split of a part, as read from its report."""
-        earlier: dict[str, Any] = {"warnings": {}, "side_index_bytes": 0}  # had none
-        part = earlier | part
         for name, value in vars(self).items():
             if isinstance(value, Counter):
                 value.update(part[name])

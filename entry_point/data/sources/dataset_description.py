@@ -25,7 +25,7 @@ from entry_point.data.sources.label_kind import KINDS, Kind
 
 DESCRIPTION = "dataset.json"
 SPLITS = ("train", "val")
-VERSION = 3
+VERSION = 1
 """1 had classes alone, 2 labels of any kind, and 3 has side indexes."""
 CLASS_NAME = "the name of a class must be UTF-8 without control characters"
 
@@ -114,9 +114,9 @@ def read_description(root: Path) -> Description:
     try:
         content: dict[str, Any] = json.loads(read_bytes(file).numpy().tobytes())
         version = content.pop("version")
-        if version not in range(1, VERSION + 1):
+        if version != VERSION:
             raise DataError(
-                f"{file} has version {version}, this code reads versions 1 to {VERSION}: pack the "
+                f"{file} has version {version}, this code reads version {VERSION}: pack the "
                 "dataset again"
             )
         content["splits"] = {

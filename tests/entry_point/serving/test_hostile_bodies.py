@@ -16,7 +16,7 @@ from PIL import Image
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.test_invocations import encoded
 
-CORPUS = Path(__file__).parents[3] / "custom_op" / "fuzz" / "corpus"
+CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 BODIES = int(os.environ.get("HOSTILE_BODIES", "4000"))
 PER_REQUEST = 500
 GROWTH_MB = 50

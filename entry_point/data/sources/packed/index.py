@@ -38,23 +38,22 @@ COLUMNS: dict[str, tuple[DataType, Any]] = {
     "height": (DataType.int32(), np.int32),  # of the stored pixels, before orientation
     "width": (DataType.int32(), np.int32),
     "orientation": (DataType.int8(), np.int8),  # EXIF, 1 to 8
-    "interval": (DataType.int32(), np.int32),  # MCUs between restart markers, 0 for none
     "crc32": (DataType.uint32(), np.uint32),  # of the JPEG's bytes
     "digest": (DataType.uint64(), np.uint64),  # BLAKE2b (8 bytes) of the source file
 }
 
 INDEX_LENGTH = "index_length"
-"""The column of the side indexes' lengths in bytes, 0 for none; earlier versions lack it."""
+"""The column of the side indexes' lengths in bytes, 0 for none."""
 _INDEX_LENGTH = Field(INDEX_LENGTH, DataType.int32(), nullable=False)
 
 Rows = dict[str, Sequence[Any] | NDArray[Any]]
 """A chunk of rows, by column; `index`, which may be missing, holds the side indexes as bytes."""
 
 
-def schema_of(kind: str, *, side_indexes: bool = True) -> Schema:
+def schema_of(kind: str) -> Schema:
     types = {name: arrow for name, (arrow, _) in COLUMNS.items()} | {"label": arrow_type(kind)}
     columns = [Field(name, arrow, nullable=False) for name, arrow in types.items()]
-    return Schema([*columns, _INDEX_LENGTH] if side_indexes else columns)
+    return Schema([*columns, _INDEX_LENGTH])
 
 
 class Index:
@@ -197,23 +196,13 @@ def _batches(file: Path, kind: str | None = None) -> Iterator[RecordBatch]:
     Raises DataError if it is not an intact index.
     """
 
-    accepted = [
-        schema_of(each, side_indexes=side_indexes)
-        for each in ([kind] if kind else KINDS)
-        for side_indexes in (True, False)
-    ]
+    accepted = [schema_of(each) for each in ([kind] if kind else KINDS)]
 
     def check(schema: Schema) -> None:
         if schema not in accepted:
             raise TypeError("it has other columns")
 
-    for batch in parquet_batches(file, _ROWS, check, "pack the dataset again"):
-        yield batch if INDEX_LENGTH in batch.schema.names else _without_side_indexes(batch)
-
-
-def _without_side_indexes(batch: RecordBatch) -> RecordBatch:
-    """A batch of an earlier version, as one of this."""
-    return batch.append_column(_INDEX_LENGTH, index_lengths([0] * batch.num_rows))
+    return parquet_batches(file, _ROWS, check, "pack the dataset again")
 
 
 def index_lengths(lengths: Sequence[int]) -> Array:

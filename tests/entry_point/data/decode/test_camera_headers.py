@@ -81,18 +81,3 @@ def test_packing_keeps_such_files_and_counts_the_warnings(
             for name, (_, data) in samples(tmp_path / "packed", split).items()
         ]
         assert sum(kept) == packed["how"]["indexed"]
-
-
-def test_restart_markers_make_such_headers_regular(
-    photo_folder: Path, camera_folder: Path, tmp_path: Path
-) -> None:
-    assert pack(photo_folder, tmp_path / "plain", "index=restart") == 0
-    assert pack(camera_folder, tmp_path / "packed", "index=restart") == 0
-    for split in ("train", "val"):
-        plain, packed = (report(tmp_path / n)["splits"][split] for n in ("plain", "packed"))
-        assert packed["how"] == plain["how"] and packed["rejected"] == []
-        assert plain["warnings"] == {}
-        assert set(packed["warnings"]) == {INVALID, EXTRANEOUS}
-        assert sum(packed["warnings"].values()) == packed["files"]
-        # The rewritten header is regular, so the same photograph becomes the same file.
-        assert samples(tmp_path / "packed", split) == samples(tmp_path / "plain", split)

@@ -97,7 +97,7 @@ def test_packing_again_changes_nothing_and_other_options_are_an_error(
 ) -> None:
     before = contents(packed)
     assert pack(photo_folder, packed) == 0
-    assert pack(photo_folder, packed, "interval=8") == exit_codes.USAGE
+    assert pack(photo_folder, packed, "quality=80") == exit_codes.USAGE
     assert "made from other files or with other options" in capsys.readouterr().err
     assert contents(packed) == before
     assert [file.name for file in packed.parent.iterdir()] == [packed.name]

@@ -112,7 +112,7 @@ def test_progressive_file_without_its_last_scans_is_kept_unchanged(
     assert pack(source, tmp_path / "packed") == 0
     split = report(tmp_path / "packed")["splits"]["train"]
     assert split["how"] == {"indexed": 9, "rewritten": 3, "kept": 1}
-    assert split["notes"] == {"kept: rewriting it with restart markers would change its pixels": 1}
+    assert split["notes"] == {"kept: as a baseline file, the image would have other pixels": 1}
     stored = open_source(
         DataConfig(format="shards", root=str(tmp_path / "packed")), "train", source
     )

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from entry_point.data.errors import DataError
 from entry_point.data.sources.packed.memory_map import map_files
 from entry_point.data.sources.packed.stream import StreamSource
 from tests.entry_point.data.engines.every_engine import ENGINES
+from tests.entry_point.data.packing.pack_command import pack
 from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, loader_of
 
 
@@ -98,10 +100,14 @@ def test_error_for_a_damaged_sample_names_its_shard_and_key(
 
 @pytest.mark.parametrize("access", ["map", "stream"])
 def test_corrupt_bits_between_restart_markers_are_detected_in_shards(
-    packed: Path, tmp_path: Path, access: str
+    photo_folder: Path, tmp_path: Path, access: str
 ) -> None:
     """Only entropy-coded data in the middle of a center crop changes; all markers stay valid."""
-    root = Path(shutil.copytree(packed, tmp_path / "copy"))
+    files = Path(shutil.copytree(photo_folder / "val", tmp_path / "files" / "val"))
+    for photo in files.rglob("*.jpg"):
+        Image.open(photo).save(photo, quality=90, restart_marker_blocks=4)
+    root = tmp_path / "packed"
+    assert pack(files.parent, root) == 0
     source = StreamSource(root, root, "val", all_here=True)
     file = root / "val" / source.index.shards[source.index.shard[0]].file
     data = bytearray(file.read_bytes())

@@ -2,13 +2,14 @@
 # Compiles the operator for arm64 and runs it under qemu: the pixels of sound files must be those of
 # this machine, with and without the instructions of its processor. Damaged files must be refused or
 # decoded as libjpeg-turbo for arm64 does it.
-# Usage: custom_op/fuzz/arm64.sh
+# Usage: tests/fuzz/arm64.sh
 # Needs torch and the tests' packages in $PYTHON (default: python3).
 set -eu
 python=${PYTHON:-python3}
 cross=aarch64-linux-gnu-g++
 emulator=qemu-aarch64-static
 here=$(cd "$(dirname "$0")" && pwd)
+csrc=$here/../../custom_op/csrc
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -22,7 +23,7 @@ if ! command -v $emulator >/dev/null ||
     exit 1
 fi
 # Registration and the thread pool process no file bytes.
-sources=$(find "$here/../csrc" -name '*.cpp' ! -path '*/binding/*' ! -name pool.cpp)
+sources=$(find "$csrc" -name '*.cpp' ! -path '*/binding/*' ! -name pool.cpp)
 
 build() { # NAME COMPILER FLAG...
     name=$1
@@ -33,7 +34,7 @@ build() { # NAME COMPILER FLAG...
     printf '%s\n' $sources "$here/target.cpp" "$here/replay.cpp" |
         xargs -P "$(nproc)" -I SOURCE sh -c '"$@" -c SOURCE -o "$0/$(basename SOURCE).o"' \
             "$work/$name" "$@" -std=c++17 -O3 -ffp-contract=off -Wall -Wextra -Werror \
-            -I "$here/../csrc"
+            -I "$csrc"
     "$1" -static "$work/$name"/*.o -ljpeg -o "$work/$name/replay"
 }
 

@@ -1,15 +1,16 @@
 #!/bin/sh
 # Fuzzes the operator under AddressSanitizer and UndefinedBehaviorSanitizer: half of the time the
 # code for AVX2, half of it the portable code.
-# Usage: custom_op/fuzz/run.sh [SECONDS] [FOLDER FOR NEW INPUTS]
+# Usage: tests/fuzz/run.sh [SECONDS] [FOLDER FOR NEW INPUTS]
 # Needs clang++ and the headers of libjpeg-turbo.
 set -eu
 seconds=${1:-60}
 here=$(cd "$(dirname "$0")" && pwd)
+csrc=$here/../../custom_op/csrc
 work=${2:-$(mktemp -d)}
 mkdir -p "$work/found"
 # Registration and the thread pool process no file bytes.
-sources=$(find "$here/../csrc" -name '*.cpp' ! -path '*/binding/*' ! -name pool.cpp)
+sources=$(find "$csrc" -name '*.cpp' ! -path '*/binding/*' ! -name pool.cpp)
 
 build() { # NAME [FLAG]
     name=$1
@@ -19,7 +20,7 @@ build() { # NAME [FLAG]
     "${CLANG:-clang++}" -std=c++17 -O2 -g "$@" -Wall -Wextra -Werror \
         -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
         -fno-sanitize-coverage=trace-cmp \
-        -I "$here/../csrc" "$here/target.cpp" $sources -ljpeg -o "$work/$name"
+        -I "$csrc" "$here/target.cpp" $sources -ljpeg -o "$work/$name"
 }
 
 fuzz() { # NAME

@@ -1,0 +1,118 @@
+"""A file of any coding becomes baseline without a changed pixel."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+from PIL import Image, ImageCms
+from torchvision.io import ImageReadMode, decode_jpeg
+
+import custom_op
+from tests.custom_op.jpegs import (
+    KINDS,
+    SAMPLINGS,
+    encode,
+    markers,
+    picture,
+    tensor,
+)
+
+OTHERS = ["progressive", "progressive, restart 2", "separate scans", "arithmetic"]
+"""The kinds that are not baseline."""
+
+
+def pixels(data: torch.Tensor) -> torch.Tensor:
+    return custom_op.decode_and_crop_jpeg(data, 0, 0, *custom_op.jpeg_size(data))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("kind", OTHERS)
+def test_baseline_file_has_the_same_pixels_in_one_scan(sampling: str, kind: str) -> None:
+    data = tensor(encode(picture(70, 101), sampling, **KINDS[kind]))
+    baseline = custom_op.to_baseline(data)
+    expected = decode_jpeg(data, ImageReadMode.RGB)
+    assert torch.equal(decode_jpeg(baseline, ImageReadMode.RGB), expected)
+    assert torch.equal(pixels(baseline), expected)
+    found = [marker for marker, _ in markers(bytes(baseline.numpy()))]
+    assert 0xC0 in found and found.count(0xDA) == 1 and 0xDD not in found
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - OTHERS))
+def test_file_that_is_baseline_already_is_returned_as_it_is(kind: str) -> None:
+    data = tensor(encode(picture(70, 101), **KINDS[kind]))
+    same = custom_op.to_baseline(data)
+    assert torch.equal(same, data) and same.data_ptr() != data.data_ptr()
+
+
+def test_baseline_file_has_optimized_tables_and_can_have_an_index() -> None:
+    photo = picture(300, 451)
+    progressive = tensor(encode(photo, progressive=True))
+    baseline = custom_op.to_baseline(progressive)
+    assert len(custom_op.index_jpeg(progressive)) == 0 < len(custom_op.index_jpeg(baseline))
+    assert len(baseline) == len(encode(photo, optimise=True)) < 0.98 * len(encode(photo))
+
+
+def test_orientation_profile_and_comment_are_kept() -> None:
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    out = io.BytesIO()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(picture(60, 90)).save(
+        out, "JPEG", progressive=True, icc_profile=profile, exif=exif, comment=b"kept"
+    )
+    baseline = custom_op.to_baseline(tensor(out.getvalue()))
+    assert custom_op.jpeg_orientation(baseline) == 6
+    image = Image.open(io.BytesIO(bytes(baseline.numpy())))
+    assert "progressive" not in image.info
+    assert image.info["icc_profile"] == profile
+    assert image.info["comment"] == b"kept"
+
+
+@pytest.mark.parametrize("adobe", [0, 1])
+def test_cmyk_file_keeps_its_pixels(adobe: int) -> None:
+    four = picture(40, 60)[:, :, [0, 1, 2, 0]]
+    data = tensor(encode(four, "4:4:4", adobe=adobe, progressive=True))
+    baseline = custom_op.to_baseline(data)
+    assert torch.equal(pixels(baseline), pixels(data))
+    assert not torch.equal(baseline, data)
+
+
+def test_broken_file_is_refused() -> None:
+    good = encode(picture(40, 60), progressive=True)
+    for broken in (b"", b"GIF89a..", good[:-200], good[: len(good) // 2]):
+        with pytest.raises(custom_op.JpegError, match=r"not a JPEG|truncated"):
+            custom_op.to_baseline(tensor(broken or b"\0")[: len(broken)])
+
+
+@pytest.mark.parametrize("kind", ["progressive", "separate scans"])
+def test_extraneous_bytes_between_the_scans_are_refused(kind: str) -> None:
+    good = encode(picture(40, 60), **KINDS[kind])
+    last = [at for marker, at in markers(good) if marker == 0xDA][-1]
+    with pytest.raises(custom_op.JpegError, match=r"extraneous|bad Huffman"):
+        custom_op.to_baseline(tensor(good[:last] + b"\x12\x34" * 20 + good[last:]))
+
+
+def test_image_with_more_than_max_pixels_is_refused() -> None:
+    data = tensor(encode(picture(40, 60), progressive=True))
+    custom_op.to_baseline(data, max_pixels=2400)
+    with pytest.raises(custom_op.JpegError, match="more than max_pixels=2399"):
+        custom_op.to_baseline(data, max_pixels=2399)
+
+
+def test_progressive_file_without_its_last_scans_keeps_its_pixels_or_is_refused() -> None:
+    """libjpeg estimates missing coefficients, which a baseline file could not hold."""
+    complete = encode(picture(75, 130), quality=80, progressive=True)
+    scans = [at for marker, at in markers(complete) if marker == 0xDA]
+    refused = []
+    for count in range(1, len(scans)):
+        data = tensor(complete[: scans[count]] + b"\xff\xd9")
+        try:
+            baseline = custom_op.to_baseline(data)
+        except custom_op.JpegError as error:
+            assert "would have other pixels" in str(error)
+            refused.append(count)
+        else:
+            assert torch.equal(pixels(baseline), pixels(data))
+    assert refused and 1 in refused
