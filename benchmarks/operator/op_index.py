@@ -60,8 +60,7 @@ def main() -> None:
     method = (
         f"RandomResizedCrop {SIZE} to uint8 of {len(distinct)} photographs at 533x800, quality 90, "
         f"4:2:0; one thread; CPU time, median of alternating rounds. The plain file takes "
-        f"{times[PLAIN]:.3f} ms. By default an index has at most {MAX_SHARE:.2%} of its file; goal: "
-        "built in 0.6 ms."
+        f"{times[PLAIN]:.3f} ms. Default: at most {MAX_SHARE:.2%}. Goal: built in 0.6 ms."
     )
     text = measure.write("op-index", "op", "Side index", method, [measure.table(header, rows)], ())
     sys.stdout.write(text)

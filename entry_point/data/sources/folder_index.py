@@ -148,6 +148,8 @@ def _look_up(folder: Path, paths: Sequence[str]) -> _Found:
     start = 0
     for batch in parquet_batches(folder / _FILES, _ROWS, _check, "make the indexes again"):
         lengths = np.asarray(batch["index_length"].to_numpy(), np.int64)
+        if (lengths < 0).any():
+            raise DataError(f"{_FILES} is damaged: it has negative lengths")
         ends = start + np.cumsum(lengths)
         known = [places.get(path, -1) for path in batch["path"].to_pylist()]
         rows = np.flatnonzero(np.array(known) >= 0)
@@ -155,7 +157,7 @@ def _look_up(folder: Path, paths: Sequence[str]) -> _Found:
         found.offsets[at] = (ends - lengths)[rows]
         found.lengths[at] = lengths[rows]
         found.sizes[at] = np.asarray(batch["bytes"].to_numpy())[rows]
-        start = int(ends[-1])
+        start += int(lengths.sum())
     if reason := wrong_size(folder / SIDE_INDEXES, start):
         raise DataError(f"{SIDE_INDEXES} {reason}")
     return found

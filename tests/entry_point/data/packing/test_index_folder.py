@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from arro3.core import Array, RecordBatch
 from PIL import Image
 from torch import Tensor
 
@@ -27,6 +28,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import folder_index
 from entry_point.data.sources.folder_index import FOLDER_INDEX
+from entry_point.data.sources.parquet import parquet_batches, write_batches
 from entry_point.optimize import main as optimize
 from tests.entry_point.data.packing.pack_command import contents, copy, pack
 from tests.entry_point.data.sources.packed_loaders import epoch_of
@@ -191,6 +193,27 @@ def test_a_damaged_folder_index_is_one_warning_and_no_error(
         assert not any(_indexes(_open(photos)))
     (line,) = warnings_in(caplog)
     assert FOLDER_INDEX in line and "48 images decode without a side index" in line
+
+
+@pytest.mark.parametrize(
+    "lengths", [[-1] * 72, [-(2**31)] + [2**31 - 1] * 71, [2**31 - 1] * 72, [0] * 71 + [7], []]
+)
+def test_false_lengths_in_a_folder_index_are_one_warning_and_no_error(
+    photos: Path, lengths: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert _index(photos) == 0
+    file = photos / FOLDER_INDEX / "files.parquet"
+    (table,) = parquet_batches(file, 1000, lambda _: None, "")
+    paths, sizes = (table[name].to_pylist()[: len(lengths)] for name in ("path", "bytes"))
+    types = zip((paths, sizes, lengths), folder_index._SCHEMA, strict=True)
+    columns = [Array(column, type=field.type) for column, field in types]
+    rows = RecordBatch.from_arrays(columns, schema=folder_index._SCHEMA)
+    with file.open("wb") as changed:
+        write_batches(changed, folder_index._SCHEMA, [rows])
+    with caplog.at_level(logging.WARNING):
+        assert not any(_indexes(_open(photos)))
+    (line,) = warnings_in(caplog)
+    assert FOLDER_INDEX in line and "48 images" in line
 
 
 def _check_dataset(caplog: pytest.LogCaptureFixture, *arguments: str) -> tuple[int, str]:
