@@ -20,7 +20,6 @@ from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.devices import Devices
 from entry_point.training.measure.stopwatch import named_range
 from entry_point.training.models.build_model import build_model
-from entry_point.training.models.each_view import EachView
 from entry_point.training.optim import build_optimizer, build_schedule, freeze
 from entry_point.training.tasks.task import Task
 
@@ -159,6 +158,19 @@ class Learner:
         if isinstance(self._shared, DistributedDataParallel) and not last:
             return self._shared.no_sync()
         return nullcontext()
+
+
+class EachView(nn.Module):
+    """Lets a model take the views of a batch in one pass: BatchNorm measures them together."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """`(N, V, 3, S, S)` -> `(N, V, outputs)`."""
+        outputs: torch.Tensor = self.model(images.flatten(0, 1))
+        return outputs.unflatten(0, images.shape[:2])
 
 
 def _shared(model: nn.Module, devices: Devices, deterministic: bool) -> nn.Module:

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from entry_point import predict
 from entry_point.config.config_errors import ConfigError
-from entry_point.training.models.each_view import EachView
+from entry_point.training.learner import EachView
 from entry_point.training.tasks.task import Task
 from project.simclr import classifier
 from tests.entry_point.training import forked
