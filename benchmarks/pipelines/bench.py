@@ -206,6 +206,8 @@ def main(arguments: Sequence[str]) -> int:
         config = read_config(arguments)
         root = Path(config.data.root) if config.data.root else None
         with tempfile.TemporaryDirectory(prefix="bench-pipelines-") as work:
+            # LitData and MosaicML Streaming leave files there.
+            tempfile.tempdir = os.environ["TMPDIR"] = work
             images = prepare(root, config.images, Path(work))
             todo = cases(config, images)
             if images.files is not None:

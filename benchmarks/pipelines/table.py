@@ -13,20 +13,19 @@ ON_INDEXED = "threads, indexed files"
 ON_MARKED = "threads, restart markers"
 ENGINES = ("pillow", "workers", "threads", "subprocess", "dali")
 BASELINE = "pillow"
-OURS = "this template"
 LABELS = {
     "pillow": "Pillow + DataLoader",
-    "workers": f"{OURS} (workers)",
-    "threads": f"{OURS} (threads)",
-    "subprocess": f"{OURS} (subprocess)",
-    "dali": f"{OURS} (dali)",
-    DALI_READER: "DALI",
-    "spdl.io": "SPDL",
+    "workers": "this template (workers)",
+    "threads": "this template (threads)",
+    "subprocess": "this template (subprocess)",
+    "dali": "this template (dali)",
     "imagefolder": "ImageFolder + DataLoader",
     "webdataset": "WebDataset",
     "litdata": "LitData",
     "mosaicml": "MosaicML Streaming",
-    **{way: f"{OURS} ({way})" for way in (ON_FILES, ON_INDEXED, ON_MARKED)},
+    DALI_READER: "DALI",
+    "spdl.io": "SPDL",
+    **{way: f"this template ({way})" for way in (ON_FILES, ON_INDEXED, ON_MARKED)},
 }
 """Names in plots."""
 DALI_WAYS = (
@@ -154,7 +153,7 @@ def advice(measured: Sequence[Measurement]) -> str:
 
 def _others(best: Sequence[Measurement]) -> str:
     """The fastest loader that is not this template's."""
-    others = [one for one in best if not one.label.startswith(OURS) and one.way != BASELINE]
+    others = [one for one in best if not one.label.startswith("this template") and one.way != BASELINE]
     if not others:
         return ""
     fastest = max(others, key=lambda one: one.rate)
