@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.measure import table
+from benchmarks.pipelines.peers import PEERS
 from benchmarks.pipelines.run_case import DALI_READER, STAGES, Result
 
 ON_FILES = "threads, plain files"
@@ -153,7 +154,7 @@ def advice(measured: Sequence[Measurement]) -> str:
 
 def _others(best: Sequence[Measurement]) -> str:
     """The fastest loader that is not this template's."""
-    others = [one for one in best if not one.label.startswith("this template") and one.way != BASELINE]
+    others = [one for one in best if one.way in (DALI_READER, "spdl.io", *PEERS)]
     if not others:
         return ""
     fastest = max(others, key=lambda one: one.rate)
