@@ -80,7 +80,7 @@ sweep: ## Train each combination: ARGS="name=lr optim.lr=0.01,0.1"
 	@$(PY) -m entry_point.sweep $(ARGS)
 
 bench: ## Compare pipeline engines: ARGS="data.root=DIR"
-	@$(READY) job
+	@$(READY) job peers
 	@$(PY) -m benchmarks.pipelines.bench $(ARGS)
 
 knobs: ## Print every setting, its default and its meaning
@@ -169,7 +169,7 @@ test-runs-fuzz := command -v clang++ >/dev/null \
 test-runs-arm64 := PYTHON=$(PY) tests/fuzz/arm64.sh
 test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(CHAOS_SEED),1) \
 	$(PARALLEL) -rP tests/chaos
-test-installs- := onnx timm mlflow
+test-installs- := onnx timm mlflow peers
 test-installs-launch := launch launch-v3
 test-installs-dali := dali
 test-installs-gpu := dali

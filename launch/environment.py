@@ -25,6 +25,7 @@ REQUIREMENTS = {
     "job": ("torch.txt", "job.txt"),
     "dev": ("dev.txt",),
     "bench": ("bench.txt",),
+    "peers": ("peers.txt", "mosaicml.txt"),
     "dali": ("dali.txt",),
     "onnx": ("onnx.txt",),
     "timm": ("timm.txt",),

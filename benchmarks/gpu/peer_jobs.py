@@ -13,10 +13,8 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch.utils.data import DataLoader, RandomSampler
-from torchvision.datasets import ImageFolder
-from torchvision.transforms import v2
 
+from benchmarks.pipelines.peers import PeerLoader
 from entry_point import train
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.batch import Batch
@@ -29,38 +27,6 @@ from entry_point.training.stop import StopRequest
 
 MakeLoader = Callable[[Path, LoaderSpec, int], Loader]
 """(folder, spec, steps per epoch) -> the loader of the train split."""
-
-
-class TorchvisionLoader:
-    """torchvision's ImageFolder, transforms and torch's DataLoader, one process per worker.
-
-    One endless epoch, so that no epoch begins without batches. As in this template, images arrive
-    as bytes and are normalized on the device.
-    """
-
-    def __init__(self, root: Path, spec: LoaderSpec, steps_per_epoch: int) -> None:
-        self.steps_per_epoch = steps_per_epoch
-        data = spec.data
-        transform = v2.Compose([
-            v2.RandomResizedCrop(data.image_size, data.scale, data.ratio),
-            v2.RandomHorizontalFlip(),
-            v2.PILToTensor(),
-        ])  # fmt: skip
-        files = ImageFolder(str(root / "train"), transform)
-        endless = RandomSampler(files, replacement=True, num_samples=1 << 40)
-        self._batches = iter(DataLoader(
-            files, spec.batch_size, sampler=endless, num_workers=spec.pipeline.worker_count(),
-            pin_memory=spec.device.type == "cuda",
-        ))  # fmt: skip
-
-    def epoch(self, _epoch: int, start_step: int = 0) -> Iterator[Batch]:
-        for _ in range(start_step, self.steps_per_epoch):
-            images, labels = next(self._batches)
-            yield Batch(images, labels, torch.zeros_like(labels))
-
-    def close(self) -> None:
-        """End the worker processes."""
-        del self._batches
 
 
 def _dali(on_gpu: bool, root: Path, spec: LoaderSpec, steps: int) -> Loader:
@@ -81,7 +47,7 @@ def _dali(on_gpu: bool, root: Path, spec: LoaderSpec, steps: int) -> Loader:
 LOADERS: dict[str, MakeLoader] = {
     "dali-gpu": partial(_dali, True),
     "dali-cpu": partial(_dali, False),
-    "torchvision": TorchvisionLoader,
+    "torchvision": partial(PeerLoader, "imagefolder"),
 }
 
 

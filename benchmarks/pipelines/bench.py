@@ -25,6 +25,7 @@ from omegaconf import OmegaConf
 from benchmarks.measure import PLOTS, RESULTS
 from benchmarks.pipelines.images import Images, prepare
 from benchmarks.pipelines.page import Page
+from benchmarks.pipelines.peers import PEERS
 from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import DALI_READER, STAGES, Case, Result
 from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, Measurement
@@ -36,7 +37,15 @@ from entry_point.config.knob import check_knobs, knob
 from entry_point.data.errors import DataError
 
 ENGINES = ("pillow", "workers", "threads", "subprocess")
-PEERS = {"dali": "nvidia.dali", DALI_READER: "nvidia.dali", "spdl.io": "spdl.io"}
+MODULES = {
+    "dali": "nvidia.dali",
+    DALI_READER: "nvidia.dali",
+    "spdl.io": "spdl.io",
+    **{name: peer.module for name, peer in PEERS.items()},
+}
+"""What must be installed to measure the others."""
+NEED_FILES = (DALI_READER, *PEERS)
+"""They read plain files, or formats of their own that are written from them."""
 PATIENCE_S = 300.0
 START_S = 4.0
 """Rough start-up time of a process."""
@@ -55,15 +64,15 @@ class BenchConfig:
     batch_size: int = knob(32, least=1)
     images: int = 1000
     """The number of images to pack and read from a folder."""
-    ways: list[str] | None = knob(None, choices=(*ENGINES, *PEERS))
-    """null: all engines, and DALI and spdl.io if they are installed."""
+    ways: list[str] | None = knob(None, choices=(*ENGINES, *MODULES))
+    """null: all engines, the loaders of `peers.py`, and DALI and spdl.io if they are installed."""
     workers: list[int] | None = knob(None, least=1)
     """null: 1, 2, 4 ... and the number of usable cores."""
     seconds: float = knob(1.0, above=0)
     """Duration of each stage of each run, after a warm-up of half that."""
     rounds: int = knob(3, least=1)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
-    """Policies of training, as in `augment.name=trivial`; DALI and spdl.io are left out."""
+    """Policies of training, as in `augment.name=trivial`. Other loaders are left out."""
     output: str = "runs/bench/pipelines"
     publish: bool = False
     """Also write docs/results/pipelines.md and its pictures."""
@@ -77,7 +86,7 @@ class BenchConfig:
         if self.augment.own and self.augment.per == "batch":
             must = "augments batches on the device, which is not measured; use a policy"
             raise ConfigError("augment.name", self.augment.name, must)
-        if self.augment.on_samples and (peers := sorted(PEERS.keys() & set(self.ways or ()))):
+        if self.augment.on_samples and (peers := sorted(MODULES.keys() & set(self.ways or ()))):
             must = f"cannot take augment.name={self.augment.name}; remove it"
             raise ConfigError("ways", peers[0], must)
 
@@ -92,25 +101,32 @@ def cases(config: BenchConfig, images: Images) -> list[Case]:
         must = f"must be at most the number of training images, {images.count}"
         raise ConfigError("batch_size", config.batch_size, must)
     augments = config.augment.on_samples
-    found = [way for way, module in PEERS.items() if installed(module) and not augments]
+    found = [way for way, module in MODULES.items() if installed(module) and not augments]
     if images.files is None:
-        found = [way for way in found if way != DALI_READER]
+        found = [way for way in found if way not in NEED_FILES]
     ways = config.ways or [*ENGINES, *found]
     counts = config.workers or worker_counts(usable_cores())
     augment = json.dumps(asdict(config.augment))
     size = (config.image_size, config.batch_size, config.seconds, augment)
-    if DALI_READER in ways and images.files is None:
-        must = f"cannot have {DALI_READER}, which reads plain files: the data is packed; remove it"
+    if images.files is None and (need := sorted(set(NEED_FILES) & set(ways))):
+        must = f"cannot have {need[0]}, which reads plain files: the data is packed; remove it"
         raise ConfigError("ways", config.ways, must)
     result = []
     for way in ways:
-        root, kind = (images.files, "folder") if way == DALI_READER else (images.shards, "shards")
+        root, kind = (images.files, "folder") if way in NEED_FILES else (images.shards, "shards")
+        root = images.shards.with_name(way) if way in PEERS else root
         result += [Case(way, n, str(root), kind, *size) for n in counts]
     others = ((ON_INDEXED, images.indexed), (ON_FILES, images.files))
     for shown, root in others if "threads" in ways else ():
         if root is not None:
             result += [Case("threads", n, str(root), "folder", *size, shown) for n in counts]
     return result
+
+
+def write_formats(todo: Sequence[Case], files: Path) -> None:
+    """Write what the peers among the cases read."""
+    for way, root in {case.way: case.root for case in todo if case.way in PEERS}.items():
+        PEERS[way].write(files, Path(root))
 
 
 def measure_all(todo: Sequence[Case], rounds: int) -> list[Measurement]:
@@ -186,8 +202,12 @@ def main(arguments: Sequence[str]) -> int:
         config = read_config(arguments)
         root = Path(config.data.root) if config.data.root else None
         with tempfile.TemporaryDirectory(prefix="bench-pipelines-") as work:
+            # LitData and MosaicML Streaming leave files there.
+            tempfile.tempdir = os.environ["TMPDIR"] = work
             images = prepare(root, config.images, Path(work))
             todo = cases(config, images)
+            if images.files is not None:
+                write_formats(todo, images.files)
             sys.stderr.write(_announcement(len(todo), config))
             measured = measure_all(todo, config.rounds)
     except (ConfigError, DataError) as error:

@@ -14,6 +14,7 @@ from benchmarks.measure import color, machine, versions
 from benchmarks.pipelines.run_case import STAGES
 from benchmarks.pipelines.table import (
     DALI_WAYS,
+    PEER_WAYS,
     Measurement,
     advice,
     best_of_each,
@@ -32,7 +33,16 @@ _STYLE = (
     "text-align:right}td:first-child,th:first-child{text-align:left}img{max-width:100%}"
     "h1+p{padding:.7em 1em;background:#eef6ee;border-left:4px solid #393}"
 )
-_PACKAGES = ("torchvision", "Pillow", "spdl-core", "spdl-io", "nvidia-dali-cuda130")
+_PACKAGES = (
+    "torchvision",
+    "Pillow",
+    "spdl-core",
+    "spdl-io",
+    "nvidia-dali-cuda130",
+    "webdataset",
+    "litdata",
+    "mosaicml-streaming",
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,7 @@ class Page:
             "memory to the kernel and has no per-thread caches; otherwise page faults vary by "
             "chance. Memory leaves out mapped files; the pipeline's memory also leaves out what "
             "the process had before (mostly torch). threads, subprocess and workers are this "
-            f"template's engines. {DALI_WAYS} "
+            f"template's engines. {DALI_WAYS} {PEER_WAYS} "
             f'`make bench ARGS="publish=true"`; {machine()}; {versions(_PACKAGES)}.'
         )
 

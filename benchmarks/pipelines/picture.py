@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measure import color
+from benchmarks.pipelines.peers import PEERS
 from benchmarks.pipelines.run_case import DALI_READER
 from benchmarks.pipelines.table import Measurement, best_of_each
 
-SHOWN = ("threads", DALI_READER, "spdl.io", "pillow")
+SHOWN = ("threads", DALI_READER, "spdl.io", *PEERS, "pillow")
 """From top to bottom, as far as they were measured."""
 INK = {"light": ("#1f2328", "#59636e"), "dark": ("#f0f6fc", "#9198a1")}
 """Colors of text and of small text."""

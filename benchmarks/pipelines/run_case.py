@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from benchmarks.freed_memory import keep_freed_memory
 from benchmarks.pipelines import process_tree
+from benchmarks.pipelines.peers import PEERS, PeerLoader
 from entry_point.config.augment.augment_config import AugmentConfig
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
@@ -40,7 +41,7 @@ from entry_point.training.device_transform import Normalize
 
 STAGES = ("decode+resize", "+ batch", "+ normalize", "+ transfer")
 DALI_READER = "dali.fn"
-"""DALI reads the files, too. It hands over its batches in all stages."""
+"""DALI reads the files, too. Like PEERS, it hands over its batches in all stages."""
 FEWEST_BATCHES = 6
 
 
@@ -49,7 +50,7 @@ class Case:
     """A measurement to make."""
 
     way: str
-    """An engine, spdl.io or DALI_READER."""
+    """An engine, spdl.io, DALI_READER or one of PEERS."""
     workers: int
     root: str
     format: str
@@ -124,8 +125,7 @@ def measure(case: Case) -> Result:
 def _start(case: Case, drops: bool) -> Loader:
     size, resize = case.image_size, max(256, case.image_size)
     data = DataConfig(format=case.format, root=case.root, image_size=size, resize=resize)
-    source = open_source(data, "train", Path())
-    engine = "threads" if case.way in ("spdl.io", DALI_READER) else case.way
+    engine = "threads" if case.way in ("spdl.io", DALI_READER, *PEERS) else case.way
     pipeline = PipelineConfig(engine=engine, num_workers=case.workers)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     spec = LoaderSpec(data, pipeline, "train", case.batch_size, seed=0, device=device)
@@ -134,6 +134,9 @@ def _start(case: Case, drops: bool) -> Loader:
         from benchmarks.pipelines.dali_reader import DaliReader
 
         return DaliReader(Path(case.root), spec, EndlessPlan.steps_per_epoch)
+    if case.way in PEERS:
+        return PeerLoader(case.way, Path(case.root), spec, EndlessPlan.steps_per_epoch)
+    source = open_source(data, "train", Path())
     images = _images(case, spec)
     plan = EndlessPlan(EpochPlan(len(source), case.batch_size, seed=0, train=True))
     return build_loader(source, spec, Dropping(images) if drops else images, plan)

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.pipelines.bench import cases, read_config, worker_counts
+from benchmarks.pipelines.bench import cases, read_config, worker_counts, write_formats
 from benchmarks.pipelines.images import prepare
 from benchmarks.pipelines.page import Page
 from benchmarks.pipelines.picture import write_pictures
@@ -40,12 +40,14 @@ def test_the_advice_is_the_engine_with_least_cpu_time_among_equally_fast_ones() 
         _measured("threads", 1, 1160, 0.8),
         _measured("threads", 2, 1200, 0.9),
         _measured("spdl.io", 2, 5000, 0.1),
+        _measured("litdata", 2, 600, 3.0),
         _measured(ON_FILES, 2, 1000, 0.9),
         _measured(ON_INDEXED, 2, 1100, 0.8),
     ]
     text = advice(measured)
     assert "`data=shards data.root=... pipeline=threads pipeline.num_workers=1`: 1160" in text
     assert "3.9 times the best of `pillow`" in text
+    assert "The fastest of the others is SPDL: 5000 images/s" in text
     assert "1.20 times as fast as on plain files (1000 images/s)" in text
     assert "files were 1.10 times as fast where they lie" in text
 
@@ -91,7 +93,11 @@ def test_a_folder_is_read_packed_and_as_files_each_with_and_without_side_indexes
     ]
     indexes = {folder.name for folder in tmp_path.iterdir() if list(folder.rglob("*.jix"))}
     assert indexes == {"shards", "indexed"}
-    case = Case("threads", 1, str(images.shards), "shards", 32, 4, 0.05)
+
+
+@pytest.mark.parametrize("way", ["threads", "imagefolder"])
+def test_a_case_is_measured_in_each_stage(way: str, photo_folder: Path) -> None:
+    case = Case(way, 1, str(photo_folder), "folder", 32, 4, 0.05)
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.pipelines.run_case", json.dumps(asdict(case))],
         capture_output=True,
@@ -144,14 +150,26 @@ def test_a_policy_is_measured_with_the_engines_that_take_it(
         read_config(["ways=[threads,dali]", "augment.name=trivial"])
 
 
-def test_dalis_own_reader_reads_plain_files_alone(photo_folder: Path, tmp_path: Path) -> None:
+def test_other_loaders_read_plain_files_or_what_is_written_from_them(
+    photo_folder: Path, tmp_path: Path
+) -> None:
     plain = prepare(photo_folder, 20, tmp_path)
-    config = read_config(["ways=[dali,dali.fn]", "workers=[2]", "batch_size=4", "images=20"])
-    found = [(case.way, case.format, case.root) for case in cases(config, plain)]
-    files, shards = str(plain.files), str(plain.shards)
-    assert found == [("dali", "shards", shards), ("dali.fn", "folder", files)]
+    ways = "ways=[dali,dali.fn,webdataset]"
+    config = read_config([ways, "workers=[2]", "batch_size=4", "images=20"])
+    todo = cases(config, plain)
+    found = [(case.way, case.format, case.root) for case in todo]
+    files, shards, tars = str(plain.files), str(plain.shards), str(tmp_path / "webdataset")
+    assert found == [
+        ("dali", "shards", shards),
+        ("dali.fn", "folder", files),
+        ("webdataset", "folder", tars),
+    ]
+    assert plain.files is not None
+    write_formats(todo, plain.files)
+    assert [file.name for file in Path(tars).iterdir()] == ["000000.tar"]
     packed = prepare(plain.shards, 20, tmp_path / "none")
     with pytest.raises(ConfigError, match=r"^ways=.*dali\.fn.*: the data is packed"):
         cases(config, packed)
     every = read_config(["batch_size=4", "images=20"])
-    assert not any(case.way == "dali.fn" for case in cases(every, packed))
+    measured = {case.way for case in cases(every, packed)}
+    assert not measured & {"dali.fn", "imagefolder", "webdataset", "litdata", "mosaicml"}
