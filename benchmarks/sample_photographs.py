@@ -16,6 +16,8 @@ from custom_op import index_jpeg, jpeg_headers, to_baseline
 from tests.photographs import PHOTOGRAPHS, write_photo_folder
 
 HEIGHT, WIDTH, QUALITY = 533, 800, 90
+SENSOR_NOISE, PHONE_QUALITY = 4.0, 95
+"""The noise's standard deviation is in levels, of 255."""
 NAMES = ("china", "flower", "rocket", "coffee", "astronaut", "cat")
 
 
@@ -33,9 +35,9 @@ def covering(
     return image.resize(size).crop((left, top, left + width, top + height))
 
 
-def encode(image: Image.Image) -> bytes:
+def encode(image: Image.Image, quality: int = QUALITY) -> bytes:
     out = io.BytesIO()
-    image.save(out, "JPEG", quality=QUALITY, subsampling="4:2:0")
+    image.save(out, "JPEG", quality=quality, subsampling="4:2:0")
     return out.getvalue()
 
 
@@ -51,6 +53,17 @@ def many_photographs() -> list[bytes]:
         for name in NAMES
         for i in range(8)
     ]
+
+
+def phone_photographs() -> list[bytes]:
+    """Six JPEGs of 12 megapixels, about 4 MB each: enlarged, with the noise of a small sensor."""
+    draw = np.random.default_rng(0)
+    found = []
+    for name in NAMES:
+        pixels = np.asarray(covering(name, 3000, 4000), np.float32)
+        noisy = pixels + draw.normal(0, SENSOR_NOISE, pixels.shape).astype(np.float32)
+        found.append(encode(Image.fromarray(noisy.clip(0, 255).astype(np.uint8)), PHONE_QUALITY))
+    return found
 
 
 def tensor(data: bytes) -> Tensor:
