@@ -16,7 +16,6 @@ import hashlib
 import json
 import logging
 import os
-import platform
 import shutil
 import stat
 import subprocess
@@ -35,61 +34,59 @@ from custom_op.toolchain import BuildError, Toolchain, find_toolchain
 logger = logging.getLogger(__name__)
 
 SOURCES = Path(__file__).with_name("csrc")
+_TOOLCHAIN = Path(__file__).with_name("toolchain.py")
 _LIBRARY = "custom_op.so"
 _RECORD = "build.json"
 _NEEDED_MB = 8
 """Space that a build takes in the cache folder, the compiler's temporary files included."""
-_warn_once = functools.cache(logger.warning)
 
 
 def build() -> tuple[Path, dict[str, Any]]:
     """The compiled library and the record of its build. Compiles it if the cache has none.
 
-    The cache is the folder `CUSTOM_OP_CACHE`, or `~/.cache/custom_op`; if that cannot be written, a
+    The cache is the folder `CUSTOM_OP_CACHE`, or `~/.cache/custom_op`; if that cannot be used, a
     folder in the system's temporary directory. A library found in the cache is used without any
     write, so a read-only cache works. A cache that another user can change is ignored. Raises
     BuildError if the library cannot be compiled.
     """
     toolchain = find_toolchain()
     key = build_key(toolchain)
-    folders = _cache_folders()
-    for folder in folders:
+    problems = []
+    for folder in _cache_folders():
         try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             _require_trusted(folder, key)
+            if (found := _read(folder / key)) is not None:
+                return found
+            _require_space(folder)
         except OSError as error:
-            _warn_once("custom_op: %s", _problem(folder, error))
+            problems.append(f"cannot use the cache {folder}: {error.strerror}")
+            logger.warning("custom_op: %s", problems[-1])
             continue
-        if (found := _read(folder / key)) is not None:
-            return found
-    folder = _first_usable(folders, key)
-    target = folder / key
-    try:
-        with _locked(folder / f"{key}.lock", target):
-            return _read(target) or _compile(toolchain, folder, target)
-    except OSError as error:
-        raise BuildError(f"cannot build the operator in {folder}: {error}") from error
+        try:
+            with _locked(folder / f"{key}.lock", folder / key):
+                return _read(folder / key) or _compile(toolchain, folder / key)
+        except OSError as error:
+            raise BuildError(f"cannot build the operator in {folder}: {error}") from error
+    raise BuildError(
+        f"no cache folder for a build, which takes {_NEEDED_MB} MB. {'. '.join(problems)}. "
+        "Free up space or set CUSTOM_OP_CACHE to a writable folder of yours"
+    )
 
 
 def build_key(toolchain: Toolchain) -> str:
-    """A hash of everything that the compiled library depends on."""
+    """A hash of everything that the compiled library depends on, but no path.
+
+    `toolchain.macros` contain the CPU's instructions, because hosts with different CPUs may share a
+    cache.
+    """
     digest = hashlib.sha256()
-    for path in sorted(p for p in SOURCES.rglob("*") if p.is_file()):
-        digest.update(
-            path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0"
-        )
-    for part in (torch.__version__, *toolchain.identity(), platform.machine(), _cpu()):
+    for path in [*sorted(SOURCES.rglob("*.*")), _TOOLCHAIN]:
+        name = path.relative_to(SOURCES.parent).as_posix()
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for part in (torch.__version__, *toolchain.flags, toolchain.macros):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:24]
-
-
-def _cpu() -> str:
-    """The CPU as `-march=native` sees it, because hosts with different CPUs may share a cache."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if not cpuinfo.exists():
-        return platform.processor()
-    lines = cpuinfo.read_text(errors="replace").splitlines()
-    wanted = ("model name", "flags", "Features", "CPU part", "CPU variant")
-    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
 
 
 def _cache_folders() -> list[Path]:
@@ -115,29 +112,10 @@ def _require_trusted(folder: Path, key: str) -> None:
                     raise PermissionError(errno.EPERM, reason)
 
 
-def _first_usable(folders: list[Path], key: str) -> Path:
-    """The first folder that is trusted and has space for a build."""
-    problems = []
-    for folder in folders:
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _require_trusted(folder, key)
-            with tempfile.TemporaryFile(dir=folder) as file:
-                file.write(bytes(_NEEDED_MB << 20))
-        except OSError as error:
-            problems.append(_problem(folder, error))
-            continue
-        for problem in problems:
-            _warn_once("custom_op: %s", problem)
-        return folder
-    raise BuildError(
-        f"no cache folder for a build, which takes {_NEEDED_MB} MB. {'. '.join(problems)}. "
-        "Free up space or set CUSTOM_OP_CACHE to a writable folder of yours"
-    )
-
-
-def _problem(folder: Path, error: OSError) -> str:
-    return f"cannot use the cache {folder}: {error.strerror}"
+def _require_space(folder: Path) -> None:
+    """Raises OSError if the folder cannot be written or has no space for a build."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(bytes(_NEEDED_MB << 20))
 
 
 def _read(target: Path) -> tuple[Path, dict[str, Any]] | None:
@@ -163,21 +141,29 @@ def _locked(path: Path, target: Path) -> Iterator[None]:
         lock.release()
 
 
-def _compile(toolchain: Toolchain, folder: Path, target: Path) -> tuple[Path, dict[str, Any]]:
+def _compile(toolchain: Toolchain, target: Path) -> tuple[Path, dict[str, Any]]:
     """Compiles into a temporary folder beside `target`, then renames it. Needs the lock."""
-    for leftover in folder.glob(f"{target.name}.tmp*"):
+    for leftover in target.parent.glob(f"{target.name}.tmp*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    logger.info("custom_op: building %s", target)
+    versions = {**toolchain.versions(), "torch": torch.__version__}
+    # A warning, because a program that does not configure logging shows nothing below.
+    logger.warning(
+        "custom_op: compiling the operator with %s (about 6 s on 2 cores, once per machine)",
+        versions["compiler"],
+    )
     started = time.perf_counter()
-    temporary = Path(tempfile.mkdtemp(prefix=f"{target.name}.tmp", dir=folder))
+    temporary = Path(tempfile.mkdtemp(prefix=f"{target.name}.tmp", dir=target.parent))
     try:
-        _run_all(toolchain.compile_commands(SOURCES, temporary), temporary)
+        run = functools.partial(_run, folder=temporary)
+        with ThreadPoolExecutor(os.cpu_count(), "compile") as pool:
+            # An error cancels the commands that have not started.
+            list(pool.map(run, toolchain.compile_commands(SOURCES, temporary)))
         objects = sorted(temporary.glob("*.o"))
-        _run_all([toolchain.link_command(objects, temporary / _LIBRARY)], temporary)
+        run(toolchain.link_command(objects, temporary / _LIBRARY))
         for intermediate in (*objects, *temporary.glob("*.cpp")):
             intermediate.unlink()
         seconds = round(time.perf_counter() - started, 3)
-        record = {**toolchain.record(), "torch": torch.__version__, "build_seconds": seconds}
+        record = {**versions, "flags": " ".join(toolchain.flags), "build_seconds": seconds}
         (temporary / _RECORD).write_text(json.dumps(record, indent=2))
         for path in temporary.iterdir():
             path.chmod(0o644)  # whatever the umask, see _require_trusted
@@ -186,21 +172,12 @@ def _compile(toolchain: Toolchain, folder: Path, target: Path) -> tuple[Path, di
         temporary.rename(target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    logger.info("custom_op: built in %.1f s", seconds)
+    logger.info("custom_op: built in %.1f s: %s", seconds, target)
     return target / _LIBRARY, record
 
 
-def _run_all(commands: list[list[str]], folder: Path) -> None:
-    """Runs the commands in parallel, one per core, with `folder` for the compiler's own files.
-
-    Raises BuildError if one fails.
-    """
-    with ThreadPoolExecutor(os.cpu_count() or 1, "compile") as pool:
-        # An error cancels the commands that have not started.
-        list(pool.map(functools.partial(_run, folder=folder), commands))
-
-
 def _run(command: list[str], folder: Path) -> None:
+    """Raises BuildError if the command fails. Its temporary files go to `folder`."""
     done = subprocess.run(
         command,
         env={**os.environ, "TMPDIR": str(folder)},

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +24,16 @@ _OLDEST_TORCH = (2, 11)
 _TARGET = _OLDEST_TORCH[0] << 56 | _OLDEST_TORCH[1] << 48
 _NO_COMPILER = "no C++ compiler: neither $CXX nor c++, g++ or clang++ is on the PATH. "
 _NO_HEADER = "cannot use jpeglib.h of libjpeg-turbo: "
+_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-DNDEBUG",
+    f"-DTORCH_TARGET_VERSION={_TARGET:#x}",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-ffp-contract=off",  # the same floats on processors with and without FMA
+)
+_PIXELS = ("augment", "pixels", "samples")
 
 
 class BuildError(RuntimeError):
@@ -37,69 +45,87 @@ class Toolchain:
     """The parts of a compile command."""
 
     compiler: str
-    compiler_version: str
-    libjpeg_version: str
-    compile_flags: tuple[str, ...]
-    link_flags: tuple[str, ...]
+    """The path."""
+    flags: tuple[str, ...]
+    """Without paths."""
+    macros: str
+    """All macros that are defined after jpeglib.h, one definition per line.
 
-    def identity(self) -> tuple[str, ...]:
-        return (self.compiler, self.compiler_version, self.libjpeg_version, *self.compile_flags,
-                *self.link_flags)  # fmt: skip
+    They contain the versions of the compiler, the C and C++ libraries and libjpeg-turbo, and the
+    instructions of the CPU, but no paths: installations of the same versions share a build.
+    """
 
-    def record(self) -> dict[str, str]:
+    @property
+    def compile_flags(self) -> tuple[str, ...]:
+        return (*self.flags, "-isystem", f"{_torch_folder()}/include", *_jpeg_flags("-I"))
+
+    @property
+    def link_flags(self) -> tuple[str, ...]:
+        """Without an rpath: the process that loads the library has already loaded its torch."""
+        folders = (f"-L{_torch_folder()}/lib", *_jpeg_flags("-L"))
+        return (*folders, "-ltorch_cpu", "-ljpeg", "-pthread")
+
+    def versions(self) -> dict[str, str]:
+        version = self._macro("__VERSION__").strip('"')
         return {
-            "compiler": self.compiler_version.splitlines()[0],
-            "libjpeg_turbo": self.libjpeg_version,
-            "flags": " ".join(self.compile_flags),
+            "compiler": f"GCC {version}" if version[0].isdigit() else version,
+            "libjpeg_turbo": self._macro("LIBJPEG_TURBO_VERSION"),
         }
 
-    def compile_commands(self, sources: Path, folder: Path) -> list[list[str]]:
-        """Writes one source per folder of C++ files to `folder`; returns what compiles each there.
+    def _macro(self, name: str) -> str:
+        found = re.search(rf"^#define {name} (.+)$", self.macros, re.MULTILINE)
+        return found.group(1) if found else ""
 
-        Such a source includes all files of its folder. Compiling the files one by one takes twice
-        as long, because the compiler reads the headers of torch and the standard library each time.
+    def compile_commands(self, sources: Path, folder: Path) -> list[list[str]]:
+        """Writes the sources of the units to `folder`; returns what compiles each there.
+
+        Compiling file by file takes twice as long, because the compiler reads the same headers each
+        time.
         """
-        files = sorted(sources.rglob("*.cpp"))
-        sizes: Counter[Path] = Counter()
-        for file in files:
-            sizes[file.parent] += file.stat().st_size
-        compiler = (self.compiler, *self.compile_flags, f"-I{sources}", "-c")
+        units: dict[str, str] = {}
+        for file in sorted(sources.rglob("*.cpp")):
+            unit = _unit(file)
+            units[unit] = units.get(unit, "") + f'#include "{file.relative_to(sources)}"\n'
         commands = []
-        for room, _ in sizes.most_common():  # the last one to finish should be short
-            unit = folder / f"{room.name}.cpp"
-            included = (file.relative_to(sources) for file in files if file.parent == room)
-            unit.write_text("".join(f'#include "{file}"\n' for file in included))
-            commands.append([*compiler, str(unit), "-o", str(unit.with_suffix(".o"))])
+        for unit, text in sorted(units.items()):
+            source = folder / f"{unit}.cpp"
+            source.write_text(text)
+            # The bindings are mostly templates of torch and run once per batch.
+            options = ["-O1"] if unit == "binding" else []
+            paths = [f"-I{sources}", "-c", str(source), "-o", str(source.with_suffix(".o"))]
+            commands.append([self.compiler, *self.compile_flags, *options, *paths])
         return commands
 
     def link_command(self, objects: list[Path], library: Path) -> list[str]:
         return [self.compiler, "-shared", *map(str, objects), "-o", str(library), *self.link_flags]
 
 
+def _unit(file: Path) -> str:
+    """One of four units that take about the same time; each slow header is read by one of them."""
+    text = file.read_text()
+    if "<torch/" in text:
+        return "binding"
+    if "<immintrin.h>" in text:
+        return "intrinsics"
+    return "pixels" if file.parent.name in _PIXELS else "others"
+
+
 def find_toolchain() -> Toolchain:
     """Raises BuildError if torch is too old, or the compiler or the headers are missing."""
     _check_torch(torch.__version__)
     compiler = _find_compiler()
-    include = [f"-I{path}" for path in _jpeg_folders("include")]
-    return Toolchain(
-        compiler=compiler,
-        compiler_version=_version(compiler),
-        libjpeg_version=_libjpeg_version(compiler, tuple(include)),
-        compile_flags=(
-            "-std=c++17",
-            "-O3",
-            "-DNDEBUG",
-            f"-DTORCH_TARGET_VERSION={_TARGET:#x}",
-            "-fPIC",
-            "-fvisibility=hidden",
-            *_native(compiler),
-            "-ffp-contract=off",  # the same floats on processors with and without FMA
-            "-isystem",
-            f"{_torch_folder()}/include",
-            *include,
-        ),
-        link_flags=_link_flags(),
-    )
+    for native in (("-march=native",), ("-mcpu=native",), ()):  # compilers know one of them or none
+        done = _preprocess([compiler, *_FLAGS, *native, *_jpeg_flags("-I")])
+        if done.returncode == 0:
+            break
+    else:
+        lines = "\n".join(done.stderr.strip().splitlines()[-3:])
+        raise BuildError(f"{_NO_HEADER}{lines}\n{_ADVICE}")
+    macros = "\n".join(sorted(done.stdout.splitlines()))
+    toolchain = Toolchain(compiler, (*_FLAGS, *native), macros)
+    if not toolchain.versions()["libjpeg_turbo"]:
+        raise BuildError(f"{_NO_HEADER}this one belongs to another libjpeg.\n{_ADVICE}")
+    return toolchain
 
 
 def _check_torch(version: str) -> None:
@@ -119,54 +145,25 @@ def _find_compiler() -> str:
     raise BuildError(_NO_COMPILER + _ADVICE)
 
 
+def _preprocess(compiler: list[str]) -> subprocess.CompletedProcess[str]:
+    """Prints the macros that are defined after jpeglib.h."""
+    return subprocess.run(
+        [*compiler, "-E", "-dM", "-x", "c++", "-"],
+        input="#include <cstdio>\n#include <jpeglib.h>\n",
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+
+
 def _torch_folder() -> Path:
-    """Without links: copies of this package that share an environment share its builds, too."""
-    return Path(torch.__file__).resolve().parent
+    return Path(torch.__file__).parent
 
 
-def _link_flags() -> tuple[str, ...]:
-    torch_libraries = f"{_torch_folder()}/lib"
-    jpeg = [f"-L{path}" for path in _jpeg_folders("lib")]
-    return (f"-L{torch_libraries}", "-ltorch_cpu", *jpeg, "-ljpeg", "-pthread")
-
-
-def _jpeg_folders(kind: str) -> list[Path]:
+def _jpeg_flags(option: str) -> list[str]:
     """Homebrew keeps libjpeg-turbo outside the compiler's search path."""
     if sys.platform != "darwin":
         return []
     roots = (Path("/opt/homebrew/opt/jpeg-turbo"), Path("/usr/local/opt/jpeg-turbo"))
-    return [root / kind for root in roots if (root / kind).is_dir()]
-
-
-def _run(command: list[str], text: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, input=text, capture_output=True, text=True, errors="replace")
-
-
-@functools.cache
-def _version(compiler: str) -> str:
-    done = _run([compiler, "--version"])
-    if done.returncode != 0:
-        raise BuildError(f"{compiler} --version failed: {done.stderr.strip()}. {_ADVICE}")
-    return done.stdout.strip()
-
-
-@functools.cache
-def _libjpeg_version(compiler: str, include: tuple[str, ...]) -> str:
-    program = "#include <cstdio>\n#include <jpeglib.h>\nversion: LIBJPEG_TURBO_VERSION\n"
-    done = _run([compiler, *include, "-E", "-P", "-x", "c++", "-"], program)
-    if done.returncode != 0:
-        lines = "\n".join(done.stderr.strip().splitlines()[-3:])
-        raise BuildError(f"{_NO_HEADER}{lines}\n{_ADVICE}")
-    found = re.search(r"^version: *([0-9][0-9. ]*)$", done.stdout, re.MULTILINE)
-    if found is None:
-        raise BuildError(f"{_NO_HEADER}this one belongs to another libjpeg.\n{_ADVICE}")
-    return found.group(1).replace(" ", "")
-
-
-@functools.cache
-def _native(compiler: str) -> tuple[str, ...]:
-    """The flag for this CPU; the cache key contains the CPU."""
-    for flag in ("-march=native", "-mcpu=native"):
-        if _run([compiler, flag, "-E", "-x", "c++", "-"]).returncode == 0:
-            return (flag,)
-    return ()
+    folders = (root / {"-I": "include", "-L": "lib"}[option] for root in roots)
+    return [f"{option}{folder}" for folder in folders if folder.is_dir()]

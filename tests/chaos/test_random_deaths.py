@@ -55,7 +55,7 @@ def moments_of_training(run: Path, log: Path) -> Moments:
     return {
         "start": lambda: True,
         "input": (run / "input/config/inputdataconfig.json").exists,
-        "build": lambda: logged("custom_op: building") or logged("code  "),
+        "build": lambda: logged("custom_op: compiling") or logged("code  "),
         "operator": lambda: logged("code  "),
         "first step": lambda: logged("epoch=") and logged("step="),
         "third epoch": lambda: logged("epoch=2 "),

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
-#include <sstream>
+#include <string>
 
 namespace custom_op {
 namespace {
@@ -56,7 +56,7 @@ constexpr std::array<Definition, 20> kDefinitions{{
 }};
 
 // Six digits, or the nine that every float32 needs.
-std::string shown(const float& value) {
+std::string shown(float value) {
   char digits[32];
   std::snprintf(digits, sizeof digits, "%g", double{value});
   if (std::strtof(digits, nullptr) != value) {
@@ -65,16 +65,13 @@ std::string shown(const float& value) {
   return digits;
 }
 
-template <typename Part>
-const Part& shown(const Part& part) {
-  return part;
-}
+std::string shown(int64_t value) { return std::to_string(value); }
+std::string shown(const char* part) { return part; }
+std::string shown(const std::string& part) { return part; }
 
 template <typename... Parts>
 std::string text(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << shown(parts));
-  return out.str();
+  return (std::string() + ... + shown(parts));
 }
 
 std::string range_of(const Parameter& parameter) {
@@ -150,7 +147,7 @@ std::string operation_problem(const float* row, int64_t size) {
     const float value = row[i + 1];
     if (parameter.name == nullptr) {
       if (value == 0) continue;
-      return text(definition.name, ": column ", i + 1, " is ", value,
+      return text(definition.name, ": column ", static_cast<int64_t>(i + 1), " is ", value,
                   "; must be 0, because it is no parameter of this operation");
     }
     if (allowed(parameter, value)) continue;

@@ -110,16 +110,16 @@ std::vector<uint8_t> gray_buffer(const Canvas& canvas) {
 
 // Pixels that are changed at once; the canvas has room for as many past the last one.
 constexpr int kHueTile = 16;
-using Pixels = std::array<int32_t, kHueTile>;  // red, green and blue in the lowest three bytes
+using HueTile = std::array<int32_t, kHueTile>;  // red, green and blue in the lowest three bytes
 
 // Reads one byte more.
-Pixels load_pixels(const uint8_t* at) {
-  Pixels pixels;
+HueTile load_pixels(const uint8_t* at) {
+  HueTile pixels;
   for (size_t i = 0; i < kHueTile; ++i) std::memcpy(&pixels[i], at + 3 * i, 4);
   return pixels;
 }
 
-void store_pixels(const Pixels& pixels, uint8_t* at) {
+void store_pixels(const HueTile& pixels, uint8_t* at) {
   // The fourth byte is written again by the next pixel, which the last one does not have.
   for (size_t i = 0; i < kHueTile - 1; ++i) std::memcpy(at + 3 * i, &pixels[i], 4);
   std::memcpy(at + 3 * (kHueTile - 1), &pixels.back(), 3);
@@ -176,7 +176,7 @@ void shift_hue(Canvas& canvas, float turn) {
   uint8_t* const values = canvas.row(0);
   const int64_t count = canvas.values();
   for (int64_t i = 0; i < count; i += 3 * kHueTile) {
-    Pixels pixels = load_pixels(values + i);
+    HueTile pixels = load_pixels(values + i);
     // Compilers vectorize this loop.
     for (int32_t& pixel : pixels) pixel = hue_shifted(pixel, shift);
     store_pixels(pixels, values + i);

@@ -56,3 +56,8 @@ def run(tree: Path, cache: Path, code: str = BUILD, **environment: str) -> str:
     out, errors = process.communicate()
     assert process.returncode == 0, errors
     return out + errors
+
+
+def built(output: str) -> Path:
+    """The library that `run` printed."""
+    return Path(next(line for line in output.splitlines() if line.endswith("/custom_op.so")))

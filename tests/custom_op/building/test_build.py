@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sysconfig
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ import custom_op
 from custom_op.build import SOURCES
 from custom_op.load import _load_library
 from custom_op.toolchain import _check_torch, find_toolchain
-from tests.custom_op.building.build_process import run, start
+from tests.custom_op.building.build_process import BUILD, built, run, start
 
 FORK_AND_BUILD = """
 import os
@@ -64,6 +65,37 @@ def test_killed_build_is_repeated_by_the_next_process(
     assert not list(cache.glob("*.tmp*"))
 
 
+def test_compilation_is_one_line_in_a_program_without_logging(tree: Path, cache: Path) -> None:
+    compiling, _ = sorted(run(tree, cache).splitlines())[::-1]
+    assert compiling.startswith("custom_op: compiling the operator with ")
+    assert "custom_op:" not in run(tree, cache)
+
+
+def test_second_installation_of_the_same_versions_loads_the_build_of_the_first(
+    tree: Path, cache: Path, tmp_path: Path, compiler: Callable[[str], Path]
+) -> None:
+    """Two environments with other paths to the compiler and torch; the first one is removed."""
+    code = f"{BUILD}; import torch; torch.ops.load_library(build()[0]); print(torch.__file__)"
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.symlink_to(sysconfig.get_path("purelib"))
+    output = run(tree, cache, code, PYTHONPATH=str(first))
+    assert f"{first}/torch" in output
+    first.rename(second)
+    script = compiler('case "$*" in *" -c "*) exit 1;; esac')
+    again = run(tree, cache, code, PYTHONPATH=str(second), CXX=str(script))
+    assert built(again) == built(output)
+    assert f"{second}/torch" in again
+
+
+def test_another_cpu_or_version_has_another_build(
+    tree: Path, cache: Path, compiler: Callable[[str], Path]
+) -> None:
+    """A macro stands for those of the other instructions, compiler or library."""
+    other = compiler('set -- "$@" -D__OTHER__')
+    code = "from custom_op.build import *; print(build_key(find_toolchain()))"
+    assert run(tree, cache, code, CXX=str(other)) != run(tree, cache, code)
+
+
 def test_waiting_for_another_build_is_logged(
     tree: Path, cache: Path, tmp_path: Path, compiler: Callable[[str], Path]
 ) -> None:
@@ -84,12 +116,12 @@ def test_waiting_for_another_build_is_logged(
 
 
 def test_library_in_a_read_only_cache_is_loaded_without_a_write(tree: Path, cache: Path) -> None:
-    library = run(tree, cache)
+    library = built(run(tree, cache))
     for path in [*cache.rglob("*"), cache]:
         path.chmod(0o555 if path.is_dir() else 0o444)
     before = sorted(cache.rglob("*"))
     try:
-        assert run(tree, cache) == library
+        assert built(run(tree, cache)) == library
         assert sorted(cache.rglob("*")) == before
     finally:
         for path in [cache, *cache.rglob("*")]:
@@ -109,10 +141,10 @@ def test_read_only_source_tree_builds(tree: Path, cache: Path) -> None:
 
 
 def test_changed_source_is_built_again(tree: Path, cache: Path) -> None:
-    first = run(tree, cache)
+    first = built(run(tree, cache))
     source = tree / "custom_op" / "csrc" / "pixels" / "color.cpp"
     source.write_text(source.read_text() + "// changed\n")
-    assert run(tree, cache) != first
+    assert built(run(tree, cache)) != first
     assert len(list(cache.glob("*/build.json"))) == 2
 
 
@@ -140,7 +172,7 @@ def test_missing_header_shows_the_compiler_output_and_the_fix(
     tree: Path, cache: Path, compiler: Callable[[str], Path]
 ) -> None:
     # Like a machine without the package: the preprocessor does not find the file.
-    script = compiler('case "$*" in *"-E -P"*) set -- -nostdinc "$@";; esac')
+    script = compiler('case "$*" in *"-E -dM"*) set -- -nostdinc "$@";; esac')
     process = start(tree, cache, CXX=str(script))
     _, errors = process.communicate()
     assert process.returncode != 0

@@ -12,14 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.custom_op.building.build_process import copy_tree, run, start
+from tests.custom_op.building.build_process import built, copy_tree, run, start
 
 STRANGER = 12345
-
-
-def built(output: str) -> Path:
-    """The library that `run` printed."""
-    return Path(next(line for line in output.splitlines() if line.endswith("/custom_op.so")))
 
 
 @pytest.fixture
@@ -84,17 +79,6 @@ def test_library_linked_from_a_folder_that_others_can_write_is_not_loaded(
     assert f"other users can change {filled};" in output
 
 
-def test_library_planted_in_the_fallback_is_not_loaded_and_the_named_cache_is_used(
-    tree: Path, cache: Path, made: Path, temporary: Path
-) -> None:
-    fallback = temporary / f"custom_op-{os.getuid()}"
-    shutil.copytree(made, fallback)
-    fallback.chmod(0o777)
-    output = run(tree, cache, TMPDIR=str(temporary))
-    assert built(output).is_relative_to(cache)
-    assert f"other users can change {fallback};" in output
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a second user")
 def test_cache_made_by_another_user_is_not_loaded(tree: Path, made: Path, public: Path) -> None:
     """The other user plants a working library under the name of the victim's fallback."""
@@ -104,10 +88,6 @@ def test_cache_made_by_another_user_is_not_loaded(tree: Path, made: Path, public
     code = f"umask 022; cp -r {public}/made {fallback}"
     subprocess.run(["sh", "-c", code], check=True, user=STRANGER, group=STRANGER, extra_groups=[])
     assert next(fallback.glob("*/custom_op.so")).stat().st_uid == STRANGER
-
-    output = run(tree, public / "own", TMPDIR=str(public))
-    assert built(output).is_relative_to(public / "own")
-    assert f"other users can change {fallback};" in output
 
     (public / "file").write_text("")
     process = start(tree, public / "file" / "cache", TMPDIR=str(public))

@@ -127,5 +127,5 @@ def test_a_build_that_fails_is_not_repeated_by_every_rank(
     code = forked.run(root, photo_folder, overrides, ranks=4, environment=environment)
     assert code == exit_codes.FAILED
     log = (root / "log").read_text()
-    assert log.count("custom_op: building") == 1, log
+    assert log.count("custom_op: compiling") == 1, log
     assert "cannot compile the operator" in (root / "output" / "failure").read_text()
