@@ -148,7 +148,7 @@ def _compile(toolchain: Toolchain, target: Path) -> tuple[Path, dict[str, Any]]:
     versions = {**toolchain.versions(), "torch": torch.__version__}
     # A warning, because a program that does not configure logging shows nothing below.
     logger.warning(
-        "custom_op: compiling the operator with %s (about 6 s on 2 cores, once per machine)",
+        "custom_op: compiling the operator with %s (once per machine, 6 to 10 s on 2 cores)",
         versions["compiler"],
     )
     started = time.perf_counter()

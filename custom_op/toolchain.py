@@ -33,7 +33,14 @@ _FLAGS = (
     "-fvisibility=hidden",
     "-ffp-contract=off",  # the same floats on processors with and without FMA
 )
-_PIXELS = ("augment", "pixels", "samples")
+_UNITS = {
+    "augment": ("augment",),
+    "binding": ("binding",),
+    "decode": ("entropy", "jpeg", "pixels"),
+    "rows": ("csrc", "resize", "samples"),
+}
+"""The folders of each unit. Units take about the same time. A folder is not divided: its functions
+are inlined into each other."""
 
 
 class BuildError(RuntimeError):
@@ -82,14 +89,12 @@ class Toolchain:
         Compiling file by file takes twice as long, because the compiler reads the same headers each
         time.
         """
-        units: dict[str, str] = {}
-        for file in sorted(sources.rglob("*.cpp")):
-            unit = _unit(file)
-            units[unit] = units.get(unit, "") + f'#include "{file.relative_to(sources)}"\n'
+        files = sorted(sources.rglob("*.cpp"))
         commands = []
-        for unit, text in sorted(units.items()):
+        for unit, folders in _UNITS.items():
             source = folder / f"{unit}.cpp"
-            source.write_text(text)
+            included = (file.relative_to(sources) for file in files if file.parent.name in folders)
+            source.write_text("".join(f'#include "{file}"\n' for file in included))
             # The bindings are mostly templates of torch and run once per batch.
             options = ["-O1"] if unit == "binding" else []
             paths = [f"-I{sources}", "-c", str(source), "-o", str(source.with_suffix(".o"))]
@@ -98,16 +103,6 @@ class Toolchain:
 
     def link_command(self, objects: list[Path], library: Path) -> list[str]:
         return [self.compiler, "-shared", *map(str, objects), "-o", str(library), *self.link_flags]
-
-
-def _unit(file: Path) -> str:
-    """One of four units that take about the same time; each slow header is read by one of them."""
-    text = file.read_text()
-    if "<torch/" in text:
-        return "binding"
-    if "<immintrin.h>" in text:
-        return "intrinsics"
-    return "pixels" if file.parent.name in _PIXELS else "others"
 
 
 def find_toolchain() -> Toolchain:

@@ -230,3 +230,14 @@ def test_torch_without_the_stable_abi_is_refused(version: str, refused: bool) ->
     expected = pytest.raises(custom_op.BuildError, match=rf"torch {re.escape(version)} is too old")
     with expected if refused else contextlib.nullcontext():
         _check_torch(version)
+
+
+def test_every_source_belongs_to_one_unit(tmp_path: Path) -> None:
+    find_toolchain().compile_commands(SOURCES, tmp_path)
+    included = [
+        line.split('"')[1]
+        for unit in tmp_path.glob("*.cpp")
+        for line in unit.read_text().splitlines()
+    ]
+    files = [file.relative_to(SOURCES).as_posix() for file in SOURCES.rglob("*.cpp")]
+    assert sorted(included) == sorted(files)
