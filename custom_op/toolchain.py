@@ -93,7 +93,9 @@ class Toolchain:
         commands = []
         for unit, folders in _UNITS.items():
             source = folder / f"{unit}.cpp"
-            included = (file.relative_to(sources) for file in files if file.parent.name in folders)
+            included = [file.relative_to(sources) for file in files if file.parent.name in folders]
+            if not included:
+                continue
             source.write_text("".join(f'#include "{file}"\n' for file in included))
             # The bindings are mostly templates of torch and run once per batch.
             options = ["-O1"] if unit == "binding" else []
