@@ -205,8 +205,10 @@ def test_false_lengths_in_a_folder_index_are_one_warning_and_no_error(
     file = photos / FOLDER_INDEX / "files.parquet"
     (table,) = parquet_batches(file, 1000, lambda _: None, "")
     paths, sizes = (table[name].to_pylist()[: len(lengths)] for name in ("path", "bytes"))
-    types = zip((paths, sizes, lengths), folder_index._SCHEMA, strict=True)
-    columns = [Array(column, type=field.type) for column, field in types]
+    columns = [
+        Array(column, type=folder_index._SCHEMA.field(i).type)
+        for i, column in enumerate((paths, sizes, lengths))
+    ]
     rows = RecordBatch.from_arrays(columns, schema=folder_index._SCHEMA)
     with file.open("wb") as changed:
         write_batches(changed, folder_index._SCHEMA, [rows])
