@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from arro3.core import Array, RecordBatch
+from arro3.core import Array, DataType, RecordBatch
 from PIL import Image
 from torch import Tensor
 
@@ -206,8 +206,9 @@ def test_false_lengths_in_a_folder_index_are_one_warning_and_no_error(
     (table,) = parquet_batches(file, 1000, lambda _: None, "")
     paths, sizes = (table[name].to_pylist()[: len(lengths)] for name in ("path", "bytes"))
     columns = [
-        Array(column, type=folder_index._SCHEMA.field(i).type)
-        for i, column in enumerate((paths, sizes, lengths))
+        Array(paths, type=DataType.string()),
+        Array(sizes, type=DataType.int64()),
+        Array(lengths, type=DataType.int32()),
     ]
     rows = RecordBatch.from_arrays(columns, schema=folder_index._SCHEMA)
     with file.open("wb") as changed:
