@@ -204,7 +204,7 @@ def test_false_lengths_in_a_folder_index_are_one_warning_and_no_error(
     assert _index(photos) == 0
     file = photos / FOLDER_INDEX / "files.parquet"
     (table,) = parquet_batches(file, 1000, lambda _: None, "")
-    paths, sizes = (table[name].to_pylist()[: len(lengths)] for name in ("path", "bytes"))
+    paths, sizes = (list(table[name].to_pylist())[: len(lengths)] for name in ("path", "bytes"))
     columns = [
         Array(paths, type=DataType.string()),
         Array(sizes, type=DataType.int64()),
