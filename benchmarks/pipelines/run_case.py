@@ -124,7 +124,10 @@ def measure(case: Case) -> Result:
 
 def _start(case: Case, drops: bool) -> Loader:
     size, resize = case.image_size, max(256, case.image_size)
-    data = DataConfig(format=case.format, root=case.root, image_size=size, resize=resize)
+    # Without indexes, plain files are those of a first epoch; a folder index is used in any case.
+    data = DataConfig(
+        format=case.format, root=case.root, image_size=size, resize=resize, index="none"
+    )
     engine = "threads" if case.way in ("spdl.io", DALI_READER, *PEERS) else case.way
     pipeline = PipelineConfig(engine=engine, num_workers=case.workers)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <tuple>
 
 #include "binding/batch_tensors.h"

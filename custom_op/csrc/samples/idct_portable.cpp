@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "samples/idct.h"
 #include "samples/idct_factors.h"
