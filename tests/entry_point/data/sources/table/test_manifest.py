@@ -182,7 +182,8 @@ def test_every_row_is_accounted_for(
     file = write(tmp_path / "labels.csv", rows + more)
     with caplog.at_level(logging.INFO):
         train, val = opened(file, images=str(photo_folder))
-    (line,) = [record.getMessage() for record in caplog.records]
+    messages = [record.getMessage() for record in caplog.records]
+    (line,) = [text for text in messages if text.startswith(str(file))]
     assert line == (
         f"{file}: 75 rows: 48 to train on, 24 to validate (by the column 'split'), classes: 8; not "
         "used: 1 of split 'test', 2 that repeat an earlier row"
