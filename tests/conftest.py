@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,13 +20,18 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def no_side_indexes_left_on_this_host() -> Iterator[None]:
-    """Every training on a folder makes some; each folder of a test has a database of its own."""
-    started = time.time()
-    yield
+STARTED = time.time()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove the side indexes of the tests' folders from this host's cache.
+
+    That may remove those of other jobs that run now, which costs them speed only.
+    """
+    if hasattr(session.config, "workerinput"):  # other workers of pytest-xdist may still use them
+        return
     for file in Path(f"/var/tmp/jpeg-index-{os.getuid()}").glob("*"):
-        if file.stat().st_mtime >= started:
+        if file.stat().st_mtime >= STARTED:
             file.unlink(missing_ok=True)
 
 

@@ -17,7 +17,7 @@ from custom_op.decode import MAX_SHARE
 SHARES = (0.003, 0.006, MAX_SHARE, 0.02, 1.0)
 """The largest size of the index, as a share of the file's; the last one leaves room for every entry
 that decoding can use."""
-INDEX, PLAIN = "index of {:.2%}", "plain file"
+INDEX, PLAIN = "side index of {:.2%}", "plain file"
 
 
 def resized(files: list[Tensor], boxes: Tensor, indexes: list[Tensor] | None = None) -> Work:

@@ -17,12 +17,12 @@ from entry_point.data.decode.allocation import Allocate, empty_images
 from entry_point.data.decode.made_images import MadeImages
 from entry_point.data.decode.read_batch import (
     is_packed,
-    is_self_indexing,
     read_files,
     side_indexes,
     upright_sizes,
 )
 from entry_point.data.plan.crops import CropPlanner, Ints
+from entry_point.data.sources.file_source import FileSource
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
 
@@ -53,7 +53,8 @@ def decode_jpegs(
     images = empty_images(allocate, plan.flips.shape, plan.side)
     boxes = torch.from_numpy(plan.boxes)
     stale = torch.zeros(len(indices), dtype=torch.bool)
-    made: list[Tensor] | None = [] if is_self_indexing(source) else None
+    keeper = source if isinstance(source, FileSource) and source.index_cache else None
+    made: list[Tensor] | None = None if keeper is None else []
     with span("decode_crop_resize_batch"):
         _, failed = decode_crop_resize_batch_masked(
             files,
@@ -68,8 +69,8 @@ def decode_jpegs(
             stale_indexes=stale,
             new_indexes=made,
         )
-    if is_self_indexing(source) and made:
-        source.keep_indexes(indices, made)
+    if keeper is not None and made:
+        keeper.keep_indexes(indices, made)
         stale.zero_()  # those of changed files are replaced
     positions = failed.nonzero().flatten().tolist()
     damage = {i: why_refused(_only(files, i), boxes[i : i + 1]) for i in positions}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol, TypeGuard
 
 import numpy as np
@@ -39,18 +38,6 @@ class IndexedSource(Source, Protocol):
 
 def is_indexed(source: Source) -> TypeGuard[IndexedSource]:
     return hasattr(source, "indexes")
-
-
-class SelfIndexingSource(IndexedSource, Protocol):
-    """A source that stores the side indexes that decoding makes."""
-
-    def keep_indexes(self, indices: Ints, indexes: Sequence[Tensor]) -> None:
-        """The side index of each of these images; empty for one that got none."""
-        ...
-
-
-def is_self_indexing(source: Source) -> TypeGuard[SelfIndexingSource]:
-    return getattr(source, "index_cache", None) is not None
 
 
 def side_indexes(source: Source, indices: Ints) -> Packed | list[Tensor] | None:

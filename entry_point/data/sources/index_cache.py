@@ -31,7 +31,6 @@ MOST_BYTES = 4 << 30
 """Of a database: the indexes of about 3 million photographs of 100 KB."""
 _PAGE_BYTES = 8192
 _UNUSED_DAYS = 30
-_MOST_VALUES = 1000  # of a statement
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS indexes (path INTEGER PRIMARY KEY, content BLOB NOT NULL)"
 
@@ -61,12 +60,11 @@ class IndexCache:
         """The index of each file, uint8 (bytes,); empty for none."""
         keys = [_key(path) for path in paths]
         found: dict[int, bytes] = {}
-        with self._reading():
-            for start in range(0, len(keys) if self._reads else 0, _MOST_VALUES):
-                some = keys[start : start + _MOST_VALUES]
-                marks = ",".join("?" * len(some))
-                query = f"SELECT path, content FROM indexes WHERE path IN ({marks})"
-                found.update(self._database().execute(query, some))
+        if self._reads:
+            marks = ",".join("?" * len(keys))
+            query = f"SELECT path, content FROM indexes WHERE path IN ({marks})"
+            with self._reading():
+                found.update(self._database().execute(query, keys))
         return [_tensor(found.get(key, b"")) for key in keys]
 
     def keep(self, paths: Sequence[str], indexes: Sequence[Tensor]) -> None:
@@ -84,9 +82,10 @@ class IndexCache:
         except (OSError, sqlite3.Error) as error:
             self._writes = False
             _warn(self.file, str(error))
+            return
         _log_once(
-            "%s: side indexes of the images are made while they are decoded, and speed up the next "
-            "epochs; data.index=none turns this off",
+            "indexing images while they are decoded: later epochs decode faster. The side indexes "
+            "are kept in %s; data.index=none turns this off",
             self.file,
         )
 
@@ -128,7 +127,9 @@ class IndexCache:
 @functools.cache
 def _warn(file: Path, error: str) -> None:
     log.warning(
-        "%s: %s; images without a side index decode slower, to the same pixels", file, error
+        "%s: %s. Images without a side index decode slower, to the same pixels; free space on the "
+        "disk, or remove the file, or set data.index=none",
+        *(file, error),
     )
 
 
@@ -145,7 +146,9 @@ def _remove_unused(folder: Path) -> None:
     for file in folder.glob("*.sqlite"):
         with contextlib.suppress(FileNotFoundError):
             if file.stat().st_mtime < oldest:
-                file.unlink()
+                # A log that a killed job left would be replayed into a new database of this name.
+                for part in (f"{file}-wal", f"{file}-shm", file):
+                    Path(part).unlink(missing_ok=True)
 
 
 def _key(path: str) -> int:
@@ -155,8 +158,6 @@ def _key(path: str) -> int:
 
 
 def _tensor(index: bytes) -> Tensor:
-    return (
-        torch.frombuffer(bytearray(index), dtype=torch.uint8)
-        if index
-        else torch.empty(0, dtype=torch.uint8)
-    )
+    if not index:
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer(bytearray(index), dtype=torch.uint8)

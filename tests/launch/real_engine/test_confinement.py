@@ -8,6 +8,14 @@ STRANGER = 12345
 LOCKED_UP = ("--read-only", f"--user={STRANGER}:{STRANGER}", "--cap-drop=ALL")
 
 
+def another_machine(job: Job) -> str:
+    """An option for a compiler that defines other macros, as one for another processor would."""
+    compiler = job.folder / "input" / "another-machine-c++"
+    compiler.write_text('#!/bin/sh\nexec c++ -DANOTHER_MACHINE "$@"\n')
+    compiler.chmod(0o755)
+    return f"--env=CXX=/opt/ml/input/{compiler.name}"
+
+
 def test_a_prebuilt_image_trains_if_only_tmp_and_opt_ml_are_writable(
     job: Job, prebuilt_image: str, photos: Path
 ) -> None:
@@ -25,13 +33,12 @@ def test_a_prebuilt_image_trains_if_only_tmp_and_opt_ml_are_writable(
 def test_an_operator_built_for_another_machine_is_rebuilt_in_tmp(
     job: Job, prebuilt_image: str
 ) -> None:
-    """Another compiler name changes the cache key, as another processor would."""
     job.give_to(STRANGER)
     container = job.start(
         prebuilt_image,
         *LOCKED_UP,
         "--tmpfs=/tmp:exec",
-        "--env=CXX=g++",
+        another_machine(job),
         overrides=["trainer.epochs=1"],
     )
     assert job.wait(container) == 0, job.log(container)
@@ -40,7 +47,7 @@ def test_an_operator_built_for_another_machine_is_rebuilt_in_tmp(
 
 def test_a_noexec_tmp_is_an_error_with_the_fix(job: Job, prebuilt_image: str) -> None:
     job.give_to(STRANGER)
-    container = job.start(prebuilt_image, *LOCKED_UP, "--tmpfs=/tmp", "--env=CXX=g++")
+    container = job.start(prebuilt_image, *LOCKED_UP, "--tmpfs=/tmp", another_machine(job))
     assert job.wait(container) not in (0, 75)
     failure = (job.folder / "output/failure").read_text()
     assert "noexec" in failure and "CUSTOM_OP_CACHE" in failure
