@@ -129,8 +129,7 @@ def decode_crop_resize_batch(
             and pixels are as stored.
         max_pixels: an image with more pixels is an error. Default: MAX_PIXELS.
         stale_indexes: bool `(N,)` to write to: True for images that were decoded while their index
-            turned out not to fit the file. Decoding compares only what it uses; `is_index_of`
-            compares everything. Default: none.
+            turned out not to fit the file. Default: none.
         new_indexes: list to fill: what `index_jpeg` returns for each image whose index is empty or
             does not fit, made while the crop is decoded; empty for the others. It takes the time
             to pass the part of the file after the crop. Default: none.

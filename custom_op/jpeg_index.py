@@ -18,7 +18,8 @@ def index_jpeg(
     its size allows. It belongs to this file alone: its size, its header, both ends of its data and
     a few places between them, and the bytes where decoding starts, are compared with what the
     index was made of. A changed file decodes as if it had no index, and so does any file with a
-    damaged index.
+    damaged index. Decoding compares only what it uses; the same file always gives the same index,
+    so `torch.equal` tells whether an index is the one of a file.
 
     Args:
         data: uint8 `(bytes,)`, one encoded JPEG.
@@ -38,15 +39,6 @@ def index_jpeg(
         return torch.ops.custom_op.index_jpeg.default(
             data, max_share=max_share, max_pixels=max_pixels
         )
-
-
-def is_index_of(data: Tensor, index: Tensor) -> bool:
-    """Whether an index is the one that `index_jpeg` makes of a file, entry for entry.
-
-    Decoding compares only what it uses, and never gives wrong pixels. This tells which indexes of a
-    dataset to make again. Raises JpegError if the data is not a JPEG.
-    """
-    return torch.equal(index_jpeg(data), index)
 
 
 def to_baseline(data: Tensor, *, max_pixels: int = MAX_PIXELS) -> Tensor:

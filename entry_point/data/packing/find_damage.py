@@ -12,9 +12,10 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from custom_op import decode_and_crop_jpeg, is_index_of, jpeg_headers, jpeg_size
+from custom_op import decode_and_crop_jpeg, index_jpeg, jpeg_headers, jpeg_size
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.table_config import TableConfig
 from entry_point.data.batch import Damage
@@ -119,7 +120,7 @@ def _check(image: Image) -> Damage | None:
         jpeg = image.read()
         decode_and_crop_jpeg(jpeg, 0, 0, *jpeg_size(jpeg))
         index = None if image.read_index is None else image.read_index()
-        if index is not None and len(index) and not is_index_of(jpeg, index):
+        if index is not None and len(index) and not torch.equal(index_jpeg(jpeg), index):
             return Damage(image.key, _WRONG_INDEX)
     except OSError as error:
         return Damage(image.key, f"cannot be read: {error.strerror}")
