@@ -31,6 +31,7 @@ from entry_point.data.plan.schedule import Part
 from entry_point.supervisor.die_with_parent import die_with_parent
 
 _SECONDS_TO_DIE = 5.0
+_TRAINER_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,13 @@ class WorkerEngine:
         assert self._batches is not None, "closed"
         self._requests.part = part
         others = multiprocessing.active_children()
-        with no_collection():
-            self._running = _until_closed(iter(self._batches))
+        # Until a worker ignores them, a signal would end it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _TRAINER_SIGNALS)
+        try:
+            with no_collection():
+                self._running = _until_closed(iter(self._batches))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         started = [child for child in multiprocessing.active_children() if child not in others]
         self._workers = started or self._workers
         return self._received(self._running)
@@ -201,5 +207,6 @@ def _belong_to_trainer(trainer: int, _worker: int) -> None:
     gc.freeze()
     gc.enable()
     die_with_parent(trainer)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in _TRAINER_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _TRAINER_SIGNALS)

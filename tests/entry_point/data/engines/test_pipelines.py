@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,21 @@ def test_workers_do_not_outlive_a_killed_trainer(photo_folder: Path) -> None:
     while not all(has_ended(pid) for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert all(has_ended(pid) for pid in workers)
+
+
+def test_workers_ignore_signals_that_arrive_while_they_start(
+    photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop_early(worker: multiprocessing.process.BaseProcess) -> None:
+        start(worker)
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGTERM)
+        os.kill(worker.pid, signal.SIGINT)
+
+    start = multiprocessing.process.BaseProcess.start
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", stop_early)
+    with closing(_loader(photo_folder, "pillow", num_workers=2)) as loader:
+        assert len(list(loader.epoch(0))) == 4
 
 
 def test_workers_ignore_signals_meant_for_the_trainer_and_end_when_closed(
