@@ -1,0 +1,76 @@
+"""Dry runs and mistakes as recorded: what a launch sends, and what it says, changes on purpose.
+
+`recorded_requests.json` holds what jobs with every kind of capacity, input and network send,
+`recorded_mistakes.json` the lines that name the key, the value and the remedy. Both without what
+differs between two launches: the job's name and the digest of the code.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entry_point.contract.hyperparameters import decode
+from entry_point.contract.metrics_line import METRIC_REGEXES
+from launch import sagemaker
+
+HERE = Path(__file__).parent
+ACCOUNT, REGION = "111122223333", "eu-west-1"
+MINIMAL = {
+    "job.region": REGION,
+    "job.role": f"arn:aws:iam::{ACCOUNT}:role/training",
+    "job.output": "s3://my-bucket/runs",
+    "target.image": f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/training@sha256:{'0' * 64}",
+}
+REQUESTS = json.loads((HERE / "recorded_requests.json").read_text())
+MISTAKES = json.loads((HERE / "recorded_mistakes.json").read_text())
+
+
+@pytest.fixture(autouse=True)
+def dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+
+
+def _launch(launch: dict[str, Any]) -> int:
+    given = {**MINIMAL, **launch.get("minimal", {})}
+    minimal = [f"{key}={value}" for key, value in given.items() if value is not None]
+    return sagemaker.main([launch["command"], *minimal, *launch["overrides"]])
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_dry_run_prints_the_recorded_request(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _launch(REQUESTS[name]) == 0
+    assert _normalized(json.loads(capsys.readouterr().out)) == REQUESTS[name]["request"]
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_answered_with_the_recorded_lines(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _launch(MISTAKES[name]) == 1
+    assert capsys.readouterr().err.splitlines() == MISTAKES[name]["says"]
+
+
+def _normalized(request: dict[str, Any]) -> dict[str, Any]:
+    """The request without what differs between two launches of the same job.
+
+    Hyperparameters are compared as the overrides that they mean to the job, and the metrics, which
+    are the same for all jobs, by name.
+    """
+    definition = request.get("TrainingJobDefinition", request)
+    for member in ("HyperParameters", "StaticHyperParameters"):
+        if member in definition:
+            definition[member] = sorted(decode(definition[member]))
+    algorithm = definition["AlgorithmSpecification"]
+    metrics = {each["Name"]: each["Regex"] for each in algorithm["MetricDefinitions"]}
+    assert metrics == METRIC_REGEXES
+    algorithm["MetricDefinitions"] = "all"
+    name = request.get("TrainingJobName") or request["HyperParameterTuningJobName"]
+    text = json.dumps(request).replace(name, "NAME")
+    text = re.sub(r"\b[0-9a-f]{16}\b", "CODE", text)
+    normalized: dict[str, Any] = json.loads(text)
+    return normalized
