@@ -19,7 +19,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.failure import failure_file
-from entry_point.contract.platform_files import Hosts, read_hosts
+from entry_point.contract.hosts import Hosts, read_hosts
 from entry_point.contract.program import run_program
 from entry_point.data.errors import DataError
 from entry_point.data.packing.index_folder import index_folder
@@ -74,7 +74,7 @@ def _is_job(root: Path) -> bool:
 
 
 def _pack_in_job(config: OptimizeConfig, processing: Path, hosts: Hosts) -> Path:
-    several = len(hosts.names) > 1
+    several = hosts.count > 1
     if config.output_format == "index" or (several and config.output_format == "folder"):
         must = "must be shards in a job" + (" with several hosts" if several else "")
         raise ConfigError("output_format", config.output_format, must)
@@ -86,8 +86,8 @@ def _pack_in_job(config: OptimizeConfig, processing: Path, hosts: Hosts) -> Path
             f"output={whole} already holds a dataset: remove it or choose another folder"
         )
     part = whole / f"part-{config.part:02d}"
-    pack(source, part, config, is_part=len(hosts.names) > 1)
-    if len(hosts.names) > 1:
+    pack(source, part, config, is_part=several)
+    if several:
         share_shards(part)
         return part
     _move_up(part)

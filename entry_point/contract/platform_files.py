@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
-import socket
-import sys
-import time
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +15,13 @@ from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.user_error import UserError
 from entry_point.contract.whole_file import write_text
 
-DNS_PATIENCE_S = 300.0
 LOCAL = "local"
 """The instance type of a job that this machine's launchers start."""
 
 
 class ContractError(UserError):
-    """A platform file is wrong or promises something missing; the message names the file."""
-
-
-@dataclass(frozen=True)
-class Hosts:
-    """This host's place among the job's hosts."""
-
-    current: str = "localhost"
-    names: tuple[str, ...] = ("localhost",)
-    interface: str | None = None
-
-    @property
-    def rank(self) -> int:
-        """The position in the platform's list, which is sorted as text: algo-10 before algo-2."""
-        return self.names.index(self.current)
+    """What the platform or the launcher says about the job is wrong, or promises something missing;
+    the message names the file or the variable."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -54,26 +37,29 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_hosts(folder: Path) -> Hosts:
-    """The job's hosts from resourceconfig.json; one host if there is no such file."""
-    path = folder / "resourceconfig.json"
-    content = read_json(path)
-    if not content:
-        return Hosts()
-    names, current = tuple(content.get("hosts", ())), content.get("current_host")
-    if not isinstance(current, str) or current not in names:
-        raise ContractError(f"{path}: current_host {current!r} is not among hosts {list(names)}")
-    return Hosts(current, names, content.get("network_interface_name"))
-
-
 def read_overrides(folder: Path) -> list[str]:
     """Hydra overrides from hyperparameters.json. Raises ContractError."""
     path = folder / "hyperparameters.json"
     content = {key: str(value) for key, value in read_json(path).items()}
+    _refuse_script(content.get("sagemaker_program"))
     try:
         return hyperparameters.decode(content)
     except ValueError as error:
         raise ContractError(f"{path}: {error}") from error
+
+
+def _refuse_script(value: str | None) -> None:
+    """Refuse a job whose script would be ignored: SDK v2 sends it with `entry_point=`.
+
+    In AWS's own image, SageMaker's toolkit runs the script, which may start this program.
+    """
+    script = (value or "").strip('"')  # the SDK writes JSON
+    if script and "SM_USER_ENTRY_POINT" not in os.environ:
+        raise ContractError(
+            f"hyperparameter sagemaker_program={script}: this image runs its own program, not an "
+            "entry_point of yours; drop entry_point and send the code in project/ with "
+            "job.code=true, or run your script with SDK v3's ModelTrainer(source_code=...)"
+        )
 
 
 def forget_credentials(folder: Path, overrides: Sequence[str]) -> None:
@@ -102,23 +88,3 @@ def check_channels(run: RunFolder) -> None:
             raise ContractError(
                 f"{path}: channel {channel!r}: must have the folder {run.channels / channel}"
             )
-
-
-def wait_for_names(hosts: Hosts, patience: float = DNS_PATIENCE_S) -> None:
-    """Wait until every host's name resolves: DNS may lag behind the hosts. Raises ContractError."""
-    deadline = time.monotonic() + patience
-    for name in hosts.names if len(hosts.names) > 1 else ():
-        if not _resolves(name):
-            sys.stderr.write(f"train: waiting for the address of host {name}\n")
-        while not _resolves(name):
-            if time.monotonic() > deadline:
-                raise ContractError(f"host {name}: has no address after {patience:.0f} s")
-            time.sleep(1)
-
-
-def _resolves(name: str) -> bool:
-    try:
-        socket.getaddrinfo(name, None)
-    except OSError:
-        return False
-    return True

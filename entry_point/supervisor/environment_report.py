@@ -14,7 +14,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from entry_point.contract import exit_codes, own_code
+from entry_point.contract import exit_codes, hosts, own_code
 from entry_point.contract.printable import masked
 from entry_point.contract.program import run_for_reader, run_program
 from entry_point.contract.run_folder import RunFolder, RunFolderError
@@ -27,6 +27,9 @@ PLATFORM_FILES = ("resourceconfig.json", "inputdataconfig.json", "hyperparameter
 VARIABLES = (
     *("TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "CUSTOM_OP_CACHE", "CUDA_VISIBLE_DEVICES"),
     own_code.HASH,
+    *hosts.BATCH,
+    *hosts.TORCHRUN,
+    *hosts.TORCH,
 )
 
 

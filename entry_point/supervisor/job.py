@@ -20,15 +20,9 @@ from typing import BinaryIO
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.failure import failure_file
+from entry_point.contract.hosts import TORCH, Hosts, read_hosts, wait_for_names
 from entry_point.contract.lasting_output import make_output_last
-from entry_point.contract.platform_files import (
-    Hosts,
-    check_channels,
-    forget_credentials,
-    read_hosts,
-    read_overrides,
-    wait_for_names,
-)
+from entry_point.contract.platform_files import check_channels, forget_credentials, read_overrides
 from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.temporary_folder import temporary_folder
@@ -36,7 +30,6 @@ from entry_point.supervisor import hand_over
 from entry_point.supervisor.cuda_driver import usable_gpus
 from entry_point.supervisor.rank_processes import STOP_PATIENCE_S, RankProcesses
 
-MASTER_PORT = 29400
 LOOPBACK = "lo"
 
 
@@ -53,17 +46,17 @@ def training_command(config: TrainConfig, hosts: Hosts) -> list[str]:
     Hosts of several instance groups may have different numbers of ranks: torchrun counts them all.
     """
     ranks = ranks_on_this_host(config)
-    if ranks == len(hosts.names) == 1:
+    if ranks == hosts.count == 1:
         return [sys.executable, "-m", "entry_point.train"]
     rendezvous = (
         # Without the address torchrun resolves the host's own name, which an isolated host cannot.
         ["--standalone", "--local-addr=127.0.0.1"]
-        if len(hosts.names) == 1
+        if hosts.count == 1
         else [
-            f"--nnodes={len(hosts.names)}",
+            f"--nnodes={hosts.count}",
             f"--node-rank={hosts.rank}",
             f"--master-addr={hosts.names[0]}",
-            f"--master-port={MASTER_PORT}",
+            f"--master-port={hosts.port}",
         ]
     )
     torchrun = [sys.executable, "-m", "entry_point.supervisor.ranks", f"--nproc-per-node={ranks}"]
@@ -73,7 +66,12 @@ def training_command(config: TrainConfig, hosts: Hosts) -> list[str]:
 def rank_environment(hosts: Hosts, run: RunFolder, folder: Path) -> dict[str, str]:
     """The ranks' environment: the run folder, the hand-over `folder`, the network interface."""
     environment = {
-        **os.environ,
+        # A rank would take the number of hosts for that of ranks, and torchrun reads PET_*.
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if name not in TORCH and not name.startswith("PET_")
+        },
         "ML_ROOT": str(run.root),
         hand_over.FOLDER: str(folder),
         hand_over.PARENT: str(os.getpid()),
@@ -83,7 +81,7 @@ def rank_environment(hosts: Hosts, run: RunFolder, folder: Path) -> dict[str, st
     # OpenMP's idle threads spin by default and take the cores from the decoding threads: on two
     # busy cores a training step then needs four times the processor time.
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    interface = hosts.interface if len(hosts.names) > 1 else LOOPBACK
+    interface = hosts.interface if hosts.count > 1 else LOOPBACK
     if interface in {name for _, name in socket.if_nameindex()}:
         environment.setdefault("NCCL_SOCKET_IFNAME", interface)
         environment.setdefault("GLOO_SOCKET_IFNAME", interface)

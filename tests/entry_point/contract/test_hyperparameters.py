@@ -107,7 +107,7 @@ def test_plain_keys_win_over_the_encoded_overrides() -> None:
 
 
 def test_keys_of_the_sdk_and_of_tuning_jobs_are_not_overrides() -> None:
-    foreign = {"sagemaker_program": "train.py", "_tuning_objective_metric": "val/top1"}
+    foreign = {"sagemaker_region": "eu-west-1", "_tuning_objective_metric": "val/top1"}
     assert decode({**foreign, **encode(["a=1"])}) == ["a=1"]
 
 

@@ -9,11 +9,8 @@ from entry_point.config.train_config import load_train_config
 from entry_point.contract import hyperparameters
 from entry_point.contract.platform_files import (
     ContractError,
-    Hosts,
     check_channels,
-    read_hosts,
     read_overrides,
-    wait_for_names,
 )
 from entry_point.contract.run_folder import RunFolder
 
@@ -23,21 +20,8 @@ def write(folder: Path, name: str, content: object) -> None:
     (folder / f"{name}.json").write_text(json.dumps(content))
 
 
-def test_without_files_there_is_one_host_and_no_override(tmp_path: Path) -> None:
-    assert read_hosts(tmp_path) == Hosts()
+def test_without_files_there_is_no_override(tmp_path: Path) -> None:
     assert read_overrides(tmp_path) == []
-
-
-def test_a_hosts_rank_is_its_position_in_the_platforms_list(tmp_path: Path) -> None:
-    hosts = {"current_host": "algo-2", "hosts": ["algo-1", "algo-10", "algo-2"]}
-    write(tmp_path, "resourceconfig", hosts)
-    assert read_hosts(tmp_path).rank == 2
-
-
-def test_a_host_that_is_not_on_the_list_is_an_error(tmp_path: Path) -> None:
-    write(tmp_path, "resourceconfig", {"current_host": "algo-3", "hosts": ["algo-1"]})
-    with pytest.raises(ContractError, match="'algo-3' is not among hosts"):
-        read_hosts(tmp_path)
 
 
 def test_launch_overrides_are_read_and_a_tuning_jobs_keys_win(tmp_path: Path) -> None:
@@ -61,7 +45,29 @@ def test_a_missing_channel_is_named(tmp_path: Path) -> None:
         check_channels(run)
 
 
-def test_a_host_without_an_address_is_named_after_the_time_limit() -> None:
-    hosts = Hosts("localhost", ("localhost", "no-such-host.invalid"))
-    with pytest.raises(ContractError, match=r"no-such-host\.invalid"):
-        wait_for_names(hosts, patience=0.0)
+@pytest.mark.parametrize("program", ["train.py", '"train.py"'])
+def test_a_script_sent_with_the_job_is_refused(tmp_path: Path, program: str) -> None:
+    sent = {"sagemaker_program": program, "sagemaker_submit_directory": '"s3://bucket/code"'}
+    write(tmp_path, "hyperparameters", {**hyperparameters.encode(["a=1"]), **sent})
+    with pytest.raises(ContractError, match=r"sagemaker_program=train\.py: .* job\.code=true"):
+        read_overrides(tmp_path)
+
+
+def test_a_script_that_sagemakers_toolkit_runs_may_start_this_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SM_USER_ENTRY_POINT", "entry_point/container.py")
+    sent = {"sagemaker_program": "entry_point/container.py", "optim.lr": "0.1"}
+    write(tmp_path, "hyperparameters", sent)
+    assert read_overrides(tmp_path) == ["optim.lr=0.1"]
+
+
+def test_the_sdks_other_keys_are_ignored(tmp_path: Path) -> None:
+    sent = {
+        "sagemaker_container_log_level": "20",
+        "sagemaker_job_name": '"job-1"',
+        "sagemaker_region": '"eu-west-1"',
+        "sagemaker_estimator_class_name": '"Estimator"',
+    }
+    write(tmp_path, "hyperparameters", sent)
+    assert read_overrides(tmp_path) == []
