@@ -1,6 +1,7 @@
 """What the image does with and without a command."""
 
 import ctypes
+import json
 import os
 import subprocess
 import sys
@@ -77,6 +78,19 @@ def test_without_a_command_a_job_trains(tmp_path: Path) -> None:
     assert done.returncode == exit_codes.USAGE
     assert done.stderr.startswith("train: trainer.epochs=0: ")
     assert (tmp_path / "output" / "failure").read_text().startswith("trainer.epochs=0: ")
+
+
+def test_a_job_that_was_sent_a_script_ends_with_a_line_and_trains_nothing(tmp_path: Path) -> None:
+    """SDK v2's `entry_point=` sends these keys."""
+    write_input_config(tmp_path, [], hosts=["algo-1"], current="algo-1")
+    sent = {"sagemaker_program": '"mine.py"', "sagemaker_submit_directory": '"s3://bucket/code"'}
+    (tmp_path / "input/config/hyperparameters.json").write_text(json.dumps(sent))
+    done = container(tmp_path, "train")
+    assert done.returncode == exit_codes.USAGE
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("train: hyperparameter sagemaker_program=mine.py: ")
+    assert "job.code=true" in line and "ModelTrainer(source_code=...)" in line
+    assert (tmp_path / "output" / "failure").read_text() == line.removeprefix("train: ")
 
 
 def test_an_unknown_command_is_one_line_with_the_known_ones(tmp_path: Path) -> None:

@@ -137,3 +137,14 @@ def test_the_job_of_one_host_ignores_the_variables_that_are_left_of_another(
     environment |= {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "host-0", "PET_NNODES": "2"}
     subprocess.run(command, env=environment, check=True, capture_output=True, timeout=240)
     assert read_records(tmp_path)[-1]["step"] == 3
+
+
+def test_a_torchrun_of_the_users_starts_the_ranks(tmp_path: Path, photo_folder: Path) -> None:
+    run_job(tmp_path / "ours", photo_folder, ["trainer.nproc_per_host=2"])
+    (python, *program), environment = write_job(tmp_path / "theirs", photo_folder, module="train")
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    command = [python, *torchrun, "--nproc-per-node=2", *program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    ours, theirs = (timeless(read_records(tmp_path / name)) for name in ("ours", "theirs"))
+    assert ours == theirs

@@ -1,0 +1,141 @@
+"""The manifests and the script for other launchers that docs/launch.md prints."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import botocore.loaders
+import pytest
+import yaml
+from botocore.model import ServiceModel
+from botocore.validate import ParamValidator
+
+from entry_point.config.train_config import load_train_config
+from entry_point.container import PROGRAMS
+from entry_point.contract import exit_codes
+from entry_point.contract.hosts import BATCH, MASTER_PORT, TORCH, TORCHRUN
+from tests.entry_point.supervisor import isolated_host
+from tests.entry_point.training.training_jobs import TINY, read_records
+
+ROOT = Path(__file__).resolve().parents[2]
+SECTION = (ROOT / "docs/launch.md").read_text().split("## Kubernetes, Slurm, AWS Batch\n")[1]
+STUBS = {
+    "scontrol": "echo 127.0.0.1; echo 127.0.0.2",
+    # Starts the command that follows its options as each of two nodes.
+    "srun": """
+while [[ "$1" == --* ]]; do shift; done
+for node in 0 1; do SLURM_NODEID="$node" "$@" & pids+=($!); done
+for pid in "${pids[@]}"; do wait "$pid" || code=$?; done
+exit "${code:-0}"
+""",
+}
+
+
+def printed(language: str) -> str:
+    (block,) = re.findall(rf"```{language}\n(.*?)```", SECTION, re.S)
+    return str(block)
+
+
+def require_training(command: list[str], volumes: list[Any], mounts: list[Any]) -> None:
+    """The command is one of the image's, and reads its data from a mount that exists."""
+    assert command[0] in PROGRAMS
+    config, _ = load_train_config(command[1:])
+    places = {mount.get("mountPath", mount.get("containerPath")) for mount in mounts}
+    assert config.data.root in places
+    names = {mount.get("name", mount.get("sourceVolume")) for mount in mounts}
+    assert names == {volume["name"] for volume in volumes}
+
+
+def test_the_table_names_the_variables_that_the_code_reads() -> None:
+    rows = [
+        re.findall(r"`(\w+)`|(\d+)", line)
+        for line in SECTION.splitlines()
+        if re.match(r"\| .*`(AWS_BATCH|PET_|WORLD)", line)
+    ]
+    told = [tuple(name or port for name, port in row) for row in rows]
+    assert told == [(*BATCH[:3], str(MASTER_PORT)), TORCHRUN, TORCH]
+
+
+def test_the_pods_of_the_manifest_train_the_same_and_the_masters_run_is_kept() -> None:
+    manifest = yaml.safe_load(printed("yaml"))
+    assert (manifest["kind"], manifest["apiVersion"]) == ("PyTorchJob", "kubeflow.org/v1")
+    replicas = manifest["spec"]["pytorchReplicaSpecs"]
+    pods = {kind: replicas[kind]["template"]["spec"] for kind in ("Master", "Worker")}
+    containers = {kind: pod["containers"][0] for kind, pod in pods.items()}
+    for kind, container in containers.items():
+        assert container["name"] == "pytorch"
+        require_training(container["args"], pods[kind]["volumes"], container["volumeMounts"])
+        assert pods[kind]["terminationGracePeriodSeconds"] == 120
+    assert containers["Master"]["args"] == containers["Worker"]["args"]
+    run = {mount["mountPath"]: mount["name"] for mount in containers["Master"]["volumeMounts"]}
+    (volume,) = [each for each in pods["Master"]["volumes"] if each["name"] == run["/opt/ml"]]
+    assert "persistentVolumeClaim" in volume
+    assert [each["name"] for each in containers["Worker"]["env"]] == ["ML_ROOT"]
+
+
+def test_the_job_definition_fits_batchs_service_model_and_the_main_nodes_run_is_kept() -> None:
+    definition = json.loads(printed("json"))
+    model = ServiceModel(botocore.loaders.Loader().load_service_model("batch", "service-2"))
+    shape = model.operation_model("RegisterJobDefinition").input_shape
+    assert ParamValidator().validate(definition, shape).generate_report() == ""
+    nodes = definition["nodeProperties"]
+    main, others = (each["container"] for each in nodes["nodeRangeProperties"])
+    assert (nodes["mainNode"], definition["type"]) == (0, "multinode")
+    for container in (main, others):
+        require_training(container["command"], container["volumes"], container["mountPoints"])
+    assert main["command"] == others["command"] and main["image"] == others["image"]
+    assert "/opt/ml" in {mount["containerPath"] for mount in main["mountPoints"]}
+    assert [each["name"] for each in others["environment"]] == ["ML_ROOT"]
+
+
+@pytest.fixture
+def submitted(tmp_path: Path, photo_folder: Path) -> Path:
+    """A folder with the script for Slurm, on this test's data, and programs named as Slurm's."""
+    script = printed("bash").replace("data.root=/photos", f"data.root={photo_folder}")
+    assert str(photo_folder) in script
+    (tmp_path / "job.sh").write_text(script.replace("data=folder", " ".join(TINY)))
+    (tmp_path / "bin").mkdir()
+    for name, content in STUBS.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{content}")
+        (tmp_path / "bin" / name).chmod(0o755)
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/bash\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return tmp_path
+
+
+def run_script(folder: Path, nodes: int) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "PATH": f"{folder}/bin{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "SLURM_NNODES": str(nodes),
+        "SLURM_JOB_NODELIST": "node-[0-1]",
+    }
+    # A network of its own, for the port of the script.
+    isolated = ["unshare", "--map-root-user", "--net", "--uts", sys.executable]
+    return subprocess.run(
+        [*isolated, isolated_host.__file__, "/bin/bash", "job.sh"],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+    )
+
+
+def test_the_script_for_slurm_trains_on_two_nodes_together(submitted: Path) -> None:
+    done = run_script(submitted, 2)
+    assert done.returncode == exit_codes.FINISHED, done.stdout
+    assert "2 x CPU" in done.stdout
+    assert read_records(submitted / "runs/first-try/0")[-1]["step"] == 6
+    assert (submitted / "runs/first-try/0/model/model.pt").exists()
+    assert not (submitted / "runs/first-try/1/model/model.pt").exists()
+    assert "resuming from" in run_script(submitted, 2).stdout
