@@ -1,19 +1,26 @@
 """Hydra overrides as SageMaker hyperparameters, and back.
 
-SageMaker takes at most 100 hyperparameters, each a string of at most 2,500 characters, and every
-SDK and toolkit quotes them differently. So the overrides travel as one JSON list of strings in
-ASCII, split into chunks under reserved keys. Any other key becomes an override as it is: a tuning
-job adds `optim.lr`, for example.
+An override travels as itself, `optim.lr` with the value `0.05`, so that the console shows it and
+searches by it, and a tuning job can vary it. What would not come back unchanged that way (quoted
+text, `+key=`, `~key`) travels as a JSON list of strings in ASCII, split into chunks under reserved
+keys, because every SDK and toolkit quotes differently. SageMaker takes at most 100 hyperparameters
+with keys of at most 256 and values of at most 2,500 characters.
+
+The driver of SDK v3's `SourceCode` exports each hyperparameter as a shell variable, whose name
+cannot have a dot: for it, write `optim__lr`.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 
-CHUNK_CHARACTERS = 2500
+VALUE_CHARACTERS = 2500
 CHUNK_KEY = "hydra_overrides_{:03d}"
+# Leaves room for the chunks, for what a tuning job adds, and for what SDKs add.
+_MOST_PLAIN = 60
 
 _CHUNK = re.compile(r"hydra_overrides_(\d+)")
+_PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,255}")
 # The SDKs, the containers' toolkit and tuning jobs add keys under these prefixes.
 _FOREIGN_PREFIXES = ("sagemaker_", "_tuning_")
 # What Hydra's grammar reads as one unquoted value.
@@ -23,21 +30,50 @@ _TYPED_WORDS = {"true", "false", "null", "none", "nan", "inf"}
 
 
 def encode(overrides: Sequence[str]) -> dict[str, str]:
-    """Hyperparameters that carry the overrides in order; empty for no overrides."""
+    """Hyperparameters that mean the same as the overrides; empty for no overrides."""
+    plain: dict[str, str] = {}
+    listed: list[str] = []
+    after: list[tuple[str, bool]] = []  # (key, whether it travels as itself) of all later overrides
+    for override in reversed(overrides):
+        key, _, value = override.partition("=")
+        name = key.lstrip("+~")
+        # `decode` puts the listed ones first, then the plain keys in alphabetical order.
+        in_order = all(is_plain and name < other for other, is_plain in after if _touch(name, other))
+        is_plain = in_order and len(plain) < _MOST_PLAIN and _comes_back(override, key, value)
+        if is_plain:
+            plain[key] = value
+        else:
+            listed.append(override)
+        after.append((name, is_plain))
+    return {**_chunks(listed[::-1]), **dict(reversed(plain.items()))}
+
+
+def _touch(one: str, other: str) -> bool:
+    """Whether two keys set the same value, or one sets a part of the other."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+
+def _comes_back(override: str, key: str, value: str) -> bool:
+    """Whether `decode` makes this override of a hyperparameter `key` with the text `value`."""
+    fits = _PLAIN_KEY.fullmatch(key) and len(value) <= VALUE_CHARACTERS
+    return bool(fits) and decode({key: value}) == [override]
+
+
+def _chunks(overrides: Sequence[str]) -> dict[str, str]:
     if not overrides:
         return {}
     text = json.dumps(list(overrides), separators=(",", ":"))
-    starts = range(0, len(text), CHUNK_CHARACTERS)
+    starts = range(0, len(text), VALUE_CHARACTERS)
     return {
-        CHUNK_KEY.format(number): text[start : start + CHUNK_CHARACTERS]
+        CHUNK_KEY.format(number): text[start : start + VALUE_CHARACTERS]
         for number, start in enumerate(starts)
     }
 
 
 def decode(hyperparameters: Mapping[str, str]) -> list[str]:
-    """Hydra overrides from a job's hyperparameters: first the encoded ones, then the plain keys.
+    """Hydra overrides from a job's hyperparameters: first the listed ones, then the plain keys.
 
-    In Hydra the last override wins, so a tuning job's values win over those of the launch.
+    In Hydra the last override wins, so a tuning job's values win over listed ones.
     Raises ValueError if a chunk is missing or the chunks are not a JSON list of strings.
     """
     chunks: dict[int, str] = {}
@@ -46,7 +82,7 @@ def decode(hyperparameters: Mapping[str, str]) -> list[str]:
         if match := _CHUNK.fullmatch(key):
             chunks[int(match[1])] = value
         elif not key.startswith(_FOREIGN_PREFIXES):
-            plain[key] = value
+            plain[key if "." in key else key.replace("__", ".")] = value
     return _join(chunks) + [f"{key}={_plain_value(plain[key])}" for key in sorted(plain)]
 
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from entry_point.contract.hyperparameters import CHUNK_CHARACTERS, decode, encode
+from entry_point.contract.hyperparameters import VALUE_CHARACTERS, decode, encode
 
 TRICKY = [
     "data.root=/opt/ml/input/data/training",
@@ -39,13 +39,43 @@ def _composed_value(override: str) -> Any:
     return config["value"]
 
 
-def test_tricky_overrides_come_back_unchanged_and_in_order() -> None:
-    assert decode(_as_the_container_reads(encode(TRICKY))) == TRICKY
+def test_tricky_overrides_come_back_unchanged() -> None:
+    assert sorted(decode(_as_the_container_reads(encode(TRICKY)))) == sorted(TRICKY)
+
+
+def test_simple_overrides_travel_as_themselves() -> None:
+    overrides = ["data=folder", "optim.lr=0.05", "data.mean=[0.1,0.2,0.3]", "optim.schedule=null"]
+    assert encode(overrides) == dict(each.split("=") for each in overrides)
 
 
 @given(st.lists(st.text()))
 def test_any_overrides_come_back_unchanged(overrides: list[str]) -> None:
-    assert decode(_as_the_container_reads(encode(overrides))) == overrides
+    assert sorted(decode(_as_the_container_reads(encode(overrides)))) == sorted(overrides)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "+", "~", "++"]),
+            st.sampled_from(["a", "a.b", "a.b.c", "ab", "b"]),
+            st.sampled_from(["1", "x", "'quoted, text'", "{b: 1}", "[1,2]"]),
+        ),
+        max_size=8,
+    )
+)
+def test_overrides_of_the_same_setting_keep_their_order(parts: list[tuple[str, str, str]]) -> None:
+    def touching(overrides: list[str], key: str) -> list[str]:
+        names = [each.partition("=")[0].lstrip("+~") for each in overrides]
+        pairs = zip(names, overrides, strict=True)
+        return [each for name, each in pairs if f"{name}.".startswith(f"{key}.")]
+
+    overrides = [f"{sign}{key}={value}" for sign, key, value in parts]
+    arrived = decode(_as_the_container_reads(encode(overrides)))
+    for key in ("a.b.c", "ab", "b"):
+        assert touching(arrived, key) == touching(overrides, key)
+    for whole, part in (("a", "a.b"), ("a", "a.b.c"), ("a.b", "a.b.c")):
+        mine = [each for each in overrides if each.partition("=")[0].lstrip("+~") in (whole, part)]
+        assert [each for each in arrived if each in mine] == mine
 
 
 @settings(max_examples=30)
@@ -54,9 +84,20 @@ def test_long_overrides_are_split_into_chunks_that_sagemaker_accepts(overrides: 
     hyperparameters = encode(overrides)
     for key, value in hyperparameters.items():
         assert len(key) <= 256
-        assert 0 < len(value) <= CHUNK_CHARACTERS
+        assert 0 < len(value) <= VALUE_CHARACTERS
         assert value.isascii() and "\n" not in value
-    assert decode(_as_the_container_reads(hyperparameters)) == overrides
+    assert sorted(decode(_as_the_container_reads(hyperparameters))) == sorted(overrides)
+
+
+def test_more_overrides_than_sagemaker_takes_hyperparameters_all_arrive() -> None:
+    overrides = [f"model.kwargs.k{number:03d}={number}" for number in range(300)]
+    hyperparameters = encode(overrides)
+    assert len(hyperparameters) < 80
+    assert sorted(decode(hyperparameters)) == overrides
+
+
+def test_a_shell_variables_name_means_the_dotted_key() -> None:
+    assert decode({"optim__lr": "0.05", "data": "folder"}) == ["data=folder", "optim.lr=0.05"]
 
 
 @pytest.mark.parametrize(
@@ -101,9 +142,9 @@ def test_plain_text_reaches_the_config_literally(text: str) -> None:
     assert _composed_value(decode({"note": text})[0]) == text
 
 
-def test_plain_keys_win_over_the_encoded_overrides() -> None:
-    hyperparameters = {"optim.lr": "0.5", **encode(["optim.lr=0.1", "model=resnet50"])}
-    assert decode(hyperparameters) == ["optim.lr=0.1", "model=resnet50", "optim.lr=0.5"]
+def test_plain_keys_win_over_listed_overrides() -> None:
+    hyperparameters = {"optim.lr": "0.5", "hydra_overrides_000": '["optim.lr=0.1"]'}
+    assert decode(hyperparameters) == ["optim.lr=0.1", "optim.lr=0.5"]
 
 
 def test_keys_of_the_sdk_and_of_tuning_jobs_are_not_overrides() -> None:
@@ -112,7 +153,7 @@ def test_keys_of_the_sdk_and_of_tuning_jobs_are_not_overrides() -> None:
 
 
 def test_a_missing_chunk_is_named() -> None:
-    hyperparameters = encode(["x" * 6000])
+    hyperparameters = encode(["+x=" + "x" * 6000])
     del hyperparameters["hydra_overrides_001"]
     with pytest.raises(ValueError, match="hydra_overrides_001 is missing"):
         decode(hyperparameters)
