@@ -3,37 +3,86 @@
     from launch.notebook import trainer
 
     t = trainer("data=folder", "job.channels.training=s3://bucket/photos/", "optim.lr=0.1")
+    t.hyperparameters["optim.lr"] = "0.05"  # it is the SDK's own object
     t.train()  # with SDK v2: t.fit()
 
 Needs the `sagemaker` SDK, and this clone on the path or `pip install .`.
 """
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
 from typing import Any
 
 from entry_point.contract.user_error import UserError
+from launch.aws import training_job
 from launch.aws.aws_errors import explain
-from launch.aws.training_job import prepare
-from launch.aws.tuning.tuning_spec import TuningJobs, check_values
-from launch.request.job_config import tracked_metric
+from launch.aws.sagemaker_job import Job
+from launch.aws.training_spec import load_spec
+from launch.aws.tuning import tuning_job
 from launch.request.launch_errors import LaunchError
-from launch.request.tuning.tuning_request import GRID, is_minimized
+
+# Replaces the SDKs' defaults files: nothing is added to a request, and no telemetry is sent.
+_PLAIN = {
+    "SchemaVersion": "1.0",
+    "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}},
+}
+_QUIET = {
+    # SDK v3 validates the role with IAM calls that the user may not be allowed to make.
+    "SAGEMAKER_VALIDATE_ROLE": "false",
+    "SAGEMAKER_SUPPRESS_V2_WARNING": "1",
+}
 
 
-def trainer(*overrides: str) -> Any:
+def trainer(*overrides: str, session: Any = None) -> Any:
     """Return the SDK's own object for training jobs with these overrides of `make sagemaker-train`.
 
     With SDK v3 a `sagemaker.train.ModelTrainer`, with v2 a `sagemaker.estimator.Estimator`. Its
-    channels are bound, and every `train()` or `fit()` starts a job with a new name and its own
-    checkpoints. The SDK's telemetry is off. Prints what an hour costs; nothing is billed before a
-    job starts.
+    channels are bound, every `train()` or `fit()` starts a job with a new name and its own
+    checkpoints, and whatever you change on the object is sent. `session` is one of the SDK's: with
+    a `PipelineSession`, `train()` or `fit()` returns a step's arguments; with v2, a `LocalSession`
+    trains on this machine. The SDK's telemetry and defaults files are off. Prints what an hour
+    costs; nothing is billed before a job starts.
 
     Raises LaunchError or ConfigError with one line for each problem: an override that is not
     valid, or a role, bucket or image that does not exist.
     """
-    from launch.aws.sdk.send import open_trainer
+    with _explained():
+        version = _installed_version()
+        spec, boto_session = training_job.prepare(load_spec(overrides))
+        with _quiet():
+            if version.startswith("2."):
+                from launch.aws.sdk.estimator_v2 import estimator as build
+            else:
+                from launch.aws.sdk.trainer_v3 import trainer as build
+            return build(spec, boto_session, session, _PLAIN)
 
+
+def sweep(*overrides: str) -> Job | None:
+    """Start a tuning job as `make sagemaker-sweep` does; None with DRY_RUN=1.
+
+    Raises LaunchError or ConfigError for what the job would refuse.
+    """
+    with _explained():
+        return tuning_job.sweep(overrides)
+
+
+def _installed_version() -> str:
     try:
-        return open_trainer(prepare(overrides))
+        return metadata.version("sagemaker")
+    except metadata.PackageNotFoundError:
+        raise LaunchError(
+            "the sagemaker SDK is not installed in this environment: %pip install "
+            "'sagemaker>=3.21,<4'"
+        ) from None
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn an error of AWS into one line that says what to do."""
+    try:
+        yield
     except UserError:
         raise
     except Exception as error:
@@ -42,31 +91,15 @@ def trainer(*overrides: str) -> Any:
         raise
 
 
-def tuner(t: Any, ranges: dict[str, Any], objective: str | None = None, **options: Any) -> Any:
-    """Return SDK v3's own HyperparameterTuner for a trainer; `tune()` starts its trials.
-
-    `ranges` are settings of the job with the SDK's parameters: `{"optim.lr":
-    ContinuousParameter(1e-4, 1e-1)}`. `objective` is a metric, as `validation:accuracy`; None: the
-    task's first. The trainer's channels and metric definitions go along, and each trial has its own
-    checkpoints. `options` are those of HyperparameterTuner; `max_jobs` is 10 unless given.
-
-    Raises LaunchError or ConfigError for a key or value that the job would refuse, and with SDK v2.
-    """
-    from launch.aws.sdk.send import require_v3, watch_tuning
-
-    require_v3("a tuning job")
-    from launch.aws.sdk.v3_tuner import BoundTuner, as_ranges
-
-    if not hasattr(t, "bound_jobs"):
-        raise LaunchError(
-            f"tuner: {type(t).__name__}: must be what launch.notebook.trainer returns"
-        )
-    check_values(t.bound_jobs.spec, as_ranges(ranges))
-
-    objective = objective or tracked_metric(t.bound_jobs.spec.overrides)
-    if options.get("strategy") != GRID:
-        options.setdefault("max_jobs", 10)
-    options.setdefault("objective_type", "Minimize" if is_minimized(objective) else "Maximize")
-    jobs = TuningJobs(t.bound_jobs, {})
-    watch_tuning(jobs)
-    return BoundTuner(t, jobs, ranges, objective_metric_name=objective, **options)
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """While the SDK makes an object; the caller's other use of the SDK keeps its own settings."""
+    before = {name: os.environ.get(name) for name in _QUIET}
+    os.environ.update(_QUIET)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value

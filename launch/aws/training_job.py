@@ -1,55 +1,59 @@
-"""Launching training jobs: load the config, check the request, print it or bind it to the SDK."""
+"""Launching training jobs: read the overrides, check all that can be known, send the request."""
 
+import json
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from launch.aws.sagemaker_job import Job, checkpoints_uri
 from launch.aws.session import aws_client, is_dry_run, open_session, print_request
-from launch.aws.training_spec import TrainingJobs, TrainingSpec, load_spec
+from launch.aws.training_spec import TrainingSpec, load_spec
 from launch.request import job_config, training_checks
 from launch.request.code.code_channel import revision_tag
 from launch.request.launch_errors import LaunchError
 
+# AWS Batch stops a service job this long after SageMaker would have stopped it.
+_QUEUE_SLACK_S = 3600
+
 
 def launch(arguments: Sequence[str]) -> Job | None:
-    """Send the checked request with the installed SDK; a dry run prints it and returns None."""
-    if is_dry_run():
-        spec = load_spec(arguments)
-        print_request(spec.request(spec.config.job.region))
-        return None
-    from launch.aws.batch_queue import submit
-    from launch.aws.sdk.send import open_trainer, start
+    """Send the checked request; a dry run prints it, without any call, and returns None.
 
-    jobs = prepare(arguments)
-    if queue := jobs.spec.config.job.queue:
-        number, name = submit(jobs), jobs.request["TrainingJobName"]
+    None also for a job that waits in `job.queue`. Raises LaunchError or ConfigError with one line
+    for each problem; AWS errors pass through.
+    """
+    spec = load_spec(arguments)
+    queue = spec.config.job.queue
+    if is_dry_run():
+        request = spec.request(spec.config.job.region)
+        print_request(_submission(request, queue) if queue else request)
+        return None
+    spec, session = prepare(spec)
+    request = spec.request(session.region_name)
+    name = request["TrainingJobName"]
+    if queue:
+        submission = _submission(request, queue)
+        submission["serviceRequestPayload"] = json.dumps(submission["serviceRequestPayload"])
+        number = aws_client(session, "batch").submit_service_job(**submission)["jobId"]
         sys.stdout.write(f"job {name} waits in the queue {queue} as AWS Batch job {number}\n")
         return None
-    start(open_trainer(jobs))
-    name = jobs.request["TrainingJobName"]
+    aws_client(session, "sagemaker").create_training_job(**request)
     sys.stdout.write(f"job {name} created\n")
-    for line in next_steps(name, jobs.session.region_name):
+    for line in next_steps(name, session.region_name):
         sys.stdout.write(f"  {line}\n")
-    return Job(jobs.session, name)
+    return Job(session, name)
 
 
-def prepare(arguments: Sequence[str]) -> TrainingJobs:
-    """Check everything that can be known before a job exists, and print what an hour costs.
+def prepare(spec: TrainingSpec) -> tuple[TrainingSpec, Any]:
+    """The spec as it will be sent and a boto3 session, after every check that is possible now.
 
-    Raises LaunchError or ConfigError with one line for each problem; AWS errors pass through.
+    Prints what an hour costs, and uploads the code that goes along. Raises LaunchError with one
+    line for each problem; AWS errors pass through.
     """
-    return prepare_spec(load_spec(arguments))
-
-
-def prepare_spec(spec: TrainingSpec) -> TrainingJobs:
-    """`prepare` for a spec that has been read."""
     from launch.aws.cost import estimate_cost
     from launch.aws.ecr import require_extras, require_image
     from launch.aws.preflight import other_account, require_buckets, require_role
-    from launch.aws.sdk.send import installed_version
 
-    installed_version()
     session = open_session(spec.config.job.region)
     if spec.config.resume_from:
         spec = spec.with_checkpoints(_checkpoints_of(spec.config.resume_from, session))
@@ -64,7 +68,24 @@ def prepare_spec(spec: TrainingSpec) -> TrainingJobs:
     if spec.code:
         for key, value in revision_tag(image_tags).items():
             spec.config.job.tags.setdefault(key, value)
-    return TrainingJobs(spec, session, request)
+        spec.upload_code(session)
+    return spec, session
+
+
+def _submission(request: dict[str, Any], queue: str) -> dict[str, Any]:
+    """AWS Batch's SubmitServiceJob for a job that starts when the queue has capacity for it."""
+    tags = {tag["Key"]: tag["Value"] for tag in request.get("Tags", [])}
+    payload = {key: value for key, value in request.items() if key != "Tags"}
+    stopping = request["StoppingCondition"]
+    longest = stopping.get("MaxWaitTimeInSeconds", stopping["MaxRuntimeInSeconds"])
+    return {
+        "jobName": request["TrainingJobName"],
+        "jobQueue": queue,
+        "serviceJobType": "SAGEMAKER_TRAINING",
+        "serviceRequestPayload": payload,  # sent as a string
+        "timeoutConfig": {"attemptDurationSeconds": longest + _QUEUE_SLACK_S},
+        **({"tags": tags} if tags else {}),
+    }
 
 
 def next_steps(name: str, region: str) -> list[str]:

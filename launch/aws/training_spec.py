@@ -37,6 +37,15 @@ class TrainingSpec:
         training_checks.check(request, self.config, region, problems)
         return request
 
+    def shared_request(self) -> dict[str, Any]:
+        """The request of jobs that get their names later: JOB stands for the name in prefixes.
+
+        Without `job.request`, which is merged into what is sent.
+        """
+        config = replace(self.config, job=replace(self.config.job, request={}))
+        metrics = job_config.own_metrics(self.overrides)
+        return training_request.build(config, self.overrides, training_request.JOB, metrics)
+
     def upload_code(self, session: Any) -> None:
         """Send the code that goes along, if any, unless S3 has it."""
         if self.code:
@@ -60,18 +69,3 @@ def load_spec(arguments: Sequence[str]) -> TrainingSpec:
     sys.stderr.writelines(f"{line}\n" for line in code.left_out)
     return TrainingSpec(with_code(config, code), overrides, code)
 
-
-@dataclass
-class TrainingJobs:
-    """The jobs that one object of the SDK starts, each with a request of its own."""
-
-    spec: TrainingSpec
-    session: Any
-    request: dict[str, Any]
-    """That of the latest job; before the first, one that passed every check."""
-
-    def renew(self, name: str | None = None) -> dict[str, Any]:
-        """Return the request of another job, after its code has been uploaded."""
-        self.spec.upload_code(self.session)
-        self.request = self.spec.request(self.session.region_name, name)
-        return self.request

@@ -4,6 +4,7 @@ SageMaker's own limits are checked in the request, see `launch.request.config_ke
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from entry_point.config.knob import knob
 
@@ -143,6 +144,8 @@ class Job:
     """Encrypt the traffic between hosts."""
     network_isolation: bool = False
     """Run the container without network access."""
+    request: dict[str, Any] = field(default_factory=dict)
+    """Any other members of CreateTrainingJob, merged into the request; null removes one."""
     retries: int | None = None
     """Attempts after an internal error of the service, 1 to 30. null: SageMaker's default."""
 

@@ -1,6 +1,6 @@
 """The CreateTrainingJob request for a launch config; makes no AWS call."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,8 @@ from launch.request.launch_config import Channel, Job, LaunchConfig, Target
 CHECKPOINTS = "/opt/ml/checkpoints"
 TENSORBOARD = "/opt/ml/output/data/tensorboard"
 SPOT_WAIT_S = 86400
+JOB = "{job}"
+"""Stands for the job's name where one object of the SDK starts several jobs."""
 
 
 def build(
@@ -21,7 +23,8 @@ def build(
     `metrics` are the names of an own task's metrics, for SageMaker to read from the log.
 
     A null or empty setting is left out of the request, so that `training_checks.check` reports it
-    as missing where it is required. Raises nothing.
+    as missing where it is required. Members of `job.request` replace those of the settings. Raises
+    nothing.
     """
     target, job = config.target, config.job
     request: dict[str, Any] = {
@@ -60,12 +63,30 @@ def build(
         "RetryStrategy": {"MaximumRetryAttempts": job.retries},
         "Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
     }
-    return drop_empty(request)
+    return merged(drop_empty(request), job.request)
+
+
+def merged(base: Any, extra: Any) -> Any:
+    """`base` with the members of `extra`: dicts are merged, null removes a member."""
+    if not (isinstance(base, dict) and isinstance(extra, dict)):
+        return extra
+    members = {**base, **{key: merged(base.get(key, {}), value) for key, value in extra.items()}}
+    return {key: member for key, member in members.items() if member is not None}
 
 
 def job_name(job: Job, now: datetime) -> str:
     """`job.name`, or the base name with the time in milliseconds."""
     return job.name or f"{job.base_name}-{now:%y%m%d-%H%M%S}-{now.microsecond // 1000:03d}"
+
+
+def named(request: dict[str, Any], fill: Callable[[str], Any]) -> dict[str, Any]:
+    """The request with `fill(prefix)` for each S3 prefix that has JOB in it."""
+    filled = {**request}
+    for member, key in (("CheckpointConfig", "S3Uri"), ("TensorBoardOutputConfig", "S3OutputPath")):
+        prefix = (request.get(member) or {}).get(key)
+        if isinstance(prefix, str) and JOB in prefix:
+            filled[member] = {**request[member], key: fill(prefix)}
+    return filled
 
 
 def checkpoint_uri(job: Job, name: str) -> str | None:

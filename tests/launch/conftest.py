@@ -22,7 +22,6 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import make_server
 
-from launch.aws.training_spec import TrainingJobs
 from launch.request import job_config
 
 REGION = "eu-west-1"
@@ -198,20 +197,8 @@ def bucket(aws: Aws) -> Any:
 
 
 @pytest.fixture
-def plain_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send with boto3 instead of an SDK; test_sdk_contract.py shows that all send the same."""
-
-    class PlainTrainer:
-        def __init__(self, jobs: TrainingJobs) -> None:
-            self.jobs = jobs
-
-        def train(self, **_: bool) -> None:
-            client = self.jobs.session.client("sagemaker")
-            client.create_training_job(**self.jobs.renew())
-
-    monkeypatch.setattr("launch.aws.sdk.send.open_trainer", PlainTrainer)
-    monkeypatch.setattr("launch.aws.sdk.send.installed_version", lambda: "2")
-    # They have their own tests, and take longer than the rest of a launch.
+def without_job_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checks of the job's own overrides have their own tests, and take longer than a launch."""
     monkeypatch.setattr(job_config, "training_problems", lambda *_: [])
     monkeypatch.setattr(job_config, "own_metrics", lambda *_: [])
     monkeypatch.setattr(job_config, "needed_extras", lambda *_: {})

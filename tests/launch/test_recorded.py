@@ -62,6 +62,7 @@ def _normalized(request: dict[str, Any]) -> dict[str, Any]:
     are the same for all jobs, by name.
     """
     definition = request.get("TrainingJobDefinition", request)
+    definition = request.get("serviceRequestPayload", definition)
     for member in ("HyperParameters", "StaticHyperParameters"):
         if member in definition:
             definition[member] = sorted(decode(definition[member]))
@@ -69,7 +70,8 @@ def _normalized(request: dict[str, Any]) -> dict[str, Any]:
     metrics = {each["Name"]: each["Regex"] for each in algorithm["MetricDefinitions"]}
     assert metrics == METRIC_REGEXES
     algorithm["MetricDefinitions"] = "all"
-    name = request.get("TrainingJobName") or request["HyperParameterTuningJobName"]
+    names = ("TrainingJobName", "HyperParameterTuningJobName", "jobName")
+    name = next(request[member] for member in names if member in request)
     text = json.dumps(request).replace(name, "NAME")
     text = re.sub(r"\b[0-9a-f]{16}\b", "CODE", text)
     normalized: dict[str, Any] = json.loads(text)

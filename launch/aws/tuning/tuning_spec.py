@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from launch.aws.training_spec import TrainingJobs, TrainingSpec, load_spec
+from launch.aws.training_spec import TrainingSpec, load_spec
 from launch.request import job_config
 from launch.request.launch_errors import LaunchError
 from launch.request.launch_overrides import require_job_keys
@@ -56,18 +56,3 @@ def check_values(spec: TrainingSpec, ranges: Ranges) -> None:
     if found:
         raise LaunchError(*found)
 
-
-@dataclass
-class TuningJobs:
-    """The tuning jobs that one tuner of the SDK starts."""
-
-    training: TrainingJobs
-    request: dict[str, Any]
-    """That of the latest job; empty before the first."""
-
-    def renew(self, search: Search, name: str | None = None) -> dict[str, Any]:
-        """Return the request of another tuning job, after its code has been uploaded."""
-        spec, session = self.training.spec, self.training.session
-        spec.upload_code(session)
-        self.request = TuningSpec(spec, search).request(session.region_name, name)
-        return self.request

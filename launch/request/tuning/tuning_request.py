@@ -1,6 +1,6 @@
 """The CreateHyperParameterTuningJob request: one training request, and the values to try."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -66,8 +66,7 @@ def build(training: Mapping[str, Any], search: Search) -> dict[str, Any]:
     The trials write TensorBoard logs into their output only: a trial has no place of its own for
     them.
     """
-    accepted = service_model.input_shape(OPERATION).members[_DEFINITION].members
-    definition = {key: value for key, value in training.items() if key in accepted}
+    definition = {key: value for key, value in training.items() if key in _members()}
     definition["StaticHyperParameters"] = {
         key: value
         for key, value in training.get("HyperParameters", {}).items()
@@ -95,6 +94,12 @@ def build(training: Mapping[str, Any], search: Search) -> dict[str, Any]:
     return request
 
 
+def _members() -> Collection[str]:
+    """What a tuning job can set of its trials' requests."""
+    members: Collection[str] = service_model.input_shape(OPERATION).members[_DEFINITION].members
+    return members
+
+
 def check(request: dict[str, Any], config: LaunchConfig) -> None:
     """Raise LaunchError with one line for each problem."""
     found = config_keys.refusals(request, OPERATION, config)
@@ -111,6 +116,9 @@ def _problems(request: dict[str, Any], config: LaunchConfig) -> Iterator[str]:
     if objective not in metrics:
         shown = ", ".join(name for name in metrics if name not in METRICS or ":" in name)
         yield f"tuning.objective={objective}: must be one of {shown}"
+    for member in config.job.request:
+        if member not in _members() and member != "Tags":
+            yield f"job.request.{member}: the trials of a sweep have no such member; drop it"
     if config.resume_from:
         yield f"resume_from={config.resume_from}: not for a sweep, whose trials start from scratch"
     if settings["Strategy"] == GRID and settings["TrainingJobEarlyStoppingType"] == "Auto":

@@ -11,10 +11,9 @@ from botocore import exceptions
 from entry_point.contract import exit_codes
 from launch import sagemaker
 from launch.aws.aws_errors import explain
-from launch.aws.sdk.send import installed_version
 from tests.launch.conftest import BUCKET, ROLE, Aws
 
-pytestmark = pytest.mark.usefixtures("plain_sdk")
+pytestmark = pytest.mark.usefixtures("without_job_checks")
 
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -165,14 +164,6 @@ def test_launch_proceeds_without_permission_to_query_the_registry(aws: Aws) -> N
     aws.refuse("DescribeImages", "AccessDeniedException")
     assert sagemaker.main(arguments(image)) == 0
     assert aws.made("CreateTrainingJob")
-
-
-def test_missing_sdk_says_what_installs_it(
-    aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("launch.aws.sdk.send.installed_version", installed_version)
-    line = error_line(capsys, *arguments(f"{'1' * 12}.dkr.ecr.eu-west-1.amazonaws.com/x:1"))
-    assert "make sagemaker-train" in line and "%pip install" in line and not aws.calls
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ from tests.launch.minimal_job import MINIMAL
 ANSWER = {"jobArn": "arn:aws:batch:x", "jobName": "mine", "jobId": "1234-abcd"}
 
 
-@pytest.mark.usefixtures("plain_sdk")
+@pytest.mark.usefixtures("without_job_checks")
 def test_the_queue_gets_the_dry_run_request(
     aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image = f"target.image={aws.pretend_image()}"
     arguments = ["train", *MINIMAL, image, "job.name=mine", "job.queue=night", "job.tags.team=a"]
+    arguments.append("job.request.ExperimentConfig={ExperimentName: rates}")
     monkeypatch.setenv("DRY_RUN", "1")
     assert main(arguments) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -28,6 +29,8 @@ def test_the_queue_gets_the_dry_run_request(
     assert (sent["jobName"], sent["jobQueue"]) == ("mine", "night")
     assert sent["serviceJobType"] == "SAGEMAKER_TRAINING"
     assert sent["tags"] == {"team": "a"}
-    payload = json.loads(sent["serviceRequestPayload"])
-    assert payload == {key: value for key, value in shown.items() if key != "Tags"}
+    payload = json.loads(sent.pop("serviceRequestPayload"))
+    assert sent.pop("clientToken")  # so that a repeated call makes no second job
+    assert payload == shown.pop("serviceRequestPayload") and sent == shown
+    assert payload["ExperimentConfig"] == {"ExperimentName": "rates"} and "Tags" not in payload
     assert not aws.made("CreateTrainingJob")

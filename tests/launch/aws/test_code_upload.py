@@ -7,7 +7,7 @@ from launch.request.code import code_files
 from launch.request.code.code_files import OwnCode
 from tests.launch.conftest import BUCKET, ROLE, Aws
 
-pytestmark = pytest.mark.usefixtures("plain_sdk")
+pytestmark = pytest.mark.usefixtures("without_job_checks")
 
 
 def launch(image: str, *more: str) -> int:

@@ -8,7 +8,7 @@ import pytest
 from launch import sagemaker
 from tests.launch.conftest import BUCKET, DROPPED, MANIFEST, REPOSITORY, ROLE, Aws
 
-pytestmark = pytest.mark.usefixtures("plain_sdk")
+pytestmark = pytest.mark.usefixtures("without_job_checks")
 NO_ACCESS = (
     403,
     "<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>",

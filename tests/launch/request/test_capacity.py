@@ -1,8 +1,7 @@
-"""Settings that only SDK v3 sends: in the request, and their mistakes as one line each."""
+"""Newer ways to ask for machines: in the request, and their mistakes as one line each."""
 
 import pytest
 
-from launch.aws.sdk.send import needing_v3
 from launch.request.job_config import training_problems
 from launch.request.launch_errors import LaunchError
 from tests.launch.minimal_job import built, checked
@@ -53,26 +52,6 @@ def test_every_setting_arrives_in_its_member() -> None:
             "InputMode": "File",
         }
     ]
-
-
-def test_v2_is_told_of_every_setting_that_it_lacks() -> None:
-    _, config = built(
-        PLAN,
-        TYPES,
-        "target.health_check=true",
-        "job.remote_debug=true",
-        LUSTRE,
-        "job.session_chaining=true",
-    )
-    assert sorted(needing_v3(config)) == [
-        "job.channels.training.file_system",
-        "job.remote_debug",
-        "job.session_chaining",
-        "target.health_check",
-        "target.instance_types",
-        "target.training_plan",
-    ]
-    assert needing_v3(built()[1]) == []
 
 
 def test_the_batch_must_fit_every_instance_type() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from entry_point.contract.hyperparameters import CHUNK_CHARACTERS, encode
+from entry_point.contract.hyperparameters import VALUE_CHARACTERS, encode
 from entry_point.contract.metrics_line import METRIC_REGEXES
 from launch.request import config_keys, service_model, training_checks
 from launch.request.launch_config import LaunchConfig
@@ -169,7 +169,7 @@ def test_valid_overrides_pass(overrides: list[str]) -> None:
 
 def _overrides_of_chunks(count: int) -> list[str]:
     # The JSON list around one override adds two brackets and two quotes.
-    return [f"x={'y' * (count * CHUNK_CHARACTERS - len('x=') - 4)}"]
+    return [f"+x={'y' * (count * VALUE_CHARACTERS - len('+x=') - 4)}"]
 
 
 def test_100_hyperparameters_of_2500_characters_pass_and_101_fail() -> None:

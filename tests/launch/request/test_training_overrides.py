@@ -219,7 +219,7 @@ def test_dry_run_needs_neither_torch_nor_an_sdk_nor_credentials() -> None:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["HyperParameters"] == {"hydra_overrides_000": '["data=folder"]'}
+    assert json.loads(done.stdout)["HyperParameters"] == {"data": "folder"}
 
 
 def test_the_metrics_of_an_own_task_get_expressions() -> None:

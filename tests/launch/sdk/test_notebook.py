@@ -1,4 +1,8 @@
-"""`launch.notebook` returns the SDK's own object, bound and checked; the example notebook runs."""
+"""`launch.notebook` returns the SDK's own object: it sends what the command line would, until the
+user changes it, and it is a step of a pipeline. The example notebook runs.
+
+Each SDK runs in its own environment, against moto over HTTP.
+"""
 
 import json
 import sys
@@ -10,20 +14,66 @@ import pytest
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
-from launch.aws.sdk.send import differences, without_harmless
 from tests.launch.conftest import BUCKET, ROLE, ROOT, Aws
 from tests.launch.sdk.environments import ENVIRONMENTS, run_python
 
-JOB = [
-    f"job.role={ROLE}",
-    f"job.output=s3://{BUCKET}/runs",
-    "data=folder",
-    f"job.channels.training=s3://{BUCKET}/photos/",
-    "optim.lr=0.1",
-]
+COMMON = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs", "optim.lr=0.1"]
+PHOTOS = ["data=folder", f"job.channels.training=s3://{BUCKET}/photos/"]
+JOBS = {
+    "plain": [],
+    "spot": [
+        *PHOTOS,
+        "target=gpu_spot",
+        "target.instance_count=2",
+        f"job.channels.extra={{s3:s3://{BUCKET}/x,mode:File,distribution:ShardedByS3Key}}",
+        "job.environment.OPT_OUT_TRACKING='true'",
+        "job.tags.team=vision",
+        "job.subnets=[subnet-1,subnet-2]",
+        "job.security_groups=[sg-1]",
+        "job.volume_kms_key=alias/volumes",
+        "job.output_kms_key=alias/results",
+        "job.encrypt_traffic=true",
+        "job.network_isolation=true",
+        "job.retries=3",
+        "data.root='/opt/ml/input/data/training/it\\'s \"quoted\", $HOME ü'",
+    ],
+    "warm groups": [
+        "data=folder",
+        "target.instance_groups=[{name:a,instance_type:ml.c7i.large,instance_count:2},"
+        "{name:b,instance_type:ml.m7i.large}]",
+        f"job.channels.training={{s3:s3://{BUCKET}/data/,instance_groups:[a,b]}}",
+        "job.tensorboard=false",
+        "job.checkpoints=none",
+        "trainer.batch_size=96",
+    ],
+    "own code": ["job.code=true", "job.tags.team=vision"],
+    "warm pool": ["target.keep_alive_s=600", f"job.checkpoints=s3://{BUCKET}/kept"],
+    "debugged": [
+        *PHOTOS[:1],
+        "target.health_check=true",
+        "job.remote_debug=true",
+        "job.session_chaining=true",
+        "job.mlflow=arn:aws:sagemaker:eu-west-1:123456789012:mlflow-app/mine",
+        "loggers=[mlflow]",
+        "job.environment.Team=Vision",
+        "job.channels.training={file_system:fs-0123456789abcdef0,type:FSxLustre,path:/x/photos}",
+        "job.subnets=[subnet-1]",
+        "job.security_groups=[sg-1]",
+    ],
+    "planned": [
+        "target.training_plan=arn:aws:sagemaker:eu-west-1:123456789012:training-plan/mine",
+    ],
+}
+ONLY_V3 = {
+    "choice of types": ["target.instance_types=[ml.c7i.2xlarge,ml.m7i.2xlarge]"],
+    "any member": [
+        "job.request.ExperimentConfig={ExperimentName: rates}",
+        "job.request.ResourceConfig.VolumeSizeInGB=77",
+    ],
+}
+EVERY_JOB = {**JOBS, **ONLY_V3}
 BEGIN = {"2": "fit", "3": "train"}
-TRAINER = "import sys\nfrom launch.notebook import trainer\n"
-CAUGHT = "except Exception as error:\n    print(error)\n"
+MAKE = "import sys\nfrom launch.notebook import trainer\nt = trainer(*sys.argv[1:])\n"
 TWO_JOBS = """
 import os, sys
 import {telemetry} as telemetry
@@ -43,6 +93,55 @@ OWN_CLASS = {
     "2": "sagemaker.estimator.Estimator",
     "3": "sagemaker.train.model_trainer.ModelTrainer",
 }
+CHANGES = {
+    "2": """
+from sagemaker.inputs import TrainingInput
+t.set_hyperparameters(**{"optim.lr": "0.5"})
+t.inputs["training"] = TrainingInput("s3://other/photos/", input_mode="File")
+t.environment = {"X": "1"}
+t.fit(wait=False)
+""",
+    "3": """
+from sagemaker.train.configs import InputData
+t.hyperparameters["optim.lr"] = 0.5
+t.environment = {"X": "1"}
+t.train([InputData(channel_name="training", data_source="s3://other/photos/")], wait=False)
+""",
+}
+PIPELINE = {
+    "2": """
+import sys
+from sagemaker.workflow.parameters import ParameterString
+from sagemaker.workflow.pipeline import Pipeline
+from sagemaker.workflow.pipeline_context import PipelineSession
+from sagemaker.workflow.steps import TrainingStep
+from launch.notebook import trainer
+session = PipelineSession()
+t = trainer(*sys.argv[1:], session=session)
+rate = ParameterString("Rate", default_value="0.2")
+t.set_hyperparameters(**{"optim.lr": rate})
+steps = [TrainingStep("one", step_args=t.fit()), TrainingStep("two", step_args=t.fit())]
+""",
+    "3": """
+import sys
+from sagemaker.core.workflow.parameters import ParameterString
+from sagemaker.core.workflow.pipeline_context import PipelineSession
+from sagemaker.mlops.workflow.pipeline import Pipeline
+from sagemaker.mlops.workflow.steps import TrainingStep
+from launch.notebook import trainer
+session = PipelineSession()
+t = trainer(*sys.argv[1:], session=session)
+rate = ParameterString("Rate", default_value="0.2")
+t.hyperparameters["optim.lr"] = rate
+steps = [TrainingStep(name="one", step_args=t.train()), TrainingStep(name="two", step_args=t.train())]
+""",
+}
+DEFINED = """
+p = Pipeline(name="p", parameters=[rate], steps=steps, sagemaker_session=session)
+first, second = p.definition(), p.definition()
+assert first == second, "the definition changes"
+print("DEFINITION", first)
+"""
 # The kernel: the SDK's environment, with the kernel's own packages behind.
 KERNEL = (
     "import sys; sys.path.append(sys.argv.pop(1)); import runpy; "
@@ -50,12 +149,64 @@ KERNEL = (
 )
 
 
+def _as_sent(request: dict[str, Any]) -> dict[str, Any]:
+    """A request without the defaults of the service that SDK v3 spells out, and empty members."""
+    output = {k: v for k, v in request["OutputDataConfig"].items() if (k, v) != DEFAULT}
+    members = {**request, "OutputDataConfig": output}
+    return {key: member for key, member in members.items() if member not in ({}, [], None, False)}
+
+
+DEFAULT = ("CompressionType", "GZIP")
+
+
+@pytest.mark.parametrize(
+    ("sdk", "job"),
+    [*((sdk, job) for sdk in ENVIRONMENTS for job in JOBS), *(("3", job) for job in ONLY_V3)],
+)
+def test_an_object_sends_what_the_command_line_prints_and_makes_no_other_call(
+    aws: Aws, tmp_path: Path, sdk: str, job: str
+) -> None:
+    arguments = [*COMMON, *EVERY_JOB[job], f"target.image={aws.push_image()}", "job.name=the-job"]
+    command = ("-m", "launch.sagemaker", "train", *arguments)
+    shown = json.loads(run_python(sdk, aws, tmp_path, *command, DRY_RUN="1").stdout)
+    aws.calls.clear()
+    program = f"{MAKE}t.{BEGIN[sdk]}(wait=False, logs=False)"
+    done = run_python(sdk, aws, tmp_path, "-c", program, *arguments)
+    assert done.returncode == 0, done.stderr
+    (sent,) = aws.made("CreateTrainingJob")
+    assert _as_sent(sent) == _as_sent(shown)
+    code = f"/{BUCKET}/runs/code/"
+    operations = {
+        call.operation for call in aws.calls if not call.operation.startswith(f"PUT {code}")
+    }
+    assert operations <= {
+        "DescribeImages",
+        "GetProducts",
+        "CreateTrainingJob",
+        "DescribeTrainingJob",
+        f"HEAD /{BUCKET}",
+        "POST /",
+        *([f"GET /{BUCKET}"] if job == "own code" else []),
+        *(["BatchGetImage", "GetDownloadUrlForLayer"] if "loggers=[mlflow]" in arguments else []),
+    }
+    questions = [call.body for call in aws.calls if call.operation == "POST /"]
+    assert questions and all(b"Action=GetRole" in body for body in questions)
+
+
+@pytest.mark.parametrize("job", ONLY_V3)
+def test_v2_says_what_it_cannot_send(aws: Aws, tmp_path: Path, job: str) -> None:
+    arguments = [*COMMON, *ONLY_V3[job], f"target.image={aws.push_image()}"]
+    done = run_python("2", aws, tmp_path, "-c", MAKE, *arguments)
+    assert "SageMaker SDK v2 cannot send it; use v3, or `make sagemaker-train`" in done.stderr
+    assert not aws.made("CreateTrainingJob")
+
+
 @pytest.mark.parametrize("sdk", ENVIRONMENTS)
 def test_each_job_of_a_trainer_has_a_new_name_and_its_own_checkpoints(
     aws: Aws, tmp_path: Path, sdk: str
 ) -> None:
     program = TWO_JOBS.format(telemetry=TELEMETRY[sdk], begin=BEGIN[sdk])
-    arguments = [*JOB, f"target.image={aws.push_image()}"]
+    arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}"]
     done = run_python(sdk, aws, tmp_path, "-c", program, *arguments)
     assert done.returncode == 0, done.stderr
     assert OWN_CLASS[sdk] in done.stdout and "TELEMETRY" not in done.stdout
@@ -72,26 +223,39 @@ def test_each_job_of_a_trainer_has_a_new_name_and_its_own_checkpoints(
 
 
 @pytest.mark.parametrize("sdk", ENVIRONMENTS)
-def test_a_trainer_sends_what_the_command_line_prints(aws: Aws, tmp_path: Path, sdk: str) -> None:
-    arguments = [*JOB, f"target.image={aws.push_image()}", "job.name=mine"]
-    program = f"{TRAINER}trainer(*sys.argv[1:]).{BEGIN[sdk]}()"
-    command = ("-m", "launch.sagemaker", "train")
-    shown = json.loads(run_python(sdk, aws, tmp_path, *command, *arguments, DRY_RUN="1").stdout)
-    done = run_python(sdk, aws, tmp_path, "-c", program, *arguments)
+def test_what_the_user_changes_on_the_object_is_sent(aws: Aws, tmp_path: Path, sdk: str) -> None:
+    arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}"]
+    done = run_python(sdk, aws, tmp_path, "-c", MAKE + CHANGES[sdk], *arguments)
     assert done.returncode == 0, done.stderr
     (sent,) = aws.made("CreateTrainingJob")
-    assert differences(without_harmless(sent, shown), shown) == []
+    assert sent["HyperParameters"] == {"optim.lr": "0.5", "data": "folder"}
+    assert sent["Environment"] == {"X": "1"}
+    (channel,) = sent["InputDataConfig"]
+    assert channel["DataSource"]["S3DataSource"]["S3Uri"] == "s3://other/photos/"
 
 
 @pytest.mark.parametrize("sdk", ENVIRONMENTS)
-def test_a_change_of_the_object_behind_its_back_sends_nothing(
+def test_the_object_is_a_step_of_a_pipeline_whose_executions_share_no_checkpoints(
     aws: Aws, tmp_path: Path, sdk: str
 ) -> None:
-    change = "t.environment = {'X': '1'}"
-    program = f"{TRAINER}t = trainer(*sys.argv[1:])\n{change}\ntry:\n    t.{BEGIN[sdk]}()\n{CAUGHT}"
-    arguments = [*JOB, f"target.image={aws.push_image()}"]
-    done = run_python(sdk, aws, tmp_path, "-c", program, *arguments)
-    assert "different request (Environment); nothing was sent; change settings with" in done.stdout
+    arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}"]
+    if sdk == "3":
+        arguments += ONLY_V3["any member"]
+    done = run_python(sdk, aws, tmp_path, "-c", PIPELINE[sdk] + DEFINED, *arguments)
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("DEFINITION "))
+    one, two = (each["Arguments"] for each in json.loads(line[11:])["Steps"])
+    prefixes = [each["CheckpointConfig"]["S3Uri"]["Std:Join"]["Values"] for each in (one, two)]
+    for start, name, slash, execution, end in prefixes:
+        assert (start, slash, end) == (f"s3://{BUCKET}/runs/", "/", "/checkpoints")
+        assert name.startswith("image-training-")
+        assert execution == {"Get": "Execution.PipelineExecutionId"}
+    assert prefixes[0] != prefixes[1]
+    assert one["HyperParameters"] == {"optim.lr": {"Get": "Parameters.Rate"}, "data": "folder"}
+    assert "TrainingJobName" not in one
+    if sdk == "3":
+        assert one["ExperimentConfig"] == {"ExperimentName": "rates"}
+        assert one["ResourceConfig"]["VolumeSizeInGB"] == 77
     assert not aws.made("CreateTrainingJob")
 
 
@@ -106,11 +270,19 @@ def test_a_change_of_the_object_behind_its_back_sends_nothing(
 def test_a_mistake_is_the_last_line_of_the_traceback(
     aws: Aws, tmp_path: Path, override: str, line: str
 ) -> None:
-    program = f"{TRAINER}trainer(*sys.argv[1:])"
-    arguments = [*JOB, f"target.image={aws.push_image()}", override]
-    done = run_python("3", aws, tmp_path, "-c", program, *arguments)
+    arguments = [*COMMON, f"target.image={aws.push_image()}", override]
+    done = run_python("3", aws, tmp_path, "-c", MAKE, *arguments)
     assert line in done.stderr.splitlines()[-1]
     assert not aws.made("CreateTrainingJob")
+
+
+def test_without_an_sdk_the_command_line_works_and_the_notebook_says_what_to_install(
+    aws: Aws, tmp_path: Path
+) -> None:
+    hide = "import importlib.metadata as m\ndef v(name): raise m.PackageNotFoundError\nm.version=v\n"
+    arguments = [*COMMON, f"target.image={aws.push_image()}"]
+    done = run_python("3", aws, tmp_path, "-c", hide + MAKE, *arguments)
+    assert "%pip install 'sagemaker>=3.21,<4'" in done.stderr.splitlines()[-1]
 
 
 def test_the_example_notebook_runs_in_a_kernel(
@@ -131,8 +303,9 @@ def test_the_example_notebook_runs_in_a_kernel(
     )
     client.execute()
     (sent,) = aws.made("CreateTrainingJob")
+    assert sent["HyperParameters"]["optim.lr"] == "0.05"
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    (trained,) = (cell for cell in cells if "t.train(" in cell.source)
+    (trained,) = (cell for cell in cells if "t.train(wait" in cell.source)
     assert trained.outputs[-1].data["text/plain"] == repr(sent["TrainingJobName"])
     assert len(aws.made("CreateHyperParameterTuningJob")) == 1
     shown = [output.text for cell in cells for output in cell.outputs if "text" in output]
