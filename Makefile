@@ -18,7 +18,7 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 endif
 # A misspelt variable on the command line stops make, rather than being ignored.
 comma := ,
-VARIABLES := ARGS ONLY NPROC PYTHON SDK CODE DRY_RUN HOSTS NETWORK GPUS SHM_SIZE PORT ENGINE IMAGE \
+VARIABLES := ARGS ONLY NPROC PYTHON CODE DRY_RUN HOSTS NETWORK GPUS SHM_SIZE PORT ENGINE IMAGE \
 	DEVICE BASE_IMAGE PLATFORM PREBUILD EXTRAS BUILD_OPTIONS REGISTRY PART WHEELS \
 	PYTHON_VERSION SECONDS CHAOS_SEED
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
@@ -32,11 +32,7 @@ endif
 HERE = $(or $(PYTHON),$(error no Python 3.11 to 3.14 found; install one or name it: make PYTHON=/path/to/python3))
 READY = $(HERE) launch/environment.py
 PY := .venv/bin/python
-# The SageMaker SDK: SDK=3 (the default) or SDK=2.
-SDK ?= 3
-$(if $(filter-out 2 3,$(SDK)),$(error SDK=$(SDK): must be 2 or 3))
-LAUNCH := launch$(if $(filter 3,$(SDK)),-v3)
-LAUNCH_PY := .venv-$(LAUNCH)/bin/python
+LAUNCH_PY := .venv-launch/bin/python
 CODE := custom_op entry_point launch project examples benchmarks tests
 # $(call check_only,WORDS) stops unless ONLY is empty or one of the words.
 check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONLY=$(ONLY): must be one of $(1)))
@@ -95,7 +91,7 @@ image: ## Build: DEVICE=gpu BASE_IMAGE=... PREBUILD=1 EXTRAS=dali
 	@$(HERE) -m launch.image build
 
 push: ## Push it to ECR, or to REGISTRY=localhost:5000
-	@$(READY) $(LAUNCH)
+	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.image push
 
 docker-train: ## Train in it as SageMaker does: HOSTS=2 NETWORK=none
@@ -107,45 +103,45 @@ docker-serve: ## Serve a model in it: PORT=8080 ARGS="model_dir=DIR"
 test-container: ## Test it on a real engine; needs Linux and root
 	@$(MAKE) test ONLY=container
 
-## SageMaker (SDK=2 uses SDK v2 instead of v3)
+## SageMaker
 setup-aws: ## Create role, bucket, repository: ARGS="bucket=NAME"
-	@$(READY) $(LAUNCH)
+	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.setup_aws $(ARGS)
 
 upload: ## Copy changed files: ARGS="source=DIR s3=s3://BUCKET/DIR"
-	@$(READY) $(LAUNCH)
+	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.upload $(ARGS)
 
 sagemaker-dataset: ## Pack in a job: ARGS="source=s3://... output=s3://..."
-	@$(READY) $(if $(filter-out 0,$(DRY_RUN)),,job) $(LAUNCH)
+	@$(READY) $(if $(filter-out 0,$(DRY_RUN)),,job) launch
 	@$(LAUNCH_PY) -m launch.dataset $(ARGS)
 
 sagemaker-train: ## Submit a training job; DRY_RUN=1 only prints the request
-	@$(READY) $(LAUNCH)
+	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.sagemaker train $(ARGS)
 
 sagemaker-sweep: ## Train each combination there: ARGS="optim.lr=0.01,0.1"
-	@$(READY) $(LAUNCH)
+	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.sagemaker sweep $(ARGS)
 
 sagemaker: ## List jobs, or ARGS="status|logs|stop|download NAME"
-	@$(READY) $(LAUNCH)
+	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.sagemaker $(or $(ARGS),status)
 
 sagemaker-deploy: ## Serve a job's model: ARGS="JOB"; DRY_RUN=1 prints it
-	@$(READY) $(LAUNCH)
+	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.deploy deploy $(ARGS)
 
 sagemaker-invoke: ## Ask an endpoint: ARGS="ENDPOINT IMAGE.jpg"
-	@$(READY) $(LAUNCH)
+	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.deploy invoke $(ARGS)
 
 sagemaker-undeploy: ## Delete an endpoint: ARGS="ENDPOINT"
-	@$(READY) $(LAUNCH)
+	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.deploy undeploy $(ARGS)
 
 sagemaker-transform: ## Classify in S3: ARGS="JOB input=s3://... output=s3://..."
-	@$(READY) $(LAUNCH)
+	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.deploy transform $(ARGS)
 
 ## Develop
@@ -170,10 +166,10 @@ test-runs-arm64 := PYTHON=$(PY) tests/fuzz/arm64.sh
 test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(CHAOS_SEED),1) \
 	$(PARALLEL) -rP tests/chaos
 test-installs- := onnx timm mlflow peers
-test-installs-launch := launch launch-v3
+test-installs-launch := launch-v2 launch-v3
 test-installs-dali := dali
 test-installs-gpu := dali
-test-installs-container := launch launch-v3
+test-installs-container := launch-v2 launch-v3
 test: ## All tests, or ONLY=launch|gpu|container|fuzz|arm64|...
 	$(call check_only,$(TESTS))@$(READY) job dev $(test-installs-$(ONLY))
 	@$(test-runs-$(ONLY)) $(ARGS)
@@ -196,8 +192,8 @@ figure-installs-op := bench
 figure-installs-train := timm
 figure-installs-stall := bench
 figure-installs-serve := bench
-figure-installs-launch := launch launch-v3
-figure-installs- := bench timm launch launch-v3
+figure-installs-launch := launch launch-v2 launch-v3
+figure-installs- := bench timm launch launch-v2 launch-v3
 figures: ## Measure again: ONLY=op|stall|data|train|launch|...
 	$(call check_only,$(FIGURES))@$(READY) job dev $(figure-installs-$(ONLY))
 	@for module in $(figures-$(ONLY)); do $(PY) -m benchmarks.$$module $(ARGS); done

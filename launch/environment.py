@@ -1,7 +1,8 @@
 """Install a C++ compiler, libjpeg-turbo's headers and the virtual environment.
 
-``python3 launch/environment.py EXTRA ...``, with one or more keys of ``REQUIREMENTS``. ``launch``
-and ``launch-v3`` use separate environments because the two SageMaker SDKs exclude each other. An
+``python3 launch/environment.py EXTRA ...``, with one or more keys of ``REQUIREMENTS``. ``launch``,
+``launch-v2`` and ``launch-v3`` use separate environments, as the two SageMaker SDKs exclude each
+other. An
 extra that is up to date is left alone; a setup that was killed resumes. With ``job`` come the
 packages in ``project/requirements.in``, if it names any. This file uses the standard library only,
 because it runs before anything is installed.
@@ -31,13 +32,19 @@ REQUIREMENTS = {
     "timm": ("timm.txt",),
     "mlflow": ("mlflow.txt",),
     "launch": ("launch.txt",),
+    "launch-v2": ("launch-v2.txt",),
     "launch-v3": ("launch-v3.txt",),
 }
 # Disk space that a new environment takes. Only Linux gets CUDA's libraries.
-SIZES_GB = {"job": 6.0 if sys.platform == "linux" else 1.5, "launch": 0.3, "launch-v3": 0.9}
+SIZES_GB = {
+    "job": 6.0 if sys.platform == "linux" else 1.5,
+    "launch": 0.1,
+    "launch-v2": 0.3,
+    "launch-v3": 0.9,
+}
 # The packages of the user's code, which must accept the job's pins.
 OWN_REQUIREMENTS = "project/requirements.in"
-ENVIRONMENTS = {"launch": ".venv-launch", "launch-v3": ".venv-launch-v3"}
+ENVIRONMENTS = {name: f".venv-{name}" for name in ("launch", "launch-v2", "launch-v3")}
 # This file marks an environment into which nothing has been installed yet.
 UNFINISHED = ".unfinished"
 SUPPORTED = ((3, 11), (3, 14))

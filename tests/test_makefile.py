@@ -57,18 +57,6 @@ def test_an_unknown_only_value_is_one_line_with_the_allowed_ones(target: str, wr
     assert f"ONLY={wrong}: must be one of {' '.join(only_values(target))}" in line
 
 
-@pytest.mark.parametrize(
-    ("sdk", "environment"), [((), "launch-v3"), (("SDK=3",), "launch-v3"), (("SDK=2",), "launch")]
-)
-def test_sdk_v3_is_the_default_and_v2_stays(sdk: tuple[str, ...], environment: str) -> None:
-    printed = make("-n", "sagemaker-train", *sdk).stdout
-    assert f".venv-{environment}/bin/python -m launch.sagemaker train" in printed
-
-
-def test_another_sdk_is_one_line() -> None:
-    assert "SDK=4: must be 2 or 3" in make("-n", "sagemaker-train", "SDK=4").stderr
-
-
 @pytest.mark.parametrize("target", ["setup", "image", "docker-train"])
 def test_without_a_supported_python_make_names_the_supported_ones(target: str) -> None:
     done = make(target, "PYTHON=")

@@ -1,4 +1,4 @@
-"""Time to import the launcher and to print a request with each SDK: docs/results/launch.md.
+"""Time to import the launcher, to print a request and to import the SDKs' objects: docs/results/launch.md.
 
 ``python -m benchmarks.launching.launch_time [ROUNDS]``.
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from benchmarks import measure
 
 ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENTS = {"v2": ".venv-launch", "v3": ".venv-launch-v3"}
+SDKS = {"estimator_v2": ".venv-launch-v2", "trainer_v3": ".venv-launch-v3"}
 ACCOUNT = "123456789012"
 JOB = [
     f"job.role=arn:aws:iam::{ACCOUNT}:role/training",
@@ -30,25 +30,24 @@ Commands = dict[str, tuple[list[str], float | None]]
 
 
 def commands() -> Commands:
-    """The commands to time, for each SDK that is installed."""
-    found: Commands = {}
-    for sdk, folder in ENVIRONMENTS.items():
-        python = ROOT / folder / "bin" / "python"
-        if not python.exists():
-            continue
-        run = [str(python), "-m"]
-        code = [str(python), "-c"]
-        found |= {
-            f"{sdk}: python alone": ([*code, "pass"], None),
-            f"{sdk}: import launch.sagemaker": ([*code, "import launch.sagemaker"], 0.5),
-            f"{sdk}: import all but the SDK": ([*code, "import launch.aws.training_job"], 0.5),
-            f"{sdk}: training, DRY_RUN=1": ([*run, "launch.sagemaker", "train", *TRAINING], 2.0),
-            f"{sdk}: packing, DRY_RUN=1": ([*run, "launch.dataset", *PACKING], 2.0),
-            f"{sdk}: set-up, DRY_RUN=1": ([*run, "launch.setup_aws", "bucket=bucket"], 2.0),
-            f"{sdk}: import the SDK": ([*code, f"import launch.aws.sdk.{sdk}"], None),
-        }
-    if not found:
-        sys.exit("launch_time: neither SDK is installed; `make figures ONLY=launch` installs both")
+    """The commands to time, and the import of each SDK that is installed."""
+    python = ROOT / ".venv-launch" / "bin" / "python"
+    if not python.exists():
+        sys.exit("launch_time: `make figures ONLY=launch` installs what this needs")
+    run, code = [str(python), "-m"], [str(python), "-c"]
+    found: Commands = {
+        "python alone": ([*code, "pass"], None),
+        "import launch.sagemaker": ([*code, "import launch.sagemaker"], 0.5),
+        "import all that a launch needs": ([*code, "import launch.aws.training_job"], 0.5),
+        "training, DRY_RUN=1": ([*run, "launch.sagemaker", "train", *TRAINING], 2.0),
+        "packing, DRY_RUN=1": ([*run, "launch.dataset", *PACKING], 2.0),
+        "set-up, DRY_RUN=1": ([*run, "launch.setup_aws", "bucket=bucket"], 2.0),
+    }
+    for module, folder in SDKS.items():
+        sdk = ROOT / folder / "bin" / "python"
+        if sdk.exists():
+            command = [str(sdk), "-c", f"import launch.aws.sdk.{module}"]
+            found[f"import launch.aws.sdk.{module}"] = (command, None)
     arguments = f"ARGS={' '.join(TRAINING)}"
     found["make sagemaker-train DRY_RUN=1"] = (["make", "-s", "sagemaker-train", arguments], None)
     return found
@@ -78,9 +77,8 @@ def main(arguments: Sequence[str]) -> None:
         rows.append([name, f"{clock:.2f}", f"{cpu:.2f}", verdict])
     method = (
         f"Each command in a new process: medians of {rounds} alternating rounds after one warm-up "
-        "round. v2 and v3 are the environments of the two SDKs. A dry run composes the config and "
-        "checks the request against the service's description; it needs no SDK, network or "
-        "credentials."
+        "round. A dry run composes the config and checks the request against the service's "
+        "description; it needs no SDK, network or credentials. The SDKs are for notebooks."
     )
     header = ["command", "seconds", "CPU seconds", "goal"]
     title, packages = "Time to launch a job", ("hydra-core", "boto3")

@@ -38,7 +38,9 @@ def encode(overrides: Sequence[str]) -> dict[str, str]:
         key, _, value = override.partition("=")
         name = key.lstrip("+~")
         # `decode` puts the listed ones first, then the plain keys in alphabetical order.
-        in_order = all(is_plain and name < other for other, is_plain in after if _touch(name, other))
+        in_order = all(
+            is_plain and name < other for other, is_plain in after if _touch(name, other)
+        )
         is_plain = in_order and len(plain) < _MOST_PLAIN and _comes_back(override, key, value)
         if is_plain:
             plain[key] = value

@@ -68,4 +68,3 @@ def load_spec(arguments: Sequence[str]) -> TrainingSpec:
     code = collect()
     sys.stderr.writelines(f"{line}\n" for line in code.left_out)
     return TrainingSpec(with_code(config, code), overrides, code)
-

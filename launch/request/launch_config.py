@@ -40,11 +40,11 @@ class Target:
     `instance_type` and `instance_count`."""
     instance_types: list[str] = field(default_factory=list)
     """Instance types in order of preference, at most 5: the job gets the first that is available.
-    Replaces `instance_type`. Needs SDK v3."""
+    Replaces `instance_type`."""
     training_plan: str | None = None
-    """ARN of a SageMaker training plan whose reserved capacity the job uses. Needs SDK v3."""
+    """ARN of a SageMaker training plan whose reserved capacity the job uses."""
     health_check: bool = False
-    """Test hardware and network of the instances before the job starts. Needs SDK v3."""
+    """Test hardware and network of the instances before the job starts."""
     volume_gb: int = 50
     """Size of the EBS volume in GB. Instance types with a local NVMe disk use that instead."""
     max_runtime_s: int = 86400
@@ -133,9 +133,9 @@ class Job:
     output_kms_key: str | None = None
     """KMS key of the output in S3."""
     remote_debug: bool = False
-    """Let you open a shell in the running container with AWS Systems Manager. Needs SDK v3."""
+    """Let you open a shell in the running container with AWS Systems Manager."""
     session_chaining: bool = False
-    """Pass the session tags of your role on to `role`. Needs SDK v3."""
+    """Pass the session tags of your role on to `role`."""
     mlflow: str | None = None
     """ARN of one of SageMaker's MLflow servers or apps, for `loggers=[mlflow]`."""
     queue: str | None = None

@@ -139,7 +139,7 @@ def test_too_little_disk_space_is_an_error_before_anything_is_created(
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=250_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    for extra, needed in (("job", environment.SIZES_GB["job"]), ("launch", 0.3)):
+    for extra, needed in (("job", environment.SIZES_GB["job"]), ("launch-v2", 0.3)):
         reason = rf"\.venv needs about {needed:g} GB, but only 0\.2 GB are free in {tmp_path};"
         with pytest.raises(environment.SetupError, match=reason):
             environment.ensure_environment(tmp_path / ".venv", extra)

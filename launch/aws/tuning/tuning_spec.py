@@ -55,4 +55,3 @@ def check_values(spec: TrainingSpec, ranges: Ranges) -> None:
         found |= dict.fromkeys(job_config.training_problems(overrides, job.channels, target))
     if found:
         raise LaunchError(*found)
-

@@ -98,7 +98,7 @@ def test_local_mode_of_sdk_v2_trains_deploys_and_predicts(
         port = str(free.getsockname()[1])
     arguments = (str(photos), str(photo), str(tmp_path), str(hosts), port)
     hyperparameters = json.dumps(HYPERPARAMETERS)
-    output = run_sdk(".venv-launch", V2, prebuilt_image, *arguments, hyperparameters)
+    output = run_sdk(".venv-launch-v2", V2, prebuilt_image, *arguments, hyperparameters)
     answer = next(line for line in output.splitlines() if line.startswith("ANSWER "))
     (prediction,) = json.loads(answer.removeprefix("ANSWER "))["predictions"]
     assert set(prediction["probabilities"]) == set(CLASSES)

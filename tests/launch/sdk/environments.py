@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.launch.conftest import ROOT, Aws
 
-ENVIRONMENTS = {"2": ROOT / ".venv-launch", "3": ROOT / ".venv-launch-v3"}
+ENVIRONMENTS = {"2": ROOT / ".venv-launch-v2", "3": ROOT / ".venv-launch-v3"}
 
 
 def run_python(

@@ -6,22 +6,24 @@ from pathlib import Path
 import pytest
 
 from entry_point.contract.platform_files import ContractError, read_overrides
-from tests.launch.conftest import BUCKET, ROLE, ROOT, Aws
+from tests.launch.conftest import BUCKET, ROLE, Aws
 from tests.launch.sdk.environments import run_python
 
-# Turns the SDK's telemetry off.
-DEFAULTS = ROOT / "launch/aws/sdk/sagemaker_defaults.yaml"
 PROGRAM = """
 import sys
 from sagemaker.estimator import Estimator
 from sagemaker.pytorch import PyTorch
+from sagemaker.session import Session
 
+NO_TELEMETRY = {"SchemaVersion": "1.0",
+                "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}}}
 kind, image, role, bucket, *script = sys.argv[1:]
 options = {"entry_point": script[0], "source_dir": script[1]} if script else {}
 {"Estimator": Estimator, "PyTorch": PyTorch}[kind](
     image_uri=image, role=role, instance_count=1, instance_type="ml.c7i.large",
     hyperparameters={"optim.lr": 0.1}, container_log_level=10, output_path=f"{bucket}/runs",
-    code_location=f"{bucket}/code", **options,
+    code_location=f"{bucket}/code", sagemaker_session=Session(sagemaker_config=NO_TELEMETRY),
+    **options,
 ).fit(wait=False, job_name="the-job")
 """
 
@@ -30,7 +32,7 @@ def sent_by(aws: Aws, folder: Path, kind: str, *script: str) -> Path:
     """Start a job with SDK v2; returns a folder with what its container gets."""
     image = aws.push_image()
     arguments = ["-c", PROGRAM, kind, image, ROLE, f"s3://{BUCKET}", *script]
-    done = run_python("2", aws, folder, *arguments, SAGEMAKER_USER_CONFIG_OVERRIDE=str(DEFAULTS))
+    done = run_python("2", aws, folder, *arguments)
     assert done.returncode == 0, done.stderr
     (request,) = aws.made("CreateTrainingJob")
     (folder / "hyperparameters.json").write_text(json.dumps(request["HyperParameters"]))
