@@ -1,4 +1,4 @@
-"""Time to import the launcher, to print a request and to import the SDKs' objects: docs/results/launch.md.
+"""Time to import the launcher, print a request and import the SDKs: docs/results/launch.md.
 
 ``python -m benchmarks.launching.launch_time [ROUNDS]``.
 """

@@ -56,6 +56,18 @@ def call(
     """Return `function(*given, **named, **kwargs)`, where `kwargs` are the values of `key`.
 
     Raises:
+        ConfigError: as `check_call` does.
+    """
+    check_call(key, function, kwargs, *given, **named)
+    return function(*given, **named, **kwargs)
+
+
+def check_call(
+    key: str, function: Callable[..., Any], kwargs: Mapping[str, Any], /, *given: Any, **named: Any
+) -> None:
+    """Compare a call's arguments with the signature of `function`, without calling it.
+
+    Raises:
         ConfigError: `function` does not take one of `kwargs`, needs one that is missing, or `key`
             sets what the job itself passes.
     """
@@ -64,7 +76,7 @@ def call(
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a function of C has none
-        return function(*given, **named, **kwargs)
+        return
     taken = signature.parameters
     takes_any = any(each.kind is each.VAR_KEYWORD for each in taken.values())
     for name, value in kwargs.items():
@@ -76,7 +88,6 @@ def call(
         signature.bind(*given, **named, **kwargs)
     except TypeError as error:
         raise ConfigError(key, dict(kwargs), f"{_name(function)}: {error}") from error
-    return function(*given, **named, **kwargs)
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -34,6 +34,7 @@ class TrainingSpec:
         request = training_request.build(self.config, self.overrides, name, metrics)
         problems = job_config.training_problems(self.overrides, job.channels, target)
         problems = [*problems, *job_config.logger_problems(self.overrides, job.mlflow)]
+        problems += job_config.sharding_problems(self.overrides, job.channels, target)
         training_checks.check(request, self.config, region, problems)
         return request
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from entry_point.config.config_errors import ConfigError, near
-from entry_point.config.resolve import TIMM
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig, TrainerConfig, load_train_config
 from entry_point.contract.metrics_line import LOSS, METRICS_OF
-from launch.request.code.dotted_paths import code_problems, value_in
+from launch.request.code.code_check import code_problems
 from launch.request.image_checks import is_gpu
-from launch.request.known import timm_names, torchvision_models
 from launch.request.known.gpu_counts import gpu_count
 from launch.request.known.image_extras import needed_extras
-from launch.request.launch_config import Target
+from launch.request.launch_config import Channel, Target
 
 CHANNELS = PurePosixPath("/opt/ml/input/data")
 # The channel that the job reads when data.root is null.
@@ -36,8 +35,7 @@ def training_problems(
         return [str(error)]
     return [
         *_missing_inputs(config, channels),
-        *_model_problems(config.model.name),
-        *code_problems(partial(value_in, config)),
+        *code_problems(config, overrides),
         *dict.fromkeys(
             line for each in target.alternatives for line in _rank_problems(config.trainer, each)
         ),
@@ -54,7 +52,7 @@ def own_metrics(overrides: Sequence[str]) -> list[str]:
 
 def extras_of_image(overrides: Sequence[str]) -> dict[str, str]:
     """What the job needs of its image besides job.in; see `needed_extras`."""
-    return needed_extras(partial(value_in, _load(tuple(overrides))))
+    return needed_extras(partial(_value, _load(tuple(overrides))))
 
 
 def logger_problems(overrides: Sequence[str], mlflow: str | None) -> Iterator[str]:
@@ -67,6 +65,26 @@ def logger_problems(overrides: Sequence[str], mlflow: str | None) -> Iterator[st
         yield f"job.mlflow={mlflow}: nothing logs there; add loggers=[tensorboard,mlflow]"
 
 
+def sharding_problems(
+    overrides: Sequence[str], channels: Mapping[str, Channel], target: Target
+) -> Iterator[str]:
+    """A dataset of which each of several hosts gets a share, where the job expects all of it."""
+    try:
+        data = _load(tuple(overrides)).data
+    except ConfigError:
+        return
+    root = CHANNELS / (data.root or DATA_CHANNEL)
+    hosts = min(sum(count for _, count in machines) for machines in target.alternatives)
+    if hosts == 1 or data.sharded_by_host or CHANNELS not in root.parents:
+        return
+    name = root.relative_to(CHANNELS).parts[0]
+    if name in channels and channels[name].distribution == "ShardedByS3Key":
+        yield (
+            f"job.channels.{name}.distribution=ShardedByS3Key: each of the {hosts} hosts gets only "
+            "a share of the dataset; set data.access=stream data.sharded_by_host=true, or drop it"
+        )
+
+
 def tracked_metric(overrides: Sequence[str]) -> str:
     """The metric by which the job chooses its best checkpoint, as SageMaker knows it."""
     task = _load(tuple(overrides)).task
@@ -74,25 +92,17 @@ def tracked_metric(overrides: Sequence[str]) -> str:
     return f"validation:{task.best or (task.metrics or of_task or [LOSS.name])[0]}"
 
 
+def _value(config: object, key: str) -> Any:
+    for part in key.split("."):
+        config = getattr(config, part)
+    return config
+
+
 @lru_cache(1)
 def _load(overrides: tuple[str, ...]) -> TrainConfig:
     """Composing takes a third of a second."""
     config, _ = load_train_config(overrides)
     return config
-
-
-def _model_problems(name: str) -> Iterator[str]:
-    if name.startswith(TIMM):
-        # After a dot comes the name of published weights.
-        wanted = name.removeprefix(TIMM).partition(".")[0]
-        if wanted not in timm_names.NAMES:
-            hint = near(wanted, timm_names.NAMES)
-            yield f"model.name={name}: timm has no such model{hint}"
-    elif "." not in name and name not in torchvision_models.NAMES:
-        yield (
-            f"model.name={name}: must be a classification model of torchvision, timm/NAME or "
-            f"package.function{near(name, torchvision_models.NAMES)}"
-        )
 
 
 def _rank_problems(trainer: TrainerConfig, machines: Sequence[tuple[str, int]]) -> Iterator[str]:

@@ -144,6 +144,11 @@ def _channel_problems(config: LaunchConfig) -> Iterator[str]:
         key = f"job.channels.{name}"
         if channel.mode == "Pipe":
             yield f"{key}.mode=Pipe: must be File or FastFile, as the job reads files"
+        if channel.type == "AugmentedManifestFile":
+            yield (
+                f"{key}.type={channel.type}: needs Pipe mode, and the job reads files; list the "
+                "images in a table (data=manifest)"
+            )
         yield from _source_problems(key, channel, config.job)
         if not channel.s3:
             continue

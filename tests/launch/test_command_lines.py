@@ -38,8 +38,8 @@ def test_every_variable_that_make_passes_on_is_known() -> None:
 
 
 def test_a_dry_run_of_packing_installs_no_torch() -> None:
-    assert "environment.py  launch-v3\n" in make("sagemaker-dataset", "DRY_RUN=1").stdout
-    assert "environment.py job launch-v3\n" in make("sagemaker-dataset").stdout
+    assert "environment.py  launch\n" in make("sagemaker-dataset", "DRY_RUN=1").stdout
+    assert "environment.py job launch\n" in make("sagemaker-dataset").stdout
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def build_model(
     else:
         options = _torchvision_options(config.name, image_size)
         named = {"weights": None, "num_classes": num_classes, **options}
-        model = _construct(config, image_size, _torchvision_builder(config.name), named)
+        model = _construct(config, image_size, torchvision_builder(config.name), named)
     if config.weights is not None:
         load_weights(model, find_weights(config.weights, channels), num_classes)
     return model
@@ -61,14 +61,15 @@ def _construct(
         raise ConfigError("model.name", config.name, f"cannot take {given} ({error})") from error
 
 
-def _torchvision_builder(name: str) -> Callable[..., nn.Module]:
+def torchvision_builder(name: str) -> Callable[..., nn.Module]:
+    """The function of a classification model of torchvision. Raises ConfigError."""
     names = torchvision.models.list_models(module=torchvision.models)
     if name not in names:
         raise ConfigError(
             "model.name",
             name,
-            f"must be a classification model of torchvision {torchvision.__version__}, timm/NAME "
-            f"or package.function{near(name, names)}; torchvision has {', '.join(names)}",
+            f"must be a classification model of torchvision, timm/NAME "
+            f"or package.function{near(name, names)}",
         )
     builder: Callable[..., nn.Module] = torchvision.models.get_model_builder(name)
     return builder

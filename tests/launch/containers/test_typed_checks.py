@@ -9,44 +9,14 @@ import pytest
 
 from entry_point.contract.own_code import PROGRAM
 from launch import docker
-from launch.request.job_config import training_problems
 from launch.request.known.image_extras import LABEL
-from launch.request.launch_config import Target
 from launch.request.launch_errors import LaunchError
 from tests.launch.containers.conftest import IDLE, IMAGE, FakeEngine
-
-OVERRIDES = [
-    ["model.name=project.models.small_nett"],
-    ["model.name=project.model.small_net"],
-    ["model.name=project.models.small_net", "model.kwargs.widht=8"],
-    ["task.name=project.tasks.Ordered"],
-    ["loggers=[tensorboard,project.loggers.Csv]"],
-]
 
 
 def with_extras(extras: str | None) -> str:
     labels = None if extras is None else {LABEL: extras}
     return IDLE.replace('{"Id": "x"}', json.dumps({"Id": "x", "Config": {"Labels": labels}}))
-
-
-@pytest.mark.parametrize("overrides", OVERRIDES, ids=" ".join)
-def test_wrong_own_code_is_told_in_the_words_of_the_sagemaker_launch(
-    start_folder: Path, fake_engine: FakeEngine, overrides: list[str]
-) -> None:
-    calls = fake_engine(with_extras(""))
-    with pytest.raises(LaunchError) as caught:
-        docker.train([*overrides, "name=own"])
-    target = Target(instance_type="ml.c5.xlarge", device="cpu")
-    assert str(caught.value) in training_problems([*overrides, "data=demo"], ["training"], target)
-    assert "create" not in calls.read_text() and not (start_folder / "runs").exists()
-
-
-def test_own_code_that_is_there_starts(start_folder: Path, fake_engine: FakeEngine) -> None:
-    assert start_folder
-    fake_engine(with_extras(""))
-    # An argument of the model that is missing here may be in a file of configs/.
-    assert docker.train(["model.name=project.models.small_net", "name=own"]) == 0
-    assert docker.train(["model=mine", "model.kwargs={widht:8}", "name=other"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,11 @@ def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
         (["job.channels.x=s3://b/data"], "job.channels.x.s3=s3://b/data", "must end in /"),
         (["job.channels.x={s3:s3://b/,mode:Pipe}"], "job.channels.x.mode=Pipe", "FastFile"),
         (
+            ["job.channels.x={s3:s3://b/a.json,type:AugmentedManifestFile}"],
+            "job.channels.x.type=AugmentedManifestFile",
+            "data=manifest",
+        ),
+        (
             ["job.channels.x={s3:s3://b/,instance_groups:[b]}", GROUPS],
             "job.channels.x.instance_groups=['b']",
             "must be names from target.instance_groups",

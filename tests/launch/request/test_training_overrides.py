@@ -7,15 +7,11 @@ import sys
 from dataclasses import replace
 
 import pytest
-import torchvision
-from timm.models._registry import _model_entrypoints
 
 from launch import sagemaker, setup_aws
 from launch.request import job_config, service_model, training_request
 from launch.request.image_checks import is_gpu
-from launch.request.known import timm_names
 from launch.request.known.gpu_counts import gpu_count
-from launch.request.known.torchvision_models import NAMES
 from launch.request.launch_config import InstanceGroup, Target
 from launch.request.launch_overrides import load_launch_config
 from tests.launch.conftest import BUCKET, ROOT
@@ -156,15 +152,6 @@ def test_a_job_that_fits_its_machines_passes(override: str, target: Target) -> N
     assert job_config.training_problems(override.split(), ["training"], target) == []
 
 
-def test_the_names_of_models_are_those_of_timm() -> None:
-    """After an update of timm: sorted(_model_entrypoints)."""
-    assert timm_names.NAMES == sorted(_model_entrypoints)
-
-
-def test_the_names_of_models_are_those_of_torchvision() -> None:
-    assert set(NAMES) == set(torchvision.models.list_models(module=torchvision.models))
-
-
 def test_the_gpus_of_every_type_that_trains_are_known_but_the_newest() -> None:
     shape = service_model.input_shape("CreateTrainingJob").members["ResourceConfig"]
     types = shape.members["InstanceType"].metadata["enum"]
@@ -230,3 +217,33 @@ def test_the_metrics_of_an_own_task_get_expressions() -> None:
     request = training_request.build(config, job, "name", metrics)
     names = [m["Name"] for m in request["AlgorithmSpecification"]["MetricDefinitions"]]
     assert "validation:kappa" in names and "validation:accuracy" in names and len(names) <= 40
+
+
+SHARDED = f"job.channels.training={{s3:s3://{BUCKET}/shards/,distribution:ShardedByS3Key}}"
+OWN_SHARDS = "data.access=stream data.sharded_by_host=true data.index_root=/opt/ml/input/data/index"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "overrides", "refused"),
+    [
+        (2, "data=shards", True),
+        (2, "data=shards data.root=/opt/ml/input/data/training/photos", True),
+        (2, f"data=shards {OWN_SHARDS}", False),
+        (1, "data=shards", False),
+        (2, "data=shards data.root=/opt/ml/input/data/whole", False),
+    ],
+)
+def test_hosts_that_get_a_share_of_a_dataset_that_each_reads_whole_are_refused(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    hosts: int,
+    overrides: str,
+    refused: bool,
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    others = [f"job.channels.{name}=s3://{BUCKET}/{name}/" for name in ("index", "whole")]
+    launch = [*MINIMAL, f"target.instance_count={hosts}", SHARDED, *others]
+    assert sagemaker.main(["train", *launch, *overrides.split()]) == refused
+    err = capsys.readouterr().err
+    assert ("training.distribution=ShardedByS3Key: each of the 2 hosts" in err) == refused
+    assert err.count("\n") == refused

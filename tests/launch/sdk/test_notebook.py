@@ -133,7 +133,7 @@ session = PipelineSession()
 t = trainer(*sys.argv[1:], session=session)
 rate = ParameterString("Rate", default_value="0.2")
 t.hyperparameters["optim.lr"] = rate
-steps = [TrainingStep(name="one", step_args=t.train()), TrainingStep(name="two", step_args=t.train())]
+steps = [TrainingStep(name=name, step_args=t.train()) for name in ("one", "two")]
 """,
 }
 DEFINED = """
