@@ -45,7 +45,7 @@ class NamedEstimator(Estimator):
             starting = copy.copy(self)
             starting.step = job_name or _new_name(self.job)
         inputs = inputs or self.inputs or None
-        parent = super(NamedEstimator, starting)
+        parent: Any = super(NamedEstimator, starting)
         return parent.fit(inputs, wait, logs, job_name, experiment_config)
 
     def _prepare_for_training(self, job_name: str | None = None) -> None:
