@@ -47,7 +47,7 @@ local-train: ## Install what is missing, then train; without ARGS a demo
 	@$(READY) job
 	@$(PY) -m launch.local $(ARGS)
 
-predict: ## Classify images: ARGS="model_dir=DIR input=PATH"
+predict: ## Predict images: ARGS="input=PATH output_dir=DIR"
 	@$(READY) job
 	@$(PY) -m entry_point.predict $(ARGS)
 

@@ -42,7 +42,7 @@ docker run IMAGE [COMMAND] [key=value ...]
   serve          answer requests with the model in /opt/ml/model; SageMaker runs this
   optimize       pack images for training:     source=DIR output=DIR
   check-dataset  read a dataset, list damage:  root=DIR
-  predict        classify images:              model_dir=DIR input=PATH
+  predict        predict images, by part:      model_dir=DIR input=PATH output_dir=DIR
   env            print versions, devices and the files of the job
 
 Without a command: train inside a job, env elsewhere. The keys of each command are Hydra overrides;

@@ -28,6 +28,7 @@ from torch.export.passes import move_to_device_pass
 
 PROGRAM = "model.pt2"
 SETTINGS = "inference.json"
+CLASSES = "classes.json"
 
 # torch.export.load trusts its file: it runs pickles and compiled code in it, and evaluates its text
 # as Python. So a program may hold only what an exported network consists of.
@@ -103,7 +104,7 @@ def model_fn(model_dir: str, context: Any = None) -> Model:
         ModelError: a file is missing or damaged, or this torch cannot read it.
     """
     folder = Path(model_dir)
-    settings, names = (_read_json(folder / name) for name in (SETTINGS, "classes.json"))
+    settings, names = (_read_json(folder / name) for name in (SETTINGS, CLASSES))
     try:
         made_with, image_size, resize = (settings[k] for k in ("torch", "image_size", "resize"))
     except KeyError as error:
@@ -337,13 +338,6 @@ def _numbers(row: list[float], _: list[float], model: Model) -> dict[str, Any]:
 
 
 _DESCRIBE = {"classification": _classes, "multilabel": _labels, "regression": _numbers}
-
-
-def csv_head(model: Model) -> list[str]:
-    """The names of a CSV line's columns."""
-    if model.kind == "classification":
-        return ["class", "probability"]
-    return [*(["labels"] if model.kind == "multilabel" else []), *model.names]
 
 
 def csv_line(prediction: dict[str, Any]) -> list[Any]:

@@ -8,7 +8,6 @@ replaces /opt/ml.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,9 +17,7 @@ from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract import exit_codes
-from entry_point.contract.failure import failure_file
-from entry_point.contract.hosts import Hosts, read_hosts
-from entry_point.contract.program import run_program
+from entry_point.contract.processing_job import ProcessingJob, run_command
 from entry_point.data.errors import DataError
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.merge import merge
@@ -30,36 +27,29 @@ from entry_point.large_imports import end_process
 
 log = logging.getLogger("optimize")
 
-ROOT = Path("/opt/ml")
-
 
 def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-    root = Path(os.environ.get("ML_ROOT", ROOT))
 
-    def program() -> int:
-        run(load_config("optimize", OptimizeConfig, arguments), root)
+    def program(job: ProcessingJob | None) -> int:
+        run(load_config("optimize", OptimizeConfig, arguments), job)
         return exit_codes.FINISHED
 
-    def program_in_job() -> int:
-        with failure_file(root / "output" / "message") as leave_reason:
-            return run_program("dataset", program, leave_reason)
-
-    return run_program("dataset", program_in_job if _is_job(root) else program)
+    return run_command("dataset", program)
 
 
-def run(config: OptimizeConfig, root: Path) -> None:
-    """Pack or merge as configured; in a job, folders default to those below `root`."""
+def run(config: OptimizeConfig, job: ProcessingJob | None) -> None:
+    """Pack or merge as configured; in a job, folders default to the job's."""
     if config.merge:
         output = Path(config.output or "")
         merge([Path(part) for part in config.merge], output)
-    elif config.output_format == "index" and not _is_job(root):
+    elif config.output_format == "index" and job is None:
         if config.source is None:
             raise ConfigError("source", None, "must name a folder, as in source=PHOTOS")
         folder = Path(config.output) if config.output else None
         output = index_folder(Path(config.source), folder, config)
-    elif _is_job(root):
-        output = _pack_in_job(config, root / "processing", read_hosts(root / "config"))
+    elif job is not None:
+        output = _pack_in_job(config, job)
     else:
         if config.source is None or config.output is None:
             key = "source" if config.source is None else "output"
@@ -69,18 +59,14 @@ def run(config: OptimizeConfig, root: Path) -> None:
     log.info("the dataset is in %s", output)
 
 
-def _is_job(root: Path) -> bool:
-    return (root / "config" / "resourceconfig.json").is_file()
-
-
-def _pack_in_job(config: OptimizeConfig, processing: Path, hosts: Hosts) -> Path:
-    several = hosts.count > 1
+def _pack_in_job(config: OptimizeConfig, job: ProcessingJob) -> Path:
+    several = job.hosts.count > 1
     if config.output_format == "index" or (several and config.output_format == "folder"):
         must = "must be shards in a job" + (" with several hosts" if several else "")
         raise ConfigError("output_format", config.output_format, must)
-    config = replace(config, part=hosts.rank)
-    source = Path(config.source or processing / "input")
-    whole = Path(config.output or processing / "output")
+    config = replace(config, part=job.hosts.rank)
+    source = Path(config.source or job.input)
+    whole = Path(config.output or job.output)
     if (whole / DESCRIPTION).is_file():
         raise DataError(
             f"output={whole} already holds a dataset: remove it or choose another folder"

@@ -1,55 +1,167 @@
-"""Predict images with a finished model: `python -m entry_point.predict input=PATH [...]`.
+"""Predict many images with a finished model: `python -m entry_point.predict input=PATH [...]`.
 
-Writes one CSV or JSON line per image, sorted by path. Damaged files are skipped and listed on
-stderr; the exit code is then 1 unless `allow_bad=true`.
+Writes one Parquet file per part of the images, with a row for each image, into `output_dir`. A part
+appears under its name once it is complete; the same command skips it from then on. In a SageMaker
+Processing job, the folders default to the job's, and each host predicts one part.
+
+A damaged image has the reason in the column `error`; the exit code is then 1 unless
+`allow_bad=true`.
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import logging
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import tarfile
+import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, TextIO
 
-from PIL import Image
-from rich.console import Console
-from rich.progress import track
+import numpy as np
+import torch
+from arro3.core import RecordBatch, Schema
 
 from entry_point import inference
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.predict_config import PredictConfig
+from entry_point.config.predict_config import Part, PredictConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.printable import printable
-from entry_point.contract.program import run_program
+from entry_point.contract.processing_job import ProcessingJob, run_command
+from entry_point.contract.temporary_folder import temporary_folder
 from entry_point.contract.user_error import UserError
-from entry_point.contract.whole_file import naming, replacing
-from entry_point.data.batch import Damage
-from entry_point.data.file_loader import build_file_loader
+from entry_point.contract.whole_file import replacing
+from entry_point.data.errors import DataError
+from entry_point.data.packing.output_folder import locked
+from entry_point.data.prediction_loader import build_prediction_loader
+from entry_point.data.progress_bar import track
+from entry_point.data.sources.parquet import read_metadata, write_batches
+from entry_point.data.sources.unlabeled import Stretch, UnlabeledImages, open_images
 from entry_point.large_imports import end_process
+from entry_point.prediction_table import MADE_FROM, PredictionTable, build_table
+
+_MODEL_FILES = (inference.PROGRAM, inference.SETTINGS, inference.CLASSES)
+_ROW_GROUP_BYTES = 1 << 26
+"""Rows that a reader, and the writer, keep in memory at once."""
+_LISTED = 20
+"""Damaged images to list; all are in the column `error`."""
 
 
-def check_paths(config: PredictConfig) -> None:
-    """Raise ConfigError for a path that cannot be used, before any work is done."""
-    if not (Path(config.model_dir) / inference.PROGRAM).is_file():
+@dataclass(frozen=True)
+class Prediction:
+    """What one run of the command predicts, and where to."""
+
+    config: PredictConfig
+    model: Path
+    """Its folder."""
+    images: UnlabeledImages
+    places: range
+    """The part's images."""
+    part: Part
+    folder: Path
+    made_from: str
+    """Hash of all images, the model and the output."""
+
+    @property
+    def file(self) -> Path:
+        return self.folder / self.part.file
+
+
+@dataclass
+class Outcome:
+    """How many images of the part there are."""
+
+    predicted: int = 0
+    damaged: int = 0
+    listed: list[str] = field(default_factory=list)
+    """The first damaged images, and the reasons."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Command line: Hydra overrides of configs/predict.yaml."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+
+    def program(job: ProcessingJob | None) -> int:
+        return run(load_config("predict", PredictConfig, arguments), job)
+
+    return run_command("predict", program)
+
+
+def run(config: PredictConfig, job: ProcessingJob | None) -> int:
+    """Predict the part unless that is done, then list the damaged images; returns the exit code."""
+    with _unpacked(Path(config.model_dir)) as model:
+        prediction = plan(config, job, model)
+        with locked(prediction.file, key="output_dir"):
+            if is_complete(prediction):
+                _say(f"{prediction.file} is already complete")
+                return exit_codes.FINISHED
+            with _without_damage_warnings():
+                outcome = predict(prediction)
+    for line in outcome.listed:
+        _say(line)
+    if (more := outcome.damaged - len(outcome.listed)) > 0:
+        _say(f"{more} more are damaged, see the column error")
+    _say(_summary(outcome, prediction))
+    failed = outcome.damaged and not config.allow_bad
+    return exit_codes.FAILED if failed else exit_codes.FINISHED
+
+
+@contextmanager
+def _unpacked(model: Path) -> Iterator[Path]:
+    """The model's folder; that of an archive is temporary. Raises DataError for a bad archive."""
+    if not model.is_file():
+        yield model
+        return
+    with temporary_folder() as folder:
+        try:
+            with tarfile.open(model) as archive:
+                # Refuses links and names that lead out of the folder: it may be a stranger's.
+                archive.extractall(folder, filter="data")
+        except (tarfile.TarError, EOFError, zlib.error) as error:
+            raise DataError(f"{model} cannot be unpacked safely: {error}") from error
+        yield folder
+
+
+def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Prediction:
+    """Choose paths and part, and list the images. Raises ConfigError and DataError.
+
+    `model` is the folder of `config.model_dir`.
+    """
+    source = _chosen("input", config.input, job.input if job else None)
+    folder = _chosen("output_dir", config.output_dir, job.output if job else None)
+    if not (model / inference.PROGRAM).is_file():
         raise ConfigError(
             "model_dir",
             config.model_dir,
             f"has no {inference.PROGRAM}{_links(Path(config.model_dir))}; name the model folder of "
             "a run that finished with trainer.report=true",
         )
-    if not Path(config.input).exists():
-        raise ConfigError("input", config.input, "there is no such file or folder")
-    output = Path(config.output) if config.output is not None else None
-    if output is not None and output.is_dir():
-        raise ConfigError("output", output, "is a folder; name a file")
-    if output is not None and not output.parent.is_dir():
-        raise ConfigError("output", output, f"there is no folder {output.parent}; create it first")
+    if not source.exists():
+        raise ConfigError("input", source, "there is no such file or folder")
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError("output_dir", folder, "is a file; name a folder")
+    part = config.chosen_part() or _part_of_host(job)
+    own_share = job is not None and config.part is None and job.shards_input(source)
+    images = open_images(source, Path(config.images) if config.images else None, config.table)
+    if not len(images) and not own_share:
+        raise ConfigError("input", source, "holds no image files")
+    places = range(len(images)) if own_share else part.of(len(images))
+    made_from = sha256(f"{images.fingerprint} {config.output}".encode())
+    for file in filter(Path.is_file, (model / name for name in _MODEL_FILES)):
+        made_from.update(file.read_bytes())
+    return Prediction(config, model, images, places, part, folder, made_from.hexdigest())
+
+
+def _chosen(key: str, value: str | None, default: Path | None) -> Path:
+    if value is not None:
+        return Path(value)
+    if default is None:
+        raise ConfigError(key, must=f"has no value; add {key}=PATH")
+    return default
 
 
 def _links(path: Path) -> str:
@@ -58,90 +170,92 @@ def _links(path: Path) -> str:
     return "".join(f" ({link} points to {link.readlink()})" for link in links)
 
 
-def find_images(root: Path) -> list[Path]:
-    """The file itself, or a folder's files in any format that Pillow reads, sorted."""
-    if root.is_file():
-        return [root]
-    known = {end for end, kind in Image.registered_extensions().items() if kind in Image.OPEN}
-    paths = sorted(p for p in root.rglob("*") if p.suffix.lower() in known and p.is_file())
-    if not paths:
-        raise ConfigError("input", root, "holds no image files")
-    return paths
+def _part_of_host(job: ProcessingJob | None) -> Part:
+    return Part() if job is None else Part(job.hosts.rank + 1, job.hosts.count)
 
 
-def predict(config: PredictConfig, out: TextIO) -> tuple[int, list[Damage]]:
-    """Write the predictions; returns their number and the damaged files."""
-    model = _load(config.model_dir)
-    paths = find_images(Path(config.input))
-    loader = build_file_loader(
-        paths, model.image_size, model.resize, config.pipeline(), config.batch_size
-    )
-    count = 0
-    bad: list[Damage] = []
-    write = _csv_writer(out, model) if config.format == "csv" else _jsonl_writer(out)
-    console = Console(stderr=True)
+def is_complete(prediction: Prediction) -> bool:
+    """Whether the part is already made.
+
+    Raises DataError if the folder holds what does not belong to the same whole: readers take all
+    Parquet files in it as one table.
+    """
+    count, folder = prediction.part.count, prediction.folder
+    choose = "choose another output_dir, or remove what it holds"
+    others = sorted(folder.glob("[!.]*.parquet"))
+    for file in others:
+        if not re.fullmatch(rf"part-\d+-of-{count}\.parquet", file.name):
+            raise DataError(f"{file} is not one of {count} parts: {choose}")
+    done = prediction.file in others
+    # All parts were compared with the first one.
+    for file in [prediction.file] if done else others[:1]:
+        if read_metadata(file, "remove it").get(MADE_FROM) != prediction.made_from:
+            raise DataError(
+                f"{file} was made from other images, or with another model or output: {choose}"
+            )
+    return done
+
+
+def predict(prediction: Prediction) -> Outcome:
+    """Write the part's file, row group by row group."""
+    config, outcome = prediction.config, Outcome()
     try:
-        for batch in track(
-            loader.epoch(0),
-            "predicting",
-            total=loader.steps_per_epoch,
-            console=console,
-            disable=not console.is_terminal,
-            transient=True,
-        ):
-            bad.extend(batch.damage)
-            count += len(batch.indices)
-            if len(batch.indices):
-                described = inference.describe(inference.predict_batch(batch.images, model), model)
-                for index, prediction in zip(batch.indices.tolist(), described, strict=True):
-                    write(printable(str(paths[index])), prediction)
-    finally:
-        loader.close()
-    return count, bad
-
-
-def _load(folder: str) -> inference.Model:
-    try:
-        return inference.model_fn(folder)
+        model = inference.model_fn(str(prediction.model))
     except inference.ModelError as error:
         raise UserError(str(error)) from error
+    table = build_table(model, config.output)
+    schema = table.schema(prediction.made_from)
+    stretches = prediction.images.stretches(prediction.places)
+    batches = track(
+        (rows for each in stretches for rows in _rows(each, table, schema, config, outcome)),
+        len(prediction.places),
+        "predicting",
+        images_of=lambda rows: rows.num_rows,
+    )
+    file = prediction.file
+    # The next run replaces what a killed one leaves under this name, which readers ignore.
+    with replacing(file, file.with_name(f".{file.name}.part")) as unfinished:
+        with unfinished.open("wb") as opened:
+            row_group = max(1, _ROW_GROUP_BYTES // (4 * table.width))
+            write_batches(opened, schema, batches, row_group=row_group, compression="zstd(1)")
+    return outcome
 
 
-Write = Callable[[str, dict[str, Any]], object]
-
-
-def _csv_writer(out: TextIO, model: inference.Model) -> Write:
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["path", *inference.csv_head(model)])
-    return lambda path, p: writer.writerow([path, *inference.csv_line(p)])
-
-
-def _jsonl_writer(out: TextIO) -> Write:
-    return lambda path, p: out.write(json.dumps({"path": path, **p}, ensure_ascii=False) + "\n")
-
-
-@contextmanager
-def _opened(output: str | None) -> Iterator[TextIO]:
-    """The output file, which appears once it is complete; a device or pipe, or stdout."""
-    path = Path(output or "stdout")
-    if output is None:
-        with naming(path):
-            yield sys.stdout
-            sys.stdout.flush()
-    elif path.exists() and not path.is_file():
-        with naming(path), path.open("w", encoding="utf-8", newline="") as file:
-            yield file
-    else:
-        with (
-            replacing(path.resolve()) as temporary,
-            temporary.open("w", encoding="utf-8", newline="") as file,
-        ):
-            yield file
+def _rows(
+    stretch: Stretch,
+    table: PredictionTable,
+    schema: Schema,
+    config: PredictConfig,
+    outcome: Outcome,
+) -> Iterator[RecordBatch]:
+    """The rows of each batch; counts them in `outcome`."""
+    model = table.model
+    loader = build_prediction_loader(
+        stretch, model.image_size, model.resize, config.pipeline, config.batch_size, model.device
+    )
+    left = stretch.samples
+    try:
+        for batch in loader.epoch(0):
+            samples, left = left[: config.batch_size], left[config.batch_size :]
+            damage = iter(batch.damage)
+            good = np.isin(samples, batch.indices.numpy()).tolist()
+            errors = [None if fine else next(damage).reason for fine in good]
+            if len(batch.indices):
+                answers = inference.predict_batch(batch.images, model)
+            else:
+                answers = torch.empty(0, table.width)
+            yield table.rows(schema, [stretch.name(i) for i in samples], answers, errors)
+            outcome.predicted += len(batch.indices)
+            outcome.damaged += len(batch.damage)
+            room = _LISTED - len(outcome.listed)
+            outcome.listed += [f"{each.key}: {each.reason}" for each in batch.damage[:room]]
+    finally:
+        loader.close()
 
 
 @contextmanager
 def _without_damage_warnings() -> Iterator[None]:
-    """Silence the loader's warning for each damaged file: `run` lists them at the end."""
+    """Silence the loader's warning for each damaged image: `run` lists them at the end."""
     log = logging.getLogger("entry_point.data.checked_loader")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -151,28 +265,17 @@ def _without_damage_warnings() -> Iterator[None]:
         log.setLevel(before)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Command line: Hydra overrides of configs/predict.yaml."""
-    return run_program("predict", partial(run, arguments))
-
-
-def run(arguments: Sequence[str]) -> int:
-    """Predict the images, then list the damaged files; returns the exit code."""
-    config = load_config("predict", PredictConfig, arguments)
-    check_paths(config)
-    with _opened(config.output) as out, _without_damage_warnings():
-        count, bad = predict(config, out)
-    for damage in bad:
-        sys.stderr.write(f"predict: {damage.key}: {damage.reason}\n")
-    sys.stderr.write(f"predict: {_summary(count, len(bad), config)}\n")
-    return exit_codes.FAILED if bad and not config.allow_bad else exit_codes.FINISHED
-
-
-def _summary(count: int, bad: int, config: PredictConfig) -> str:
+def _summary(outcome: Outcome, prediction: Prediction) -> str:
+    count = outcome.predicted
     text = f"{count} image{'' if count == 1 else 's'} predicted"
-    if bad:
-        text += f", {bad} damaged" + ("" if config.allow_bad else " (allow_bad=true accepts them)")
-    return text + (f"; written to {config.output}" if config.output else "")
+    if outcome.damaged:
+        accept = "" if prediction.config.allow_bad else " (allow_bad=true accepts them)"
+        text += f", {outcome.damaged} damaged{accept}"
+    return f"{text}; written to {prediction.file}"
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"predict: {printable(text)}\n")
 
 
 if __name__ == "__main__":

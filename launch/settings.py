@@ -121,7 +121,12 @@ def _chosen(content: dict[str, Any], group: str = "") -> dict[str, Any]:
 
 
 def field_docstrings(schema: type) -> dict[str, str]:
-    """The string literal under each field of a class, on one line."""
+    """The string literal under each field of a config class and its bases, on one line."""
+    classes = filter(is_dataclass, reversed(schema.__mro__))
+    return {name: text for each in classes for name, text in _own_docstrings(each).items()}
+
+
+def _own_docstrings(schema: type) -> dict[str, str]:
     (node,) = ast.parse(inspect.getsource(schema)).body
     assert isinstance(node, ast.ClassDef)
     found = {}

@@ -2,37 +2,70 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import PipelineConfig
 from entry_point.config.knob import check_knobs, knob
+from entry_point.config.table_config import PathsConfig
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part `number` of `count`, from 1 on."""
+
+    number: int = 1
+    count: int = 1
+
+    @property
+    def file(self) -> str:
+        """Its name in the output folder; sorted names are in the order of the parts."""
+        return f"part-{self.number:0{len(str(self.count))}}-of-{self.count}.parquet"
+
+    def of(self, images: int) -> range:
+        """The images of this part; all parts together have each image once."""
+        first, end = ((at * images) // self.count for at in (self.number - 1, self.number))
+        return range(first, end)
 
 
 @dataclass
 class PredictConfig:
     """Predicting images with the model of a finished run."""
 
-    input: str
-    """An image, or a folder that is searched with its subfolders."""
+    input: str | None = None
+    """A folder of images in any format, searched with its subfolders; an image; a table of paths;
+    or the output of `make dataset`, all of it or its folder `train` or `val`. null, in a Processing
+    job: its input folder."""
+    images: str | None = None
+    """`input=TABLE`: folder that the table's paths start from. null: the table's folder."""
+    table: PathsConfig = field(default_factory=PathsConfig)
     model_dir: str = "runs/latest/model"
-    """The `model` folder of a finished run."""
-    output: str | None = None
-    """File to write. null: stdout."""
-    format: str = knob("csv", choices=("csv", "jsonl"))
-    """`csv`: path, then class and probability, or a column per label or number. `jsonl`: an object
-    per image, with the probability of every class."""
+    """The `model` folder of a finished run, or the model.tar.gz of a job on SageMaker."""
+    output: str = knob("scores", choices=("scores", "features"))
+    """`scores`: what the model predicts, and its probability for each class or label, or its
+    numbers. `features`: what its last linear layer gets."""
+    output_dir: str | None = None
+    """Folder for the Parquet files, one per part. null, in a Processing job: its output folder."""
+    part: str | None = None
+    """`N/M`: predict only the N-th of M parts. null: everything; in a Processing job with several
+    hosts, this host's part."""
     batch_size: int = knob(32, least=1)
     """Images per batch."""
-    engine: str = knob("threads", choices=("threads", "subprocess", "workers", "pillow"))
-    """`threads`, `subprocess`, `workers`: the operator, which is compiled once. `pillow`: needs no
-    compiler."""
-    num_workers: int | None = knob(None, least=0, most=512)
-    """Threads or processes that decode. null: one per usable core."""
     allow_bad: bool = False
-    """Exit with 0 even if some files could not be read."""
+    """Exit with 0 even if some images could not be read."""
+    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
 
     def __post_init__(self) -> None:
         check_knobs(self)
+        self.chosen_part()
 
-    def pipeline(self) -> PipelineConfig:
-        return PipelineConfig(self.engine, self.num_workers)
+    def chosen_part(self) -> Part | None:
+        """`part`, parsed. Raises ConfigError."""
+        if self.part is None:
+            return None
+        found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", self.part)
+        part = Part(int(found[1]), int(found[2])) if found else Part(0)
+        if not 1 <= part.number <= part.count:
+            raise ConfigError("part", self.part, "must be N/M with N from 1 to M, as in part=3/16")
+        return part

@@ -1,4 +1,4 @@
-"""Typed settings of a table of labels, for training and packing."""
+"""Typed settings of a table: of labels, for training and packing, or of paths, for prediction."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ from entry_point.config.knob import check_knobs, knob
 
 
 @dataclass
-class TableConfig:
-    """Columns of a table of labels (CSV, TSV, Parquet, JSON lines)."""
+class PathsConfig:
+    """The column of paths of a table (CSV, TSV, Parquet, JSON lines)."""
 
     path: str | None = None
     """Column of the images' paths. null: `path`, `file`, `file_name`, `filename`, `image`,
     `image_path` or `source-ref`."""
+    prefix: str | None = None
+    """Start of the paths that stands for the folder of images, such as `s3://bucket/photos/`."""
+
+
+@dataclass
+class TableConfig(PathsConfig):
+    """Columns of a table of labels (CSV, TSV, Parquet, JSON lines)."""
+
     labels: list[str] = field(default_factory=list)
     """Columns of the labels. []: `label`, `labels` or `class`, or the attribute that SageMaker's
     augmented manifest describes."""
@@ -27,8 +35,6 @@ class TableConfig:
     what `task.name` needs, or else what the first rows look like; whole numbers are classes."""
     separator: str = "|"
     """Between the names in a cell of text that holds several labels."""
-    prefix: str | None = None
-    """Start of the paths that stands for the folder of images, such as `s3://bucket/photos/`."""
 
     def changed(self, group: str) -> list[str]:
         """The settings that are not the defaults, as typed: `table.path=file`."""

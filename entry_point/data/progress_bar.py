@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from rich.console import Console
@@ -26,16 +26,36 @@ Item = TypeVar("Item")
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-def track(items: Iterable[Item], total: int, title: str, done: int = 0) -> Iterator[Item]:
-    """Pass the items through and show how many of `total` have passed.
+def _one(_item: object) -> int:
+    return 1
 
-    `done` items passed in an earlier run; they count as progress but not as throughput.
+
+def track(
+    items: Iterable[Item],
+    total: int,
+    title: str,
+    done: int = 0,
+    images_of: Callable[[Item], int] = _one,
+) -> Iterator[Item]:
+    """Pass the items through and show how many of `total` images have passed.
+
+    `done` images passed in an earlier run; they count as progress but not as throughput. An item
+    is one image, or as many as `images_of` says.
     """
     show = _bar if sys.stderr.isatty() and not logs_are_collected() else _lines
-    return show(items, total, title, done)
+    return show(_counted(items, done, images_of), total, title, done)
 
 
-def _bar(items: Iterable[Item], total: int, title: str, before: int) -> Iterator[Item]:
+def _counted(
+    items: Iterable[Item], done: int, images_of: Callable[[Item], int]
+) -> Iterator[tuple[int, Item]]:
+    """Each item, and how many images have passed with it."""
+    for item in items:
+        done += images_of(item)
+        yield done, item
+
+
+def _bar(items: Iterable[tuple[int, Item]], total: int, title: str, before: int) -> Iterator[Item]:
     columns = (
         TextColumn(title),
         BarColumn(),
@@ -46,15 +66,17 @@ def _bar(items: Iterable[Item], total: int, title: str, before: int) -> Iterator
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(title, total=total, completed=before, rate="")
         started = time.monotonic()
-        for done, item in enumerate(items, before + 1):
+        for done, item in items:
             yield item
             rate = (done - before) / (time.monotonic() - started + 1e-9)
             progress.update(task, completed=done, rate=f"{rate:.0f} images/s")
 
 
-def _lines(items: Iterable[Item], total: int, title: str, before: int) -> Iterator[Item]:
+def _lines(
+    items: Iterable[tuple[int, Item]], total: int, title: str, before: int
+) -> Iterator[Item]:
     started = printed = time.monotonic()
-    for done, item in enumerate(items, before + 1):
+    for done, item in items:
         yield item
         now = time.monotonic()
         if done == total or now - printed >= _SECONDS_BETWEEN_LINES:

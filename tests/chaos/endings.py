@@ -22,22 +22,22 @@ class Ending:
     weights: Tensors
     best_weights: Tensors
     metrics: list[dict[str, Any]]
-    predictions: str
+    predictions: bytes
     names: set[str]
 
     @classmethod
     def read(cls, run: Path, images: Path) -> Ending:
         """Of the run folder `run`; `images` are classified with its model."""
         traces.require_only_checkpoints(run / "checkpoints")
-        found, output = traces.names(run), run / "predictions.csv"
-        where = [f"model_dir={run / 'model'}", f"input={images}", f"output={output}"]
-        assert predict([*where, "num_workers=1"]) == 0
+        found, output = traces.names(run), run / "predictions"
+        where = [f"model_dir={run / 'model'}", f"input={images}", f"output_dir={output}"]
+        assert predict([*where, "pipeline.num_workers=1"]) == 0
         best = torch.load(run / "checkpoints/best.pt", weights_only=True)
         return cls(
             torch.load(run / "model/model.pt", weights_only=True),
             best["model"],
             timeless(read_records(run)),
-            output.read_text(),
+            (output / "part-1-of-1.parquet").read_bytes(),
             found,
         )
 

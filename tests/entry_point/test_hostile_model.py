@@ -196,7 +196,11 @@ def test_predict_refuses_a_hostile_model_in_one_line(
     files = read(model / "model.pt2")
     in_a_guard(files, mark)
     write(folder / "model.pt2", files)
-    arguments = [f"input={photo_folder}", f"model_dir={folder}"]
+    arguments = [
+        f"input={photo_folder}",
+        f"model_dir={folder}",
+        f"output_dir={tmp_path / 'output'}",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "entry_point.predict", *arguments], capture_output=True, text=True
     )

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from entry_point import check_dataset, container, optimize
+from entry_point import check_dataset, container
+from entry_point.contract.processing_job import ROOT
 from launch import dataset
 from launch.aws.follow import follow
 from tests.launch.conftest import BUCKET, REGION, ROLE, Answer, Aws, refusal
@@ -15,7 +16,7 @@ from tests.launch.minimal_job import IMAGE
 from tests.photographs import write_photo_folder
 
 HOSTS = 2
-PROCESSING = optimize.ROOT / "processing"
+PROCESSING = ROOT / "processing"
 SOURCE, OUTPUT = f"s3://{BUCKET}/photos", f"s3://{BUCKET}/packed"
 MINIMAL = [f"source={SOURCE}/", f"output={OUTPUT}/", f"job.role={ROLE}"]
 JOB = [*MINIMAL, f"target.instance_count={HOSTS}", "job.name=pack", "quality=80", "shard_mb=0.2"]
@@ -184,7 +185,7 @@ def run_host(
     s3.download_file(BUCKET, "packed/classes.txt", str(classes))
     monkeypatch.setenv("ML_ROOT", str(root))
     arguments = request["AppSpecification"]["ContainerArguments"]
-    assert container.main([a.replace(str(optimize.ROOT), str(root)) for a in arguments]) == 0
+    assert container.main([a.replace(str(ROOT), str(root)) for a in arguments]) == 0
     output = root / "processing/output"
     for path in (path for path in output.rglob("*") if path.is_file()):
         s3.upload_file(str(path), BUCKET, f"packed/{path.relative_to(output).as_posix()}")

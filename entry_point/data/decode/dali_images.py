@@ -27,7 +27,7 @@ from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import span
 
-_END_OF_IMAGE = b"\xff\xd9"
+_START_OF_IMAGE, _END_OF_IMAGE = b"\xff\xd8\xff", b"\xff\xd9"
 _TAIL = 4096
 """Bytes at the end of a file that may hold the end-of-image marker."""
 _BEFORE_CAUSE = "encountered:"
@@ -51,7 +51,7 @@ class DaliImages:
         heights, widths = upright_sizes(source, files, indices)
         plan = planner.plan(epoch, indices, heights, widths)
         side = plan.side
-        damage = _truncated(files, plan.boxes)
+        damage = _not_whole(files, plan.boxes)
         with self._lock, span("dali"):
             pixels, good = self._decode_good(files, plan.boxes, plan.flips, side, damage)
         if not damage:
@@ -163,11 +163,13 @@ def _intact_file() -> Tensor:
     return torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
 
 
-def _truncated(files: list[Tensor], boxes: Ints) -> dict[int, str]:
-    """Truncated files, which DALI decodes without an error."""
+def _not_whole(files: list[Tensor], boxes: Ints) -> dict[int, str]:
+    """Truncated JPEGs and other formats, whose boxes are unknown: DALI decodes both without an
+    error."""
     damage = {}
     for i, file in enumerate(files):
-        if _END_OF_IMAGE in file[-_TAIL:].numpy().tobytes():
+        start, tail = (file[cut].numpy().tobytes() for cut in (slice(3), slice(-_TAIL, None)))
+        if start == _START_OF_IMAGE and _END_OF_IMAGE in tail:
             continue
         if reason := why_refused([file], torch.from_numpy(boxes[i : i + 1])):
             damage[i] = reason

@@ -23,10 +23,13 @@ def beside(output: Path, kind: str) -> Path:
 
 
 @contextmanager
-def locked(output: Path, remedy: str = "choose a writable folder") -> Iterator[None]:
+def locked(
+    output: Path, remedy: str = "choose a writable folder", key: str = "output"
+) -> Iterator[None]:
     """Hold the lock on `output`; wait for another run that holds it.
 
-    Raises DataError, which ends with `remedy`, if no file can be created there.
+    Raises DataError, which begins with the setting `key` and ends with `remedy`, if no file can be
+    created there.
     """
     file = beside(output, "lock")
     lock = FileLock(file)
@@ -39,7 +42,7 @@ def locked(output: Path, remedy: str = "choose a writable folder") -> Iterator[N
         lock.acquire()
     except OSError as error:
         raise DataError(
-            f"output={output} cannot be made: {error.strerror}: {error.filename}: {remedy}"
+            f"{key}={output} cannot be made: {error.strerror}: {error.filename}: {remedy}"
         ) from error
     try:
         yield

@@ -121,6 +121,34 @@ class EpochPlan:
         """Nothing was read ahead."""
 
 
+@dataclass(frozen=True)
+class RangePlan:
+    """The samples of a range, each once and in order."""
+
+    samples: range
+    batch_size: int
+
+    @property
+    def samples_per_epoch(self) -> int:
+        return len(self.samples)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return steps_of(len(self.samples), self.batch_size, train=False)
+
+    def batches(self, epoch: int, start_step: int = 0) -> Iterator[Ints]:  # noqa: ARG002
+        """The same in every epoch."""
+        for start in range(start_step * self.batch_size, len(self.samples), self.batch_size):
+            batch = self.samples[start : start + self.batch_size]
+            yield np.arange(batch.start, batch.stop)
+
+    def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
+        """Nothing to do: files and memory maps are read where they are used."""
+
+    def release(self) -> None:
+        """Nothing was read ahead."""
+
+
 def _apart(batch: Ints, repeats: int) -> Ints:
     """The same samples, with an image's repeats apart: MixUp and CutMix blend neighbors."""
     return np.concatenate([batch[first::repeats] for first in range(repeats)])

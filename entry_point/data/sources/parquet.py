@@ -21,7 +21,7 @@ def parquet_batches(
 
     Raises DataError, which ends with `remedy`, for a file that is damaged.
     """
-    try:
+    with _damage_named(file, remedy):
         with _panic_hidden():
             reader = read_parquet(file, batch_size=rows)
         check(reader.schema)
@@ -31,6 +31,20 @@ def parquet_batches(
             if batch is None:
                 return
             yield batch
+
+
+def read_metadata(file: Path, remedy: str) -> dict[str, str]:
+    """The metadata that `write_batches` wrote with the schema. Raises DataError, see above."""
+    with _damage_named(file, remedy), _panic_hidden():
+        metadata = read_parquet(file).schema.metadata
+        return {key.decode(): value.decode() for key, value in metadata.items()}
+
+
+@contextmanager
+def _damage_named(file: Path, remedy: str) -> Iterator[None]:
+    """Raise DataError, which ends with `remedy`, for what the reader raises for damaged files."""
+    try:
+        yield
     except (OSError, MemoryError, DataError):
         raise
     except BaseException as error:  # a panic in Rust is not an Exception
@@ -53,26 +67,51 @@ def _panic_hidden() -> Iterator[None]:
         os.close(nowhere)
 
 
-def write_batches(file: BinaryIO, schema: Schema, batches: Iterable[RecordBatch]) -> None:
-    """Write rows to an open file, batch by batch. Raises OSError."""
+def write_batches(
+    file: BinaryIO,
+    schema: Schema,
+    batches: Iterable[RecordBatch],
+    *,
+    row_group: int | None = None,
+    compression: str | None = None,
+) -> None:
+    """Write rows to an open file, batch by batch; memory holds one row group.
+
+    Raises OSError, and what `batches` raises.
+    """
     sink = _Sink(file)
-    write_parquet(RecordBatchReader.from_batches(schema, batches), cast(BinaryIO, sink))
+    reader = RecordBatchReader.from_batches(schema, sink.until_error(batches))
+    write_parquet(
+        reader, cast(BinaryIO, sink), max_row_group_size=row_group, compression=compression
+    )
     if sink.error is not None:
         raise sink.error
 
 
 class _Sink:
-    """Keeps the error of a failed write (full disk): an exception in `write` ends the process."""
+    """Keeps the first error, of a write (full disk) or of the batches, and ends the batches.
+
+    An exception in `write` would end the process, and one of the batches would lose its type.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.error: OSError | None = None
+        self.error: BaseException | None = None
+
+    def until_error(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        try:
+            for batch in batches:
+                if self.error is not None:
+                    return
+                yield batch
+        except BaseException as error:  # also the exit that a signal's handler asks for
+            self.error = self.error or error
 
     def write(self, data: bytes) -> int:
         try:
             self._file.write(data)
-        except OSError as error:
-            self.error = error
+        except BaseException as error:
+            self.error = self.error or error
         return len(data)
 
     def seek(self, offset: int, whence: int = 0) -> int:

@@ -1,8 +1,7 @@
-"""Disks that are full, disks without hard links, and what is no disk."""
+"""Disks that are full, and disks without hard links."""
 
 import errno
 import os
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -82,21 +81,3 @@ def test_a_job_needs_no_hard_links(
     assert (tmp_path / "run" / "checkpoints" / "best.pt").is_file()
     run_job(tmp_path / "run", photo_folder, ["trainer.epochs=0"], code=exit_codes.USAGE)
     assert "trainer.epochs=0" in (tmp_path / "run" / "output" / "failure").read_text()
-
-
-def test_predictions_are_written_into_a_device_or_pipe_and_do_not_replace_it(
-    tmp_path: Path,
-) -> None:
-    from entry_point.predict import _opened
-
-    full = tmp_path / "full"
-    try:
-        os.mknod(full, stat.S_IFCHR | 0o666, os.makedev(1, 7))
-        full.open("w").close()
-    except PermissionError:
-        pytest.skip("only root may make a device")
-    with pytest.raises(OSError, match="No space left") as caught, _opened(str(full)) as out:
-        out.write("a.jpg,cat,0.9\n")
-    assert caught.value.filename == str(full)
-    assert full.is_char_device()
-    assert [path.name for path in tmp_path.iterdir()] == ["full"]

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,13 +28,17 @@ PATIENCE_S = 120.0
 CLASSES = ["cat, big", "dog", "fish"]
 
 
-def write_model(root: Path, export: Export = PROBABILITIES) -> Path:
+def write_model(
+    root: Path,
+    export: Export = PROBABILITIES,
+    network: Callable[[int], torch.nn.Module] = tiny_net,
+) -> Path:
     """The model folder of a run with a small network on 32 pixels."""
     run = RunFolder(root)
     run.model.mkdir()
     config, yaml = load_train_config(["data=folder", "data.image_size=32", "data.resize=36"])
     torch.manual_seed(0)
-    model = tiny_net(len(CLASSES))
+    model = network(len(CLASSES))
     save_model(run, model, CLASSES, yaml)
     save_program(run, model, config.data, export)
     return run.model

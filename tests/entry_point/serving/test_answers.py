@@ -1,6 +1,5 @@
 """What a model of each kind answers: in Python, JSON, CSV, on the command line, on the page."""
 
-import csv
 import json
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from PIL import Image
 from entry_point import inference, predict
 from entry_point.training.tasks.task import Export
 from tests.chromium import COMMAND, browser
+from tests.entry_point.prediction.predicted import rows, table
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import CLASSES, write_model
 from tests.entry_point.serving.test_invocations import encoded
@@ -82,19 +82,25 @@ def test_probabilities_are_rounded_as_python_rounds(folders: dict[str, Path]) ->
 
 @pytest.mark.parametrize("kind", EXPORTS)
 def test_the_command_line_answers_as_the_exported_program(
-    kind: str, folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, folders: dict[str, Path], tmp_path: Path
 ) -> None:
-    image = tmp_path / "photo.png"
+    image, output = tmp_path / "photo.png", tmp_path / "output"
     image.write_bytes(encoded("PNG"))
     model = inference.model_fn(str(folders[kind]))
     (expected,) = inference.predict_fn([Image.open(image).convert("RGB")], model)
-    arguments = [f"model_dir={folders[kind]}", f"input={image}", "engine=pillow", "num_workers=0"]
-    assert predict.main([*arguments, "format=jsonl"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"path": str(image), **expected}
+    settings = ("pipeline=pillow", "pipeline.num_workers=0")
+    arguments = [f"model_dir={folders[kind]}", f"input={image}", f"output_dir={output}", *settings]
     assert predict.main(arguments) == 0
-    head, line = csv.reader(capsys.readouterr().out.splitlines())
-    assert head == ["path", *inference.csv_head(model)]
-    assert line == [str(image), *map(str, inference.csv_line(expected))]
+    (row,) = rows(output)
+    names = json.loads(table(output).schema.metadata[b"names"])
+    scores = dict(zip(names, row.pop("scores"), strict=True))
+    key = "values" if kind == "regression" else "probabilities"
+    rounded = {key: pytest.approx(scores, rel=1e-6, abs=1e-6)}
+    if kind == "classification":
+        assert names[row.pop("class_index")] == row["class"]
+        row["probability"] = pytest.approx(row["probability"], abs=1e-6)
+    assert row.pop("path") == image.name and row.pop("error") is None
+    assert expected == row | rounded
 
 
 def test_a_folder_of_a_version_without_kinds_classifies(

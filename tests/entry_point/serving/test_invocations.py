@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from entry_point import predict
+from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import CLASSES, Served
 
@@ -115,17 +116,15 @@ def test_the_answers_are_those_of_predict(
     server: Served, served_model: Path, photo_folder: Path, tmp_path: Path
 ) -> None:
     """Equal to six decimals: the pixels are the same, upright ones and progressive ones too."""
-    output = tmp_path / "predictions.jsonl"
-    source = photo_folder / "val"
-    (source_png := tmp_path / "all").symlink_to(source)
-    arguments = [f"model_dir={served_model}", f"input={source_png}", "format=jsonl"]
-    assert predict.main([*arguments, f"output={output}", "batch_size=1"]) == 0
-    lines = [json.loads(line) for line in output.read_text().splitlines()]
-    assert len(lines) == 24
-    for line in lines:
-        path = Path(line.pop("path"))
-        (answer,) = server.invoke(path.read_bytes()).json()["predictions"]
-        assert answer == line, path
+    source, output = photo_folder / "val", tmp_path / "output"
+    arguments = [f"model_dir={served_model}", f"input={source}", f"output_dir={output}"]
+    assert predict.main([*arguments, "batch_size=1"]) == 0
+    found = rows(output)
+    assert len(found) == 24
+    for row in found:
+        (answer,) = server.invoke((source / row["path"]).read_bytes()).json()["predictions"]
+        assert answer["class"] == row["class"], row
+        assert list(answer["probabilities"].values()) == pytest.approx(row["scores"], abs=1e-6)
 
 
 def test_bf16_answers_nearly_the_same(server: Served, served_model: Path, serve: Serve) -> None:

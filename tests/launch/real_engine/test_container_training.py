@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from entry_point.contract import hyperparameters
@@ -190,5 +191,7 @@ def test_the_image_packs_a_dataset_trains_on_it_and_predicts(
     job.photos = packed
     container = job.start(prebuilt_image, overrides=["data=shards", "trainer.report=true"])
     assert job.wait(container) == 0, job.log(container)
-    output = run("predict", "model_dir=/opt/ml/all/ml/model", "input=/photos/val")
-    assert output.count(".jpg") == len(CLASSES) * PER_CLASS["val"]
+    where = ("model_dir=/opt/ml/all/ml/model", "output_dir=/opt/ml/all/predictions")
+    run("predict", *where, "input=/photos/val")
+    rows = pq.read_table(tmp_path / "predictions").num_rows
+    assert rows == len(CLASSES) * PER_CLASS["val"]

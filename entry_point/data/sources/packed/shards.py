@@ -52,6 +52,10 @@ class ShardSource:
     def key(self, index: int) -> str:
         return self._index.key(index)
 
+    def name(self, index: int) -> str:
+        """Name of the image's member in its tar file."""
+        return f"{self._index.name(index)}.jpg"
+
     def _map(self) -> None:
         files = [self._index.folder / shard.file for shard in self._index.shards]
         self._bytes, starts = map_files(files)

@@ -33,18 +33,29 @@ def choose_columns(file: Path, names: Sequence[str], settings: TableConfig, key:
 
     Raises DataError for a column that is missing or occurs twice.
     """
-    path = settings.path or _first(file, names, PATHS, "the images' paths", f"{key}.path")
+    path = choose_path(file, names, settings.path, key)
     labels = list(settings.labels) or _label_column(file, names, key)
     split = settings.split or (SPLIT if SPLIT in names else None)
     chosen = Chosen(path, labels, split)
     for name in chosen.all:
-        if name not in names:
-            raise DataError(f"{file} has no column {quoted(name)}{near(name, names)}{_has(names)}")
-        if list(names).count(name) > 1:
-            raise DataError(f"{file} has two columns {quoted(name)}: rename one")
+        _require_one(file, names, name)
         if chosen.all.count(name) > 1:
             raise DataError(f"{file}: the column {quoted(name)} cannot hold two things")
     return chosen
+
+
+def choose_path(file: Path, names: Sequence[str], given: str | None, key: str) -> str:
+    """The column of the paths: the `given` one, or else by its name. Raises DataError."""
+    path = given or _first(file, names, PATHS, "the images' paths", f"{key}.path")
+    _require_one(file, names, path)
+    return path
+
+
+def _require_one(file: Path, names: Sequence[str], name: str) -> None:
+    if name not in names:
+        raise DataError(f"{file} has no column {quoted(name)}{near(name, names)}{_has(names)}")
+    if list(names).count(name) > 1:
+        raise DataError(f"{file} has two columns {quoted(name)}: rename one")
 
 
 def _label_column(file: Path, names: Sequence[str], key: str) -> list[str]:

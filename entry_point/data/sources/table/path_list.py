@@ -22,7 +22,7 @@ class PathList:
     """Paths as one buffer: a million Python strings would take 100 MB and be copied by forks."""
 
     text: NDArray[np.uint8]
-    """UTF-8, with a NUL after each path."""
+    """UTF-8, with a NUL after each path; file names may hold other bytes."""
     ends: NDArray[np.int64]
     """Where each path ends."""
 
@@ -37,7 +37,14 @@ class PathList:
 
     def __getitem__(self, row: int) -> str:
         start = int(self.ends[row - 1]) + 1 if row else 0
-        return self.text[start : int(self.ends[row])].tobytes().decode()
+        return self.text[start : int(self.ends[row])].tobytes().decode(errors="surrogateescape")
+
+    def cut(self, rows: range) -> PathList:
+        """A copy of these rows, which follow each other."""
+        if not rows:
+            return PathList.of([])
+        start = int(self.ends[rows[0] - 1]) + 1 if rows[0] else 0
+        return PathList.of([self.text[start : int(self.ends[rows[-1]]) + 1].tobytes()])
 
     def chunks(self) -> Iterator[bytes]:
         """All paths, a few thousand at a time, each with a NUL after it."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, PipelineConfig
@@ -96,6 +97,8 @@ def test_dali_skips_the_images_that_threads_skip(
     files[0].write_bytes(files[0].read_bytes()[:-5000])
     files[1].write_bytes(b"not a picture at all" * 100)
     files[47].write_bytes(b"")
+    Image.new("RGB", (50, 40)).save(files[2], "PNG")
+    files[2].write_bytes(files[2].read_bytes() + b"\xff\xd9")  # DALI decodes it
     settings: dict[str, Any] = {"on_error": "skip", "max_bad_fraction": 0.1, "scale": [1.0, 1.0]}
     threads, dali = (
         _loader(root, engine, device=device, **settings) for engine in ("threads", "dali")
@@ -104,7 +107,7 @@ def test_dali_skips_the_images_that_threads_skip(
     with caplog.at_level(logging.WARNING):
         caplog.clear()
         assert [batch.indices.tolist() for batch in dali.epoch(0)] == expected
-    assert all(str(files[i]) in caplog.text for i in (0, 1, 47))
+    assert all(str(files[i]) in caplog.text for i in (0, 1, 2, 47))
     threads.close()
     dali.close()
     strict = _loader(root, "dali", device=device, scale=[1.0, 1.0])

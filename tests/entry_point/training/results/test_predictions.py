@@ -1,7 +1,5 @@
 """`entry_point.predict` with a finished run's model."""
 
-import csv
-import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +8,10 @@ from PIL import Image
 
 from entry_point import predict
 from entry_point.contract import exit_codes
+from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.training.training_jobs import read_records
+
+NAMED = ("input={model}", "model_dir={model}", "output_dir={latest}/output")
 
 
 @pytest.mark.parametrize(
@@ -36,91 +37,60 @@ def test_the_error_for_a_damaged_model_folder_is_one_line_that_names_the_file(
         (model / file).unlink()
     else:
         (model / file).write_bytes(content)
-    assert predict.main([f"model_dir={model}", f"input={run}"]) == exit_codes.USAGE
+    assert (
+        predict.main([f"model_dir={model}", f"input={run}", f"output_dir={tmp_path / 'output'}"])
+        == exit_codes.USAGE
+    )
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("predict: ") and str(model) in error and file in error
     assert hint in error
 
 
-@pytest.mark.parametrize("engine", ["threads", "pillow"])
 def test_predictions_for_the_validation_split_match_the_evaluation(
-    engine: str, run: Path, photo_folder: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, photo_folder: Path, tmp_path: Path
 ) -> None:
-    arguments = [f"model_dir={run / 'model'}", f"input={photo_folder / 'val'}", f"engine={engine}"]
-    assert predict.main(arguments) == 0
-    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-    right = sum(Path(row["path"]).parent.name == row["class"] for row in rows)
+    arguments = [f"model_dir={run / 'model'}", f"input={photo_folder / 'val'}"]
+    assert predict.main([*arguments, f"output_dir={tmp_path / 'output'}"]) == 0
+    found = rows(tmp_path / "output")
+    right = sum(Path(row["path"]).parent.name == row["class"] for row in found)
     accuracy = next(r for r in reversed(read_records(run)) if "val_accuracy" in r)["val_accuracy"]
-    assert len(rows) == 24
-    assert right / len(rows) == pytest.approx(accuracy, abs=1e-6)
+    assert len(found) == 24
+    assert right / len(found) == pytest.approx(accuracy, abs=1e-6)
 
 
 def test_damaged_images_are_listed_and_fail_the_command_unless_allowed(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    images = tmp_path / "images"
-    (images / "deep").mkdir(parents=True)
-    Image.new("RGBA", (50, 40)).save(images / "deep" / "good.png")
-    Image.new("L", (1, 1)).save(images / "tiny.gif")
-    (images / "bad.jpg").write_bytes(b"\xff\xd8\xff")
-    (images / "notes.txt").write_text("not an image")
-    (images / "paper.pdf").write_bytes(b"Pillow writes these, and reads none")
-    output = tmp_path / "predictions.jsonl"
-    arguments = [
-        f"model_dir={run / 'model'}",
-        f"input={images}",
-        "format=jsonl",
-        f"output={output}",
-        "num_workers=0",
-    ]
-    assert predict.main(arguments) == exit_codes.FAILED
-    error = capsys.readouterr().err
-    assert f"{images / 'bad.jpg'}: not an image" in error
-    counts = "predict: 2 images predicted, 1 damaged"
-    assert error.endswith(f"{counts} (allow_bad=true accepts them); written to {output}\n")
-    lines = [json.loads(line) for line in output.read_text().splitlines()]
-    assert [Path(line["path"]).name for line in lines] == ["good.png", "tiny.gif"]
-    assert predict.main([*arguments, "allow_bad=true"]) == 0
-    assert capsys.readouterr().err.endswith(f"{counts}; written to {output}\n")
-    unwritable = output.with_name("x" * 255)  # the temporary name is longer
-    assert predict.main([*arguments, f"output={unwritable}"]) == exit_codes.FAILED
-    assert capsys.readouterr().err == f"predict: {unwritable}: File name too long\n"
-
-
-@pytest.mark.parametrize("kind", ["csv", "jsonl"])
-def test_names_that_are_not_utf8_or_command_the_terminal_are_escaped(
-    kind: str, run: Path, photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    images = tmp_path / "images"
+    images, output = tmp_path / "images", tmp_path / "output"
     images.mkdir()
-    for name in ("caf\udce9.jpg", "\x1b[31mred.jpg", "plain.jpg"):
-        shutil.copy(photo_folder / "val/cat/000.jpg", images / name)
-        (images / f"bad {name}").write_bytes(b"no image")
-    output = tmp_path / "predictions"
-    arguments = [f"model_dir={run / 'model'}", f"input={images}", f"format={kind}", "num_workers=0"]
-    assert predict.main([*arguments, f"output={output}"]) == exit_codes.FAILED
-    printed = capsys.readouterr().err
-    assert predict.main(arguments) == exit_codes.FAILED
-    written = output.read_text()
-    assert capsys.readouterr().out == written and "\x1b" not in written + printed
-    lines = written.splitlines()
-    rows = csv.DictReader(lines) if kind == "csv" else map(json.loads, lines)
-    names = [Path(row["path"]).name for row in rows]
-    assert names == [r"\x1b[31mred.jpg", r"caf\udce9.jpg", "plain.jpg"]
-    assert r"bad caf\udce9.jpg: not an image" in printed
+    Image.new("L", (1, 1)).save(images / "tiny.gif")
+    for number in range(21):
+        (images / f"{number}.jpg").write_bytes(b"\xff\xd8\xff")
+    arguments = [f"model_dir={run / 'model'}", f"input={images}", "pipeline.num_workers=1"]
+    assert predict.main([*arguments, f"output_dir={output}"]) == exit_codes.FAILED
+    error = capsys.readouterr().err
+    assert f"{images / '0.jpg'}: not an image" in error
+    assert error.count(": not an image") == 20
+    assert "1 more are damaged, see the column error" in error
+    counts = "predict: 1 image predicted, 21 damaged"
+    file = output / "part-1-of-1.parquet"
+    assert error.endswith(f"{counts} (allow_bad=true accepts them); written to {file}\n")
+    other = tmp_path / "other"
+    assert predict.main([*arguments, f"output_dir={other}", "allow_bad=true"]) == 0
+    assert capsys.readouterr().err.endswith(f"{counts}; written to {other / file.name}\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["input=/no/such", "model_dir={model}"], "input=/no/such"),
-        (["input=/tmp", "model_dir=/no/such"], "model_dir=/no/such"),
+        ([*NAMED, "input=/no/such"], "input=/no/such"),
+        ([*NAMED, "model_dir=/no/such"], "model_dir=/no/such"),
         (["model_dir={model}"], "input: has no value"),
-        (["input={model}", "model_dir={model}", "format=xml"], "csv, jsonl"),
-        (["input={model}", "model_dir={model}", "engine=dali"], "engine=dali"),
-        (["input={model}", "model_dir={model}", "output={model}"], "is a folder; name a file"),
-        (["input={model}", "model_dir={model}", "output={model}/x/y"], "no folder {model}/x;"),
-        (["input={model}", "model_dir={latest}/model"], "({latest} points to other-run)"),
+        (["input={model}", "model_dir={model}"], "output_dir: has no value; add output_dir=PATH"),
+        (["output=logits"], "scores, features"),
+        ([*NAMED, "output_dir={model}/model.pt2"], "is a file; name a folder"),
+        ([*NAMED, "part=4/3"], "part=4/3: must be N/M"),
+        ([*NAMED, "model_dir={latest}/model"], "({latest} points to other-run)"),
     ],
 )
 def test_the_error_for_a_wrong_request_is_one_line(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from entry_point import predict
+from tests.entry_point.prediction.predicted import rows as predicted
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records
 
@@ -23,7 +24,7 @@ EXAMPLES = (
 
 
 def test_they_train_together_resume_and_answer_with_probabilities_of_classes(
-    photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    photo_folder: Path, tmp_path: Path
 ) -> None:
     flat, run = tmp_path / "flat", tmp_path / "run"
     flat.mkdir()
@@ -40,7 +41,9 @@ def test_they_train_together_resume_and_answer_with_probabilities_of_classes(
     with (run / "output/data/metrics.csv").open() as rows:
         logged = [float(row["value"]) for row in csv.DictReader(rows) if row["name"] == "val_loss"]
     assert logged == pytest.approx([record["val_loss"] for record in evaluations])
-    assert predict.main([f"model_dir={run / 'model'}", f"input={flat}", "num_workers=0"]) == 0
-    answers = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    output = tmp_path / "output"
+    where = [f"model_dir={run / 'model'}", f"input={flat}", f"output_dir={output}"]
+    assert predict.main(where) == 0
+    answers = predicted(output)
     classes = {file.name.rpartition("_")[0] for file in flat.iterdir()}
     assert len(answers) == 72 and {answer["class"] for answer in answers} <= classes

@@ -1,6 +1,5 @@
 """The example of a task that takes views: its loss, its metric, and a job."""
 
-import csv
 import json
 import multiprocessing
 from pathlib import Path
@@ -18,6 +17,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.training.learner import EachView
 from entry_point.training.tasks.task import Task
 from project.simclr import classifier
+from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.training import forked
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.entry_point.training.training_jobs import read_records
@@ -131,7 +131,7 @@ def test_a_model_of_another_width_is_named() -> None:
 
 
 def test_a_job_trains_on_views_resumes_and_exports_the_features(
-    photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    photo_folder: Path, tmp_path: Path
 ) -> None:
     settings = (
         *(TASK, "task.metrics=[knn_accuracy]", "model.name=project.simclr.encoder"),
@@ -145,10 +145,14 @@ def test_a_job_trains_on_views_resumes_and_exports_the_features(
     assert all(0 <= record["val_knn_accuracy"] <= 1 for record in evaluations)
     assert "8 classes" in (tmp_path / "log").read_text()
     assert len(json.loads((tmp_path / "model" / "classes.json").read_text())) == 512
-    files = photo_folder / "val" / "cat"
-    assert predict.main([f"model_dir={tmp_path / 'model'}", f"input={files}", "num_workers=0"]) == 0
-    first, *_ = csv.DictReader(capsys.readouterr().out.splitlines())
-    assert sum(name.startswith("feature_") for name in first) == 512
+    where = [f"model_dir={tmp_path / 'model'}", f"input={photo_folder / 'val' / 'cat'}"]
+    for output in ("scores", "features"):
+        folder = tmp_path / output
+        assert predict.main([*where, f"output={output}", f"output_dir={folder}"]) == 0
+    scores, features = (
+        [row[name] for row in rows(tmp_path / name)] for name in ("scores", "features")
+    )
+    assert features == scores and {len(row) for row in features} == {512}
     weights = str(tmp_path / "model" / "model.pt")
     images = torch.zeros(2, 3, 32, 32)
     assert classifier(4, weights).train()(images).shape == (2, 4)

@@ -1,6 +1,6 @@
 """Whole jobs on tables of labels and of numbers: killed, resumed, on three ranks, predicted."""
 
-import csv
+import json
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sklearn import metrics
 
 from entry_point import predict
 from tests.entry_point.data.sources.table.labeled_tables import rows_of, write
+from tests.entry_point.prediction import predicted
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import assert_same_end
 from tests.entry_point.training.training_jobs import read_records
@@ -96,15 +98,18 @@ def test_three_ranks_evaluate_as_one(job: Any, tmp_path: Path) -> None:
 
 
 def test_the_metrics_are_scikit_learns_of_the_predictions(
-    job: Any, finished: Path, photo_folder: Path, capsys: pytest.CaptureFixture[str]
+    job: Any, finished: Path, photo_folder: Path, tmp_path: Path
 ) -> None:
     task, _, _, rows = job
     arguments = [f"model_dir={finished / 'model'}", f"input={photo_folder / 'val'}"]
-    assert predict.main([*arguments, "engine=pillow", "num_workers=0"]) == 0
-    predicted = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-    true = {str(photo_folder / row["path"]): row for row in rows}
-    paired = [(true[line["path"]], line) for line in predicted]
-    expected = labels_found(paired) if task == "multilabel" else numbers_found(paired)
+    settings = ("pipeline=pillow", "pipeline.num_workers=0", f"output_dir={tmp_path}")
+    assert predict.main([*arguments, *settings]) == 0
+    names = json.loads(predicted.table(tmp_path).schema.metadata[b"names"])
+    true = {row["path"]: row for row in rows}
+    paired = [(true[f"val/{line['path']}"], line) for line in predicted.rows(tmp_path)]
+    values = np.array([line["scores"] for _, line in paired])
+    find = labels_found if task == "multilabel" else numbers_found
+    expected = find(paired, values, names)
     found = last_evaluation(finished)
     assert {f"val_{name}": value for name, value in expected.items()} == pytest.approx(
         found, rel=1e-3
@@ -114,12 +119,14 @@ def test_the_metrics_are_scikit_learns_of_the_predictions(
     assert "Worst predictions" in page
 
 
-def labels_found(paired: Sequence[tuple[dict[str, Any], dict[str, str]]]) -> dict[str, float]:
-    names = [name for name in paired[0][1] if name not in ("path", "labels")]
+Paired = Sequence[tuple[dict[str, Any], dict[str, Any]]]
+"""Rows of the table, each with its prediction."""
+
+
+def labels_found(paired: Paired, values: NDArray[Any], names: list[str]) -> dict[str, float]:
     targets = np.array([[name in row["labels"] for name in names] for row, _ in paired])
-    values = np.array([[float(line[name]) for name in names] for _, line in paired])
     for (_, line), row in zip(paired, values >= 0.5, strict=True):
-        assert line["labels"] == "|".join(np.array(names)[row])
+        assert line["labels"] == list(np.array(names)[row])
     return {
         "map": metrics.average_precision_score(
             targets[:, targets.any(0)], values[:, targets.any(0)]
@@ -129,9 +136,8 @@ def labels_found(paired: Sequence[tuple[dict[str, Any], dict[str, str]]]) -> dic
     }
 
 
-def numbers_found(paired: Sequence[tuple[dict[str, Any], dict[str, str]]]) -> dict[str, float]:
-    targets = np.array([[row[name] for name in NUMBERS] for row, _ in paired])
-    values = np.array([[float(line[name]) for name in NUMBERS] for _, line in paired])
+def numbers_found(paired: Paired, values: NDArray[Any], names: list[str]) -> dict[str, float]:
+    targets = np.array([[row[name] for name in names] for row, _ in paired])
     return {
         "mae": metrics.mean_absolute_error(targets, values),
         "rmse": metrics.root_mean_squared_error(targets, values),

@@ -1,0 +1,51 @@
+"""What `entry_point.predict` wrote, read as another program does."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+
+def table(folder: Path) -> Any:
+    """All parts as one table: pyarrow, like other readers, ignores hidden files."""
+    return pq.read_table(folder)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = table(folder).to_pylist()
+    return found
+
+
+def assert_same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    """The same rows, with scores that other batches may round differently."""
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        lists = {key for key, value in other.items() if isinstance(value, list)}
+        assert {key: one[key] for key in lists} == {
+            key: pytest.approx(other[key], abs=1e-5) for key in lists
+        }
+        exact = other.keys() - lists - {"probability"}
+        assert {key: one[key] for key in exact} == {key: other[key] for key in exact}
+
+
+def start(*arguments: str, code: str = "", **environment: str) -> subprocess.Popen[str]:
+    """`entry_point.predict` in a process that runs `code` before."""
+    program = (
+        f"{code}\nimport sys\nfrom entry_point.predict import main\nsys.exit(main({arguments}))"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def names(folder: Path) -> Mapping[str, int]:
+    """All files, also hidden ones, and when they were written."""
+    return {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}

@@ -1,0 +1,59 @@
+"""`output=features`: what the last linear layer gets."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from entry_point import predict
+from entry_point.contract import exit_codes
+from tests.entry_point.prediction.predicted import rows, table
+from tests.entry_point.serving.served_model import write_model
+
+
+def arguments(model: Path, images: Path, output: Path, *more: str) -> list[str]:
+    settings = ("batch_size=5", "pipeline=pillow", "pipeline.num_workers=0", "allow_bad=true")
+    return [f"model_dir={model}", f"input={images}", f"output_dir={output}", *settings, *more]
+
+
+def test_the_last_layer_makes_the_scores_of_the_features(
+    model: Path, images: Path, tmp_path: Path
+) -> None:
+    for output in ("scores", "features"):
+        command = arguments(model, images, tmp_path / output, f"output={output}")
+        assert predict.main(command) == 0
+    assert table(tmp_path / "features").column_names == ["path", "features", "error"]
+    scored, featured = rows(tmp_path / "scores"), rows(tmp_path / "features")
+    assert [row["path"] for row in featured] == [row["path"] for row in scored]
+    (bad,) = [row for row in featured if row["error"]]
+    assert bad["path"] == "c/1.jpg" and bad["features"] is None
+    features = np.array([row["features"] for row in featured if row != bad], np.float32)
+    weights = torch.load(model / "model.pt", weights_only=True)
+    logits = torch.from_numpy(features) @ weights["6.weight"].T + weights["6.bias"]
+    expected = [row["scores"] for row in scored if row["scores"]]
+    assert features.shape == (11, 16)
+    assert logits.softmax(1).numpy() == pytest.approx(np.array(expected), abs=1e-5)
+
+
+def all_convolutions(num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, num_classes, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def linear_per_pixel(num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(2), nn.Linear(32 * 32, num_classes), nn.Flatten())
+
+
+@pytest.mark.parametrize("network", [all_convolutions, linear_per_pixel])
+def test_a_classifier_without_features_is_refused_in_one_line(
+    network: type[nn.Module], images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run").mkdir()
+    model = write_model(tmp_path / "run", network=network)
+    command = arguments(model, images, tmp_path / "output", "output=features")
+    capsys.readouterr()
+    assert predict.main(command) == exit_codes.USAGE
+    error = capsys.readouterr().err
+    assert "does not end in a linear layer" in error and error.count("\n") == 1
+    assert not list((tmp_path / "output").glob("*.parquet"))

@@ -1,0 +1,206 @@
+"""What can be predicted: folders, images, tables and packed datasets, with any engine."""
+
+import io
+import shutil
+import tarfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from entry_point import predict
+from entry_point.contract import exit_codes
+from entry_point.data.sources.packed.shards import ShardSource
+from tests.entry_point.data.engines.every_engine import ENGINES
+from tests.entry_point.prediction.predicted import assert_same, rows
+
+
+def run(model: Path, source: Path, output: Path, *more: str) -> int:
+    small = ("batch_size=5", "pipeline.num_workers=1", "allow_bad=true")
+    return predict.main(
+        [f"model_dir={model}", f"input={source}", f"output_dir={output}", *small, *more]
+    )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_predicts_a_folder_with_one_row_per_image(
+    engine: str, model: Path, images: Path, tmp_path: Path
+) -> None:
+    assert run(model, images, tmp_path / "pillow", "pipeline=pillow") == 0
+    assert run(model, images, tmp_path / "found", f"pipeline={engine}") == 0
+    found, expected = (rows(tmp_path / name) for name in ("found", "pillow"))
+    assert [row["path"] for row in found] == [row["path"] for row in expected]
+    (bad,) = [row for row in found if row["error"]]
+    assert bad["path"] == "c/1.jpg"
+    assert {key for key, value in bad.items() if value is None} == {
+        "class",
+        "class_index",
+        "probability",
+        "scores",
+    }
+    for one, other in zip(found, expected, strict=True):
+        if one != bad:
+            assert one["scores"] == pytest.approx(other["scores"], abs=0.01)
+            assert one["class_index"] == max(range(3), key=one["scores"].__getitem__)
+            assert one["probability"] == one["scores"][one["class_index"]]
+
+
+def test_a_folder_gives_images_of_any_format_below_it_and_ignores_other_and_hidden_files(
+    model: Path, tmp_path: Path
+) -> None:
+    images = tmp_path / "images"
+    (images / "deep").mkdir(parents=True)
+    (images / ".hidden").mkdir()
+    Image.new("RGBA", (50, 40)).save(images / "deep" / "good.PNG")
+    Image.new("L", (1, 1)).save(images / "tiny.gif")
+    for name in ("notes.txt", "paper.pdf", "._photo.jpg", ".hidden/a.jpg"):
+        (images / name).write_text("Pillow reads none of these")
+    assert run(model, images, tmp_path / "output") == 0
+    assert [(row["path"], row["error"]) for row in rows(tmp_path / "output")] == [
+        ("tiny.gif", None),
+        ("deep/good.PNG", None),
+    ]
+
+
+def test_an_image_alone_is_named_without_its_folder(
+    model: Path, images: Path, tmp_path: Path
+) -> None:
+    assert run(model, images / "a/0.jpg", tmp_path / "output") == 0
+    (row,) = rows(tmp_path / "output")
+    assert row["path"] == "0.jpg" and row["class"] in ("cat, big", "dog", "fish")
+
+
+def test_names_keep_what_is_utf8_and_escape_other_bytes(
+    model: Path, images: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "names"
+    folder.mkdir()
+    given = ["caf\udce9.jpg", "epoch=1 loss=7.jpg", "\x1b[31mred.jpg", "été.jpg"]
+    for name in given:
+        shutil.copy(images / "a/0.jpg", folder / name)
+        (folder / f"bad {name}").write_bytes(b"no image")
+    assert run(model, folder, tmp_path / "output") == 0
+    found = {row["path"] for row in rows(tmp_path / "output")}
+    kept = [name.replace("\udce9", r"\udce9") for name in given]
+    assert found == {*kept, *(f"bad {name}" for name in kept)}
+    printed = capfd.readouterr().err
+    assert r"bad caf\udce9.jpg: not an image" in printed and "\x1b" not in printed
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
+def test_a_table_gives_a_row_for_each_of_its_rows_named_as_in_the_table(
+    suffix: str, model: Path, images: Path, tmp_path: Path
+) -> None:
+    """Labels are not needed, and an image may be listed twice."""
+    uri = "s3://bucket/photos/"
+    paths = [f"{uri}{name}" for name in ("b/2.jpg", "a/0.jpg", "none.jpg", "b/2.jpg", "c/1.jpg")]
+    table = tmp_path / f"list.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.table({"id": [1, 2, 3, 4, 5], "file": paths}), table)
+    elif suffix == "csv":
+        table.write_text("\n".join(["file", *paths]))
+    else:
+        table.write_text("\n".join(f'{{"file": "{path}"}}' for path in paths))
+    where = [f"images={images}", f"table.prefix={uri}"]
+    for number in (1, 2):
+        assert run(model, table, tmp_path / "output", *where, f"part={number}/2") == 0
+    found = rows(tmp_path / "output")
+    assert [row["path"] for row in found] == paths
+    assert [bool(row["error"]) for row in found] == [False, False, True, False, True]
+    assert found[2]["error"] == "No such file or directory"
+    assert run(model, images, tmp_path / "folder") == 0
+    by_path = {f"{uri}{row['path']}": row for row in rows(tmp_path / "folder")}
+    good = [row for row in found if not row["error"]]
+    assert_same(
+        [{**row, "path": ""} for row in good], [{**by_path[r["path"]], "path": ""} for r in good]
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["file", "../secret.jpg"], "row 1: the path '../secret.jpg' leads out of the folder"),
+        (
+            ["file", "a.jpg", "s3://b/c.jpg"],
+            "row 2: the path 's3://b/c.jpg' is no file: set table.",
+        ),
+        (["file", ""], "holds no rows, only a header"),
+        (["name", "a.jpg"], "set table.path=COLUMN"),
+        (["file,file", "a.jpg,b.jpg"], "has two columns 'file'"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_one_line_that_names_the_row(
+    lines: list[str],
+    message: str,
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = tmp_path / "list.csv"
+    table.write_text("\n".join(lines))
+    assert run(model, table, tmp_path / "output") == exit_codes.USAGE
+    error = capsys.readouterr().err
+    assert message in error and str(table) in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_parts_of_a_packed_dataset_go_through_its_splits_in_order(
+    engine: str, model: Path, packed: Path, tmp_path: Path
+) -> None:
+    expected = []
+    for split in ("train", "val"):
+        source = ShardSource(packed, split)
+        expected += [f"{split}/{source.name(i)}" for i in range(len(source))]
+    assert len(expected) == 72
+    for number in (1, 2, 3, 4):
+        more = (f"part={number}/4", f"pipeline={engine}")
+        assert run(model, packed, tmp_path / "output", *more) == 0
+    found = rows(tmp_path / "output")
+    assert [row["path"] for row in found] == expected
+    assert not [row for row in found if row["error"]]
+    assert run(model, packed / "val", tmp_path / "val", f"pipeline={engine}") == 0
+    assert_same(rows(tmp_path / "val"), found[48:])
+
+
+def test_a_folder_without_images_is_an_error(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert run(model, tmp_path / "empty", tmp_path / "output") == exit_codes.USAGE
+    assert "holds no image files" in capsys.readouterr().err
+    assert not (tmp_path / "output").exists()
+
+
+def test_the_archive_of_a_job_on_sagemaker_is_a_model(
+    model: Path, images: Path, tmp_path: Path
+) -> None:
+    """Parts made with the archive and with its folder belong together."""
+    archive = tmp_path / "model.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(model, ".")
+    for number, given in ((1, archive), (2, model)):
+        assert run(given, images, tmp_path / "output", f"part={number}/2") == 0
+    assert len(rows(tmp_path / "output")) == 12
+
+
+@pytest.mark.parametrize("kind", ["leads out", "cut", "no archive"])
+def test_a_bad_archive_is_refused_in_one_line_and_leaves_nothing(
+    kind: str, model: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive = tmp_path / "model.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(model, ".")
+        if kind == "leads out":
+            member = tarfile.TarInfo("../outside")
+            member.size = 1
+            tar.addfile(member, io.BytesIO(b"x"))
+    if kind == "cut":
+        archive.write_bytes(archive.read_bytes()[:5000])
+    elif kind == "no archive":
+        archive.write_bytes(b"no archive")
+    assert run(archive, images, tmp_path / "output") == exit_codes.USAGE
+    error = capsys.readouterr().err
+    assert f"{archive} cannot be unpacked safely" in error and error.count("\n") == 1
+    assert not (tmp_path / "output").exists()

@@ -1,0 +1,209 @@
+"""Prediction by part: divided, resumed, skipped, on several hosts."""
+
+import json
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entry_point import predict
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.predict_config import Part, PredictConfig
+from entry_point.contract import exit_codes
+from tests.entry_point.prediction.predicted import assert_same, names, rows, start
+
+# After two batches, the process says so and waits for its end.
+PAUSED = """
+import pathlib, signal
+from entry_point import inference
+calls, plain = [], inference.predict_batch
+def paused(*arguments):
+    calls.append(1)
+    if len(calls) > 3:  # the first is that of a black image
+        pathlib.Path({mark!r}).touch()
+        signal.pause()
+    return plain(*arguments)
+inference.predict_batch = paused
+"""
+
+
+def arguments(model: Path, images: Path, output: Path, *more: str) -> list[str]:
+    settings = ("batch_size=2", "pipeline=pillow", "pipeline.num_workers=0", "allow_bad=true")
+    return [f"model_dir={model}", f"input={images}", f"output_dir={output}", *settings, *more]
+
+
+@given(images=st.integers(0, 10**9), count=st.integers(1, 2000))
+def test_all_parts_together_have_each_image_once_in_order(images: int, count: int) -> None:
+    end = 0
+    for number in range(1, count + 1):
+        places = Part(number, count).of(images)
+        assert places.start == end and images // count <= len(places) <= images // count + 1
+        end = places.stop
+    assert end == images
+
+
+@given(count=st.integers(1, 2000))
+def test_the_files_of_the_parts_sort_in_the_order_of_the_parts(count: int) -> None:
+    files = [Part(number, count).file for number in range(1, count + 1)]
+    assert sorted(files) == files and len(set(files)) == count
+
+
+@pytest.mark.parametrize("part", ["0/2", "3/2", "1/0", "1", "1/2/3", "-1/2", "a/b", "1.5/2"])
+def test_a_wrong_part_is_an_error_that_says_what_is_allowed(part: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"part={part}: must be N/M with N from 1")):
+        PredictConfig(part=part)
+
+
+@pytest.mark.parametrize("count", [1, 3, 5, 14])
+def test_the_parts_of_a_folder_are_one_table_equal_to_that_of_a_whole_run(
+    count: int, model: Path, images: Path, tmp_path: Path
+) -> None:
+    """Of fourteen parts of twelve images, two are empty."""
+    whole, output = tmp_path / "whole", tmp_path / "parts"
+    assert predict.main(arguments(model, images, whole)) == 0
+    for number in reversed(range(1, count + 1)):
+        assert predict.main(arguments(model, images, output, f"part={number}/{count}")) == 0
+    expected = [f"{folder}/{number}.jpg" for folder in "abc" for number in range(4)]
+    assert [row["path"] for row in rows(output)] == expected
+    assert len(names(output)) == count
+    assert_same(rows(output), rows(whole))
+
+
+def test_a_killed_part_leaves_nothing_under_its_name_and_the_next_run_completes_it(
+    model: Path, images: Path, tmp_path: Path
+) -> None:
+    output, mark = tmp_path / "output", tmp_path / "paused"
+    command = arguments(model, images, output)
+    process = start(*command, code=PAUSED.format(mark=str(mark)))
+    while not mark.exists():
+        assert process.poll() is None, process.communicate()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    left = names(output)
+    assert left and all(name.startswith(".") for name in left)
+    assert predict.main(command) == 0
+    assert list(names(output)) == ["part-1-of-1.parquet"]
+    assert len(rows(output)) == 12
+
+
+def test_a_part_that_is_asked_to_stop_leaves_no_file(
+    model: Path, images: Path, tmp_path: Path
+) -> None:
+    output, mark = tmp_path / "output", tmp_path / "paused"
+    exits = "import sys, signal\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+    code = exits + PAUSED.format(mark=str(mark))
+    process = start(*arguments(model, images, output), code=code)
+    while not mark.exists():
+        assert process.poll() is None, process.communicate()
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 143
+    assert not names(output)
+
+
+def test_a_rerun_skips_finished_parts(
+    model: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        for number in (1, 2):
+            command = arguments(model, images, tmp_path / "output", f"part={number}/2")
+            assert predict.main([*command, f"batch_size={number}"]) == 0
+        written = names(tmp_path / "output")
+        printed = capsys.readouterr().err
+    assert written == names(tmp_path / "output")
+    assert printed.count("is already complete") == 2
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_folder_never_mixes_parts_of_different_work(
+    number: int,
+    model: Path,
+    images: Path,
+    photo_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Neither for the finished part nor for the other one."""
+    output, other = tmp_path / "output", tmp_path / "model"
+    assert predict.main(arguments(model, images, output, "part=1/2")) == 0
+    before = names(output)
+    shutil.copytree(model, other)
+    (other / "classes.json").write_text('["a", "b", "c"]')
+    this, whole = f"part={number}/2", tmp_path / "whole"
+    for wrong, reason in (
+        (arguments(model, images, output, f"part={number}/3"), "is not one of 3 parts"),
+        (arguments(model, images, output, this, "output=features"), "was made from other images"),
+        (arguments(other, images, output, this), "was made from other images"),
+        (arguments(model, photo_folder / "val", output, this), "was made from other images"),
+    ):
+        capsys.readouterr()
+        assert predict.main(wrong) == exit_codes.USAGE
+        error = capsys.readouterr().err
+        assert reason in error and "choose another output_dir" in error and error.count("\n") == 1
+    assert names(output) == before and not whole.exists()
+    (images / "c/4.jpg").write_bytes(b"a new file moves the cuts between parts")
+    assert predict.main(arguments(model, images, output, this)) == exit_codes.USAGE
+
+
+def host(root: Path, number: int, hosts: int, distribution: str) -> None:
+    """The files of a Processing job on one of its hosts."""
+    algos = [f"algo-{host + 1}" for host in range(hosts)]
+    resources = {"current_host": algos[number], "hosts": algos}
+    source = {
+        "S3Uri": "s3://bucket/images",
+        "LocalPath": str(root / "processing/input"),
+        "S3DataDistributionType": distribution,
+    }
+    (root / "config").mkdir(parents=True)
+    (root / "config/resourceconfig.json").write_text(json.dumps(resources))
+    job = {"ProcessingInputs": [{"InputName": "images", "S3Input": source}]}
+    (root / "config/processingjobconfig.json").write_text(json.dumps(job))
+
+
+@pytest.mark.parametrize("distribution", ["ShardedByS3Key", "FullyReplicated"])
+def test_the_hosts_of_a_processing_job_predict_one_part_each(
+    distribution: str,
+    model: Path,
+    images: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A host that has only its share of the images predicts all of it; one may have none."""
+    output = tmp_path / "s3"
+    output.mkdir()
+    for number in range(3):
+        root = tmp_path / f"host-{number}"
+        host(root, number, 3, distribution)
+        if distribution == "FullyReplicated":
+            shutil.copytree(images, root / "processing/input")
+        else:
+            (root / "processing/input").mkdir(parents=True)
+            if number:
+                shutil.copytree(images / "abc"[number], root / "processing/input" / "abc"[number])
+        monkeypatch.setenv("ML_ROOT", str(root))
+        settings = arguments(model, images, output)
+        own = [each for each in settings if not each.startswith(("input=", "output_dir="))]
+        assert predict.main(own) == 0
+        for file in (root / "processing/output").iterdir():
+            shutil.copy(file, output)
+    assert sorted(names(output)) == [f"part-{number}-of-3.parquet" for number in (1, 2, 3)]
+    found = [row["path"] for row in rows(output)]
+    folders = "bc" if distribution == "ShardedByS3Key" else "abc"
+    assert found == [f"{folder}/{number}.jpg" for folder in folders for number in range(4)]
+
+
+def test_a_job_whose_input_may_be_divided_or_not_is_refused(
+    model: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "host"
+    host(root, 0, 2, "ShardedByS3Key")
+    (root / "config/processingjobconfig.json").unlink()
+    monkeypatch.setenv("ML_ROOT", str(root))
+    command = arguments(model, images, tmp_path / "output")
+    assert predict.main(command) == exit_codes.USAGE
+    assert "must list ProcessingInputs" in (root / "output/message").read_text()
+    assert predict.main([*command, "part=1/2"]) == 0
