@@ -38,7 +38,7 @@ CODE := custom_op entry_point launch project examples benchmarks tests
 check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONLY=$(ONLY): must be one of $(1)))
 
 .PHONY: help setup local-train predict serve dataset check-dataset show-batch fetch-weights sweep bench knobs \
-	image push docker-train docker-serve test-container setup-aws upload sagemaker-dataset sagemaker-train \
+	image push docker-train docker-serve test-container setup-aws upload sagemaker-dataset sagemaker-predict sagemaker-train \
 	sagemaker-sweep sagemaker sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures \
 	gpu-check gpu-wheels lint format clean
 
@@ -115,6 +115,10 @@ upload: ## Copy changed files: ARGS="source=DIR s3=s3://BUCKET/DIR"
 sagemaker-dataset: ## Pack in a job: ARGS="source=s3://... output=s3://..."
 	@$(READY) $(if $(filter-out 0,$(DRY_RUN)),,job) launch
 	@$(LAUNCH_PY) -m launch.dataset $(ARGS)
+
+sagemaker-predict: ## Predict: ARGS="JOB input=s3://... output_dir=s3://..."
+	@$(READY) launch
+	@$(LAUNCH_PY) -m launch.predict $(ARGS)
 
 sagemaker-train: ## Submit a training job; DRY_RUN=1 only prints the request
 	@$(READY) launch

@@ -1,6 +1,5 @@
 """Launching the job that packs a dataset: load the config, check the request, print or send it."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,6 +7,7 @@ from typing import Any
 
 from entry_point.config.compose import load_config
 from entry_point.config.packing_config import OptimizeConfig
+from launch.aws import processing_job
 from launch.aws.s3.s3_bucket import split_prefix, split_s3
 from launch.aws.sagemaker_job import Job
 from launch.aws.session import aws_client, is_dry_run, open_session, print_request
@@ -32,18 +32,8 @@ class Packing:
 def load(arguments: Sequence[str]) -> Packing:
     """Split the arguments: `source=`, `output=`, overrides of the launch config and of packing."""
     config, others = load_launch_config(arguments)
-    prefixes = {"source": "", "output": ""}
-    overrides = []
-    for override in others:
-        key, _, value = override.partition("=")
-        if key in prefixes:
-            prefixes[key] = value.strip("'\"").rstrip("/")
-        else:
-            overrides.append(override)
-    for key, uri in prefixes.items():
-        if not uri.startswith("s3://"):
-            raise LaunchError(f"{key}={uri}: must be s3://bucket/prefix")
-    return Packing(config, prefixes["source"], prefixes["output"], overrides)
+    uris, overrides = processing_job.split_uris(others, ("source", "output"))
+    return Packing(config, uris["source"], uris["output"], overrides)
 
 
 def launch(arguments: Sequence[str]) -> Job | None:
@@ -56,22 +46,20 @@ def launch(arguments: Sequence[str]) -> Job | None:
     if is_dry_run():
         print_request(_checked_request(packing, packing.config.job.region))
         return None
-    from launch.aws.cost import estimate_cost
     from launch.aws.ecr import require_image
 
     session = open_session(packing.config.job.region)
     request = _checked_request(packing, session.region_name)
     require_image(packing.config.target, session)
     s3 = aws_client(session, "s3")
-    _require_empty(s3, packing.output)
+    # A launch that the service then refused leaves the class list behind.
+    processing_job.require_empty(s3, "output", packing.output, but="classes.txt")
     classes = _classes(s3, packing.source, packing.config.target.instance_count)
-    sys.stdout.write(estimate_cost(packing.config.target, session, "Processing") + "\n")
+    processing_job.print_cost(packing.config, session)
     bucket, key = split_s3(packing_request.classes_uri(packing.output), "output")
     s3.put_object(Bucket=bucket, Key=key, Body="".join(f"{name}\n" for name in classes).encode())
-    aws_client(session, "sagemaker").create_processing_job(**request)
-    name: str = request["ProcessingJobName"]
-    sys.stdout.write(f"job {name} created: packs {len(classes)} classes into {packing.output}\n")
-    return Job(session, name, "Processing")
+    what = f"packs {len(classes)} classes into {packing.output}"
+    return processing_job.create(request, session, what)
 
 
 def _checked_request(packing: Packing, region: str | None) -> dict[str, Any]:
@@ -81,18 +69,6 @@ def _checked_request(packing: Packing, region: str | None) -> dict[str, Any]:
     request = packing_request.build(config, packing.source, packing.output, packing.overrides, name)
     packing_request.check(request, config, packing.overrides, region)
     return request
-
-
-def _require_empty(s3: Any, output: str) -> None:
-    bucket, prefix = split_prefix(output, "output")
-    found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=2).get("Contents", [])
-    # A launch that the service then refused leaves the class list behind.
-    others = [item["Key"] for item in found if item["Key"] != f"{prefix}classes.txt"]
-    if others:
-        raise LaunchError(
-            f"output={output}: not empty, the first object is s3://{bucket}/{others[0]}; "
-            "choose another prefix, or delete the objects"
-        )
 
 
 def _classes(s3: Any, source: str, hosts: int) -> list[str]:
