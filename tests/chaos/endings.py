@@ -10,6 +10,7 @@ import torch
 
 from entry_point.predict import main as predict
 from tests.chaos import traces
+from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.training.training_jobs import read_records, timeless
 
 Tensors = dict[str, torch.Tensor]
@@ -22,7 +23,7 @@ class Ending:
     weights: Tensors
     best_weights: Tensors
     metrics: list[dict[str, Any]]
-    predictions: bytes
+    predictions: list[dict[str, Any]]
     names: set[str]
 
     @classmethod
@@ -37,7 +38,7 @@ class Ending:
             torch.load(run / "model/model.pt", weights_only=True),
             best["model"],
             timeless(read_records(run)),
-            (output / "part-1-of-1.parquet").read_bytes(),
+            rows(output),
             found,
         )
 
