@@ -22,6 +22,14 @@ VARIABLES := ARGS ONLY NPROC PYTHON CODE DRY_RUN HOSTS NETWORK GPUS SHM_SIZE POR
 	DEVICE BASE_IMAGE PLATFORM PREBUILD EXTRAS BUILD_OPTIONS REGISTRY PART WHEELS \
 	PYTHON_VERSION SECONDS CHAOS_SEED
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
+# A setting beside ARGS would be a variable that nothing reads; the variables of make and of the
+# environment are upper case, but for http_proxy and its like.
+LOWER_CASE := $(addsuffix %,a b c d e f g h i j k l m n o p q r s t u v w x y z)
+SETTINGS := $(filter-out %_proxy,$(filter $(LOWER_CASE),$(sort $(GIVEN))))
+ifneq (,$(SETTINGS))
+$(error settings go into ARGS: make $(MAKECMDGOALS) ARGS="$(strip $(value ARGS) \
+	$(foreach v,$(SETTINGS),$(v)=$(value $(v))))")
+endif
 UNKNOWN := $(strip $(filter-out $(VARIABLES),$(GIVEN)))
 joined = $(subst $(eval ) ,$(comma),$(strip $(1)))
 ifneq (,$(and $(UNKNOWN),$(PYTHON)))

@@ -62,3 +62,20 @@ def test_without_a_supported_python_make_names_the_supported_ones(target: str) -
     done = make(target, "PYTHON=")
     assert done.returncode != 0
     assert "no Python 3.11 to 3.14 found" in done.stderr
+
+
+@pytest.mark.parametrize("setting", ["data=folder", "trainer.epochs=1"])
+@pytest.mark.parametrize("before", ["", "seed=3"])
+def test_a_setting_beside_args_is_refused_with_the_command_to_use(
+    setting: str, before: str
+) -> None:
+    done = make("-n", "local-train", f"ARGS={before}", setting)
+    assert done.returncode == 2 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert f'make local-train ARGS="{f"{before} {setting}".strip()}"' in line
+
+
+@pytest.mark.parametrize("variable", ["AWS_PROFILE=me", "https_proxy=http://proxy:3128"])
+def test_variables_of_the_environment_are_no_settings(variable: str) -> None:
+    done = make("-n", "local-train", variable)
+    assert done.returncode == 0, done.stderr
