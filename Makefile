@@ -22,6 +22,12 @@ VARIABLES := ARGS ONLY NPROC PYTHON CODE DRY_RUN HOSTS NETWORK GPUS SHM_SIZE POR
 	DEVICE BASE_IMAGE PLATFORM PREBUILD EXTRAS BUILD_OPTIONS REGISTRY PART WHEELS \
 	PYTHON_VERSION SECONDS CHAOS_SEED
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
+UNKNOWN := $(strip $(filter-out $(VARIABLES),$(GIVEN)))
+joined = $(subst $(eval ) ,$(comma),$(strip $(1)))
+ifneq (,$(and $(UNKNOWN),$(PYTHON)))
+MISSPELT := $(shell $(PYTHON) launch/make_variables.py $(call joined,$(UNKNOWN)) $(call joined,$(VARIABLES)))
+$(if $(MISSPELT),$(error $(MISSPELT)))
+endif
 # A setting beside ARGS would be a variable that nothing reads; the variables of make and of the
 # environment are upper case, but for http_proxy and its like.
 LOWER_CASE := $(addsuffix %,a b c d e f g h i j k l m n o p q r s t u v w x y z)
@@ -29,12 +35,6 @@ SETTINGS := $(filter-out %_proxy,$(filter $(LOWER_CASE),$(sort $(GIVEN))))
 ifneq (,$(SETTINGS))
 $(error settings go into ARGS: make $(MAKECMDGOALS) ARGS="$(strip $(value ARGS) \
 	$(foreach v,$(SETTINGS),$(v)=$(value $(v))))")
-endif
-UNKNOWN := $(strip $(filter-out $(VARIABLES),$(GIVEN)))
-joined = $(subst $(eval ) ,$(comma),$(strip $(1)))
-ifneq (,$(and $(UNKNOWN),$(PYTHON)))
-MISSPELT := $(shell $(PYTHON) launch/make_variables.py $(call joined,$(UNKNOWN)) $(call joined,$(VARIABLES)))
-$(if $(MISSPELT),$(error $(MISSPELT)))
 endif
 
 HERE = $(or $(PYTHON),$(error no Python 3.11 to 3.14 found; install one or name it: make PYTHON=/path/to/python3))
@@ -45,8 +45,8 @@ CODE := custom_op entry_point launch project examples benchmarks tests
 # $(call check_only,WORDS) stops unless ONLY is empty or one of the words.
 check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONLY=$(ONLY): must be one of $(1)))
 
-.PHONY: help setup local-train predict serve dataset check-dataset show-batch fetch-weights sweep bench knobs \
-	image push docker-train docker-serve test-container setup-aws upload sagemaker-dataset sagemaker-predict sagemaker-train \
+.PHONY: help setup local-train predict serve dataset check-dataset show-batch fetch-weights sweep bench \
+	image push docker-train docker-serve setup-aws upload sagemaker-dataset sagemaker-predict sagemaker-train \
 	sagemaker-sweep sagemaker sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures \
 	gpu-check gpu-wheels lint format clean
 
@@ -87,10 +87,6 @@ bench: ## Compare pipeline engines: ARGS="data.root=DIR"
 	@$(READY) job peers
 	@$(PY) -m benchmarks.pipelines.bench $(ARGS)
 
-knobs: ## Print every setting, its default and its meaning
-	@$(READY) job >&2
-	@$(PY) -m launch.settings
-
 setup: ## Install compiler, JPEG headers and .venv, and stop there
 	@$(READY) job
 
@@ -107,9 +103,6 @@ docker-train: ## Train in it as SageMaker does: HOSTS=2 NETWORK=none
 
 docker-serve: ## Serve a model in it: PORT=8080 ARGS="model_dir=DIR"
 	@$(HERE) -m launch.docker_serve $(ARGS)
-
-test-container: ## Test it on a real engine; needs Linux and root
-	@$(MAKE) test ONLY=container
 
 ## SageMaker
 setup-aws: ## Create role, bucket, repository: ARGS="bucket=NAME"

@@ -19,7 +19,7 @@ from tests.launch.conftest import ROOT
 def test_the_settings_page_is_what_make_knobs_prints() -> None:
     printed = "\n".join(settings.page()) + "\n"
     page = (ROOT / "docs" / "settings.md").read_text()
-    assert printed == page, "run `make knobs > docs/settings.md`"
+    assert printed == page, "run `python -m launch.settings > docs/settings.md`"
 
 
 def test_every_command_with_a_configuration_is_on_the_page() -> None:

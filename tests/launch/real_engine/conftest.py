@@ -1,4 +1,4 @@
-"""Fixtures of the tests that need a container engine, which ``make test-container`` runs.
+"""Fixtures of the tests that need a container engine, which ``make test ONLY=container`` runs.
 
 Engine, base image and the image with and without the compiled operator are created once per
 session. A plain ``pytest`` collects nothing here.
@@ -66,7 +66,7 @@ def engine(tell: Callable[[str], None]) -> Iterator[Engine]:
                 tell(f"engine {engine.call('version', '--format', '{{.Server.Version}}')}")
                 yield engine
         except MissingPart as error:
-            pytest.exit(f"make test-container: {error}", returncode=1)
+            pytest.exit(f"make test ONLY=container: {error}", returncode=1)
 
 
 @pytest.fixture(scope="session")
