@@ -11,7 +11,6 @@ gives the same pixels. The first error ends reading or writing in this process.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import sqlite3
@@ -35,7 +34,7 @@ _UNUSED_DAYS = 30
 _SCHEMA = "CREATE TABLE IF NOT EXISTS indexes (path INTEGER PRIMARY KEY, content BLOB NOT NULL)"
 
 log = logging.getLogger(__name__)
-_log_once = functools.cache(log.info)
+_said: dict[str, object] = {}
 
 
 class IndexCache:
@@ -83,10 +82,10 @@ class IndexCache:
             self._writes = False
             _warn(self.file, str(error))
             return
-        _log_once(
+        _say_once(
+            logging.INFO,
             "indexing images while they are decoded: later epochs decode faster. The side indexes "
-            "are kept in %s; data.index=none turns this off",
-            self.file,
+            f"are kept in {self.file}; data.index=none turns this off",
         )
 
     def _database(self) -> sqlite3.Connection:
@@ -124,13 +123,20 @@ class IndexCache:
         self._connections = threading.local()
 
 
-@functools.cache
 def _warn(file: Path, error: str) -> None:
-    log.warning(
-        "%s: %s. Images without a side index decode slower, to the same pixels; free space on the "
-        "disk, or remove the file, or set data.index=none",
-        *(file, error),
+    _say_once(
+        logging.WARNING,
+        f"{file}: {error}. Images without a side index decode slower, to the same pixels; free "
+        "space on the disk, or remove the file, or set data.index=none",
     )
+
+
+def _say_once(level: int, message: str) -> None:
+    """Log a message that several threads may have at the same moment, once per process."""
+    mine = object()
+    # setdefault is atomic; functools.cache lets two threads call the function.
+    if _said.setdefault(message, mine) is mine:
+        log.log(level, "%s", message)
 
 
 def _require_own(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -10,9 +11,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +35,7 @@ from entry_point.data.sources.index_cache import IndexCache
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(index_cache, "FOLDER", tmp_path / "cache")
-    index_cache._log_once.cache_clear()
+    monkeypatch.setattr(index_cache, "_said", {})
     return tmp_path / "cache"
 
 
@@ -143,6 +147,28 @@ def test_one_line_says_where_the_indexes_are(
     held = [record.getMessage() for record in caplog.records if "side ind" in record.getMessage()]
     count = sum(map(bool, map(len, cached(photo_folder))))
     assert len(held) == 1 and held[0].endswith(f"holds the side indexes of {count} images")
+
+
+def test_threads_that_store_their_first_indexes_at_once_log_one_line(
+    photo_folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    source = open_folder(photo_folder)
+    cache, index = source.index_cache, index_jpeg(source.read(0))
+    assert cache is not None
+    both_are_here = threading.Barrier(2, timeout=30)
+    handle = logging.Logger.handle
+
+    def handle_when_both_are_here(*arguments: Any) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_are_here.wait(0.5)
+        handle(*arguments)
+
+    monkeypatch.setattr(logging.Logger, "handle", handle_when_both_are_here)
+    with ThreadPoolExecutor(2) as threads:
+        for each in [threads.submit(cache.keep, [source.file(0)], [index]) for _ in range(2)]:
+            each.result()
+    assert len([each for each in caplog.records if "are kept in" in each.getMessage()]) == 1
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
