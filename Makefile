@@ -16,22 +16,17 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null \
 	&& { echo $$p; break; }; done)
 endif
-# A misspelt variable on the command line stops make, rather than being ignored.
-comma := ,
+# A variable on the command line that nothing reads stops make: it is misspelt, or it is a setting,
+# which begins in lower case.
 VARIABLES := ARGS ONLY NPROC PYTHON CODE DRY_RUN HOSTS NETWORK GPUS SHM_SIZE PORT ENGINE IMAGE \
-	DEVICE BASE_IMAGE PLATFORM PREBUILD EXTRAS BUILD_OPTIONS REGISTRY PART WHEELS \
-	PYTHON_VERSION SECONDS CHAOS_SEED
+	DEVICE BASE_IMAGE PLATFORM PREBUILD EXTRAS BUILD_OPTIONS REGISTRY SECONDS CHAOS_SEED
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
-UNKNOWN := $(strip $(filter-out $(VARIABLES),$(GIVEN)))
-joined = $(subst $(eval ) ,$(comma),$(strip $(1)))
-ifneq (,$(and $(UNKNOWN),$(PYTHON)))
-MISSPELT := $(shell $(PYTHON) launch/make_variables.py $(call joined,$(UNKNOWN)) $(call joined,$(VARIABLES)))
-$(if $(MISSPELT),$(error $(MISSPELT)))
+UNKNOWN := $(sort $(filter-out $(VARIABLES),$(GIVEN)))
+SETTINGS := $(filter $(addsuffix %,a b c d e f g h i j k l m n o p q r s t u v w x y z),$(UNKNOWN))
+ifneq (,$(filter-out $(SETTINGS),$(UNKNOWN)))
+$(error $(filter-out $(SETTINGS),$(UNKNOWN)): no such variable, must be one of $(VARIABLES); \
+	variables for other programs go before make, as in AWS_PROFILE=me make)
 endif
-# A setting beside ARGS would be a variable that nothing reads; the variables of make and of the
-# environment are upper case, but for http_proxy and its like.
-LOWER_CASE := $(addsuffix %,a b c d e f g h i j k l m n o p q r s t u v w x y z)
-SETTINGS := $(filter-out %_proxy,$(filter $(LOWER_CASE),$(sort $(GIVEN))))
 ifneq (,$(SETTINGS))
 $(error settings go into ARGS: make $(MAKECMDGOALS) ARGS="$(strip $(value ARGS) \
 	$(foreach v,$(SETTINGS),$(v)=$(value $(v))))")
@@ -45,10 +40,10 @@ CODE := custom_op entry_point launch project examples benchmarks tests
 # $(call check_only,WORDS) stops unless ONLY is empty or one of the words.
 check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONLY=$(ONLY): must be one of $(1)))
 
-.PHONY: help setup local-train predict serve dataset check-dataset show-batch fetch-weights sweep bench \
+.PHONY: help setup local-train predict serve dataset check-dataset show-batch sweep bench \
 	image push docker-train docker-serve setup-aws upload sagemaker-dataset sagemaker-predict sagemaker-train \
 	sagemaker-sweep sagemaker sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures \
-	gpu-check gpu-wheels lint format clean
+	lint format clean
 
 ## Train, on this machine
 local-train: ## Install what is missing, then train; without ARGS a demo
@@ -75,20 +70,16 @@ show-batch: ## Draw training samples: ARGS="data.root=DIR output=FILE"
 	@$(READY) job
 	@$(PY) -m entry_point.show_batch $(ARGS)
 
-fetch-weights: ## Download weights: ARGS="model.name=NAME output=FILE"
-	@$(READY) job $(if $(findstring timm/,$(ARGS)),timm)
-	@$(PY) -m entry_point.fetch_weights $(ARGS)
-
 sweep: ## Train each combination: ARGS="name=lr optim.lr=0.01,0.1"
 	@$(READY) job
 	@$(PY) -m entry_point.sweep $(ARGS)
 
 bench: ## Compare pipeline engines: ARGS="data.root=DIR"
-	@$(READY) job peers
+	@$(READY) job bench
 	@$(PY) -m benchmarks.pipelines.bench $(ARGS)
 
-setup: ## Install compiler, JPEG headers and .venv, and stop there
-	@$(READY) job
+setup: ## Install compiler, JPEG headers and .venv: EXTRAS="timm dali"
+	@$(READY) job $(EXTRAS)
 
 ## Container
 image: ## Build: DEVICE=gpu BASE_IMAGE=... PREBUILD=1 EXTRAS=dali
@@ -170,7 +161,7 @@ test-runs-fuzz := command -v clang++ >/dev/null \
 test-runs-arm64 := PYTHON=$(PY) tests/fuzz/arm64.sh
 test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(CHAOS_SEED),1) \
 	$(PARALLEL) -rP tests/chaos
-test-installs- := onnx timm mlflow peers
+test-installs- := onnx timm mlflow bench
 test-installs-launch := launch-v2 launch-v3
 test-installs-dali := dali
 test-installs-gpu := dali
@@ -181,7 +172,7 @@ test: ## All tests, or ONLY=launch|gpu|container|fuzz|arm64|...
 
 # The benchmarks behind ONLY=NAME, and what they install beside job and dev. Without ONLY: those
 # that need neither a container nor a GPU.
-FIGURES := op stall data train serve launch job-start deaths
+FIGURES := op stall data train serve launch job-start deaths gpu
 figures-op := operator.op_crop operator.op_index operator.op_resized operator.op_augment \
 	operator.build_time
 figures-stall := training.stall_step
@@ -192,27 +183,18 @@ figures-serve := serving.serve_speed
 figures-launch := launching.launch_time
 figures-job-start := launching.job_start
 figures-deaths := training.train_interruptions
+figures-gpu := gpu.gpu_check
 figures- := $(foreach name,op stall data train serve launch deaths,$(figures-$(name)))
 figure-installs-op := bench
 figure-installs-train := timm
 figure-installs-stall := bench
 figure-installs-serve := bench
 figure-installs-launch := launch launch-v2 launch-v3
+figure-installs-gpu := dali
 figure-installs- := bench timm launch launch-v2 launch-v3
 figures: ## Measure again: ONLY=op|stall|data|train|launch|...
 	$(call check_only,$(FIGURES))@$(READY) job dev $(figure-installs-$(ONLY))
 	@for module in $(figures-$(ONLY)); do $(PY) -m benchmarks.$$module $(ARGS); done
-
-# With WHEELS, on a machine without internet: its own Python and torch, and that folder's content.
-GPU_CHECK = $(if $(PART),part=$(PART)) $(if $(DEVICE),device=$(DEVICE)) $(ARGS)
-gpu-check: ## Prove the GPU paths: PART=goal DEVICE=cpu WHEELS=DIR
-	@$(if $(WHEELS),$(HERE) benchmarks/gpu/offline_kit.py run $(WHEELS) $(GPU_CHECK),\
-		$(READY) job dev $(if $(filter cpu page,$(DEVICE) $(PART)),,dali) \
-		&& $(PY) -m benchmarks.gpu.gpu_check $(GPU_CHECK))
-
-gpu-wheels: ## Fill WHEELS=DIR for gpu-check: PYTHON_VERSION=3.12
-	@$(READY) job dev
-	@$(PY) benchmarks/gpu/offline_kit.py pack $(or $(WHEELS),.wheels) $(PYTHON_VERSION)
 
 lint: ## ruff, mypy, clang-format, shellcheck, hadolint
 	@$(READY) job dev

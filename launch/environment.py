@@ -2,10 +2,9 @@
 
 ``python3 launch/environment.py EXTRA ...``, with one or more keys of ``REQUIREMENTS``. ``launch``,
 ``launch-v2`` and ``launch-v3`` use separate environments, as the two SageMaker SDKs exclude each
-other. An
-extra that is up to date is left alone; a setup that was killed resumes. With ``job`` come the
-packages in ``project/requirements.in``, if it names any. This file uses the standard library only,
-because it runs before anything is installed.
+other. An extra that is up to date is left alone; a setup that was killed resumes. With ``job`` come
+the packages in ``project/requirements.in``, if it names any. This file uses the standard library
+only, because it runs before anything is installed.
 """
 
 import fcntl
@@ -25,8 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = {
     "job": ("torch.txt", "job.txt"),
     "dev": ("dev.txt",),
-    "bench": ("bench.txt",),
-    "peers": ("peers.txt", "mosaicml.txt"),
+    "bench": ("bench.txt", "peers.txt", "mosaicml.txt"),
     "dali": ("dali.txt",),
     "onnx": ("onnx.txt",),
     "timm": ("timm.txt",),
@@ -35,13 +33,6 @@ REQUIREMENTS = {
     "launch-v2": ("launch-v2.txt",),
     "launch-v3": ("launch-v3.txt",),
 }
-# Disk space that a new environment takes. Only Linux gets CUDA's libraries.
-SIZES_GB = {
-    "job": 6.0 if sys.platform == "linux" else 1.5,
-    "launch": 0.1,
-    "launch-v2": 0.3,
-    "launch-v3": 0.9,
-}
 # The packages of the user's code, which must accept the job's pins.
 OWN_REQUIREMENTS = "project/requirements.in"
 ENVIRONMENTS = {name: f".venv-{name}" for name in ("launch", "launch-v2", "launch-v3")}
@@ -49,15 +40,19 @@ ENVIRONMENTS = {name: f".venv-{name}" for name in ("launch", "launch-v2", "launc
 UNFINISHED = ".unfinished"
 SUPPORTED = ((3, 11), (3, 14))
 
-# Installer -> (command, packages for the compiler, for the JPEG headers, for python -m venv).
+# Installer -> (command, packages for the compiler and the JPEG headers, for python -m venv).
 INSTALLERS = {
-    "apt-get": ("apt-get install -y --no-install-recommends", "g++", "libjpeg-dev", "python3-venv"),
-    "dnf": ("dnf install -y", "gcc-c++", "libjpeg-turbo-devel", "python3"),
-    "brew": ("brew install", "gcc", "jpeg-turbo", "python"),
+    "apt-get": (
+        "apt-get install -y --no-install-recommends",
+        ("g++", "libjpeg-dev"),
+        "python3-venv",
+    ),
+    "dnf": ("dnf install -y", ("gcc-c++", "libjpeg-turbo-devel"), "python3"),
+    "brew": ("brew install", ("gcc", "jpeg-turbo"), "python"),
 }
 
 # Rejects the IJG's libjpeg too: only libjpeg-turbo can decode a part of an image.
-JPEG_PROBE = """
+PROBE = """
 #include <cstdio>
 #include <jpeglib.h>
 #ifndef LIBJPEG_TURBO_VERSION
@@ -77,20 +72,18 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def compiler() -> list[str] | None:
-    """Return the C++ compiler's command: ``$CXX`` if set, else the first one found, else None."""
+def compiles() -> bool:
+    """Return whether there is a C++ compiler, ``$CXX`` if set, that finds libjpeg-turbo."""
     chosen = shlex.split(os.environ.get("CXX", ""))
     commands = [chosen] if chosen else [["c++"], ["g++"], ["clang++"]]
-    return next((command for command in commands if shutil.which(command[0])), None)
-
-
-def compiles(source: str, command: Sequence[str]) -> bool:
-    """Return whether the compiler accepts ``source``."""
+    command = next((command for command in commands if shutil.which(command[0])), None)
+    if command is None:
+        return False
     # Homebrew's headers are outside the compiler's default path.
     prefix = os.environ.get("HOMEBREW_PREFIX")
     includes = [f"-I{prefix}/include"] if prefix else []
     probe = [*command, *includes, "-x", "c++", "-fsyntax-only", "-"]
-    return subprocess.run(probe, input=source, text=True, capture_output=True).returncode == 0
+    return subprocess.run(probe, input=PROBE, text=True, capture_output=True).returncode == 0
 
 
 def has_venv() -> bool:
@@ -100,15 +93,12 @@ def has_venv() -> bool:
 
 
 def missing_packages(installer: str) -> list[str]:
-    """Return the names of this installer's packages that the machine lacks."""
-    _, cxx, jpeg, venv = INSTALLERS[installer]
-    command = compiler()
-    found = {
-        cxx: command and compiles("#include <vector>\nint main() { return 0; }", command),
-        jpeg: command and compiles(JPEG_PROBE, command),
-        venv: has_venv(),
-    }
-    return [package for package, is_here in found.items() if not is_here]
+    """Return the names of this installer's packages that the machine needs.
+
+    Those of the compiler and the headers come together: installing what is there changes nothing.
+    """
+    _, build, venv = INSTALLERS[installer]
+    return [*(() if compiles() else build), *(() if has_venv() else (venv,))]
 
 
 def privilege(installer: str) -> list[str] | None:
@@ -188,14 +178,8 @@ def pins(extra: str) -> list[str]:
     return [f"requirements/{name}" for name in REQUIREMENTS[extra]]
 
 
-def create_environment(venv: Path, extra: str) -> None:
-    """Create an empty ``venv``; raises SetupError first if the disk cannot hold ``extra``."""
-    needed, free = SIZES_GB.get(extra, 0.5), shutil.disk_usage(venv.resolve().parent).free / 1e9
-    if free < needed:
-        raise SetupError(
-            f"{venv.name} needs about {needed:g} GB, but only {free:.1f} GB are free in "
-            f"{venv.resolve().parent}; free some space, then run make again"
-        )
+def create_environment(venv: Path) -> None:
+    """Create an empty ``venv``; raises SetupError."""
     say(f"creating {venv.name} with Python {platform.python_version()}")
     if subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)]).returncode:
         shutil.rmtree(venv, ignore_errors=True)
@@ -231,7 +215,7 @@ def ensure_installed(
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     if not (venv / "bin" / "pip").exists():
-        create_environment(venv, name)
+        create_environment(venv)
     names = " and ".join(files)
     size = "; torch and its CUDA libraries take about 6 GB" if name == "job" else ""
     say(f"installing {names} into {venv.name}{size}")

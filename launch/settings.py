@@ -13,7 +13,6 @@ from omegaconf import OmegaConf
 from entry_point.config.check_config import CheckConfig
 from entry_point.config.compose import CONFIGS
 from entry_point.config.config_errors import shown
-from entry_point.config.fetch_config import FetchConfig
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.config.serve_config import ServeConfig
@@ -28,7 +27,6 @@ COMMANDS: dict[str, tuple[str, type]] = {
     "train": ("`make local-train`, `docker-train`, `sagemaker-train`, `sweep`", TrainConfig),
     "optimize": ("`make dataset`, `sagemaker-dataset`", OptimizeConfig),
     "check_dataset": ("`make check-dataset`", CheckConfig),
-    "fetch_weights": ("`make fetch-weights`", FetchConfig),
     "predict": ("`make predict`, `sagemaker-predict`", PredictConfig),
     "serve": ("`make serve`, `docker-serve`", ServeConfig),
     "launch": ("`make sagemaker-train`, `sagemaker-dataset`, `sagemaker-predict`", LaunchConfig),

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
+from torchvision.models import get_model_weights, resnet18
 
 from tests.photographs import write_photo_folder
 
@@ -36,6 +38,16 @@ RECIPES = [
     Recipe(title, BLOCK.findall(text))
     for title, text in SECTION.findall(PAGE.read_text(encoding="utf-8"))
 ]
+
+
+@pytest.fixture(scope="session")
+def torch_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`$TORCH_HOME` after a download of ResNet-18's weights, with other values."""
+    folder = tmp_path_factory.mktemp("torch")
+    file = Path(get_model_weights("resnet18")["DEFAULT"].url).name
+    (folder / "hub" / "checkpoints").mkdir(parents=True)
+    torch.save(resnet18().state_dict(), folder / "hub" / "checkpoints" / file)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -71,10 +83,11 @@ def run(folder: Path, program: list[str], environment: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
-def test_a_recipe_runs_as_printed(recipe: Recipe, tmp_path: Path, photos: Path) -> None:
+def test_a_recipe_runs_as_printed(
+    recipe: Recipe, tmp_path: Path, photos: Path, torch_home: Path
+) -> None:
     folder = fresh_copy(tmp_path / "copy")
-    # The environment is complete: several copies must not install into it at once.
-    environment = {"PHOTOS": str(photos), "MAKEFLAGS": "READY=true"}
+    environment = {"PHOTOS": str(photos), "TORCH_HOME": str(torch_home)}
     for language, text in recipe.blocks:
         if language == "python" and (named := FILE.match(text)):
             (folder / named[1]).write_text(text, encoding="utf-8")

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         return _refuse(str(error))
     if asked.part != PAGE and asked.device == "cuda" and not torch.cuda.is_available():
-        return _refuse("torch finds no CUDA device; DEVICE=cpu makes a dry run")
+        return _refuse("torch finds no CUDA device; device=cpu makes a dry run")
     folder = Path(asked.out).resolve()
     for part, cases in PARTS.items():
         if asked.part in (None, part):

@@ -140,7 +140,7 @@ def _page(
     if any(origin.device != "cuda" for origin in origins):
         lines.insert(1, "A dry run on a CPU: its figures and verdicts say nothing about a GPU.\n")
     promises = [[v.promise, f"**{v.word}**", _cell(v.reason)] for v in verdicts]
-    lines += [f"`make gpu-check`; {_origin(origins)}.\n", "## Promises\n"]
+    lines += [f"`make figures ONLY=gpu`; {_origin(origins)}.\n", "## Promises\n"]
     lines += [measure.table(["promise", "verdict", "found"], promises)]
     lines += ["## Runs\n", _runs(results), "## Machine\n", _machine(results)]
     return "\n".join(lines)

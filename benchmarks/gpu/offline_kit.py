@@ -1,7 +1,7 @@
 """Carries what the check needs to a machine that has Python and torch, but no internet.
 
-With a network, `make gpu-wheels`: `offline_kit.py pack FOLDER [PYTHON_VERSION]`. There, `make
-gpu-check WHEELS=FOLDER`: `offline_kit.py run FOLDER ARGUMENTS`, with the standard library only.
+With a network, `offline_kit.py pack FOLDER [PYTHON_VERSION]`, in `.venv`. There, `offline_kit.py
+run FOLDER [part=NAME]`, with the standard library only.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class ModelConfig:
     """Other arguments of the model, as in `model.kwargs.width=64`."""
     weights: str | None = None
     """State dict to start from: a file, or the name of a channel that holds exactly one .pt, .pth
-    or .safetensors file. A head of another size keeps its initial weights. Nothing is downloaded;
-    `make fetch-weights` does that beforehand."""
+    or .safetensors file. A head of another size keeps its initial weights. Nothing is
+    downloaded."""
     freeze: list[str] = field(default_factory=list)
     """Patterns of parameter names that are not trained, as in `model.freeze=[conv1.*,layer?.*]`.
     Batch normalization still follows the statistics of the data."""

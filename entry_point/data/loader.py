@@ -176,8 +176,8 @@ def _dali(spec: LoaderSpec) -> MakeImages:
         raise ConfigError(
             "pipeline.engine",
             "dali",
-            f"cannot load NVIDIA DALI ({error}); install it with `python3 launch/environment.py "
-            "job dali`, or in an image with `make image EXTRAS=dali`",
+            f"cannot load NVIDIA DALI ({error}); install it with `make setup EXTRAS=dali`, or "
+            "in an image with `make image EXTRAS=dali`",
         ) from error
     threads = max(1, spec.pipeline.worker_count())
     if spec.pipeline.num_workers is None and spec.device.type == "cuda":

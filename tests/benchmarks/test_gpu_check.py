@@ -146,7 +146,7 @@ def test_the_servers_metrics_tell_images_and_batches() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "gpu-check: torch finds no CUDA device; DEVICE=cpu makes a dry run\n"),
+        ([], "gpu-check: torch finds no CUDA device; device=cpu makes a dry run\n"),
         (
             ["part=gaol"],
             "gpu-check: part=gaol: must be one of tests, goal, peers, options, serving, page; "

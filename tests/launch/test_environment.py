@@ -98,16 +98,16 @@ def test_an_ordinary_user_gets_one_message_and_no_traceback(
 
 
 def test_this_machines_compiler_and_headers_are_found() -> None:
-    assert environment.compiler() is not None
     assert environment.missing_packages("apt-get") == []
 
 
-def test_a_libjpeg_other_than_turbo_is_rejected(tmp_path: Path) -> None:
+def test_a_libjpeg_other_than_turbo_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "jpeglib.h").write_text("#define JPEG_LIB_VERSION 90\n")
-    cxx = environment.compiler()
-    assert cxx is not None
-    assert not environment.compiles(environment.JPEG_PROBE, [*cxx, f"-I{tmp_path}"])
-    assert environment.compiles(environment.JPEG_PROBE, cxx)
+    assert environment.compiles()
+    monkeypatch.setenv("CXX", f"c++ -I{tmp_path}")
+    assert not environment.compiles()
 
 
 def test_a_changed_pin_makes_the_environment_outdated(
@@ -132,18 +132,6 @@ def test_an_up_to_date_environment_starts_no_process(
 
     monkeypatch.setattr(subprocess, "run", unexpected)
     environment.ensure_environment(tmp_path, "job")
-
-
-def test_too_little_disk_space_is_an_error_before_anything_is_created(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    usage = shutil.disk_usage(tmp_path)._replace(free=250_000_000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    for extra, needed in (("job", environment.SIZES_GB["job"]), ("launch-v2", 0.3)):
-        reason = rf"\.venv needs about {needed:g} GB, but only 0\.2 GB are free in {tmp_path};"
-        with pytest.raises(environment.SetupError, match=reason):
-            environment.ensure_environment(tmp_path / ".venv", extra)
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_new_environment_that_pip_cannot_fill_is_removed(

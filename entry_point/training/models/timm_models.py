@@ -40,8 +40,8 @@ def require_timm_model(key: str, name: str) -> str:
         raise ConfigError(
             key,
             name,
-            "needs the package timm: run `python3 launch/environment.py job timm`, or build the "
-            "image with `make image EXTRAS=timm`",
+            "needs the package timm: run `make setup EXTRAS=timm`, or build the image "
+            "with `make image EXTRAS=timm`",
         )
     import timm
 

@@ -123,8 +123,8 @@ def require_mlflow() -> None:
         raise ConfigError(
             "loggers",
             "mlflow",
-            "needs the package mlflow-skinny: run `python3 launch/environment.py job mlflow`, or "
-            "build the image with `make image EXTRAS=mlflow`",
+            "needs the package mlflow-skinny: run `make setup EXTRAS=mlflow`, or build "
+            "the image with `make image EXTRAS=mlflow`",
         )
 
 

@@ -25,8 +25,8 @@ def require_onnx() -> None:
         raise ConfigError(
             "trainer.onnx",
             True,
-            f"needs {', '.join(missing)}: run `python3 launch/environment.py job onnx`, or build "
-            "the image with `make image EXTRAS=onnx`",
+            f"needs {', '.join(missing)}: run `make setup EXTRAS=onnx`, or build the "
+            "image with `make image EXTRAS=onnx`",
         )
 
 

@@ -274,8 +274,8 @@ def test_without_timm_the_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ConfigError) as caught:
         build_model(ModelConfig("timm/resnet18"), 7)
     assert str(caught.value) == (
-        "model.name=timm/resnet18: needs the package timm: run `python3 launch/environment.py job "
-        "timm`, or build the image with `make image EXTRAS=timm`"
+        "model.name=timm/resnet18: needs the package timm: run `make setup EXTRAS=timm`, or build "
+        "the image with `make image EXTRAS=timm`"
     )
 
 

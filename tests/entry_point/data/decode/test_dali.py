@@ -203,7 +203,7 @@ def test_without_dali_the_error_says_how_to_install_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "nvidia.dali", None)
     monkeypatch.delitem(sys.modules, "entry_point.data.decode.dali_images", raising=False)
-    how = r"pipeline.engine=dali: .*environment.py job dali.*EXTRAS=dali"
+    how = r"pipeline.engine=dali: .*make setup EXTRAS=dali.*EXTRAS=dali"
     with pytest.raises(ConfigError, match=how):
         _loader(photo_folder, "dali")
 

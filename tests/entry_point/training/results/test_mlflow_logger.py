@@ -170,6 +170,6 @@ def test_without_the_package_the_line_says_how_to_get_it(
     with pytest.raises(ConfigError) as caught:
         log_to(tmp_path, ["mlflow"], [])
     assert str(caught.value) == (
-        "loggers=mlflow: needs the package mlflow-skinny: run `python3 launch/environment.py job "
-        "mlflow`, or build the image with `make image EXTRAS=mlflow`"
+        "loggers=mlflow: needs the package mlflow-skinny: run `make setup EXTRAS=mlflow`, or "
+        "build the image with `make image EXTRAS=mlflow`"
     )
