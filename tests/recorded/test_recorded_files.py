@@ -1,0 +1,48 @@
+"""A finished run holds these files, and no others."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.recorded.compare_commits import FOLDER, HERE, SHARED
+
+FILES = """
+checkpoints/best.pt
+checkpoints/step-000000006.pt
+checkpoints/step-000000012.pt
+input/config/hyperparameters.json
+input/config/inputdataconfig.json
+input/config/resourceconfig.json
+input/lock
+model/classes.json
+model/code/inference.py
+model/code/requirements.txt
+model/inference.json
+model/model.pt
+model/model.pt2
+model/training.yaml
+output/data/metrics.jsonl
+output/data/report.html
+output/data/summary.png
+output/data/tensorboard/events.out.tfevents
+output/lock
+""".split()
+
+
+def test_a_run_leaves_the_recorded_files(photo_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "photos").symlink_to(photo_folder)
+    job = ["name=job", *SHARED, *FOLDER, "trainer.epochs=2", "trainer.report=true"]
+    subprocess.run(
+        [sys.executable, "-m", "launch.local", *job],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(HERE)},
+        check=True,
+    )
+    run = tmp_path / "runs" / "job"
+    found = {str(file.relative_to(run)) for file in run.rglob("*") if file.is_file()}
+    assert sorted(re.sub(r"(tfevents).*", r"\1", name) for name in found) == FILES
+    assert (tmp_path / "runs" / "latest").resolve() == run
