@@ -42,8 +42,9 @@ CROPS: dict[str, dict[str, Any]] = {
 }
 POLICIES = ("trivial", "rand", "rand_timm", "auto", "color_jitter", "simclr", "three", "erase")
 IMAGES: dict[str, dict[str, Any]] = {
-    "map": {},
-    "stream": {"access": "stream", "window_shards": 1},
+    "folder": {"format": "folder"},
+    "map": {"format": "shards"},
+    "stream": {"format": "shards", "access": "stream", "window_shards": 1},
 }
 BATCH = 5
 
@@ -83,9 +84,8 @@ def _batches(
     root: Path, options: dict[str, Any], seed: int, rank: tuple[int, int], split: str = "train"
 ) -> Callable[[int], Iterator[Any]]:
     """The batches of an epoch."""
-    data = DataConfig(
-        root=str(root), **{"image_size": 48, "resize": 56, "index": "none", **options}
-    )
+    shared = {"image_size": 48, "resize": 56, "index": "none"}
+    data = DataConfig(root=str(root), **{**shared, **options})
     pipeline = PipelineConfig("threads", num_workers=1)
     spec = LoaderSpec(data, pipeline, split, BATCH, seed, *rank)
     loader = build_loader(open_source(data, split, root), spec)
@@ -130,22 +130,16 @@ def _draws() -> Iterator[tuple[str, str]]:
             table = augmenter.table(seed, 1, np.arange(512), 0, 48)
             operations = table[..., 0].astype(np.int64)
             strengths = ",".join(f"{value:.2e}" for value in table.mean(axis=(0, 1)))
-            yield (
-                f"draws: {name}, seed {seed}",
-                f"{digest(iter([operations.tobytes()]))} {strengths}",
-            )
+            drawn = digest(iter([operations.tobytes()]))
+            yield f"draws: {name}, seed {seed}", f"{drawn} {strengths}"
 
 
 def _pixels(photos: Path, shards: Path) -> Iterator[tuple[str, str]]:
     """uint8 images, from files and from shards, as the operator decodes and resizes them."""
-    roots = {
-        "folder": (photos, {}),
-        **{name: (shards, options) for name, options in IMAGES.items()},
-    }
-    for name, (root, options) in roots.items():
-        form = {"format": "folder" if root is photos else "shards"}
+    for name, options in IMAGES.items():
+        root = photos if options["format"] == "folder" else shards
         for split in ("train", "val"):
-            epoch = _batches(root, {**form, **options}, 7, (0, 1), split)
+            epoch = _batches(root, options, 7, (0, 1), split)
             batches = list(epoch(1))
             yield f"pixels: {name}, {split}", digest(b.images.numpy().tobytes() for b in batches)
             yield f"labels: {name}, {split}", digest(b.labels.numpy().tobytes() for b in batches)
