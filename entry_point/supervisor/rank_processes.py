@@ -19,6 +19,8 @@ from entry_point.supervisor.die_with_parent import die_with_parent
 
 # The platform kills 120 s after its stop request; the ranks get most of that.
 STOP_PATIENCE_S = 110.0
+# `timeout make` and a terminal send one request to make and to this process, and make passes it on.
+ONE_REQUEST_S = 1.0
 
 
 class RankProcesses:
@@ -55,6 +57,8 @@ class RankProcesses:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._stopping_since is None:
             self._request_stop()
+        elif time.monotonic() - self._stopping_since < ONE_REQUEST_S:
+            return
         elif number != signal.SIGHUP:  # one closed terminal sends several, by kernel and shell
             self._kill()  # a second request means now
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.contract import exit_codes
+from entry_point.supervisor.rank_processes import ONE_REQUEST_S
 from tests.entry_point.supervisor.test_processes import (
     ENDLESS,
     TWO_RANKS,
@@ -93,7 +94,7 @@ def test_a_second_stop_request_kills_the_job_and_gives_the_reason(
     for rank in rank_processes(tmp_path).values():
         os.kill(rank, signal.SIGSTOP)  # so that it cannot stop in time
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
+    time.sleep(ONE_REQUEST_S)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == exit_codes.FAILED
@@ -101,6 +102,25 @@ def test_a_second_stop_request_kills_the_job_and_gives_the_reason(
     assert "asked to stop" in failure
     assert "memory" not in failure
     assert not rank_processes(tmp_path)
+
+
+def test_a_signal_that_arrives_twice_within_a_second_is_one_request(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """`timeout 60 make local-train` sends it to make, which passes it on, and to the job."""
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS])
+    wait_for_steps(tmp_path, process, 2)
+    ranks = rank_processes(tmp_path).values()
+    for rank in ranks:
+        os.kill(rank, signal.SIGSTOP)  # so that it cannot stop before the second
+    for _ in range(2):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+    for rank in ranks:
+        os.kill(rank, signal.SIGCONT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == exit_codes.STOPPED, output
+    assert list((tmp_path / "checkpoints").glob("step-*.pt"))
 
 
 def test_a_stop_request_to_one_rank_stops_the_whole_job(tmp_path: Path, photo_folder: Path) -> None:
