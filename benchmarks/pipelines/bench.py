@@ -36,7 +36,7 @@ from entry_point.config.data_config import usable_cores
 from entry_point.config.knob import check_knobs, knob
 from entry_point.data.errors import DataError
 
-ENGINES = ("pillow", "workers", "threads", "subprocess")
+ENGINES = ("pillow", "workers", "threads")
 MODULES = {
     "dali": "nvidia.dali",
     DALI_READER: "nvidia.dali",

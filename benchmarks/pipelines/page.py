@@ -81,7 +81,7 @@ class Page:
             "normalize there. CPU time and memory include child processes. malloc returns no "
             "memory to the kernel and has no per-thread caches; otherwise page faults vary by "
             "chance. Memory leaves out mapped files; the pipeline's memory also leaves out what "
-            "the process had before (mostly torch). threads, subprocess and workers are this "
+            "the process had before (mostly torch). threads and workers are this "
             f"template's engines. {DALI_WAYS} {PEER_WAYS} "
             f'`make bench ARGS="publish=true"`; {machine()}; {versions(_PACKAGES)}.'
         )

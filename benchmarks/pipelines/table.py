@@ -11,13 +11,12 @@ from benchmarks.pipelines.run_case import DALI_READER, STAGES, Result
 
 ON_FILES = "threads, plain files"
 ON_INDEXED = "threads, indexed files"
-ENGINES = ("pillow", "workers", "threads", "subprocess", "dali")
+ENGINES = ("pillow", "workers", "threads", "dali")
 BASELINE = "pillow"
 LABELS = {
     "pillow": "Pillow + DataLoader",
     "workers": "this template (workers)",
     "threads": "this template (threads)",
-    "subprocess": "this template (subprocess)",
     "dali": "this template (dali)",
     "imagefolder": "ImageFolder + DataLoader",
     "webdataset": "WebDataset",

@@ -196,10 +196,10 @@ class DataConfig:
 class PipelineConfig:
     """The engine that turns bytes into batches. Every engine gives the same samples."""
 
-    engine: str = knob("threads", choices=("pillow", "workers", "threads", "subprocess", "dali"))
-    """`threads`: the batch operator in threads of the training process. `subprocess`: the same
-    threads in one child process. `workers`: the operator in DataLoader workers. `pillow`: Pillow in
-    DataLoader workers. `dali`: NVIDIA DALI, on the training GPU if there is one."""
+    engine: str = knob("threads", choices=("pillow", "workers", "threads", "dali"))
+    """`threads`: the batch operator in threads of the training process. `workers`: the operator in
+    DataLoader workers. `pillow`: Pillow in DataLoader workers. `dali`: NVIDIA DALI, on the training
+    GPU if there is one."""
     num_workers: int | None = knob(None, least=0, most=512)
     """Worker processes or threads of each rank, for training and validation together. null: its
     host's usable cores, divided by the ranks there. 0: `pillow` and `workers` decode in the

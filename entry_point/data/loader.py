@@ -145,10 +145,6 @@ def _engine(feed: Feed, spec: LoaderSpec) -> Engine:
         from entry_point.data.engines.threads import ThreadEngine
 
         return ThreadEngine(feed, spec)
-    if spec.pipeline.engine == "subprocess":
-        from entry_point.data.engines.subprocess_engine import SubprocessEngine
-
-        return SubprocessEngine(feed, spec)
     return WorkerEngine(feed, spec)
 
 

@@ -144,7 +144,7 @@ def test_a_policy_is_measured_with_the_engines_that_take_it(
     images = prepare(photo_folder, 20, tmp_path)
     config = read_config(["images=20", "batch_size=4", "augment.name=trivial", "workers=[1]"])
     todo = cases(config, images)
-    assert {case.way for case in todo} == {"pillow", "workers", "threads", "subprocess"}
+    assert {case.way for case in todo} == {"pillow", "workers", "threads"}
     assert all('"name": "trivial"' in case.augment for case in todo)
     with pytest.raises(ConfigError, match=r"ways=dali: cannot take augment.name=trivial"):
         read_config(["ways=[threads,dali]", "augment.name=trivial"])

@@ -33,15 +33,12 @@ OVERRIDES = (
 )
 WAYS = list(itertools.product(ENGINES, SOURCES))
 MOST_STRIKES = 4
-DECODES_LIKE = {"subprocess": "threads"}
-"""Engine -> another one that ends with the same bits."""
 
 
 @functools.cache
 def undisturbed(
     engine: str, source: str, ranks: int, data: Path, images: Path, folder: Path
 ) -> Ending:
-    """Engines that decode with the same call end alike."""
     run = folder / f"{engine}-{source}-{ranks}"
     overrides = [*OVERRIDES, f"pipeline={engine}", *SOURCES[source]]
     assert forked.run(run, data, overrides, ranks) == 0, (run / "log").read_text()
@@ -132,8 +129,7 @@ def test_training_whose_processes_die_at_random_ends_with_the_same_bits(
         engine, source = ways[chaos.rounds % len(ways)]
         print(f"  {engine}, {source}, {ranks} ranks")  # noqa: T201
         data = photo_folder if "folder" in source else packed_photos
-        decoder = DECODES_LIKE.get(engine, engine)
-        whole = undisturbed(decoder, source, ranks, data, photo_folder / "val", tmp_path)
+        whole = undisturbed(engine, source, ranks, data, photo_folder / "val", tmp_path)
         run = train_until_the_end(draw, (engine, source), ranks, data, folder / str(chaos.rounds))
         Ending.read(run, photo_folder / "val").require_equal(whole)
 

@@ -23,7 +23,6 @@ from tests.chaos.conftest import Chaos
 from tests.chaos.endings import Ending
 from tests.chaos.hostile_data import disturb_dataset, disturb_names
 from tests.chaos.test_random_deaths import (
-    DECODES_LIKE,
     OVERRIDES,
     local_command,
     moments_of_training,
@@ -107,10 +106,9 @@ def test_training_whose_loaders_freeze_stops_with_a_checkpoint(
 ) -> None:
     for draw in chaos:
         place = folder / str(chaos.rounds)
-        engine = draw.choice(("pillow", "subprocess", "workers"))
+        engine = draw.choice(("pillow", "workers"))
         print(f"  {engine}, {ranks} ranks")  # noqa: T201
-        decoder = DECODES_LIKE.get(engine, engine)
-        whole = undisturbed(decoder, "folder", ranks, photo_folder, photo_folder / "val", tmp_path)
+        whole = undisturbed(engine, "folder", ranks, photo_folder, photo_folder / "val", tmp_path)
         place.mkdir()
         command = local_command(place, (engine, "folder"), ranks, photo_folder)
         freeze_and_stop(draw, command, place)

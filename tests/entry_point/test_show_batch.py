@@ -111,7 +111,7 @@ def test_a_report_reads_its_samples_without_the_processes_of_training(
     photo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, _ = load_train_config(
-        ["data=folder", f"data.root={photo_folder}", "pipeline=subprocess", "trainer.device=cpu"]
+        ["data=folder", f"data.root={photo_folder}", "pipeline=workers", "trainer.device=cpu"]
     )
     monkeypatch.setattr(multiprocessing.Process, "start", None)
     monkeypatch.setattr(subprocess, "Popen", None)

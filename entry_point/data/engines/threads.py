@@ -18,24 +18,44 @@ from entry_point.data.plan.crops import Ints
 from entry_point.data.plan.schedule import Part
 
 
-class BatchThreads:
-    """Threads that make a feed's batches in order; the operator releases the GIL while it works.
+class ThreadEngine:
+    """Makes batches in order in threads of the training process.
 
-    No thread starts before the first part; until then a BatchThreads can be pickled.
+    The operator releases the GIL while it works. No thread starts before the first part.
     """
 
-    def __init__(self, feed: Feed, make: MakeBatch, threads: int, ahead: int) -> None:
-        self.feed, self._make_batch = feed, make
-        self._threads, self._ahead = max(1, threads), ahead
+    def __init__(self, feed: Feed, spec: LoaderSpec) -> None:
+        self._feed = feed
+        self._make_batch: MakeBatch = partial(feed.make, allocate=reused_memory)
+        dali = spec.pipeline.engine == "dali"
+        if spec.device.type == "cuda":
+            self._make_batch = (_on_gpu if dali else _for_gpu)(feed, spec.device)
+        self._threads = DALI_CALLERS if dali else max(1, spec.pipeline.worker_count())
+        self._ahead = spec.pipeline.prefetch
         self._pipeline: Pipeline[Outcome] | None = None
         self._reader: ThreadPoolExecutor | None = None
+        self._parts = PartReader(feed, self._start, self._stop)
 
-    def start(self, part: Part) -> Iterator[Outcome]:
+    def batches(self, part: Part) -> Iterator[Batch]:
+        for outcome in self._parts.read(part):
+            if isinstance(outcome, Exception):
+                self._parts.stop()
+                raise outcome
+            yield outcome
+
+    def close(self) -> None:
+        """End the threads."""
+        self._parts.stop()
+        if self._reader is not None:
+            self._reader.shutdown(cancel_futures=True)
+        self._feed.close()
+
+    def _start(self, part: Part) -> Iterator[Outcome]:
         """The outcomes of `part` and of what comes after it. Ends what runs."""
-        self.stop()
+        self._stop()
         if self._reader is None:
             self._reader = ThreadPoolExecutor(1, "shard-reader")
-            self.feed.read_ahead(self._reader, here=True)
+            self._feed.read_ahead(self._reader, here=True)
         builder: PipelineBuilder[Request | Exception, Outcome] = PipelineBuilder()
         self._pipeline = (
             builder.add_source(self._requests(part))
@@ -46,7 +66,7 @@ class BatchThreads:
         self._pipeline.start()
         return iter(self._pipeline.get_iterator())
 
-    def stop(self) -> None:
+    def _stop(self) -> None:
         """End what runs; returns once the batches in progress are finished."""
         while self._pipeline is not None:
             try:
@@ -54,20 +74,14 @@ class BatchThreads:
             except TimeoutError:  # SPDL waits a few seconds; a batch may take longer
                 continue
             self._pipeline = None
-            self.feed.release()
-
-    def close(self) -> None:
-        """End the threads."""
-        self.stop()
-        if self._reader is not None:
-            self._reader.shutdown(cancel_futures=True)
+            self._feed.release()
 
     # An exception travels like a batch. SPDL would wrap an exception of the plan in an exception
     # group, and log one of a batch and drop that batch.
 
     def _requests(self, part: Part) -> Iterator[Request | Exception]:
         try:
-            yield from self.feed.requests(part)
+            yield from self._feed.requests(part)
         except Exception as error:
             yield error
 
@@ -78,35 +92,6 @@ class BatchThreads:
             return self._make_batch(*request)
         except Exception as error:
             return error
-
-
-class ThreadEngine:
-    """Makes batches in threads of the training process."""
-
-    def __init__(self, feed: Feed, spec: LoaderSpec) -> None:
-        self._feed = feed
-        make: MakeBatch = partial(feed.make, allocate=reused_memory)
-        dali = spec.pipeline.engine == "dali"
-        if spec.device.type == "cuda":
-            make = (_on_gpu if dali else _for_gpu)(feed, spec.device)
-        threads = DALI_CALLERS if dali else spec.pipeline.worker_count()
-        self._threads = BatchThreads(feed, make, threads, spec.pipeline.prefetch)
-        self._parts = PartReader(feed, self._threads.start, self._threads.stop)
-
-    def batches(self, part: Part) -> Iterator[Batch]:
-        return self._raised(self._parts.read(part))
-
-    def _raised(self, outcomes: Iterator[Outcome]) -> Iterator[Batch]:
-        for outcome in outcomes:
-            if isinstance(outcome, Exception):
-                self._parts.stop()
-                raise outcome
-            yield outcome
-
-    def close(self) -> None:
-        self._parts.stop()
-        self._threads.close()
-        self._feed.close()
 
 
 def _for_gpu(feed: Feed, device: torch.device) -> MakeBatch:

@@ -19,7 +19,7 @@ from tests.entry_point.training.training_jobs import run_job, start_job
 WAYS = {
     "worker": ("pipeline.num_workers=1",),
     "two ranks": TWO_RANKS,
-    "batches from a child": ("pipeline=subprocess", "pipeline.num_workers=1"),
+    "worker processes": ("pipeline=workers", "pipeline.num_workers=1"),
 }
 PATIENCE_S = 60.0
 

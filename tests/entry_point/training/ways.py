@@ -5,7 +5,7 @@ from pathlib import Path
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.packing.pack import pack
 
-ENGINES = ("pillow", "workers", "threads", "subprocess")
+ENGINES = ("pillow", "workers", "threads")
 SOURCES = {
     "folder": (),
     "balanced folder": ("data.balance=classes",),

@@ -102,7 +102,7 @@ def test_all_engines_give_the_same_samples_in_either_form(photo_folder: Path, sp
     for transform_on, levels in (("cpu", 1.0 / 255), ("device", 1)):
         reference, *others = (
             batches(photo_folder, engine, transform_on, split)
-            for engine in ("pillow", "workers", "threads", "subprocess")
+            for engine in ("pillow", "workers", "threads")
         )
         for other in others:
             for a, b in zip(reference, other, strict=True):
@@ -110,7 +110,7 @@ def test_all_engines_give_the_same_samples_in_either_form(photo_folder: Path, sp
                 assert (a.images.double() - b.images.double()).abs().max() <= levels + 1e-6
 
 
-@pytest.mark.parametrize("engine", ["pillow", "workers", "threads", "subprocess"])
+@pytest.mark.parametrize("engine", ["pillow", "workers", "threads"])
 def test_a_model_in_bf16_gets_batches_in_bf16(photo_folder: Path, engine: str) -> None:
     full = batches(photo_folder, engine, "cpu", "val")
     half = batches(photo_folder, engine, "cpu", "val", torch.bfloat16)

@@ -27,7 +27,7 @@ _NEEDS_DALI = pytest.mark.skipif(
     reason="NVIDIA DALI is not installed; make test ONLY=dali installs it",
 )
 DALI = pytest.param("dali", marks=_NEEDS_DALI)
-ENGINES = ("pillow", "workers", "threads", "subprocess", DALI)
+ENGINES = ("pillow", "workers", "threads", DALI)
 
 
 def feed_of(make: Callable[..., Batch], plan: Plan, after: After = nothing_after) -> Feed:

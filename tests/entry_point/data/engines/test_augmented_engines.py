@@ -30,7 +30,7 @@ def batches(
 ) -> list[Batch]:
     config = DataConfig(root=str(root), image_size=SIZE, resize=72, **data)
     source = open_source(config, split, root)
-    pipeline = PipelineConfig(engine=engine, num_workers=0 if engine != "subprocess" else 1)
+    pipeline = PipelineConfig(engine=engine, num_workers=0)
     spec = LoaderSpec(config, pipeline, split, 12, seed=SEED, augment=augment)
     loader = build_loader(source, spec)
     try:
@@ -93,13 +93,6 @@ def test_the_sample_that_replaces_a_damaged_one_is_augmented_as_itself(
     for before, after in zip(plain, found, strict=True):
         difference = (after.images.int() - by_reference(before, augment)).abs()
         assert (difference > 2).float().mean() < 0.01
-
-
-def test_a_child_process_gives_the_same_pixels_as_threads(photo_folder: Path) -> None:
-    """Your own function need not be picklable."""
-    augment = AugmentConfig(f"{OWN}.Noisy", per="sample", erase=0.5)
-    threads = images(photo_folder, "threads", augment)
-    assert torch.equal(images(photo_folder, "subprocess", augment), threads)
 
 
 def test_an_epoch_that_starts_at_a_later_step_gives_the_same_samples(photo_folder: Path) -> None:

@@ -22,7 +22,7 @@ from entry_point.data.plan.order import EpochPlan
 from entry_point.data.plan.schedule import Part, Schedule
 from tests.entry_point.data.engines.every_engine import DALI, feed_of
 
-ENGINES = ("pillow", "workers", "threads", "subprocess", DALI)
+ENGINES = ("pillow", "workers", "threads", DALI)
 SCHEDULE = Schedule(epochs=3, evaluate_every_epochs=2)
 ORDER = [("train", 0), ("train", 1), ("val", 1), ("train", 2), ("val", 2)]
 
@@ -206,7 +206,6 @@ def test_the_ranks_of_a_host_share_its_cores(
             "4 workers and up to 8 batches ahead, 537 MB of shared, then pinned memory",
         ),
         ("dali", "cuda", "4 workers and up to 4 batches ahead, 154 MB of GPU memory"),
-        ("subprocess", "cpu", "4 workers and up to 6 batches ahead, 231 MB of shared memory"),
     ],
 )
 def test_the_pipeline_announces_its_workers_and_their_memory(

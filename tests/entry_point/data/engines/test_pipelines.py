@@ -98,7 +98,7 @@ def test_an_epoch_resumed_at_a_step_gives_the_remaining_batches(
     loader.close()
 
 
-@pytest.mark.parametrize("engine", [*ENGINES, "subprocess"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_an_abandoned_epoch_takes_no_batch_from_the_next(photo_folder: Path, engine: str) -> None:
     loader = _loader(photo_folder, engine, num_workers=1)
     left = loader.epoch(5)

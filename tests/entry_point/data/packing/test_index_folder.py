@@ -76,7 +76,6 @@ def test_an_indexed_folder_keeps_its_files_and_every_jpeg_finds_its_index(photos
     source = _open(photos)
     assert _indexes(source) == _expected(source) and sum(map(bool, _indexes(source))) > 30
     assert torch.equal(_images(photos), plain)
-    assert torch.equal(_images(photos, "subprocess"), plain)
 
 
 def test_a_split_by_fraction_and_a_table_find_the_same_index(photos: Path) -> None:
@@ -141,7 +140,7 @@ def test_changed_and_new_files_decode_without_an_index_and_are_counted(
     assert torch.equal(_images(photos), images)
 
 
-@pytest.mark.parametrize("engine", ["threads", "subprocess"])
+@pytest.mark.parametrize("engine", ["threads", "workers"])
 def test_an_epoch_counts_files_that_changed_and_kept_their_size(
     photos: Path, engine: str, caplog: pytest.LogCaptureFixture
 ) -> None:

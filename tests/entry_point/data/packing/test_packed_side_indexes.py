@@ -104,7 +104,7 @@ def plain(packed: Path) -> Tensor:
 
 @pytest.mark.parametrize(
     ("engine", "access"),
-    [("threads", "map"), ("threads", "stream"), ("subprocess", "map"), ("workers", "stream")],
+    [("threads", "map"), ("threads", "stream"), ("workers", "stream")],
 )
 def test_side_indexes_change_no_pixel_with_any_engine_or_access(
     packed: Path, plain: Tensor, engine: str, access: str

@@ -74,7 +74,7 @@ def test_packed_labels_are_those_of_the_table(
         assert packed.labels.dtype == torch.float32
 
 
-@pytest.mark.parametrize("engine", ["threads", "subprocess", "workers"])
+@pytest.mark.parametrize("engine", ["threads", "workers"])
 @pytest.mark.parametrize("access", ["map", "stream"])
 def test_shards_of_any_kind_train_in_every_way_they_are_read(
     shards: Path, kind: str, access: str, engine: str

@@ -49,9 +49,9 @@ def open_folder(root: Path, index: str = "auto") -> FileSource:
     return source
 
 
-def epochs(root: Path, count: int, index: str = "auto", engine: str = "threads") -> list[Tensor]:
+def epochs(root: Path, count: int, index: str = "auto") -> list[Tensor]:
     """The images of `count` epochs."""
-    pipeline = PipelineConfig(engine, num_workers=2)
+    pipeline = PipelineConfig("threads", num_workers=2)
     spec = LoaderSpec(config(root, index), pipeline, "train", 12, seed=3)
     loader = build_loader(open_folder(root, index), spec)
     try:
@@ -75,14 +75,11 @@ def digest(root: Path) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-@pytest.mark.parametrize("engine", ["threads", "subprocess"])
-def test_the_first_epoch_makes_the_indexes_that_the_second_one_uses(
-    photo_folder: Path, engine: str
-) -> None:
+def test_the_first_epoch_makes_the_indexes_that_the_second_one_uses(photo_folder: Path) -> None:
     before = digest(photo_folder)
-    expected = epochs(photo_folder, 3, index="none", engine=engine)
+    expected = epochs(photo_folder, 3, index="none")
     assert not any(map(len, cached(photo_folder)))
-    found = epochs(photo_folder, 3, engine=engine)
+    found = epochs(photo_folder, 3)
     for new, old in zip(found, expected, strict=True):
         assert torch.equal(new, old)
     assert digest(photo_folder) == before

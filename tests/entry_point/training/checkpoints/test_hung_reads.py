@@ -115,7 +115,7 @@ def test_job_of_two_ranks_whose_read_hangs_stops_with_a_checkpoint_and_resumes(
     assert [r["step"] for r in read_records(root) if "loss" in r] == [*range(1, 3 * epochs + 1)]
 
 
-@pytest.mark.parametrize("engine", ["pillow", "workers", "subprocess"])
+@pytest.mark.parametrize("engine", ["pillow", "workers"])
 def test_job_whose_workers_hang_stops_with_a_checkpoint_and_leaves_no_process(
     engine: str, photo_folder: Path, tmp_path: Path
 ) -> None:

@@ -39,7 +39,7 @@ def _prepare(data: DataConfig, device: str) -> partial[torch.Tensor]:
     return partial(DeviceTransform(data, seed=1).to(device), epoch=3)
 
 
-@pytest.mark.parametrize("engine", ["pillow", "workers", "threads", "subprocess"])
+@pytest.mark.parametrize("engine", ["pillow", "workers", "threads"])
 def test_every_engine_returns_pinned_batches(engine: str, photo_folder: Path) -> None:
     data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
     source, pipeline = open_source(data, "train", Path()), PipelineConfig(engine, num_workers=1)

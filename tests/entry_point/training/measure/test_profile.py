@@ -78,7 +78,7 @@ def test_a_profile_of_a_short_epoch_shows_how_its_batches_were_made(
     assert "gpuGetDeviceCount" not in log and "profiler_start" not in log
 
 
-@pytest.mark.parametrize("engine", ["pillow", "workers", "threads", "subprocess"])
+@pytest.mark.parametrize("engine", ["pillow", "workers", "threads"])
 def test_every_engine_records_spans(engine: str, photo_folder: Path) -> None:
     data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
     source, pipeline = open_source(data, "train", Path()), PipelineConfig(engine, num_workers=1)
