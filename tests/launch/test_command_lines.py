@@ -1,12 +1,13 @@
 """A misspelt flag, command or variable is named before anything happens."""
 
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from launch import dataset, deploy, docker, make_variables, sagemaker
-from launch.request.launch_errors import LaunchError
+from launch import dataset, deploy, docker, image, make_variables, sagemaker
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,7 +34,9 @@ def test_variables_for_the_programs_pass() -> None:
 def test_every_variable_that_make_passes_on_is_known() -> None:
     known = (ROOT / "Makefile").read_text().partition("VARIABLES := ")[2].partition("GIVEN")[0]
     names = known.replace("\\", " ").split()
-    assert set(docker.VARIABLES) <= set(names)
+    for program in (docker, image):
+        read = re.findall("^([A-Z_]{4,})  ", program.__doc__ or "", re.MULTILINE)
+        assert read and set(read) <= set(names)
     assert all(make_variables.misspelt(name, [name]) for name in names)
 
 
@@ -62,15 +65,9 @@ def test_a_misspelt_flag_is_named_in_one_line(
     assert line in told and told.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("argument", "line"),
-    [
-        ("--wait", "--wait: not an override as in key=value"),
-        ("first-try", "first-try: not an override"),
-        ("HOSTS=2", "HOSTS=2: set it beside ARGS: make docker-train HOSTS=2"),
-    ],
-)
-def test_docker_train_refuses_what_no_job_can_take(argument: str, line: str) -> None:
-    with pytest.raises(LaunchError) as caught:
-        docker.require_overrides(["trainer.epochs=1", argument])
-    assert str(caught.value).startswith(line)
+@pytest.mark.parametrize("program", ["docker", "image", "local"])
+def test_help_prints_the_usage(program: str) -> None:
+    command = [sys.executable, "-m", f"launch.{program}", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"python -m launch.{program}" in done.stdout
