@@ -77,6 +77,7 @@ def test_docker_serve_answers_for_a_model_that_docker_train_made(
         (prediction,) = json.loads(urllib.request.urlopen(request).read())["predictions"]
         assert prediction["class"] in classes
         assert f"http://localhost:{port}/" in log.read_text()
+        assert "custom_op: compiling" not in log.read_text()
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_SECONDS) == 0, log.read_text()
     assert leftovers(engine) == ""
