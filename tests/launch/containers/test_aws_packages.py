@@ -34,6 +34,14 @@ def write_wheel(folder: Path, name: str, version: str) -> None:
         wheel.writestr(f"{stem}.dist-info/RECORD", "")
 
 
+def test_the_stand_in_base_of_the_container_tests_has_versions_of_aws_image() -> None:
+    text = (LIST.parents[1] / "real_engine/stand_in/requirements.txt").read_text()
+    stand_in = {r.name: str(r.specifier) for r in image_packages.parse(text)}
+    present = aws_packages()
+    differ = {name for name, pin in stand_in.items() if pin != f"=={present[name]}"}
+    assert differ == {"torch", "torchvision"}
+
+
 @pytest.mark.timeout(600)
 def test_pip_finds_versions_for_the_job_and_all_extras_in_aws_image(tmp_path: Path) -> None:
     present = aws_packages()
