@@ -1,7 +1,7 @@
 # The training image: one of AWS's Deep Learning Containers, or any base with Python and torch,
 # plus the operator's build dependencies, the job's Python packages, and this project's code.
 #
-# docker build [--build-arg DEVICE=gpu] [--build-arg BASE_IMAGE=...] [--build-arg PREBUILD=1]
+# docker build [--build-arg DEVICE=gpu] [--build-arg BASE_IMAGE=...] [--build-arg PREBUILD=0]
 #     [--build-arg EXTRAS=dali] .
 # docker build --platform=linux/arm64 --build-arg BASE_IMAGE=arm64 .
 ARG DEVICE=cpu
@@ -17,15 +17,29 @@ RUN --mount=type=bind,source=requirements,target=/requirements \
     --index-url https://download.pytorch.org/whl/cpu -r /requirements/torch.in
 
 FROM ${BASE_IMAGE}
-RUN --mount=type=bind,source=launch/containers/image_build,target=/build \
-    sh /build/system_packages.sh
+# What the operator is compiled with: the headers of libjpeg-turbo, and a C++ compiler unless the base
+# has one. The distribution decides the versions.
+# hadolint ignore=DL3008,DL3041,SC2046
+RUN if command -v dnf; then \
+        dnf install -y --setopt=install_weak_deps=False \
+            libjpeg-turbo-devel $(command -v c++ >/dev/null || echo gcc-c++) \
+        && dnf clean all \
+        && rm -rf /var/cache/dnf; \
+    else \
+        export DEBIAN_FRONTEND=noninteractive \
+        && apt-get update \
+        && apt-get install -y --no-install-recommends \
+            libjpeg-dev $(command -v c++ >/dev/null || echo g++) \
+        && apt-get clean \
+        && rm -rf /var/lib/apt/lists/*; \
+    fi
 
 # Names of requirements/*.in to install besides job.in: dali, mlflow, onnx, timm.
 ARG EXTRAS=
-RUN --mount=type=bind,source=launch/containers/image_build,target=/build \
+RUN --mount=type=bind,source=launch/image_packages.py,target=/image_packages.py \
     --mount=type=bind,source=requirements,target=/requirements \
     --mount=type=bind,source=project/requirements.in,target=/project/requirements.in \
-    python /build/python_packages.py /requirements /project/requirements.in job ${EXTRAS}
+    python /image_packages.py /requirements /project/requirements.in job ${EXTRAS}
 
 # /opt/ml belongs to SageMaker, so the code lives elsewhere. HOME and USER let the job run under a
 # uid that is not in /etc/passwd; /tmp is writable even if the root is not.
@@ -44,14 +58,15 @@ COPY --chmod=0755 entry_point/ /opt/program/entry_point/
 COPY --chmod=0755 project/ /opt/program/project/
 WORKDIR /opt/program
 
-# A job compiles the operator when it starts, for its processor. PREBUILD=1 also compiles it here,
-# together with Python's bytecode: a job on the same kind of processor then starts faster. Only root
-# can write this cache. A job under another uid that must compile uses a private folder in /tmp.
-ARG PREBUILD=0
+# Compiles the operator for the processor of this build, and Python's bytecode, which AWS's image
+# lacks: jobs and endpoints on such a processor start without compiling, any other compiles its own
+# at the start. PREBUILD=0 leaves both out. Only root can write this cache. A job under another uid
+# that must compile uses a private folder in /tmp.
+ARG PREBUILD=1
 ENV CUSTOM_OP_CACHE=/opt/custom_op_cache
 RUN python -m compileall -q /opt/program \
     && mkdir -m 0755 "${CUSTOM_OP_CACHE}" \
-    && if [ "${PREBUILD}" = 1 ]; then \
+    && if [ "${PREBUILD}" != 0 ]; then \
          scratch="$(mktemp -d)" \
          && HOME="${scratch}" TMPDIR="${scratch}" PYTHONDONTWRITEBYTECODE='' python -c \
            'import custom_op, entry_point.serving.server_process, entry_point.training.trainer, \

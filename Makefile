@@ -82,7 +82,7 @@ setup: ## Install compiler, JPEG headers and .venv: EXTRAS="timm dali"
 	@$(READY) job $(EXTRAS)
 
 ## Container
-image: ## Build: DEVICE=gpu BASE_IMAGE=... PREBUILD=1 EXTRAS=dali
+image: ## Build: DEVICE=gpu BASE_IMAGE=... PREBUILD=0 EXTRAS=dali
 	@$(HERE) -m launch.image build
 
 push: ## Push it to ECR, or to REGISTRY=localhost:5000
@@ -90,10 +90,10 @@ push: ## Push it to ECR, or to REGISTRY=localhost:5000
 	@$(LAUNCH_PY) -m launch.image push
 
 docker-train: ## Train in it as SageMaker does: HOSTS=2 NETWORK=none
-	@$(HERE) -m launch.docker $(ARGS)
+	@$(HERE) -m launch.docker train $(ARGS)
 
 docker-serve: ## Serve a model in it: PORT=8080 ARGS="model_dir=DIR"
-	@$(HERE) -m launch.docker_serve $(ARGS)
+	@$(HERE) -m launch.docker serve $(ARGS)
 
 ## SageMaker
 setup-aws: ## Create role, bucket, repository: ARGS="bucket=NAME"

@@ -1,134 +1,268 @@
-"""Train in the image on this machine, in containers set up as SageMaker sets them up.
+"""Train and serve in the image on this machine, in containers set up as SageMaker sets them up:
+``make docker-train`` and ``make docker-serve``.
 
-``python -m launch.docker [name=NAME] [channel.NAME=FOLDER] [job.code=true] [Hydra overrides]`` is
-``make docker-train``. ``data.root=FOLDER`` becomes the channel ``training``; of a table, its folder
-does, and ``data.images=FOLDER`` becomes the channel ``images``. ``job.code=true`` runs the
-``project/`` and ``configs/`` of this folder instead of the image's. Environment variables:
+``python -m launch.docker train [name=NAME] [channel.NAME=FOLDER] [job.code=true] [overrides]``
+trains. ``data.root=FOLDER`` becomes the channel ``training``; of a table, its folder does, and
+``data.images=FOLDER`` becomes the channel ``images``. ``job.code=true`` runs the ``project/`` and
+``configs/`` of this folder instead of the image's. The same name again resumes the run.
 
-HOSTS     number of hosts; default 1
-NETWORK   none: no network beyond the job's hosts, as with SageMaker's network isolation
+``python -m launch.docker serve [model_dir=FOLDER] [overrides of configs/serve.yaml]`` serves a
+model, by default that of the newest run, until Ctrl-C.
+
+Environment variables, which ``make docker-train HOSTS=2`` sets:
+
+HOSTS     train: number of hosts; default 1
+NPROC     train: processes per host
+SHM_SIZE  train: size of /dev/shm; default 1g
+NETWORK   train: none allows no network beyond the job's hosts, as SageMaker's network isolation
+          serve: a network of the engine, such as host for engines that cannot publish ports
+PORT      serve: port on this machine; default 8080
 GPUS      number of GPUs; default: all
-NPROC     processes per host
-SHM_SIZE  size of /dev/shm; default 1g
 
-IMAGE, DEVICE and ENGINE select image and engine as in ``launch.image``.
+IMAGE, DEVICE, PLATFORM and ENGINE select image and engine as in ``launch.image``.
 """
 
+import argparse
 import os
-import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from entry_point.contract import own_code
 from entry_point.contract.platform_files import forget_credentials
+from entry_point.contract.program import run_for_reader
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.contract.user_error import UserError
-from launch.containers.container_run import Containers, say
-from launch.containers.engine import Engine, find_engine
-from launch.containers.gpus import select_gpus
-from launch.containers.image_name import local_reference
-from launch.containers.run_options import (
-    environment_options,
-    gpu_options,
-    mounts,
-    network_options,
-    owner_options,
-)
-from launch.containers.typed_checks import require_usable
-from launch.request.code.code_files import OwnCode, require_free_channel, split_code
-from launch.request.launch_errors import LaunchError
-from launch.request.local_run import (
+from launch.containers import Containers
+from launch.engine import Engine, find_engine
+from launch.image import ROOT, built_revision, image_reference, revision
+from launch.local import (
+    LATEST,
+    RUNS,
     create_run_folder,
     point_latest_at,
     split_name,
     write_input_config,
 )
+from launch.request.code.code_files import OwnCode, require_free_channel, split_code
+from launch.request.launch_errors import LaunchError
 
 IN_CONTAINER = RunFolder(CONTAINER_ROOT).channels
-CHANNEL = re.compile(r"channel\.([A-Za-z0-9._-]{1,64})=(.+)")
-STOP_SECONDS = 120
-MAX_HOSTS = 16
-VARIABLES = ("HOSTS", "NETWORK", "GPUS", "NPROC", "SHM_SIZE", "IMAGE", "DEVICE", "ENGINE")
+# The channel that a setting with a path becomes.
+CHANNELS = {"data.root": "training", "data.images": "images"}
+TRAIN_STOP_SECONDS = 120
+SERVE_STOP_SECONDS = 30
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The environment variables of this program, validated; errors name the variable."""
+class Job:
+    """A training job: its run folder, the GPUs of each host, and what the hosts read."""
 
-    hosts: int = 1
-    isolated: bool = False
-    shm_size: str = "1g"
-    gpus: list[str] = field(default_factory=list)
-
-    @classmethod
-    def from_environment(cls) -> "Settings":
-        hosts, network = os.environ.get("HOSTS") or "1", os.environ.get("NETWORK") or ""
-        if not hosts.isdecimal() or not 1 <= int(hosts) <= MAX_HOSTS:
-            raise LaunchError(f"HOSTS={hosts}: must be a number from 1 to {MAX_HOSTS}")
-        if network not in ("", "none"):
-            raise LaunchError(f"NETWORK={network}: must be none or unset")
-        shm_size = os.environ.get("SHM_SIZE") or "1g"
-        return cls(int(hosts), network == "none", shm_size, select_gpus(int(hosts)))
-
-    @property
-    def names(self) -> list[str]:
-        """Host names in SageMaker's order: sorted as text."""
-        return sorted(f"algo-{number}" for number in range(1, self.hosts + 1))
-
-    def gpus_of(self, host: str) -> list[str]:
-        """The GPUs of one host: all hosts get the same number, no GPU is shared."""
-        share = len(self.gpus) // self.hosts
-        first = self.names.index(host) * share
-        return self.gpus[first : first + share]
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What a job reads: the folders of its channels, and your own code."""
-
-    folders: dict[str, Path]
+    run: Path
+    hosts: dict[str, list[str]]
+    channels: dict[str, Path]
     code: OwnCode | None
+    overrides: list[str]
 
-    @property
-    def channels(self) -> list[str]:
-        return sorted([*self.folders, *([own_code.CHANNEL] if self.code else [])])
+    def root(self, host: str) -> Path:
+        """The ``/opt/ml`` of one host; the run folder itself for the first, which has rank 0."""
+        return self.run if host == next(iter(self.hosts)) else self.run / "hosts" / host
 
-    @property
+    def write_inputs(self) -> None:
+        """Write what the platform provides, for every host."""
+        channels = sorted([*self.channels, *([own_code.CHANNEL] if self.code else [])])
+        for host in self.hosts:
+            write_input_config(
+                self.root(host),
+                self.overrides,
+                hosts=[*self.hosts],
+                current=host,
+                channels=channels,
+            )
+            if self.code:
+                self.code.write(RunFolder(self.root(host)).channels)
+
+    def forget_credentials(self) -> None:
+        """Mask the credentials in the files that `write_inputs` wrote."""
+        for host in self.hosts:
+            forget_credentials(RunFolder(self.root(host)).platform_config, self.overrides)
+
+    def mounts(self, host: str) -> list[str]:
+        """Options for one host's mounts. ``/opt/ml`` itself is not mounted."""
+        root = self.root(host)
+        mounts = [
+            bind(root / "input", "/opt/ml/input", "readonly"),
+            bind(root / "model", "/opt/ml/model"),
+            bind(root / "output", "/opt/ml/output"),
+            # SageMaker has one checkpoint prefix for all hosts.
+            bind(self.run / "checkpoints", "/opt/ml/checkpoints"),
+        ]
+        for name, folder in self.channels.items():
+            mounts.append(bind(folder, f"/opt/ml/input/data/{name}", "readonly"))
+        if not self.channels:
+            # The demo dataset is not a channel; this mount shares it between host and container.
+            demo = ROOT / "data"
+            demo.mkdir(exist_ok=True)
+            mounts.append(bind(demo, "/tmp/data"))
+        return mounts
+
     def environment(self) -> list[str]:
-        return [f"--env={own_code.HASH}={self.code.hash}"] if self.code else []
+        """Options for the variables that the platform sets, and the code's hash."""
+        arn = f"arn:aws:sagemaker:local:000000000000:training-job/{self.run.name}"
+        options = [f"--env=TRAINING_JOB_NAME={self.run.name}", f"--env=TRAINING_JOB_ARN={arn}"]
+        if self.code:
+            options.append(f"--env={own_code.HASH}={self.code.hash}")
+        return options
 
 
-def split_inputs(arguments: Sequence[str]) -> tuple[Inputs, list[str]]:
-    """The job's inputs, and the other arguments; raises LaunchError for one that cannot be read."""
-    folders, rest = split_channels(arguments)
-    code, overrides = split_code(rest)
+def train(arguments: Sequence[str]) -> int:
+    """Run a job until it ends; returns its exit code. Raises UserError if it cannot start."""
+    hosts, network = plan_hosts(), os.environ.get("NETWORK") or ""
+    if network not in ("", "none"):
+        raise LaunchError(f"NETWORK={network}: must be none or unset")
+    engine = find_engine()
+    image = find_image(engine, "docker-train")
+    name, rest = split_name(arguments)
+    code, rest = split_code(rest)
+    channels, overrides = split_channels(rest)
     if code:
-        require_free_channel(folders, "channel")
-        for line in code.left_out:
-            say(line)
-        say(code.describe())
-    return Inputs(folders, code), overrides
+        require_free_channel(channels, "channel")
+        for line in (*code.left_out, code.describe()):
+            say("docker-train", line)
+    job = Job(create_run_folder(name), hosts, channels, code, overrides)
+    folder = RunFolder(job.run)
+    with folder.hold(folder.launch_lock):
+        with folder.hold(folder.lock):
+            job.write_inputs()
+        point_latest_at(job.run)
+        try:
+            return run_hosts(engine, image, job, isolated=network == "none")
+        finally:
+            job.forget_credentials()
+
+
+def run_hosts(engine: Engine, image: str, job: Job, isolated: bool) -> int:
+    """Run the hosts' containers until the job ends; returns its exit code."""
+    name = f"{job.run.name}-{os.getpid()}"
+    with Containers(engine, "docker-train", name, TRAIN_STOP_SECONDS) as containers:
+        say("docker-train", f"{image} on {len(job.hosts)} host(s); /opt/ml is {job.run}")
+        alone = isolated and len(job.hosts) == 1
+        network = None if alone else containers.create_network(isolated)
+        for host, gpus in job.hosts.items():
+            containers.start(
+                host,
+                f"--hostname={host}",
+                f"--shm-size={os.environ.get('SHM_SIZE') or '1g'}",
+                *network_options(network, host),
+                *job.mounts(host),
+                *gpu_options(engine, gpus),
+                *owner_options(engine),
+                *job.environment(),
+                image,
+                "train",
+            )
+        code = containers.follow()
+    say("docker-train", f"exit code {code}; /opt/ml was {job.run}")
+    return code
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """Run the server until Ctrl-C; returns its exit code. Raises UserError if it cannot start."""
+    named = [each.partition("=")[2] for each in arguments if each.startswith("model_dir=")]
+    model = Path(named[-1]) if named else RUNS / LATEST / "model"
+    if not model.is_dir():
+        raise LaunchError(
+            f"model_dir={model}: there is no such folder; name the model folder of a finished run"
+        )
+    port, network = os.environ.get("PORT") or "8080", os.environ.get("NETWORK")
+    engine = find_engine()
+    image = find_image(engine, "docker-serve")
+    name = f"serve-{os.getpid()}"
+    with Containers(engine, "docker-serve", name, SERVE_STOP_SECONDS) as containers:
+        containers.start(
+            "server",
+            # Only this machine reaches the port.
+            f"--network={network}" if network else f"--publish=127.0.0.1:{port}:{port}",
+            f"--env=SAGEMAKER_BIND_TO_PORT={port}",
+            bind(model.resolve(), "/opt/ml/model", "readonly"),
+            "--read-only",
+            # The operator is compiled there, unless the image has it for this processor.
+            "--tmpfs=/tmp:exec",
+            *gpu_options(engine, select_gpus()),
+            *owner_options(engine),
+            image,
+            "serve",
+            *(each for each in arguments if not each.startswith("model_dir=")),
+        )
+        return containers.follow()
+
+
+def plan_hosts() -> dict[str, list[str]]:
+    """The GPUs of each host: the same number for all, none shared. Raises LaunchError.
+
+    The names are in SageMaker's order: sorted as text.
+    """
+    hosts, gpus = os.environ.get("HOSTS") or "1", select_gpus()
+    if not hosts.isdecimal() or not (count := int(hosts)):
+        raise LaunchError(f"HOSTS={hosts}: must be a number from 1")
+    if 0 < len(gpus) < count:
+        # Hosts with and without a GPU cannot train together.
+        raise LaunchError(
+            f"HOSTS={hosts}: needs at least {hosts} GPUs, but only {len(gpus)} available; "
+            "set GPUS=0 to train on the CPU"
+        )
+    names, share = sorted(f"algo-{number + 1}" for number in range(count)), len(gpus) // count
+    return {name: gpus[first * share :][:share] for first, name in enumerate(names)}
+
+
+def select_gpus() -> list[str]:
+    """Indices of the GPUs to use: ``$GPUS`` of those that this machine has, default all."""
+    present, wanted = find_gpus(), os.environ.get("GPUS") or "all"
+    if wanted == "all":
+        return present
+    if not wanted.isdecimal() or int(wanted) > len(present):
+        raise LaunchError(f"GPUS={wanted}: must be a number from 0 to {len(present)}, or unset")
+    return present[: int(wanted)]
+
+
+def find_gpus() -> list[str]:
+    """Indices of this machine's NVIDIA GPUs; empty without a driver."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    done = subprocess.run(query, capture_output=True, text=True)
+    return done.stdout.split() if done.returncode == 0 else []
+
+
+def find_image(engine: Engine, program: str) -> str:
+    """The image of this tree; a line says if the tree has changed since. Raises LaunchError."""
+    image = image_reference()
+    built = built_revision(engine, image)
+    # An image without a revision is another project's, named on purpose.
+    if built not in (None, revision()):
+        say(program, f"{image} was built from {built}; `make image` builds this tree, {revision()}")
+    return image
 
 
 def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
-    """Folders by channel name, and the other arguments; raises LaunchError for a missing folder."""
+    """Folders by channel name, and the job's overrides; raises LaunchError for a missing folder."""
     channels: dict[str, Path] = {}
     overrides: list[str] = []
     for argument in arguments:
-        match = CHANNEL.fullmatch(argument)
         key, _, value = argument.partition("=")
-        if match:
-            channels[match[1]] = Path(match[2])
-        elif key == "data.root" and Path(value).is_file():  # a table, which lies in its channel
-            channels["training"] = Path(value).parent
-            overrides.append(f"{key}={IN_CONTAINER / 'training' / Path(value).name}")
-        elif key == "data.root" and value not in ("", "null"):
-            channels["training"] = Path(value)
-        elif key == "data.images" and value not in ("", "null"):
-            channels["images"] = Path(value)
-            overrides.append(f"{key}={IN_CONTAINER / 'images'}")
+        path = Path(value)
+        if key.startswith("channel."):
+            channels[key.removeprefix("channel.")] = path
+        elif key in CHANNELS and value not in ("", "null"):
+            name = CHANNELS[key]
+            # A table lies in its channel.
+            channels[name] = path.parent if path.is_file() else path
+            inside = IN_CONTAINER / name / (path.name if path.is_file() else "")
+            if inside != IN_CONTAINER / "training":  # where the job looks by default
+                overrides.append(f"{key}={inside}")
         else:
             overrides.append(argument)
     for name, folder in channels.items():
@@ -140,120 +274,61 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
     return {name: folder.resolve() for name, folder in channels.items()}, overrides
 
 
-def require_overrides(arguments: Sequence[str]) -> None:
-    """Raise LaunchError for an argument that is no override, or that is a variable of make's."""
-    for argument in arguments:
-        key, equals, _ = argument.partition("=")
-        if not equals and not argument.startswith("~"):
-            raise LaunchError(f"{argument}: not an override as in key=value")
-        if key in VARIABLES:
-            raise LaunchError(f"{argument}: set it beside ARGS: make docker-train {argument}")
+def bind(source: Path, target: str, *options: str) -> str:
+    """The option for a mount; unlike ``--volume``, it creates no missing folder as root."""
+    return ",".join([f"--mount=type=bind,source={source},target={target}", *options])
 
 
-def host_folder(run: Path, host: str, first: str) -> Path:
-    """The ``/opt/ml`` of one host; the run folder itself for the first host, which has rank 0."""
-    return run if host == first else run / "hosts" / host
+def network_options(network: str | None, host: str) -> list[str]:
+    """Options for the network and the host's name in it."""
+    if network is None:
+        # The job waits until the names of all hosts resolve, its own included.
+        return ["--network=none", f"--add-host={host}:127.0.0.1"]
+    return [f"--network={network}", f"--network-alias={host}"]
 
 
-def check_dns(engine: Engine, network: str) -> None:
-    """Raise LaunchError if hosts on the network cannot resolve each other's names."""
-    command = ("network", "inspect", "--format", "{{.DNSEnabled}}", network)
-    if engine.is_podman and engine.call(*command) == "false":
-        raise LaunchError(
-            "podman's networks do not resolve host names on this machine, so the hosts cannot "
-            "find each other: install netavark and aardvark-dns, or use docker"
-        )
+def owner_options(engine: Engine) -> list[str]:
+    """Make the user the owner of the files that the job writes."""
+    user = f"{os.getuid()}:{os.getgid()}"
+    if not engine.is_podman:
+        # In a rootless engine, root in the container is the user outside.
+        return ["--user=0:0" if engine.is_rootless else f"--user={user}"]
+    # SELinux would otherwise deny the container access to the mounted folders.
+    namespace = ["--userns=keep-id"] if engine.is_rootless else []
+    return [*namespace, f"--user={user}", "--security-opt=label=disable"]
 
 
-def create_hosts(
-    containers: Containers,
-    engine: Engine,
-    image: str,
-    settings: Settings,
-    run: Path,
-    inputs: Inputs,
-) -> None:
-    """Create the container of each host and, unless one isolated host needs none, a network."""
-    hosts = settings.names
-    alone = settings.isolated and len(hosts) == 1
-    network = None if alone else containers.create_network(settings.isolated)
-    if network and len(hosts) > 1:
-        check_dns(engine, network)
-    for host in hosts:
-        containers.create(
-            host,
-            f"--hostname={host}",
-            f"--shm-size={settings.shm_size}",
-            *network_options(network, host),
-            *mounts(host_folder(run, host, hosts[0]), run, inputs.folders),
-            *gpu_options(engine, settings.gpus_of(host)),
-            *owner_options(engine),
-            *environment_options(run),
-            *inputs.environment,
-            image,
-            "train",
-        )
+def gpu_options(engine: Engine, indices: Sequence[str]) -> list[str]:
+    if not indices:
+        return []
+    if engine.is_podman:
+        return [f"--device=nvidia.com/gpu={index}" for index in indices]
+    return [f'--gpus="device={",".join(indices)}"']
 
 
-def train(arguments: Sequence[str]) -> int:
-    """Run the job until it ends; returns its exit code.
-
-    Raises UserError if the job cannot start.
-    """
-    settings = Settings.from_environment()
-    engine, image = find_engine(), local_reference()
-    description = engine.image(image)
-    if description is None:
-        raise LaunchError(f"there is no image {image}: run `make image` first")
-    name, rest = split_name(arguments)
-    inputs, overrides = split_inputs(rest)
-    require_overrides(overrides)
-    require_usable(overrides, image, description)
-    run = create_run_folder(name)
-    folder = RunFolder(run)
-    with folder.hold(folder.launch_lock):
-        with folder.hold(folder.lock):
-            for host in settings.names:
-                root = host_folder(run, host, settings.names[0])
-                write_input_config(
-                    root,
-                    overrides,
-                    hosts=settings.names,
-                    current=host,
-                    channels=inputs.channels,
-                )
-                if inputs.code:
-                    inputs.code.write(RunFolder(root).channels)
-        point_latest_at(run)
-        try:
-            return run_containers(engine, image, settings, run, inputs)
-        finally:
-            for host in settings.names:
-                root = host_folder(run, host, settings.names[0])
-                forget_credentials(RunFolder(root).platform_config, overrides)
-
-
-def run_containers(
-    engine: Engine, image: str, settings: Settings, run: Path, inputs: Inputs
-) -> int:
-    """Run the hosts' containers until the job ends; returns its exit code."""
-    with Containers(engine, f"{run.name}-{os.getpid()}", STOP_SECONDS) as containers:
-        say(f"{image} on {settings.hosts} host(s); /opt/ml is {run}")
-        create_hosts(containers, engine, image, settings, run, inputs)
-        code = containers.run()
-    say(f"exit code {code}; /opt/ml was {run}")
-    return code
+def say(program: str, text: str) -> None:
+    sys.stdout.write(f"{program}: {text}\n")
+    sys.stdout.flush()
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The job's exit code; an error before the job starts is one line and exit code 1."""
+    """The exit code of the job or server; an error before its start is one line and code 1."""
+    parser = argparse.ArgumentParser(
+        "python -m launch.docker",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=("train", "serve"))
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    options = parser.parse_args(arguments)
+    run = train if options.command == "train" else serve
     try:
-        return train(arguments)
+        return run_for_reader(lambda: run(options.overrides))
     except UserError as error:
-        sys.stderr.write(f"docker-train: {error}\n")
+        sys.stderr.write(f"docker-{options.command}: {error}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("docker-train: stopped before the job started\n")
+        sys.stderr.write(f"docker-{options.command}: stopped before it started\n")
         return 130
 
 

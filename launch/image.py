@@ -7,116 +7,162 @@ IMAGE          name of the image and of its repository, without a registry; opti
 DEVICE         ``cpu`` (default) or ``gpu``: selects the AWS base image; part of the tag
 BASE_IMAGE     another base image
 PLATFORM       ``linux/arm64`` or ``linux/amd64``; default: the engine's own
-PREBUILD       1 compiles the operator into the image
+PREBUILD       0 leaves the operator as source, which each job and endpoint compiles at its start
 EXTRAS         further requirements/*.in to install, such as ``dali``
 BUILD_OPTIONS  further ``docker build`` options, for example for a proxy
 REGISTRY       registry to push to, such as ``localhost:5000`` or ``ghcr.io/me``; default: ECR
 ENGINE         container engine command; default: docker, else podman
 """
 
+import argparse
 import os
 import re
 import shlex
+import subprocess
 import sys
-from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from launch.containers import image_name
-from launch.containers.engine import Engine, find_engine
+from entry_point.contract.own_code import content_hash
+from launch.engine import Engine, find_engine
 from launch.request.launch_errors import LaunchError
 
+ROOT = Path(__file__).resolve().parents[1]
+DEFAULT_NAME = "managed-training-template"
 # Set in the Dockerfile.
 REVISION_LABEL = "org.opencontainers.image.revision"
+# The files and folders that decide what is in the image.
+CONTEXT = (
+    *("Dockerfile", "launch/image_packages.py", "requirements"),
+    *("configs", "custom_op", "entry_point", "project"),
+)
 
 
-def version() -> str:
-    """The project's version, from pyproject.toml."""
-    text = (image_name.ROOT / "pyproject.toml").read_text()
-    found = re.search(r'^version = "(.+)"', text, re.M)
-    return found[1] if found else "unknown"
+def git(*arguments: str) -> str:
+    """Stdout of a git command in the repository; empty without a repository or without git."""
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def commit() -> str:
+    """The current commit, with ``-dirty`` if files have changed, or ``untracked`` without git."""
+    head = git("rev-parse", "--short=12", "HEAD")
+    if not head:
+        return "untracked"
+    return f"{head}-dirty" if git("status", "--porcelain") else head
+
+
+def revision() -> str:
+    """The commit; if files have changed, also a hash of the files that enter the image."""
+    name = commit()
+    if is_committed(name):
+        return name
+    tops = [ROOT / each for each in CONTEXT]
+    paths = [path for top in tops for path in (top, *top.rglob("*"))]
+    code = [path for path in paths if path.is_file() and path.suffix != ".pyc"]
+    files = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in code}
+    return f"{name}-{content_hash(files)[:8]}"
+
+
+def is_committed(name: str) -> bool:
+    """Whether the name of a commit stands for the tree exactly."""
+    return bool(re.fullmatch("[0-9a-f]+", name))
+
+
+def image_reference() -> str:
+    """Name and tag of this tree's image in the local engine."""
+    name = os.environ.get("IMAGE") or DEFAULT_NAME
+    if ":" in name.rsplit("/", 1)[-1]:
+        return name
+    kind = (os.environ.get("DEVICE") or "cpu") + ("-arm64" if is_arm64() else "")
+    return f"{name}:{kind}-{commit()}"
+
+
+def is_arm64() -> bool:
+    return os.environ.get("PLATFORM", "").endswith("arm64")
+
+
+def built_revision(engine: Engine, reference: str) -> str | None:
+    """The revision that an image was built from, None if it does not say.
+
+    Raises LaunchError if there is no such image.
+    """
+    image = engine.image(reference)
+    if image is None:
+        raise LaunchError(f"there is no image {reference}: run `make image` first")
+    revision: str | None = (image["Config"].get("Labels") or {}).get(REVISION_LABEL)
+    return revision
 
 
 def build_arguments() -> list[str]:
-    """Arguments for ``docker build``; raises LaunchError for an invalid setting."""
-    values = {
-        "DEVICE": image_name.device(),
-        "VERSION": version(),
-        "REVISION": image_name.revision(),
-        "PREBUILD": os.environ.get("PREBUILD") or "0",
-    }
-    if values["PREBUILD"] not in ("0", "1"):
-        raise LaunchError(
-            f"PREBUILD={values['PREBUILD']}: must be 0, or 1 to compile the operator into the image"
-        )
-    for name in ("BASE_IMAGE", "EXTRAS"):
+    """Arguments for ``docker build``."""
+    found = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.M)
+    values = {"VERSION": found[1] if found else "unknown", "REVISION": revision()}
+    settings = []
+    if platform := os.environ.get("PLATFORM"):
+        settings.append(f"--platform={platform}")
+        if is_arm64() and os.environ.get("DEVICE") != "gpu":
+            values["BASE_IMAGE"] = "arm64"  # a stage of the Dockerfile
+    for name in ("DEVICE", "BASE_IMAGE", "PREBUILD", "EXTRAS"):
         if value := os.environ.get(name):
             values[name] = value
-    settings = []
-    if platform := image_name.platform():
-        settings.append(f"--platform={platform}")
-        if "BASE_IMAGE" not in values:
-            values["BASE_IMAGE"] = default_base(platform)
     settings += [f"--build-arg={name}={value}" for name, value in values.items()]
     return [*settings, *shlex.split(os.environ.get("BUILD_OPTIONS", ""))]
 
 
-def default_base(platform: str) -> str:
-    """The stage of the Dockerfile that is a platform's base; raises LaunchError without one."""
-    device = image_name.device()
-    if platform != "linux/arm64":
-        return device
-    if device == "gpu":
+def build_image(engine: Engine, reference: str, context: Path) -> None:
+    """Run ``docker build``, in the format that every registry and SageMaker accept."""
+    option = "--format=docker" if engine.is_podman else "--progress=plain"
+    if not engine.show("build", option, f"--tag={reference}", *build_arguments(), str(context)):
         raise LaunchError(
-            "DEVICE=gpu PLATFORM=linux/arm64: there is no default base; set BASE_IMAGE to an image "
-            "for arm64 with CUDA and torch"
+            "the build failed, its last lines above say why: check DEVICE, BASE_IMAGE, PLATFORM "
+            "and the network; BUILD_OPTIONS passes a proxy on"
         )
-    return "arm64"
 
 
-def build() -> None:
-    """Build the image of the current tree and print its name, size and ID."""
-    engine = find_engine()
-    reference = image_name.local_reference()
-    engine.build(reference, *build_arguments(), str(image_name.ROOT))
-    image = engine.image(reference)
-    if image is None:
-        raise LaunchError(f"{reference} was built, but {engine.command[0]} does not list it")
+def build(engine: Engine) -> None:
+    """Build the image of the current tree and print its name, size, ID and revision."""
+    reference = image_reference()
+    build_image(engine, reference, ROOT)
+    image = engine.image(reference) or {}
     say(f"{reference}  {image['Size'] / 1e6:,.0f} MB  {image['Id']}")
-    after = "" if image_name.is_committed() else " after you commit all changes"
+    after = ""
+    if not is_committed(commit()):
+        say(f"the tree has changes that no commit has; the image's label names it {revision()}")
+        after = " after you commit all changes"
     say(f"next: `make docker-train` trains in it, `make push` publishes it{after}")
 
 
-def push() -> str:
-    """Push the image of this commit; returns its URI with digest.
+def push(engine: Engine) -> None:
+    """Push the image of this commit and print the override that uses it, with its digest.
 
-    Raises LaunchError if the tree has uncommitted changes.
+    Raises LaunchError if the tree has uncommitted changes, or the image is of another commit.
     """
-    if not image_name.is_committed():
-        state = image_name.revision().rsplit("-", 1)[-1]
+    if not is_committed(commit()):
         raise LaunchError(
-            f"the tree is {state}{image_name.changed_files()}, so no commit identifies this image: "
-            "commit, run `make image`, then `make push`"
+            f"the tree is {commit()}, so no commit identifies its image: commit what `git status` "
+            "lists, run `make image`, then `make push`"
         )
-    reference = image_name.local_reference()
-    name, tag = image_name.name_and_tag(reference)
-    engine = find_engine()
-    check_revision(engine, reference)
+    reference = image_reference()
+    name, _, tag = reference.rpartition(":")
+    if "@" in reference or re.match(r"[^/]*[.:][^/]*/|localhost/", name):
+        raise LaunchError(
+            f"IMAGE={os.environ.get('IMAGE')}: must be a name without a registry, such as mine, "
+            "team/mine or mine:1; set REGISTRY=HOST:PORT for the registry (default: ECR)"
+        )
+    built = built_revision(engine, reference)
+    if built != commit():
+        raise LaunchError(
+            f"{reference} was built from {built}, but the tree is at {commit()}: run `make image` "
+            "again, then `make push`"
+        )
     repository = f"{os.environ.get('REGISTRY') or log_in(engine, name)}/{name}"
     engine.call("tag", reference, f"{repository}:{tag}")
-    return f"{repository}@{engine.push(repository, tag)}"
-
-
-def check_revision(engine: Engine, reference: str) -> None:
-    """Raise LaunchError unless the image exists and was built from this commit."""
-    image = engine.image(reference)
-    if image is None:
-        raise LaunchError(f"there is no image {reference}: run `make image` first")
-    labels = image["Config"].get("Labels") or {}
-    built = labels.get(REVISION_LABEL, "another project")
-    if built != image_name.revision():
-        raise LaunchError(
-            f"{reference} was built from {built}, but the tree is at {image_name.revision()}: "
-            "run `make image` again, then `make push`"
-        )
+    digest = push_and_read_digest(engine, repository, tag)
+    say(f"pushed; pass this to `make sagemaker-train`:\n  target.image={repository}@{digest}")
 
 
 def log_in(engine: Engine, name: str) -> str:
@@ -129,26 +175,47 @@ def log_in(engine: Engine, name: str) -> str:
     return registry
 
 
+def push_and_read_digest(engine: Engine, repository: str, tag: str) -> str:
+    """Push ``repository:tag``; returns its digest in the registry. Raises LaunchError."""
+    host = repository.split("/")[0]
+    options = []
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "digest")
+        if engine.is_podman:
+            # Podman lists only the digest of the local, uncompressed image.
+            options.append(f"--digestfile={file}")
+            # Docker allows plain HTTP on localhost by default, podman does not.
+            if re.match(r"(localhost|127\.0\.0\.1)(:|$)", host):
+                options.append("--tls-verify=false")
+        if not engine.show("push", *options, f"{repository}:{tag}"):
+            raise LaunchError(
+                f"the push failed, its last lines above say why: check REGISTRY={host}, and log in "
+                f"with `docker login {host}`"
+            )
+        if engine.is_podman:
+            return file.read_text().strip()
+    image = engine.image(f"{repository}:{tag}") or {}
+    pushed = [str(uri).partition("@") for uri in image.get("RepoDigests") or []]
+    return next(digest for name, _, digest in pushed if name == repository)
+
+
 def say(text: str) -> None:
     sys.stdout.write(f"image: {text}\n")
     sys.stdout.flush()
 
 
-def publish() -> None:
-    """Push the image and print the override that uses it."""
-    say(f"pushed; pass this to `make sagemaker-train`:\n  target.image={push()}")
-
-
-COMMANDS: dict[str, Callable[[], None]] = {"build": build, "push": publish}
-
-
 def main(arguments: list[str]) -> None:
     """Run one command; an error is one line on stderr and exit code 1."""
-    if len(arguments) != 1 or arguments[0] not in COMMANDS:
-        given = " ".join(arguments) or "nothing"
-        sys.exit(f"image: {given}: must be one of {', '.join(COMMANDS)}")
+    parser = argparse.ArgumentParser(
+        "python -m launch.image",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=("build", "push"))
+    command = parser.parse_args(arguments).command
     try:
-        COMMANDS[arguments[0]]()
+        engine = find_engine()
+        build(engine) if command == "build" else push(engine)
     except LaunchError as error:
         sys.exit(f"image: {error}")
     except KeyboardInterrupt:

@@ -6,23 +6,34 @@ process that the container starts. The same name again resumes the run from its 
 without a name, each run gets a new folder.
 """
 
+import json
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from functools import partial
+from pathlib import Path
 
-from entry_point.contract import exit_codes
+from entry_point.contract import exit_codes, hyperparameters
+from entry_point.contract.platform_files import LOCAL
 from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.stop_signals import defer_stop, exit_on_stop
-from launch.request.local_run import (
-    create_run_folder,
-    point_latest_at,
-    split_name,
-    write_input_config,
-)
+from entry_point.contract.whole_file import write_text
+from launch.request.launch_errors import LaunchError
 
 HOST = "algo-1"
+RUNS = Path("runs")
+LATEST = "latest"
+# The pattern of SageMaker's job names, so that a run and a job can have the same name.
+NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+FOLDERS = ("input/config", "input/data", "model", "output/data", "checkpoints")
+_CHANNEL = {
+    "TrainingInputMode": "File",
+    "S3DistributionType": "FullyReplicated",
+    "RecordWrapperType": "None",
+}
 
 
 def start(arguments: Sequence[str]) -> int:
@@ -48,8 +59,91 @@ def start(arguments: Sequence[str]) -> int:
     os.execv(sys.executable, [sys.executable, "-m", "entry_point.container", "train"])
 
 
+def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The value of ``name=NAME``, and the other arguments; ``$NPROC`` becomes an override.
+
+    Raises LaunchError if NAME is not a valid job name.
+    """
+    names = [each.partition("=")[2] for each in arguments if each.startswith("name=")]
+    overrides = [each for each in arguments if not each.startswith("name=")]
+    name = names[-1] if names else None
+    if name == LATEST:
+        raise LaunchError(f"name={name}: reserved for the link to the newest run; choose another")
+    if name is not None and not NAME.fullmatch(name):
+        raise LaunchError(
+            f"name={name}: must be 1 to 63 letters, digits and inner hyphens, such as first-try"
+        )
+    if processes := os.environ.get("NPROC"):
+        overrides.append(f"trainer.nproc_per_host={processes}")
+    return name, overrides
+
+
+def create_run_folder(name: str | None) -> Path:
+    """Create ``runs/NAME``, or a new folder named after the current time."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = RUNS / (name or stamp)
+    attempt = 1
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=name is not None)
+            return folder.resolve()
+        except FileExistsError:
+            attempt += 1
+            folder = RUNS / f"{stamp}-{attempt}"
+
+
+def point_latest_at(folder: Path) -> None:
+    """Make ``runs/latest`` a link to this run; an existing link is replaced atomically."""
+    fresh = RUNS / f".latest-{os.getpid()}"
+    fresh.symlink_to(folder.name)
+    fresh.replace(RUNS / LATEST)
+
+
+def write_input_config(
+    folder: Path,
+    overrides: Sequence[str],
+    *,
+    hosts: Sequence[str],
+    current: str,
+    channels: Iterable[str] = (),
+) -> None:
+    """Fill ``folder``, one host's ``/opt/ml``: subfolders, mount points, input/config files."""
+    names = list(channels)
+    for part in (*FOLDERS, *(f"input/data/{name}" for name in names)):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    files = {
+        "hyperparameters": hyperparameters.encode(overrides),
+        "resourceconfig": _resource_config(hosts, current),
+        "inputdataconfig": {name: dict(_CHANNEL) for name in names},
+    }
+    for name, content in files.items():
+        path = folder / "input" / "config" / f"{name}.json"
+        write_text(path, json.dumps(content, indent=2) + "\n")
+        path.chmod(0o600)  # there may be credentials in it
+
+
+def _resource_config(hosts: Sequence[str], current: str) -> dict[str, object]:
+    """The hosts of the job, as the host ``current`` sees them."""
+    group = {
+        "instance_group_name": "homogeneousCluster",
+        "instance_type": LOCAL,
+        "hosts": list(hosts),
+    }
+    return {
+        "current_host": current,
+        "current_instance_type": LOCAL,
+        "current_group_name": group["instance_group_name"],
+        "hosts": list(hosts),
+        "instance_groups": [group],
+        "network_interface_name": "eth0",
+    }
+
+
 def main(arguments: Sequence[str]) -> None:
     """Start the job; an error before that is one line on stderr."""
+    if {"-h", "--help"} & {*arguments}:
+        sys.stdout.write(__doc__ or "")
+        sys.exit(0)
     sys.exit(run_program("local-train", partial(start, arguments)))
 
 

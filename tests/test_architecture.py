@@ -39,7 +39,6 @@ MAY_IMPORT = {
     },
     "entry_point/serving": {"entry_point/config", "entry_point/contract", "entry_point/data"},
     "launch/request": {"entry_point/contract", "entry_point/config"},
-    "launch/containers": {"launch/request"},
     "launch/aws": {"launch/request"},
 }
 LAUNCH_MAY_SHARE = ("entry_point.contract", "entry_point.config")

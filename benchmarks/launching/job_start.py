@@ -1,9 +1,9 @@
 """Time to start, stop and rebuild the image, and its size: docs/results/job-start.md.
 
 ``python -m benchmarks.launching.job_start [FOLDER [REPEATS]]`` builds the image of this tree on
-``BASE_IMAGE``, without and with ``PREBUILD=1``, and alternates jobs on a dataset in the folder
-layout (default: the demo). The parts come from the job's ``startup:`` line; ``container`` is the
-time before them, ``stop`` the time from SIGTERM to the end, including the checkpoint.
+``BASE_IMAGE``, with ``PREBUILD=0`` and ``PREBUILD=1``, and alternates jobs on a dataset in the
+folder layout (default: the demo). The parts come from the job's ``startup:`` line; ``container`` is
+the time before them, ``stop`` the time from SIGTERM to the end, including the checkpoint.
 """
 
 from __future__ import annotations
@@ -22,18 +22,14 @@ from pathlib import Path
 from benchmarks import measure
 from entry_point.contract import exit_codes
 from launch import image
-from launch.containers import image_name
-from launch.containers.engine import Engine, find_engine
-from launch.containers.run_options import mounts, owner_options
+from launch.docker import Job, owner_options
+from launch.engine import Engine, find_engine
 from launch.request.launch_errors import LaunchError
-from launch.request.local_run import write_input_config
 
 STARTUP = re.compile(r"\bstartup: (.+)")
 PART = re.compile(r"(\w+)=([0-9.]+)s")
 OVERRIDES = ("data=folder", "data.image_size=64", "trainer.epochs=1000")
 TITLE = "The image: start, stop, rebuild, size"
-FILES = ("Dockerfile", ".dockerignore")
-FOLDERS = ("configs", "custom_op", "entry_point", "launch/containers/image_build", "requirements")
 
 
 def parts(line: str) -> dict[str, float]:
@@ -43,9 +39,10 @@ def parts(line: str) -> dict[str, float]:
 
 def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -> dict[str, float]:
     """Start a job and stop it after its first step; returns seconds by part."""
-    write_input_config(folder, OVERRIDES, hosts=["algo-1"], current="algo-1", channels=["training"])
+    job = Job(folder, {"algo-1": []}, {"training": photos}, None, [*OVERRIDES])
+    job.write_inputs()
     name = f"job-start-{os.getpid()}"
-    options = [*owner_options(engine), *mounts(folder, folder, {"training": photos})]
+    options = [*owner_options(engine), *job.mounts("algo-1")]
     options += ["--network=none", "--hostname=algo-1", "--add-host=algo-1:127.0.0.1"]
     started = time.perf_counter()
     process = subprocess.Popen(
@@ -71,21 +68,23 @@ def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -
 
 
 def build_images(engine: Engine, context: Path) -> dict[str, str]:
-    """Build the image without and with PREBUILD=1; returns column title -> image name."""
+    """Build the image with PREBUILD=0 and 1; returns column title -> image name."""
     images = {"compiled at job start": "job-start:plain", "PREBUILD=1": "job-start:prebuilt"}
     for prebuild, name in enumerate(images.values()):
         os.environ["PREBUILD"] = str(prebuild)
-        engine.build(name, *image.build_arguments(), str(context))
+        image.build_image(engine, name, context)
     return images
 
 
 def copy_context(folder: Path) -> Path:
     """Copy the files that a build reads, so that they can be changed."""
-    for name in FOLDERS:
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(image_name.ROOT / name, folder / name, ignore=ignore)
-    for name in FILES:
-        shutil.copy(image_name.ROOT / name, folder)
+    for name in (".dockerignore", *image.CONTEXT):
+        source, target = image.ROOT / name, folder / name
+        target.parent.mkdir(exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
     return folder
 
 
@@ -98,7 +97,7 @@ def builds(engine: Engine, context: Path, images: Mapping[str, str]) -> Iterator
         code = context / "entry_point/train.py"
         code.write_text(f"{code.read_text()}# changed\n")
         started = time.perf_counter()
-        engine.build(name, *image.build_arguments(), str(context))
+        image.build_image(engine, name, context)
         seconds = time.perf_counter() - started
         size = (engine.image(name) or {})["Size"]
         own = (int(str(size)) - int(str(base["Size"]))) / 1e6 if base else "base not pulled"
@@ -115,7 +114,7 @@ def report(
     method = (
         "Seconds from `docker run` to the first training step, and from SIGTERM to the end, on a "
         f"CPU; median of {repeats} alternating starts. Goals: compile 10 (prebuilt: 1), stop 10, "
-        "second build without PREBUILD after a code change 5 s and 60 MB above the base."
+        "second build with PREBUILD=0 after a code change 5 s and 60 MB above the base."
     )
     tables = [
         measure.table(("part", *runs), rows),

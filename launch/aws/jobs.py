@@ -17,7 +17,9 @@ from launch.aws.sagemaker_job import FINAL, KINDS, OPTIONAL_KINDS, TUNING, check
 from launch.aws.session import aws_client, open_session
 from launch.request.launch_errors import LaunchError
 from launch.request.launch_overrides import load_names
-from launch.request.local_run import RUNS
+
+# Where local runs are, too.
+RUNS = Path("runs")
 
 
 def open_job(arguments: Sequence[str]) -> tuple[Any, str]:

@@ -1,12 +1,13 @@
 """A misspelt flag, command or variable is named before anything happens."""
 
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from launch import dataset, deploy, docker, sagemaker
-from launch.request.launch_errors import LaunchError
+from launch import dataset, deploy, docker, image, sagemaker
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,9 +28,11 @@ def test_settings_beside_args_stop_make_with_the_command_to_use() -> None:
     assert done.returncode and not done.stdout
 
 
-def test_every_variable_that_docker_train_reads_is_known_to_make() -> None:
+def test_every_variable_of_the_container_commands_is_known_to_make() -> None:
     known = (ROOT / "Makefile").read_text().partition("VARIABLES := ")[2].partition("GIVEN")[0]
-    assert set(docker.VARIABLES) <= set(known.replace("\\", " ").split())
+    for program in (docker, image):
+        read = re.findall("^([A-Z_]{4,})  ", program.__doc__ or "", re.MULTILINE)
+        assert read and set(read) <= set(known.replace("\\", " ").split())
 
 
 def test_a_dry_run_of_packing_installs_no_torch() -> None:
@@ -57,15 +60,9 @@ def test_a_misspelt_flag_is_named_in_one_line(
     assert line in told and told.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("argument", "line"),
-    [
-        ("--wait", "--wait: not an override as in key=value"),
-        ("first-try", "first-try: not an override"),
-        ("HOSTS=2", "HOSTS=2: set it beside ARGS: make docker-train HOSTS=2"),
-    ],
-)
-def test_docker_train_refuses_what_no_job_can_take(argument: str, line: str) -> None:
-    with pytest.raises(LaunchError) as caught:
-        docker.require_overrides(["trainer.epochs=1", argument])
-    assert str(caught.value).startswith(line)
+@pytest.mark.parametrize("program", ["docker", "image", "local"])
+def test_help_prints_the_usage(program: str) -> None:
+    command = [sys.executable, "-m", f"launch.{program}", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"python -m launch.{program}" in done.stdout

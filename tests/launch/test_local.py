@@ -14,7 +14,6 @@ from PIL import Image
 
 from entry_point.contract import hyperparameters
 from launch import local
-from launch.request import local_run
 from launch.request.launch_errors import LaunchError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,12 +127,12 @@ def test_a_second_run_of_a_busy_name_is_refused_and_changes_nothing(
 @pytest.mark.parametrize("name", ["with space", "", "-x", "a" * 64, "../up", "under_score"])
 def test_an_invalid_run_name_is_refused(name: str) -> None:
     with pytest.raises(LaunchError, match=f"name={re.escape(name)}: must be 1 to 63"):
-        local_run.split_name([f"name={name}"])
+        local.split_name([f"name={name}"])
 
 
 def test_latest_is_refused_as_a_run_name() -> None:
     with pytest.raises(LaunchError, match="name=latest: reserved for the link to the newest run"):
-        local_run.split_name(["name=latest"])
+        local.split_name(["name=latest"])
 
 
 @pytest.mark.parametrize(
@@ -141,7 +140,7 @@ def test_latest_is_refused_as_a_run_name() -> None:
     ["data.root=a b", "model.name=x$y", "data.classes=[a,'b c']", 'note="quoted"', "name_of=ü"],
 )
 def test_an_override_reaches_the_job_unchanged(tmp_path: Path, override: str) -> None:
-    local_run.write_input_config(tmp_path, [override], hosts=["algo-1"], current="algo-1")
+    local.write_input_config(tmp_path, [override], hosts=["algo-1"], current="algo-1")
     text = (tmp_path / "input" / "config" / "hyperparameters.json").read_text()
     assert hyperparameters.decode(json.loads(text)) == [override]
 
@@ -150,5 +149,5 @@ def test_runs_started_in_the_same_second_get_separate_folders(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folders = {local_run.create_run_folder(None) for _ in range(5)}
+    folders = {local.create_run_folder(None) for _ in range(5)}
     assert len(folders) == 5

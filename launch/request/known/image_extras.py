@@ -1,7 +1,4 @@
-"""Which settings need a package that is only in an image built with it (`make image EXTRAS=...`).
-
-Uses the standard library only, because `make docker-train` runs before anything is installed.
-"""
+"""Which settings need a package that an image has only if built with `make image EXTRAS=...`."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 from entry_point.contract.platform_files import forget_credentials
 from entry_point.contract.printable import masked
-from launch.request.local_run import write_input_config
+from launch.local import write_input_config
 from tests.entry_point.training.training_jobs import run_job
 
 SECRET = "hunter2-Zq%40"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.data.progress_bar import track
-from launch.request.local_run import write_input_config
+from launch.local import write_input_config
 
 RUN = """
 import time

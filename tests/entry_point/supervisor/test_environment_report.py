@@ -9,7 +9,7 @@ import torch
 import custom_op
 from entry_point.contract import run_folder
 from entry_point.supervisor.environment_report import main, run_folder_lines
-from launch.request.local_run import write_input_config
+from launch.local import write_input_config
 
 
 def test_the_report_shows_versions_operator_and_platform_files(

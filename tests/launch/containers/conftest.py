@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from launch.request import local_run
+from launch import docker, local
 
 FakeEngine = Callable[..., Path]
 IMAGE = "job:1"
 # An engine that has the image and whose containers print nothing and exit with 0.
 IDLE = """
     case $1 in
-        image) echo '[{"Id": "x"}]';;
+        image) echo '[{"Id": "x", "Config": {}}]';;
         wait) echo 0;;
-        inspect) echo false;;
     esac
 """
 
@@ -25,8 +24,8 @@ IDLE = """
 def settings_are_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ignore settings that make exports."""
     for name in (
-        *("IMAGE", "DEVICE", "BASE_IMAGE", "PREBUILD", "EXTRAS", "BUILD_OPTIONS", "REGISTRY"),
-        *("ENGINE", "HOSTS", "NETWORK", "GPUS", "NPROC", "SHM_SIZE"),
+        *("IMAGE", "DEVICE", "PLATFORM", "BASE_IMAGE", "PREBUILD", "EXTRAS", "BUILD_OPTIONS"),
+        *("REGISTRY", "ENGINE", "HOSTS", "NETWORK", "GPUS", "NPROC", "SHM_SIZE", "PORT"),
     ):
         monkeypatch.delenv(name, raising=False)
 
@@ -56,7 +55,8 @@ def fake_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
 @pytest.fixture
 def start_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder to start jobs in, on a machine without GPUs."""
-    monkeypatch.setattr(local_run, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(local, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(docker, "RUNS", tmp_path / "runs")
     monkeypatch.setenv("IMAGE", IMAGE)
     monkeypatch.setenv("GPUS", "0")
     return tmp_path

@@ -1,18 +1,19 @@
-"""How docker-train sets up the hosts of a job; the engine is a shell script."""
+"""How docker-train and docker-serve set up containers; the engine is a shell script."""
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
+from entry_point.contract.own_code import PROGRAM
 from entry_point.contract.run_folder import RunBusyError, RunFolder
-from launch import docker
-from launch.containers import gpus as gpus_module
-from launch.containers.engine import Engine
-from launch.containers.run_options import bind, owner_options
-from launch.docker import Settings
+from launch import docker, image
+from launch.docker import owner_options, plan_hosts, split_channels
+from launch.engine import Engine
 from launch.request.launch_errors import LaunchError
 from tests.launch.containers.conftest import IDLE, IMAGE, FakeEngine
 
@@ -24,7 +25,7 @@ def test_one_host_gets_everything_that_sagemaker_provides(
     photos = tmp_path / "my photos"
     photos.mkdir()
     assert docker.train([f"data.root={photos}", "name=first", "trainer.epochs=1"]) == 0
-    (create,) = [line for line in calls.read_text().splitlines() if line.startswith("create")]
+    (create,) = [line for line in calls.read_text().splitlines() if line.startswith("run")]
     run = start_folder / "runs" / "first"
     for option in (
         "--hostname=algo-1",
@@ -77,7 +78,7 @@ def test_own_code_reaches_every_host_as_a_read_only_channel(
         assert (code / "project/__init__.py").is_file() and (code / "configs").is_dir()
         channels = json.loads((folder / "input/config/inputdataconfig.json").read_text())
         assert "code" in channels
-    created = [line for line in calls.read_text().splitlines() if line.startswith("create")]
+    created = [line for line in calls.read_text().splitlines() if line.startswith("run")]
     digest = capsys.readouterr().out.split("docker-train: code ")[1].split(":")[0]
     assert len(created) == 2 and all(f"--env=OWN_CODE={digest}" in line for line in created)
     docker.train(["name=mine"])
@@ -114,7 +115,7 @@ def test_the_folder_of_a_running_job_is_refused_and_unchanged(
     ):
         docker.train(["name=busy"])
     assert not (start_folder / "runs/busy/input/config").exists()
-    assert "create" not in calls.read_text()
+    assert "run " not in calls.read_text()
     assert docker.train(["name=busy"]) == 0
 
 
@@ -140,13 +141,6 @@ def test_files_of_a_job_belong_to_its_user_under_every_engine(
     assert owner_options(engine) == [option.format(user=user) for option in expected]
 
 
-def test_a_folder_with_any_name_can_be_mounted() -> None:
-    assert bind(Path("/a:b"), "/c") == "--mount=type=bind,source=/a:b,target=/c"
-    assert bind(Path('/a,"b'), "/c", "readonly") == (
-        '--mount=type=bind,"source=/a,""b",target=/c,readonly'
-    )
-
-
 def test_nproc_reaches_the_job(
     start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,82 +152,165 @@ def test_nproc_reaches_the_job(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("HOSTS", "0"), ("HOSTS", "two"), ("HOSTS", "17"), ("NETWORK", "bridge")]
+    ("name", "value"), [("HOSTS", "0"), ("HOSTS", "two"), ("HOSTS", "-1"), ("NETWORK", "bridge")]
 )
 def test_an_invalid_setting_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(LaunchError, match=f"{name}={value}: must be"):
-        Settings.from_environment()
+        docker.train([])
 
 
-def gpus(monkeypatch: pytest.MonkeyPatch, count: int, wanted: str, hosts: int) -> Settings:
-    monkeypatch.setattr(gpus_module, "find_gpus", lambda: [str(index) for index in range(count)])
+def plan(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, wanted: str, hosts: int
+) -> dict[str, list[str]]:
+    """The GPUs of each host on a machine with this number of GPUs."""
+    monkeypatch.setattr(docker, "find_gpus", lambda: [str(index) for index in range(gpus)])
     monkeypatch.setenv("GPUS", wanted)
     monkeypatch.setenv("HOSTS", str(hosts))
-    return Settings.from_environment()
+    return plan_hosts()
 
 
 def test_every_host_gets_the_same_number_of_gpus_and_shares_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings = gpus(monkeypatch, 5, "", hosts=2)
-    assert settings.gpus_of("algo-1") == ["0", "1"]
-    assert settings.gpus_of("algo-2") == ["2", "3"]
+    assert plan(monkeypatch, 5, "", hosts=2) == {"algo-1": ["0", "1"], "algo-2": ["2", "3"]}
 
 
 def test_gpus_sets_the_number_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gpus(monkeypatch, 4, "2", hosts=1).gpus == ["0", "1"]
-    assert gpus(monkeypatch, 4, "0", hosts=2).gpus == []
-    assert gpus(monkeypatch, 0, "", hosts=2).gpus == []
+    assert plan(monkeypatch, 4, "2", hosts=1) == {"algo-1": ["0", "1"]}
+    assert plan(monkeypatch, 4, "0", hosts=2) == {"algo-1": [], "algo-2": []}
+    assert plan(monkeypatch, 0, "", hosts=2) == {"algo-1": [], "algo-2": []}
     for wrong in ("none", "5", "-1"):
         with pytest.raises(LaunchError, match=f"GPUS={wrong}: must be a number from 0 to 4"):
-            gpus(monkeypatch, 4, wrong, hosts=1)
+            plan(monkeypatch, 4, wrong, hosts=1)
 
 
 def test_fewer_gpus_than_hosts_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(LaunchError, match=r"HOSTS=2: needs at least 2 GPUs, .* only 1 .*GPUS=0"):
-        gpus(monkeypatch, 1, "", hosts=2)
+        plan(monkeypatch, 1, "", hosts=2)
 
 
-def test_podman_without_dns_is_refused_for_several_hosts(
-    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert start_folder
-    calls = fake_engine(
-        f"""
-        case $1 in
-            info) echo '{{"host": {{}}}}'; exit;;
-            network) [ $2 = inspect ] && {{ echo false; exit; }};;
-        esac
-        {IDLE}"""
-    )
-    monkeypatch.setenv("HOSTS", "2")
-    with pytest.raises(LaunchError, match="install netavark"):
-        docker.train(["name=nameless"])
-    assert "\ncreate " not in calls.read_text()
+@pytest.mark.parametrize(
+    ("is_podman", "expected"),
+    [
+        (False, ['--gpus="device=0,2"']),
+        (True, ["--device=nvidia.com/gpu=0", "--device=nvidia.com/gpu=2"]),
+    ],
+)
+def test_a_container_gets_only_its_gpus(is_podman: bool, expected: list[str]) -> None:
+    engine = Engine(("docker",), is_podman=is_podman)
+    assert docker.gpu_options(engine, ["0", "2"]) == expected
+    assert docker.gpu_options(engine, []) == []
 
 
 def test_folders_become_channels(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     arguments = [f"data.root={tmp_path}/a", f"channel.weights={tmp_path}", "x.y=[1,2]"]
-    channels, rest = docker.split_channels(arguments)
+    channels, rest = split_channels(arguments)
     assert channels == {"training": tmp_path / "a", "weights": tmp_path}
     assert rest == ["x.y=[1,2]"]
-    assert docker.split_channels(["data.root=null"]) == ({}, ["data.root=null"])
+    assert split_channels(["data.root=null"]) == ({}, ["data.root=null"])
     with pytest.raises(LaunchError, match=r"/nope: no such folder for the channel training"):
-        docker.split_channels(["data.root=/nope"])
+        split_channels(["data.root=/nope"])
 
 
+def test_a_table_is_read_from_its_folder_and_its_images_from_theirs(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "labels.csv").touch()
+    channels, overrides = split_channels(
+        ["data=manifest", f"data.root={tmp_path}/labels.csv", f"data.images={tmp_path}/photos"]
+    )
+    assert channels == {"training": tmp_path, "images": tmp_path / "photos"}
+    assert overrides == [
+        "data=manifest",
+        "data.root=/opt/ml/input/data/training/labels.csv",
+        "data.images=/opt/ml/input/data/images",
+    ]
+
+
+@pytest.mark.parametrize("command", ["train", "serve"])
 def test_a_missing_image_is_one_line_and_leaves_no_run_folder(
-    start_folder: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+    start_folder: Path,
+    model: Path,
+    fake_engine: FakeEngine,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
 ) -> None:
     fake_engine("case $1 in image) echo 'Error: No such image: job:1' >&2; exit 1;; esac")
-    assert docker.main(["name=never"]) == 1
+    words = ["name=never"] if command == "train" else [f"model_dir={model}"]
+    assert docker.main([command, *words]) == 1
     assert capsys.readouterr().err == (
-        "docker-train: there is no image job:1: run `make image` first\n"
+        f"docker-{command}: there is no image job:1: run `make image` first\n"
     )
     assert not (start_folder / "runs").exists()
+
+
+def test_an_image_of_another_state_of_the_tree_is_named(
+    start_folder: Path, fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert start_folder
+    labels = json.dumps({"Labels": {image.REVISION_LABEL: "0123456789ab"}})
+    fake_engine(IDLE.replace("{}", labels))
+    assert docker.train(["name=old"]) == 0
+    assert f"{IMAGE} was built from 0123456789ab; `make image`" in capfd.readouterr().out
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    (tmp_path / "my model").mkdir()
+    return tmp_path / "my model"
+
+
+def test_the_server_gets_the_model_read_only_and_a_port_of_this_machine_only(
+    start_folder: Path, fake_engine: FakeEngine, model: Path
+) -> None:
+    assert start_folder
+    calls = fake_engine(IDLE)
+    assert docker.main(["serve", f"model_dir={model}", "serve.max_batch=4"]) == 0
+    (run,) = [line for line in calls.read_text().splitlines() if line.startswith("run")]
+    for option in (
+        "--publish=127.0.0.1:8080:8080",
+        "--env=SAGEMAKER_BIND_TO_PORT=8080",
+        f"--mount=type=bind,source={model},target=/opt/ml/model,readonly",
+        "--read-only",
+        "--stop-timeout=30",
+        f"--user={os.getuid()}:{os.getgid()}",
+    ):
+        assert option in run
+    assert run.endswith(f"{IMAGE} serve serve.max_batch=4")
+
+
+def test_the_hosts_network_needs_no_published_port(
+    start_folder: Path, fake_engine: FakeEngine, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert start_folder
+    calls = fake_engine(IDLE)
+    monkeypatch.setenv("NETWORK", "host")
+    monkeypatch.setenv("PORT", "9000")
+    assert docker.main(["serve", f"model_dir={model}"]) == 0
+    assert "--network=host --env=SAGEMAKER_BIND_TO_PORT=9000" in calls.read_text()
+
+
+def test_the_newest_run_is_served_unless_a_model_is_named(
+    start_folder: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = fake_engine(IDLE)
+    assert docker.main(["serve"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(
+        f"docker-serve: model_dir={start_folder}/runs/latest/model: there is no"
+    )
+    assert error.count("\n") == 1 and not calls.exists()
+    assert docker.train(["name=newest"]) == 0
+    assert docker.main(["serve"]) == 0
+    assert f"source={start_folder}/runs/newest/model,target=/opt/ml/model" in calls.read_text()
+
+
+def test_docker_train_needs_only_pythons_standard_library() -> None:
+    command = [sys.executable, "-S", "-c", "import launch.docker"]
+    done = subprocess.run(command, cwd=PROGRAM, capture_output=True, text=True)
+    assert not done.returncode, done.stderr

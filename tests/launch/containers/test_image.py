@@ -1,6 +1,8 @@
 """What ``make image`` and ``make push`` ask the engine to do, and when they refuse."""
 
 import json
+import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -8,8 +10,7 @@ import pytest
 
 from launch import image
 from launch.aws import ecr
-from launch.containers import image_name
-from launch.containers.engine import Engine
+from launch.engine import Engine, find_engine
 from launch.request.launch_errors import LaunchError
 from tests.launch.containers.conftest import FakeEngine
 
@@ -23,7 +24,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
         identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
         subprocess.run(["git", "-C", str(folder), *identity, *command], check=True)
-    monkeypatch.setattr(image_name, "ROOT", folder)
+    monkeypatch.setattr(image, "ROOT", folder)
     return folder
 
 
@@ -31,11 +32,25 @@ def test_the_tag_names_device_and_commit(repository: Path, monkeypatch: pytest.M
     head = subprocess.run(
         ["git", "-C", str(repository), "rev-parse", "HEAD"], capture_output=True, text=True
     ).stdout
-    assert image_name.local_reference() == f"{image_name.DEFAULT_NAME}:cpu-{head[:12]}"
+    assert image.image_reference() == f"{image.DEFAULT_NAME}:cpu-{head[:12]}"
     monkeypatch.setenv("DEVICE", "gpu")
-    assert image_name.local_reference() == f"{image_name.DEFAULT_NAME}:gpu-{head[:12]}"
+    assert image.image_reference() == f"{image.DEFAULT_NAME}:gpu-{head[:12]}"
     (repository / "new").write_text("")
-    assert image_name.local_reference() == f"{image_name.DEFAULT_NAME}:gpu-{head[:12]}-dirty"
+    assert image.image_reference() == f"{image.DEFAULT_NAME}:gpu-{head[:12]}-dirty"
+
+
+def test_the_label_of_a_dirty_tree_names_its_state(repository: Path) -> None:
+    commit = image.revision()
+    assert f"--build-arg=REVISION={commit}" in image.build_arguments()
+    code = repository / "entry_point" / "train.py"
+    code.parent.mkdir()
+    states = []
+    for text in ("one", "two", "one"):
+        code.write_text(text)
+        states.append(image.revision())
+        assert f"--build-arg=REVISION={states[-1]}" in image.build_arguments()
+    assert all(re.fullmatch(f"{commit}-dirty-[0-9a-f]{{8}}", state) for state in states)
+    assert states[0] == states[2] != states[1]
 
 
 def test_symlinked_environments_and_data_leave_the_tree_clean(repository: Path) -> None:
@@ -43,20 +58,20 @@ def test_symlinked_environments_and_data_leave_the_tree_clean(repository: Path) 
     (repository / ".git" / "info" / "exclude").write_text(ignored)
     for name in (".venv", ".venv-launch", "data", "runs"):
         (repository / name).symlink_to("/")
-    assert not image_name.revision().endswith("-dirty"), image_name.changed_files()
+    assert image.is_committed(image.commit())
 
 
 def test_a_tree_without_a_repository_can_be_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_name, "ROOT", tmp_path)
+    monkeypatch.setattr(image, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert image_name.local_reference() == f"{image_name.DEFAULT_NAME}:cpu-untracked"
+    assert image.image_reference() == f"{image.DEFAULT_NAME}:cpu-untracked"
 
 
 def test_an_image_can_be_built_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert image_name.local_reference() == f"{image_name.DEFAULT_NAME}:cpu-untracked"
+    assert image.image_reference() == f"{image.DEFAULT_NAME}:cpu-untracked"
 
 
 @pytest.mark.parametrize("reference", ["mine:7", "host:5000/mine:7", "host/mine@sha256:abc"])
@@ -64,7 +79,7 @@ def test_a_full_reference_is_used_unchanged(
     monkeypatch: pytest.MonkeyPatch, reference: str
 ) -> None:
     monkeypatch.setenv("IMAGE", reference)
-    assert image_name.local_reference() == reference
+    assert image.image_reference() == reference
 
 
 def test_a_registry_port_is_not_taken_for_a_tag(
@@ -72,18 +87,18 @@ def test_a_registry_port_is_not_taken_for_a_tag(
 ) -> None:
     assert repository
     monkeypatch.setenv("IMAGE", "host:5000/mine")
-    assert image_name.local_reference().startswith("host:5000/mine:cpu-")
+    assert image.image_reference().startswith("host:5000/mine:cpu-")
 
 
 def test_settings_become_build_arguments(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert repository
     monkeypatch.setenv("BASE_IMAGE", "mine:1")
-    monkeypatch.setenv("PREBUILD", "1")
+    monkeypatch.setenv("PREBUILD", "0")
     monkeypatch.setenv("EXTRAS", "dali")
     monkeypatch.setenv("BUILD_OPTIONS", "--network=host --build-arg='A=b c'")
     arguments = image.build_arguments()
     assert "--build-arg=BASE_IMAGE=mine:1" in arguments
-    assert "--build-arg=PREBUILD=1" in arguments
+    assert "--build-arg=PREBUILD=0" in arguments
     assert "--build-arg=EXTRAS=dali" in arguments
     assert "--build-arg=VERSION=1.2.3" in arguments
     assert arguments[-2:] == ["--network=host", "--build-arg=A=b c"]
@@ -95,39 +110,47 @@ def test_arm64_has_its_own_base_and_tag(repository: Path, monkeypatch: pytest.Mo
     assert {"--platform=linux/arm64", "--build-arg=BASE_IMAGE=arm64"} <= set(
         image.build_arguments()
     )
-    assert ":cpu-arm64-" in image_name.local_reference()
-    monkeypatch.setenv("DEVICE", "gpu")
-    with pytest.raises(LaunchError, match=r"DEVICE=gpu PLATFORM=linux/arm64: .*set BASE_IMAGE"):
-        image.build_arguments()
+    assert ":cpu-arm64-" in image.image_reference()
     monkeypatch.setenv("BASE_IMAGE", "mine:1")
     assert "--build-arg=BASE_IMAGE=mine:1" in image.build_arguments()
     monkeypatch.setenv("PLATFORM", "linux/amd64")
+    monkeypatch.setenv("DEVICE", "gpu")
     assert "--platform=linux/amd64" in image.build_arguments()
-    assert ":gpu-" in image_name.local_reference()
+    assert ":gpu-" in image.image_reference()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("DEVICE", "tpu"), ("PREBUILD", "yes"), ("PLATFORM", "arm64")]
-)
-def test_an_invalid_setting_is_named(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    monkeypatch.setenv(name, value)
-    with pytest.raises(LaunchError, match=f"{name}={value}"):
-        image.build_arguments()
-
-
-def test_build_prints_name_size_and_id(
+def test_build_prints_name_size_id_and_the_state_of_a_dirty_tree(
     repository: Path, fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
     described = json.dumps([{"Size": 6136000000, "Id": "sha256:12ab"}])
     calls = fake_engine(f"case $1 in image) echo '{described}';; esac")
-    image.build()
+    image.build(find_engine())
     text = capfd.readouterr().out
-    assert image_name.local_reference() in text
+    assert image.image_reference() in text and "dirty" not in text
     assert "6,136 MB" in text and "sha256:12ab" in text
-    assert f"build --progress=plain -t {image_name.local_reference()}" in calls.read_text()
+    assert f"build --progress=plain --tag={image.image_reference()}" in calls.read_text()
     assert str(repository) in calls.read_text()
+    (repository / "Dockerfile").write_text("FROM other")
+    image.build(find_engine())
+    assert f"label names it {image.revision()}\n" in capfd.readouterr().out
+
+
+def test_a_build_disables_attestations(
+    repository: Path, fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake_engine("echo attestations $BUILDX_NO_DEFAULT_ATTESTATIONS")
+    image.build_image(find_engine(), "x:y", repository)
+    assert "attestations 1" in capfd.readouterr().out
+
+
+def test_a_failed_build_is_one_line_after_its_output(
+    repository: Path, fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert repository
+    fake_engine("case $1 in build) echo 'ERROR: no such stage' >&2; exit 1;; esac")
+    with pytest.raises(SystemExit, match=r"image: the build failed, .*check DEVICE, BASE_IMAGE"):
+        image.main(["build"])
+    assert "ERROR: no such stage" in capfd.readouterr().out
 
 
 def test_a_tree_with_uncommitted_changes_is_not_pushed(
@@ -135,23 +158,19 @@ def test_a_tree_with_uncommitted_changes_is_not_pushed(
 ) -> None:
     calls = fake_engine("exit 0")
     (repository / "pyproject.toml").write_text("")
-    with pytest.raises(LaunchError, match=r"the tree is dirty \(pyproject\.toml\), .*commit"):
-        image.push()
-    for number in range(4):
-        (repository / f"new {number}").write_text("")
-    with pytest.raises(LaunchError, match=r'\(pyproject\.toml, "new 0", "new 1" and 2 more\)'):
-        image.push()
-    assert not calls.exists()
+    with pytest.raises(LaunchError, match=r"the tree is [0-9a-f]{12}-dirty, .*commit what"):
+        image.push(find_engine())
+    assert "push" not in calls.read_text()
 
 
 def test_a_missing_image_is_not_pushed(repository: Path, fake_engine: FakeEngine) -> None:
     assert repository
     fake_engine("case $1 in image) echo 'Error: No such image' >&2; exit 1;; esac")
     with pytest.raises(LaunchError, match="run `make image` first"):
-        image.push()
+        image.push(find_engine())
 
 
-def described(revision: str, repository: str = image_name.DEFAULT_NAME) -> str:
+def described(revision: str, repository: str = image.DEFAULT_NAME) -> str:
     """Script of an engine that has an image of this revision, with two digests."""
     facts = {
         "Config": {"Labels": {image.REVISION_LABEL: revision}},
@@ -160,15 +179,42 @@ def described(revision: str, repository: str = image_name.DEFAULT_NAME) -> str:
     return f"case $1 in image) echo '{json.dumps([facts])}';; esac"
 
 
-def test_push_returns_the_digest_of_the_target_registry(
-    repository: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+def test_push_prints_the_digest_of_the_target_registry(
+    repository: Path,
+    fake_engine: FakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert repository
-    calls = fake_engine(described(image_name.revision()))
+    calls = fake_engine(described(image.revision()))
     monkeypatch.setenv("REGISTRY", "localhost:5000")
-    assert image.push() == f"localhost:5000/{image_name.DEFAULT_NAME}@sha256:2"
-    target = f"localhost:5000/{image_name.local_reference()}"
-    assert f"tag {image_name.local_reference()} {target}\npush {target}" in calls.read_text()
+    image.push(find_engine())
+    pushed = f"target.image=localhost:5000/{image.DEFAULT_NAME}@sha256:2\n"
+    assert pushed in capfd.readouterr().out
+    target = f"localhost:5000/{image.image_reference()}"
+    assert f"tag {image.image_reference()} {target}\npush {target}" in calls.read_text()
+
+
+def test_podman_builds_in_docker_format_and_reports_the_pushed_digest(
+    repository: Path, fake_engine: FakeEngine
+) -> None:
+    calls = fake_engine(
+        """case $1 in push) for a; do case $a in --digestfile=*) printf sha256:7 >${a#*=};; esac
+        done;; esac"""
+    )
+    engine = Engine((os.environ["ENGINE"],), is_podman=True)
+    image.build_image(engine, "x:y", repository)
+    assert "build --format=docker --tag=x:y" in calls.read_text()
+    assert image.push_and_read_digest(engine, "localhost:5000/x", "y") == "sha256:7"
+    assert "--tls-verify=false" in calls.read_text()
+    assert image.push_and_read_digest(engine, "example.com/x", "y") == "sha256:7"
+    assert calls.read_text().count("--tls-verify=false") == 1
+
+
+def test_a_failed_push_names_the_registry(fake_engine: FakeEngine) -> None:
+    fake_engine("case $1 in push) exit 1;; esac")
+    with pytest.raises(LaunchError, match=r"REGISTRY=localhost:1, .*`docker login localhost:1`"):
+        image.push_and_read_digest(find_engine(), "localhost:1/x", "y")
 
 
 def test_a_custom_tag_is_pushed_only_if_the_image_is_of_this_commit(
@@ -177,28 +223,25 @@ def test_a_custom_tag_is_pushed_only_if_the_image_is_of_this_commit(
     assert repository
     monkeypatch.setenv("IMAGE", "team/mine:7")
     monkeypatch.setenv("REGISTRY", "localhost:5000")
-    fake_engine(described(image_name.revision(), "team/mine"))
-    assert image.push() == "localhost:5000/team/mine@sha256:2"
-    calls = fake_engine(described("0123456789ab", "team/mine"))
+    calls = fake_engine(described(image.revision(), "team/mine"))
+    image.push(find_engine())
+    assert "push localhost:5000/team/mine:7" in calls.read_text()
+    fake_engine(described("0123456789ab", "team/mine"))
     calls.unlink()
     with pytest.raises(LaunchError, match=r"mine:7 was built from 0123456789ab.*make image"):
-        image.push()
+        image.push(find_engine())
     assert "push" not in calls.read_text()
 
 
 @pytest.mark.parametrize("reference", ["host:5000/mine", "ghcr.io/me/mine:1", "mine@sha256:abc"])
 def test_an_image_name_with_a_registry_is_refused(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, reference: str
+    repository: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, reference: str
 ) -> None:
     assert repository
+    fake_engine("exit 0")
     monkeypatch.setenv("IMAGE", reference)
     with pytest.raises(LaunchError, match=f"IMAGE={reference}: .*REGISTRY=HOST:PORT"):
-        image.push()
-
-
-def test_a_misspelled_command_lists_the_commands() -> None:
-    with pytest.raises(SystemExit, match="biuld: must be one of build, push"):
-        image.main(["biuld"])
+        image.push(find_engine())
 
 
 @pytest.mark.usefixtures("aws")

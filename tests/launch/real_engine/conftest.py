@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.containers.engine import Engine
+from launch.engine import Engine
 from tests.launch.real_engine.engine_jobs import ROOT, Job, Launch, Launcher, remove_leftovers
 from tests.launch.real_engine.photos import write_many_photos, write_photos
 from tests.launch.real_engine.private_engine import (
@@ -93,15 +93,15 @@ def build_image(base: str, reference: str, **settings: str) -> str:
 
 @pytest.fixture(scope="session")
 def image(engine: Engine, base_image: str) -> Iterator[str]:
-    """The default image, which contains the operator as source."""
-    yield (reference := build_image(base_image, "container-test:plain"))
+    """The image that contains the operator as source only."""
+    yield (reference := build_image(base_image, "container-test:plain", PREBUILD="0"))
     engine.call("rmi", "--force", reference)
 
 
 @pytest.fixture(scope="session")
 def prebuilt_image(engine: Engine, base_image: str) -> Iterator[str]:
-    """The image that also contains the compiled operator."""
-    yield (reference := build_image(base_image, "container-test:prebuilt", PREBUILD="1"))
+    """The default image, which also contains the compiled operator."""
+    yield (reference := build_image(base_image, "container-test:prebuilt"))
     engine.call("rmi", "--force", reference)
 
 

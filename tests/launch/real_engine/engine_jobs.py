@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from launch.containers.container_run import LABEL
-from launch.containers.engine import Engine
-from launch.request.local_run import write_input_config
+from launch.containers import LABEL
+from launch.engine import Engine
+from launch.local import write_input_config
 
 ROOT = Path(__file__).resolve().parents[3]
 # The smallest possible training: the tests are about everything around it.
@@ -135,7 +135,11 @@ class Launcher:
         self.output = folder / f"{name}.log"
         with self.output.open("w") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "launch.docker", f"name={name}", *OVERRIDES, *arguments],
+                [
+                    *(sys.executable, "-m", "launch.docker", "train", f"name={name}"),
+                    *OVERRIDES,
+                    *arguments,
+                ],
                 cwd=folder,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "IMAGE": image, **settings},
                 stdout=output,

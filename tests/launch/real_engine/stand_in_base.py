@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from launch.containers.engine import Engine
+from launch.engine import Engine
 
 FOLDER = Path(__file__).parent / "stand_in"
 CERTIFICATES = Path("/usr/local/share/ca-certificates")
@@ -56,4 +56,4 @@ def build(engine: Engine, folder: Path, rootfs: str, name: str) -> None:
     for certificate in CERTIFICATES.glob("*.crt"):
         shutil.copy(certificate, context / "certificates")
     options = ["--network=host", f"--build-arg=ROOTFS={rootfs}", f"--tag={name}"]
-    engine.follow("build", "--progress=plain", *options, str(context))
+    assert engine.show("build", "--progress=plain", *options, str(context))

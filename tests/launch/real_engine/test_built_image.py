@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-from launch.containers.engine import Engine
+from launch.engine import Engine
 from launch.image import REVISION_LABEL
 from tests.launch.real_engine.engine_jobs import ROOT
 
@@ -67,7 +67,9 @@ def labels_of(engine: Engine, image: str) -> dict[str, str]:
 def test_labels_name_version_and_revision(engine: Engine, image: str) -> None:
     labels = labels_of(engine, image)
     assert labels["org.opencontainers.image.version"] != "unknown"
-    assert re.fullmatch("[0-9a-f]{12}(-dirty)?|untracked", labels[REVISION_LABEL])
+    assert re.fullmatch(
+        "[0-9a-f]{12}(-dirty-[0-9a-f]{8})?|untracked-[0-9a-f]{8}", labels[REVISION_LABEL]
+    )
 
 
 def test_code_is_readable_by_any_user(engine: Engine, image: str) -> None:

@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-from launch.containers.engine import Engine
+from launch.engine import Engine
 from tests.launch.real_engine.engine_jobs import (
     ENDLESS,
     START_LINE,

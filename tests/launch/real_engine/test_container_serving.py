@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from launch.containers.engine import Engine
+from launch.engine import Engine
 from tests.launch.real_engine.engine_jobs import (
     PATIENCE_SECONDS,
     ROOT,
@@ -42,7 +42,7 @@ def docker_serve(image: str, model: Path, log: Path) -> Iterator[tuple[int, subp
         port = free.getsockname()[1]
     with log.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "launch.docker_serve", f"model_dir={model}"],
+            [sys.executable, "-m", "launch.docker", "serve", f"model_dir={model}"],
             cwd=ROOT,
             env={**os.environ, "IMAGE": image, "PORT": str(port), "NETWORK": "host"},
             stdout=output,
@@ -77,6 +77,7 @@ def test_docker_serve_answers_for_a_model_that_docker_train_made(
         (prediction,) = json.loads(urllib.request.urlopen(request).read())["predictions"]
         assert prediction["class"] in classes
         assert f"http://localhost:{port}/" in log.read_text()
+        assert "custom_op: compiling" not in log.read_text()
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_SECONDS) == 0, log.read_text()
     assert leftovers(engine) == ""

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.containers.container_run import LABEL
-from launch.containers.engine import Engine
+from launch.containers import LABEL
+from launch.engine import Engine
 from tests.launch.real_engine.engine_jobs import OVERRIDES, Job
 from tests.launch.real_engine.test_container_training import STEPS, metrics
 

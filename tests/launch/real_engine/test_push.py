@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.containers.engine import Engine
+from launch.engine import Engine
 from launch.image import REVISION_LABEL
 from tests.launch.real_engine.engine_jobs import ROOT
 from tests.launch.real_engine.private_engine import find_program

@@ -140,16 +140,15 @@ def test_changed_and_new_files_decode_without_an_index_and_are_counted(
     assert torch.equal(_images(photos), images)
 
 
-@pytest.mark.parametrize("engine", ["threads", "workers"])
 def test_an_epoch_counts_files_that_changed_and_kept_their_size(
-    photos: Path, engine: str, caplog: pytest.LogCaptureFixture
+    photos: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert _index(photos) == 0
     photo = Image.open(photos / "train/cat/000.jpg").convert("RGB")
     for name in ("002.jpg", "003.jpg"):
         _replace_by_same_size(photos / "train/cat" / name, photo)
     with caplog.at_level(logging.WARNING):
-        _images(photos, engine)
+        _images(photos)
     (line,) = warnings_in(caplog)
     assert "epoch 0: 2 images do not match their side indexes" in line
     assert f'`make check-dataset ARGS="root={photos}"` lists them all' in line

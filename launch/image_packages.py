@@ -1,6 +1,6 @@
 """Install the job's Python packages into a base image that already has torch and other packages.
 
-``python python_packages.py FOLDER OWN job [dali]`` runs in the image build. A package of the base
+``python image_packages.py FOLDER OWN job [dali]`` runs in the image build. A package of the base
 keeps its version if ``FOLDER/job.in`` accepts it; torch and torchvision always do. Other packages
 get the versions pinned in ``job.txt``. Further names (``dali``) work the same way. The file ``OWN``
 lists the packages of the user's code, which must accept those versions. The build fails if a
@@ -8,7 +8,6 @@ package of the base would get a broken dependency. Packages that only TensorBoar
 left out.
 """
 
-import platform
 import subprocess
 import sys
 import tempfile
@@ -71,10 +70,12 @@ def install(wanted: Iterable[Requirement], lines: Iterable[str]) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(lines) + "\n")
         file.flush()
-        options = ["--no-cache-dir", "--use-pep517", "--disable-pip-version-check"]
-        options += ["--root-user-action=ignore", "-c", file.name]
-        names = [str(requirement) for requirement in wanted]
-        subprocess.run([sys.executable, "-m", "pip", "install", *options, *names], check=True)
+        pip("install", "--no-cache-dir", "--use-pep517", "-c", file.name, *map(str, wanted))
+
+
+def pip(command: str, *arguments: str) -> None:
+    options = ["--disable-pip-version-check", "--root-user-action=ignore"]
+    subprocess.run([sys.executable, "-m", "pip", command, *options, *arguments], check=True)
 
 
 def check_base(present: Mapping[str, str]) -> None:
@@ -91,25 +92,19 @@ def check_base(present: Mapping[str, str]) -> None:
 
 
 def requirements(folder: Path, names: Iterable[str], suffix: str) -> list[Requirement]:
-    """The requirements of all these files; exits with one line if a file has none."""
+    """The requirements of all these files; exits with one line if there is no such file."""
     found = []
     for name in names:
         path = folder / f"{name}{suffix}"
         if not path.is_file():
             known = ", ".join(sorted(path.stem for path in folder.glob("*.in")))
             sys.exit(f"EXTRAS={name}: must be one of {known}; there is no requirements/{path.name}")
-        parsed = parse(path.read_text())
-        if not parsed:
-            sys.exit(
-                f"EXTRAS={name}: requirements/{path.name} has nothing for Python "
-                f"{platform.python_version()}; set BASE_IMAGE to an image with a newer Python"
-            )
-        found += parsed
+        found += parse(path.read_text())
     return found
 
 
 def main(folder: Path, own: Path, names: Sequence[str]) -> None:
-    """Install the packages and print what changed; exits with one line if the base does not fit."""
+    """Install the packages; exits with one line if the base does not fit."""
     before = installed()
     check_base(before)
     wanted, locked = (requirements(folder, names, suffix) for suffix in (".in", ".txt"))
@@ -124,16 +119,10 @@ def main(folder: Path, own: Path, names: Sequence[str]) -> None:
             "project/requirements.in; if pip got no answer, set a proxy: "
             "BUILD_OPTIONS='--build-arg HTTPS_PROXY=...'"
         )
-    new = dependency_problems() - problems
-    if new:
+    if new := dependency_problems() - problems:
         sys.exit("the job's packages break packages of the base: " + "; ".join(new))
-    unneeded = [name for name in VIEWER_ONLY if name not in before]
-    if unneeded:
-        uninstall = ["uninstall", "--yes", "--root-user-action=ignore", *unneeded]
-        subprocess.run([sys.executable, "-m", "pip", *uninstall], check=True)
-    for name, version in sorted(installed().items()):
-        if before.get(name) != version:
-            sys.stdout.write(f"{name} {before.get(name, 'added')} -> {version}\n")
+    if unneeded := [name for name in VIEWER_ONLY if name not in before]:
+        pip("uninstall", "--yes", *unneeded)
 
 
 if __name__ == "__main__":

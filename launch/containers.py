@@ -1,4 +1,4 @@
-"""The containers of one job: starts them, merges their logs, stops and removes them."""
+"""The containers of one job: started, their logs merged, stopped and removed."""
 
 import os
 import shlex
@@ -6,33 +6,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from queue import Empty, SimpleQueue
-from types import FrameType
 
-from launch.containers.engine import Engine
+from launch.engine import Engine
 from launch.request.launch_errors import LaunchError
 
 # How long the other hosts have to end by themselves after one has failed.
 PEER_GRACE_SECONDS = 30.0
 # Marks the containers and networks of this project.
 LABEL = "managed-training-template.job"
-
-
-def show(line: str) -> None:
-    """Print a line. If the output pipe is closed, stop the job, as Ctrl-C does."""
-    try:
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Discard further output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGPIPE)
-
-
-def say(text: str, program: str = "docker-train") -> None:
-    """Print one line of the launcher."""
-    show(f"{program}: {text}")
 
 
 class Containers:
@@ -43,30 +25,26 @@ class Containers:
     cleanup begins after they end.
     """
 
-    def __init__(
-        self, engine: Engine, job: str, stop_seconds: int, program: str = "docker-train"
-    ) -> None:
+    def __init__(self, engine: Engine, program: str, job: str, stop_seconds: int) -> None:
         self._engine, self._job, self._stop_seconds = engine, job, stop_seconds
         self._program = program
         self._names: dict[str, str] = {}
-        # Host and exit code of each container that has ended.
-        self._ended: SimpleQueue[tuple[str, int]] = SimpleQueue()
+        # A host and its exit code, or None and the signal that this process got.
+        self._events: SimpleQueue[tuple[str | None, int]] = SimpleQueue()
         self._print = threading.Lock()
-        self._interrupts = 0
-        self._is_started = False
         self._is_stopping = False
 
     def __enter__(self) -> "Containers":
         self._handlers = {
-            number: signal.signal(number, self._on_signal)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
+            number: signal.signal(number, lambda number, _frame: self._events.put((None, number)))
+            for number in (signal.SIGINT, signal.SIGTERM)
         }
         label = f"label={LABEL}={self._job}"
-        engine, seconds = shlex.join(self._engine.command), self._stop_seconds
+        engine = shlex.join(self._engine.command)
         script = f"""
             cat
             list() {{ {engine} ps --all --quiet --filter {label}; }}
-            list | xargs -r {engine} stop -t {seconds}
+            list | xargs -r {engine} stop -t {self._stop_seconds}
             list | xargs -r {engine} rm --force --volumes
             {engine} network ls --quiet --filter {label} | xargs -r {engine} network rm
         """
@@ -94,11 +72,12 @@ class Containers:
         self._make("network", "create", *options, f"--label={LABEL}={self._job}", name)
         return name
 
-    def create(self, host: str, *arguments: str) -> None:
-        """Create the container of one host without starting it; raises LaunchError."""
+    def start(self, host: str, *arguments: str) -> None:
+        """Start the container of one host in the background; raises LaunchError."""
         name = f"{self._job}-{host}"
         self._make(
-            "create",
+            "run",
+            "--detach",
             f"--name={name}",
             f"--label={LABEL}={self._job}",
             f"--stop-timeout={self._stop_seconds}",
@@ -110,39 +89,32 @@ class Containers:
 
     def _make(self, *arguments: str) -> None:
         """Run an engine command that the cleanup must wait for; raises LaunchError."""
-        if self._is_stopping:
+        if not self._events.empty():
             raise LaunchError("stopped before the job started")
         assert self._cleaner.stdin is not None
         self._engine.call(*arguments, holding=[self._cleaner.stdin.fileno()])
 
-    def run(self) -> int:
-        """Start all containers and merge their logs; returns the first failure's code, or 0."""
-        for name in self._names.values():
-            self._make("start", name)
-        self._is_started = True
-        if self._is_stopping:
-            self._stop("stopping the containers that have just started")
+    def follow(self) -> int:
+        """Merge the logs until every host has ended; returns the first failure's code, or 0."""
         for host in self._names:
-            threading.Thread(target=self._follow, args=(host,), daemon=True).start()
+            threading.Thread(target=self._read, args=(host,), daemon=True).start()
         codes: list[int] = []
         while len(codes) < len(self._names):
             limited = any(codes) and not self._is_stopping
-            codes += self._next_code(PEER_GRACE_SECONDS if limited else None)
+            try:
+                ended, number = self._events.get(timeout=PEER_GRACE_SECONDS if limited else None)
+            except Empty:
+                self._stop("a host has failed; stopping the others")
+                continue
+            if ended:
+                codes.append(number)
+                self._report(ended, number)
+            else:
+                self._on_signal(number)
         return next((code for code in codes if code), 0)
 
-    def _next_code(self, patience: float | None) -> Sequence[int]:
-        """The code of the next host to end; after ``patience`` seconds, stop all instead."""
-        try:
-            host, code = self._ended.get(timeout=patience)
-        except Empty:
-            self._stop("a host has failed; stopping the others")
-            return []
-        if code and len(self._names) > 1:
-            self._say(f"{host} ended with exit code {code}")
-        return [code]
-
-    def _follow(self, host: str) -> None:
-        """Print the lines of one container until it ends, then report its exit code."""
+    def _read(self, host: str) -> None:
+        """Print the lines of one container until it ends, then queue its exit code."""
         prefix = f"{host} | " if len(self._names) > 1 else ""
         process = subprocess.Popen(
             [*self._engine.command, "logs", "--follow", self._names[host]],
@@ -155,27 +127,39 @@ class Containers:
         )
         assert process.stdout is not None
         for line in process.stdout:
-            with self._print:
-                show(f"{prefix}{line.rstrip()}")
+            self._show(f"{prefix}{line.rstrip()}\n")
         process.wait()
-        self._ended.put((host, self._exit_code(host, self._names[host])))
-
-    def _exit_code(self, host: str, name: str) -> int:
-        """Wait until a container ends; if the engine does not answer, the host has failed."""
         try:
-            code = int(self._engine.call("wait", name))
-            if self._engine.call("inspect", "-f", "{{.State.OOMKilled}}", name) == "true":
-                more = "give the engine more memory, or reduce the batch size"
-                self._say(f"{host} ran out of memory: {more}")
-            return code
-        except (LaunchError, ValueError) as error:
-            self._say(f"lost contact with {host}: {error}")
-            return 1
+            code = int(self._engine.call("wait", self._names[host]))
+        except LaunchError as error:
+            self._show(f"{prefix}lost contact: {error}\n")
+            code = 1
+        self._events.put((host, code))
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+    def _show(self, line: str) -> None:
+        """Print a line. If the reader of the output is gone, stop the job, as Ctrl-C does."""
+        try:
+            with self._print:
+                sys.stdout.write(line)
+                sys.stdout.flush()
+        except BrokenPipeError:
+            # Discard further output.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self._events.put((None, signal.SIGPIPE))
+
+    def _say(self, text: str) -> None:
+        self._show(f"{self._program}: {text}\n")
+
+    def _report(self, host: str, code: int) -> None:
+        if code == 128 + signal.SIGKILL and not self._is_stopping:
+            remedy = "give the engine more memory, or reduce the batch size"
+            self._say(f"{host} was killed, as when it runs out of memory: {remedy}")
+        elif code and len(self._names) > 1:
+            self._say(f"{host} ended with exit code {code}")
+
+    def _on_signal(self, number: int) -> None:
         """Stop the job; on a second Ctrl-C or SIGTERM, kill it."""
-        self._interrupts += number != signal.SIGPIPE
-        if self._interrupts > 1 and self._is_started:
+        if self._is_stopping and number != signal.SIGPIPE:
             self._say("killing the containers")
             self._signal_all("kill")
         else:
@@ -183,15 +167,10 @@ class Containers:
                 f"stopping as SageMaker does: SIGTERM, then {self._stop_seconds} s to shut down"
             )
 
-    def _say(self, text: str) -> None:
-        say(text, self._program)
-
     def _stop(self, reason: str) -> None:
-        """Stop all containers; before the start, `run` stops them later."""
         self._is_stopping = True
         self._say(reason)
-        if self._is_started:
-            self._signal_all("stop", "-t", str(self._stop_seconds))
+        self._signal_all("stop", "-t", str(self._stop_seconds))
 
     def _signal_all(self, *command: str) -> None:
         """Run an engine command on all containers, without waiting for it."""

@@ -1,0 +1,97 @@
+"""The container engine on this machine: Docker, or podman, which has the same command line."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launch.request.launch_errors import LaunchError
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A command with Docker's command line, and the kind of engine behind it."""
+
+    command: tuple[str, ...]
+    is_podman: bool = False
+    is_rootless: bool = False
+
+    def call(self, *arguments: str, text_in: str | None = None, holding: Sequence[int] = ()) -> str:
+        """Run ``docker ARGUMENTS`` and return its stdout; raises LaunchError.
+
+        Ctrl-C does not interrupt it. It keeps the file descriptors ``holding`` open while it runs,
+        even if this process ends first.
+        """
+        done = subprocess.run(
+            [*self.command, *arguments],
+            input=text_in,
+            capture_output=True,
+            text=True,
+            pass_fds=holding,
+            start_new_session=True,
+        )
+        if done.returncode:
+            raise LaunchError(f"{self.command[0]}: {_last_error(done.stderr)}")
+        return done.stdout.strip()
+
+    def show(self, *arguments: str) -> bool:
+        """Run ``docker ARGUMENTS`` with its output on stdout; returns whether it succeeded."""
+        sys.stdout.flush()
+        done = subprocess.run(
+            [*self.command, *arguments],
+            stderr=subprocess.STDOUT,
+            # SageMaker rejects an image index, which attestations would produce.
+            env={**os.environ, "DOCKER_BUILDKIT": "1", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"},
+        )
+        return done.returncode == 0
+
+    def image(self, reference: str) -> dict[str, Any] | None:
+        """The engine's description of an image, or None if it does not have the image."""
+        try:
+            found: list[dict[str, Any]] = json.loads(self.call("image", "inspect", reference))
+        except LaunchError:
+            return None
+        return found[0]
+
+
+def find_engine() -> Engine:
+    """``$ENGINE``, else docker, else podman; raises LaunchError if none is running."""
+    chosen = shlex.split(os.environ.get("ENGINE", ""))
+    candidates = [chosen] if chosen else [["docker"], ["podman"]]
+    present = [command for command in candidates if shutil.which(command[0])]
+    if not present:
+        wrong = f"ENGINE={chosen[0]}: no such command" if chosen else "no container engine found"
+        raise LaunchError(f"{wrong}; install docker or podman, or set ENGINE to its command")
+    errors = []
+    for command in present:
+        try:
+            return _identify(command)
+        except LaunchError as error:
+            errors.append(error)
+    raise LaunchError(f"{errors[0]}; start the engine, or set ENGINE to another")
+
+
+def _identify(command: Sequence[str]) -> Engine:
+    """Find out which engine a command runs; raises LaunchError if none answers."""
+    engine = Engine(tuple(command))
+    # Without a daemon, `version` fails; `info` does not in every release.
+    engine.call("version")
+    facts = json.loads(engine.call("info", "--format", "{{json .}}"))
+    if "host" in facts:
+        rootless = bool(facts["host"].get("security", {}).get("rootless"))
+        return Engine(engine.command, is_podman=True, is_rootless=rootless)
+    options = facts.get("SecurityOptions") or []
+    return Engine(engine.command, is_rootless=any("name=rootless" in each for each in options))
+
+
+def _last_error(text: str) -> str:
+    """The line with the reason; advice to read the manual may follow it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"error|denied|cannot|failed", line, re.I)]
+    return (errors or lines or ["no reason given"])[-1]
