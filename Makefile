@@ -47,7 +47,7 @@ check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONL
 
 .PHONY: help setup local-train predict serve dataset check-dataset show-batch fetch-weights sweep bench \
 	image push docker-train docker-serve setup-aws upload sagemaker-dataset sagemaker-predict sagemaker-train \
-	sagemaker-sweep sagemaker sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures \
+	sagemaker-sweep sagemaker sagemaker-deploy test figures \
 	gpu-check gpu-wheels lint format clean
 
 ## Train, on this machine
@@ -133,21 +133,9 @@ sagemaker: ## List jobs, or ARGS="status|logs|stop|download NAME"
 	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.sagemaker $(or $(ARGS),status)
 
-sagemaker-deploy: ## Serve a job's model: ARGS="JOB"; DRY_RUN=1 prints it
+sagemaker-deploy: ## Serve a job: ARGS="JOB", or ARGS="invoke|undeploy ENDPOINT"
 	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.deploy deploy $(ARGS)
-
-sagemaker-invoke: ## Ask an endpoint: ARGS="ENDPOINT IMAGE.jpg"
-	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.deploy invoke $(ARGS)
-
-sagemaker-undeploy: ## Delete an endpoint: ARGS="ENDPOINT"
-	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.deploy undeploy $(ARGS)
-
-sagemaker-transform: ## Classify in S3: ARGS="JOB input=s3://... output=s3://..."
-	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.deploy transform $(ARGS)
+	@$(LAUNCH_PY) -m launch.hosting $(ARGS)
 
 ## Develop
 help: ## This list

@@ -120,7 +120,7 @@ def check_revision(engine: Engine, reference: str) -> None:
 
 
 def log_in(engine: Engine, name: str) -> str:
-    """Create the ECR repository if it is missing and log the engine in; returns the registry."""
+    """Log the engine in to ECR, where the repository must exist; returns the registry."""
     # Only pushing to ECR needs boto3.
     from launch.aws.ecr import open_repository
 

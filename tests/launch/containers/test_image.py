@@ -11,6 +11,7 @@ from launch.aws import ecr
 from launch.containers import image_name
 from launch.containers.engine import Engine
 from launch.request.launch_errors import LaunchError
+from tests.launch.conftest import Aws
 from tests.launch.containers.conftest import FakeEngine
 
 
@@ -201,10 +202,10 @@ def test_a_misspelled_command_lists_the_commands() -> None:
         image.main(["biuld"])
 
 
-@pytest.mark.usefixtures("aws")
 def test_the_ecr_password_is_passed_on_stdin_not_as_an_argument(
-    fake_engine: FakeEngine, tmp_path: Path
+    aws: Aws, fake_engine: FakeEngine, tmp_path: Path
 ) -> None:
+    aws.client("ecr").create_repository(repositoryName="mine")
     stdin = tmp_path / "stdin"
     calls = fake_engine(f"cat >{stdin}")
     registry = image.log_in(Engine((str(tmp_path / "bin" / "docker"),)), "mine")
