@@ -45,7 +45,7 @@ def statements(aws: Aws) -> dict[str, dict[str, Any]]:
     """Every statement of the role's policies, by its Sid or its policy's name."""
     iam, name = aws.client("iam"), role(aws)["RoleName"]
     assert iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"] == []
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for policy in iam.list_role_policies(RoleName=name)["PolicyNames"]:
         document = iam.get_role_policy(RoleName=name, PolicyName=policy)["PolicyDocument"]
         if isinstance(document, str):  # moto's form of a document in a template's role

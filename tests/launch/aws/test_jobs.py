@@ -1,7 +1,6 @@
 """The job commands: launch, list, status, stop, logs, download, resume, cost."""
 
 import io
-import json
 import tarfile
 from pathlib import Path
 from typing import Any
