@@ -133,9 +133,9 @@ sagemaker: ## List jobs, or ARGS="status|logs|stop|download NAME"
 	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.sagemaker $(or $(ARGS),status)
 
-sagemaker-deploy: ## Serve a job: ARGS="JOB", or ARGS="invoke|undeploy ENDPOINT"
+sagemaker-deploy: ## Serve a job: ARGS="JOB"; ARGS="invoke|undeploy ENDPOINT"
 	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.hosting $(ARGS)
+	@$(LAUNCH_PY) -m launch.aws.hosting $(ARGS)
 
 ## Develop
 help: ## This list

@@ -10,7 +10,7 @@ from typing import Any
 from botocore import xform_name
 from botocore.exceptions import ClientError
 
-from launch import hosting
+from launch.aws import hosting
 from launch.aws.aws_errors import is_denied
 from launch.aws.s3 import object_sizes, split_prefix, split_s3
 from launch.aws.sagemaker_job import FINAL, KINDS, OPTIONAL_KINDS, TUNING, checkpoints_uri, find_job

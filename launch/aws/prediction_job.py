@@ -8,10 +8,10 @@ from typing import Any
 from entry_point.config.compose import load_config
 from entry_point.config.predict_config import PredictConfig
 from launch.aws import processing_job
+from launch.aws.hosting import TrainedModel
 from launch.aws.s3 import split_prefix
 from launch.aws.sagemaker_job import Job, find_job
 from launch.aws.session import aws_client, is_dry_run, open_session, print_request
-from launch.hosting import TrainedModel
 from launch.request import prediction_request, training_request
 from launch.request.launch_config import LaunchConfig
 from launch.request.launch_errors import LaunchError

@@ -16,7 +16,8 @@ import pytest
 from botocore.validate import validate_parameters
 from moto.sagemaker.models import FakeEndpointConfig
 
-from launch import hosting, sagemaker, setup_aws, upload
+from launch import sagemaker, setup_aws, upload
+from launch.aws import hosting
 from tests.launch.aws.cloudwatch import write_lines
 from tests.launch.conftest import ACCOUNT, BUCKET, REGION, ROLE, ROOT, Answer, Aws, refusal
 
@@ -529,7 +530,7 @@ def test_two_deployments_of_a_long_name_have_models_with_names_of_their_own(
 def test_a_dry_run_needs_neither_boto3_nor_credentials() -> None:
     program = (
         "import sys\n"
-        "from launch.hosting import main\n"
+        "from launch.aws.hosting import main\n"
         "assert main(sys.argv[1:]) == 0\n"
         "loaded = {'torch', 'numpy', 'sagemaker', 'boto3'} & set(sys.modules)\n"
         "assert not loaded, loaded\n"
