@@ -101,8 +101,7 @@ def _apply(cloudformation: Any, config: SetupConfig, partition: str) -> dict[str
     except ClientError as error:
         message = error.response["Error"]["Message"]
         if "does not exist" in message:
-            # A stack that could not be created must not be in the way of the next attempt.
-            created = cloudformation.create_stack(**request, OnFailure="DELETE")
+            created = cloudformation.create_stack(**request)
             _wait(cloudformation, created["StackId"], "create")
         elif "No updates are to be performed" in message:
             sys.stdout.write(f"stack {config.stack}: unchanged\n")
@@ -123,6 +122,9 @@ def _wait(cloudformation: Any, stack: str, verb: str) -> None:
         )
     except WaiterError as error:
         reason = _first_failure(cloudformation, stack) or str(error)
+        if verb == "create":
+            # What remains of it is empty, and would be in the way of the next attempt.
+            cloudformation.delete_stack(StackName=stack)
         advice = (
             "; create_bucket=false or create_repository=false uses one that exists"
             if "already exists" in reason

@@ -148,21 +148,24 @@ def fail(stack: Stack, status: str, failures: Sequence[tuple[str, str]]) -> None
     stack.status = status
 
 
-def test_a_stack_that_fails_says_the_first_reason(
-    aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("aws")
+def test_a_stack_that_fails_says_the_first_reason_and_is_not_in_the_way_of_the_next(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reasons = [
         ("DataBucket", f"{NEW} already exists"),
         ("JobRole", "Resource creation cancelled"),
     ]
-    monkeypatch.setattr(
-        Stack, "create_resources", lambda stack: fail(stack, "DELETE_COMPLETE", reasons)
-    )
-    assert error_line(capsys, *ARGUMENTS) == (
-        f"stack {STACK}: DataBucket: {NEW} already exists; "
-        "create_bucket=false or create_repository=false uses one that exists\n"
-    )
-    assert any(b"OnFailure=DELETE" in call.body for call in aws.calls)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Stack, "create_resources", lambda stack: fail(stack, "ROLLBACK_COMPLETE", reasons)
+        )
+        assert error_line(capsys, *ARGUMENTS) == (
+            f"stack {STACK}: DataBucket: {NEW} already exists; "
+            "create_bucket=false or create_repository=false uses one that exists\n"
+        )
+    assert setup_aws.main(ARGUMENTS) == 0
+    assert f"stack {STACK}: created" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("aws")
@@ -246,7 +249,8 @@ def test_the_template_keeps_data_private_and_never_deletes_it() -> None:
     resources = Stack.parse_template(TEMPLATE.read_text())["Resources"]
     bucket, repository = resources["DataBucket"], resources["ImageRepository"]
     for resource in (bucket, repository):
-        assert resource["DeletionPolicy"] == resource["UpdateReplacePolicy"] == "Retain"
+        assert resource["DeletionPolicy"] == "RetainExceptOnCreate"
+        assert resource["UpdateReplacePolicy"] == "Retain"
     assert set(bucket["Properties"]["PublicAccessBlockConfiguration"].values()) == {True}
     assert len(bucket["Properties"]["PublicAccessBlockConfiguration"]) == 4
     (rule,) = bucket["Properties"]["LifecycleConfiguration"]["Rules"]
