@@ -42,8 +42,7 @@ check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONL
 
 .PHONY: help setup local-train predict serve dataset check-dataset show-batch sweep bench \
 	image push docker-train docker-serve setup-aws upload sagemaker-dataset sagemaker-predict sagemaker-train \
-	sagemaker-sweep sagemaker sagemaker-deploy sagemaker-invoke sagemaker-undeploy sagemaker-transform test figures \
-	lint format clean
+	sagemaker-sweep sagemaker sagemaker-deploy test figures lint format clean
 
 ## Train, on this machine
 local-train: ## Install what is missing, then train; without ARGS a demo
@@ -124,21 +123,9 @@ sagemaker: ## List jobs, or ARGS="status|logs|stop|download NAME"
 	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.sagemaker $(or $(ARGS),status)
 
-sagemaker-deploy: ## Serve a job's model: ARGS="JOB"; DRY_RUN=1 prints it
+sagemaker-deploy: ## Serve a job: ARGS="JOB"; ARGS="invoke|undeploy ENDPOINT"
 	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.deploy deploy $(ARGS)
-
-sagemaker-invoke: ## Ask an endpoint: ARGS="ENDPOINT IMAGE.jpg"
-	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.deploy invoke $(ARGS)
-
-sagemaker-undeploy: ## Delete an endpoint: ARGS="ENDPOINT"
-	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.deploy undeploy $(ARGS)
-
-sagemaker-transform: ## Classify in S3: ARGS="JOB input=s3://... output=s3://..."
-	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.deploy transform $(ARGS)
+	@$(LAUNCH_PY) -m launch.aws.hosting $(ARGS)
 
 ## Develop
 help: ## This list

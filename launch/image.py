@@ -166,7 +166,7 @@ def push(engine: Engine) -> None:
 
 
 def log_in(engine: Engine, name: str) -> str:
-    """Create the ECR repository if it is missing and log the engine in; returns the registry."""
+    """Log the engine in to ECR, where the repository must exist; returns the registry."""
     # Only pushing to ECR needs boto3.
     from launch.aws.ecr import open_repository
 

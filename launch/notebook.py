@@ -42,8 +42,8 @@ def trainer(*overrides: str, session: Any = None) -> Any:
     channels are bound, every `train()` or `fit()` starts a job with a new name and its own
     checkpoints, and whatever you change on the object is sent. `session` is one of the SDK's: with
     a `PipelineSession`, `train()` or `fit()` returns a step's arguments; with v2, a `LocalSession`
-    trains on this machine. The SDK's telemetry and defaults files are off. Prints what an hour
-    costs; nothing is billed before a job starts.
+    trains on this machine. The SDK's telemetry and defaults files are off. Nothing
+    is billed before a job starts.
 
     Raises LaunchError or ConfigError with one line for each problem: an override that is not
     valid, or a role, bucket or image that does not exist.

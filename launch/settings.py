@@ -17,10 +17,10 @@ from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.config.serve_config import ServeConfig
 from entry_point.config.train_config import TrainConfig
-from launch.request.hosting.hosting_config import DeployConfig, TransformConfig
+from launch.aws.hosting import DeployConfig
 from launch.request.launch_config import LaunchConfig
-from launch.request.setup_config import SetupConfig
-from launch.request.upload_config import UploadConfig
+from launch.setup_aws import SetupConfig
+from launch.upload import UploadConfig
 
 # Name in configs/ -> the commands that take it, and its class.
 COMMANDS: dict[str, tuple[str, type]] = {
@@ -31,7 +31,6 @@ COMMANDS: dict[str, tuple[str, type]] = {
     "serve": ("`make serve`, `docker-serve`", ServeConfig),
     "launch": ("`make sagemaker-train`, `sagemaker-dataset`, `sagemaker-predict`", LaunchConfig),
     "deploy": ("`make sagemaker-deploy`", DeployConfig),
-    "transform": ("`make sagemaker-transform`", TransformConfig),
     "upload": ("`make upload`", UploadConfig),
     "setup_aws": ("`make setup-aws`", SetupConfig),
 }

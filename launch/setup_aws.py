@@ -1,68 +1,150 @@
 """Create the role, bucket and repository for jobs: ``make setup-aws ARGS="bucket=NAME"``.
 
-``python -m launch.setup_aws`` prints the role's policies, creates what is missing and checks what
-exists; running it again changes nothing. ``DRY_RUN=1`` prints everything without calling AWS.
-Credentials, profile and region come from boto3.
+``python -m launch.setup_aws`` applies launch/account.yaml as a CloudFormation stack: it creates the
+stack, or updates it if the template or a parameter has changed. ``DRY_RUN=1`` prints the parameters
+and the template without calling AWS. docs/settings.md lists the keys. Credentials, profile and
+region come from boto3.
 """
 
-import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import ClientError, WaiterError
 
 from entry_point.config.compose import load_config
 from launch.aws.aws_errors import run_and_explain
-from launch.aws.job_role import Permissions, ensure_role
 from launch.aws.session import aws_client, is_dry_run, open_session
-from launch.request.setup_config import SetupConfig
+from launch.request.launch_errors import LaunchError
+
+TEMPLATE = Path(__file__).with_name("account.yaml")
+
+
+@dataclass
+class SetupConfig:
+    """Creating the role, bucket and repository that jobs need in an AWS account."""
+
+    bucket: str
+    """Bucket for data, results and checkpoints."""
+    create_bucket: bool = True
+    """false: use a bucket that exists, and leave it unchanged."""
+    repository: str = "managed-training-template"
+    """ECR repository of the image."""
+    create_repository: bool = True
+    """false: use a repository that exists, and leave it unchanged."""
+    read_buckets: list[str] = field(default_factory=list)
+    """Names of other buckets that jobs may read."""
+    kms_keys: list[str] = field(default_factory=list)
+    """ARNs of the keys in `job.volume_kms_key` and `job.output_kms_key`."""
+    vpc: bool = False
+    """Allow jobs to run in `job.subnets`."""
+    stack: str = "managed-training-template"
+    """Name of the CloudFormation stack. Another name creates another role."""
+
+    def parameters(self, partition: str = "aws") -> dict[str, str]:
+        """The template's parameters."""
+        read = [f"arn:{partition}:s3:::{name}" for name in self.read_buckets]
+        return {
+            "Bucket": self.bucket,
+            "CreateBucket": str(self.create_bucket).lower(),
+            "Repository": self.repository,
+            "CreateRepository": str(self.create_repository).lower(),
+            "ReadBuckets": ",".join(each for arn in read for each in (arn, f"{arn}/*")),
+            "KmsKeys": ",".join(self.kms_keys),
+            "Vpc": str(self.vpc).lower(),
+        }
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code 0 if the account is set up, else 1."""
+    if {"-h", "--help"} & {*arguments}:
+        sys.stdout.write(f"{__doc__}")
+        return 0
     return run_and_explain(lambda: _run(arguments))
 
 
 def _run(arguments: Sequence[str]) -> int:
-    from launch.aws.ecr import ensure_repository
-    from launch.aws.s3.s3_bucket import ensure_bucket
-
     config = load_config("setup_aws", SetupConfig, arguments)
     if is_dry_run():
-        _show(Permissions(config, "ACCOUNT", "REGION"))
+        for key, value in config.parameters().items():
+            sys.stdout.write(f"{key}={value}\n")
+        sys.stdout.write(f"\n{TEMPLATE.read_text()}")
         return 0
     session = open_session(None)
-    region = session.region_name
-    account = aws_client(session, "sts").get_caller_identity()["Account"]
-    permissions = Permissions(config, account, region, session.get_partition_for_region(region))
-    _show(permissions)
-    role, done = ensure_role(aws_client(session, "iam"), permissions)
-    _say(f"role {config.role}: {done}, policies as printed above")
-    done = ensure_bucket(aws_client(session, "s3"), config.bucket, region)
-    _say(f"bucket {config.bucket}: {done}")
-    ensure_repository(config.repository)
-    _say(f"repository {config.repository}: exists; `make push` pushes the image to it")
-    _say(
-        "next: set these in configs/launch.yaml, below job:\n"
-        f"  role: {role}\n  output: s3://{config.bucket}/runs"
+    partition = session.get_partition_for_region(session.region_name)
+    stack = _apply(aws_client(session, "cloudformation"), config, partition)
+    made = {each["OutputKey"]: each["OutputValue"] for each in stack["Outputs"]}
+    sys.stdout.write(
+        f"`make push` pushes the image to {made['Repository']}\n"
+        "next: add these overrides, or set them in configs/launch.yaml:\n"
+        f"  job.role={made['Role']} job.output=s3://{made['Bucket']}/runs\n"
     )
     return 0
 
 
-def _show(permissions: Permissions) -> None:
-    config = permissions.config
-    _say(
-        f"bucket {config.bucket}: private; a new bucket deletes parts of incomplete uploads after "
-        "7 days"
-    )
-    _say(
-        f"repository {config.repository}: a new repository scans images on push and deletes "
-        "untagged images after 14 days"
-    )
-    _say(f"role {config.role}: trust policy\n{json.dumps(permissions.trust(), indent=2)}")
-    _say(f"role {config.role}: permissions\n{json.dumps(permissions.policy(), indent=2)}")
+def _apply(cloudformation: Any, config: SetupConfig, partition: str) -> dict[str, Any]:
+    """Update or create the stack; returns its description. Raises LaunchError if it fails."""
+    parameters = config.parameters(partition)
+    request = {
+        "StackName": config.stack,
+        "TemplateBody": TEMPLATE.read_text(),
+        "Parameters": [
+            {"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()
+        ],
+        "Capabilities": ["CAPABILITY_IAM"],
+    }
+    try:
+        updated = cloudformation.update_stack(**request)
+        _wait(cloudformation, updated["StackId"], "update")
+    except ClientError as error:
+        message = error.response["Error"]["Message"]
+        if "does not exist" in message:
+            created = cloudformation.create_stack(**request)
+            _wait(cloudformation, created["StackId"], "create")
+        elif "No updates are to be performed" in message:
+            sys.stdout.write(f"stack {config.stack}: unchanged\n")
+        else:
+            raise
+    stack: dict[str, Any] = cloudformation.describe_stacks(StackName=config.stack)["Stacks"][0]
+    return stack
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+def _wait(cloudformation: Any, stack: str, verb: str) -> None:
+    """Wait until the stack is complete; raises LaunchError with the first reason if it fails."""
+    name = stack.split("/")[1]
+    sys.stdout.write(f"stack {name}: {verb[:-1]}ing, takes about a minute\n")
+    sys.stdout.flush()
+    try:
+        cloudformation.get_waiter(f"stack_{verb}_complete").wait(
+            StackName=stack, WaiterConfig={"Delay": 5}
+        )
+    except WaiterError as error:
+        reason = _first_failure(cloudformation, stack) or str(error)
+        if verb == "create":
+            # What remains of it is empty, and would be in the way of the next attempt.
+            cloudformation.delete_stack(StackName=stack)
+        advice = (
+            "; create_bucket=false or create_repository=false uses one that exists"
+            if "already exists" in reason
+            else ""
+        )
+        raise LaunchError(f"stack {name}: {' '.join(reason.split())}{advice}") from error
+    sys.stdout.write(f"stack {name}: {verb}d\n")
+
+
+def _first_failure(cloudformation: Any, stack: str) -> str | None:
+    """The reason of the first resource that failed since the last create or update began."""
+    reason = None
+    pages = cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack)
+    for event in pages.search("StackEvents"):  # newest first
+        if event.get("ResourceStatusReason") == "User Initiated":
+            break
+        if event["ResourceStatus"].endswith("_FAILED"):
+            text = event.get("ResourceStatusReason", "no reason given")
+            reason = f"{event['LogicalResourceId']}: {text}"
+    return reason
 
 
 if __name__ == "__main__":

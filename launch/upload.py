@@ -1,60 +1,112 @@
 """Upload a folder to S3: ``make upload ARGS="source=FOLDER s3=s3://BUCKET/PREFIX"``.
 
-``python -m launch.upload`` skips files that S3 already has. If an object has different content, it
-sends nothing, unless ``overwrite=true``. It never deletes objects. ``DRY_RUN=1`` prints what would
-be sent.
+``python -m launch.upload`` sends what ``aws s3 sync`` would send: files that S3 lacks, and files
+whose size differs from the object's or that are newer than it. It never deletes objects.
+``DRY_RUN=1`` only counts the files. Run the same command again after an interruption.
 """
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
 from entry_point.config.compose import load_config
 from launch.aws.aws_errors import run_and_explain
-from launch.aws.s3.s3_bucket import split_prefix
-from launch.aws.s3.s3_upload import UploadPlan, list_files, plan_upload, send_files, total_bytes
+from launch.aws.s3 import list_objects, split_prefix, upload
 from launch.aws.session import aws_client, is_dry_run, open_session
 from launch.request.launch_errors import LaunchError
-from launch.request.upload_config import UploadConfig
+
+
+@dataclass
+class UploadConfig:
+    """Copying a dataset to S3."""
+
+    source: str
+    """Folder to upload. Hidden files are left out."""
+    s3: str
+    """S3 prefix that the files go below."""
+
+
+class LocalFile(NamedTuple):
+    path: Path
+    name: str
+    """Relative to the folder, with `/` as separator."""
+    bytes: int
+    modified_s: int
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code 0 if S3 has all files (or DRY_RUN would send them), else 1."""
+    if {"-h", "--help"} & {*arguments}:
+        sys.stdout.write(f"{__doc__}")
+        return 0
     return run_and_explain(lambda: _run(arguments))
 
 
 def _run(arguments: Sequence[str]) -> int:
     config = load_config("upload", UploadConfig, arguments)
-    plan = _upload(config)
-    done = "would upload" if is_dry_run() else "uploaded"
-    sys.stdout.write(
-        f"{done} {len(plan.to_send)} files, {total_bytes(plan.to_send) / 1e6:,.1f} MB, to "
-        f"{config.s3}; {plan.unchanged} files are already there\n"
-        f"to train on them, add job.channels.training={config.s3.rstrip('/')}/\n"
-    )
-    return 0
-
-
-def _upload(config: UploadConfig) -> UploadPlan:
     bucket, prefix = split_prefix(config.s3, "s3")
     files = list(list_files(Path(config.source)))
     if not files:
         raise LaunchError(f"source={config.source}: contains no files")
     s3 = aws_client(open_session(None), "s3")
-    columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns) as progress:
-        plan = plan_upload(files, s3, bucket, prefix, progress)
-        if plan.changed and not config.overwrite:
-            raise LaunchError(
-                f"s3={config.s3}: {len(plan.changed)} objects differ from the local files, the "
-                f"first is s3://{bucket}/{prefix}{plan.changed[0].name}; nothing was sent; "
-                "set overwrite=true to replace them"
-            )
-        if not is_dry_run():
-            send_files(plan.to_send, s3, bucket, prefix, progress)
-    return plan
+    objects = list_objects(s3, bucket, prefix)
+    to_send = [file for file in files if _differs(file, objects.get(file.name))]
+    size = sum(file.bytes for file in to_send)
+    if not is_dry_run():
+        columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
+        with Progress(*columns, disable=not to_send) as progress:
+            task = progress.add_task("uploading", total=size)
+            contents = {prefix + file.name: file.path for file in to_send}
+            upload(s3, bucket, contents, lambda sent: progress.advance(task, sent))
+    done = "would upload" if is_dry_run() else "uploaded"
+    sys.stdout.write(
+        f"{done} {len(to_send)} files, {size / 1e6:,.1f} MB, to {config.s3}; "
+        f"{len(files) - len(to_send)} files are already there\n"
+        f"to train on them, add job.channels.training={config.s3.rstrip('/')}/\n"
+    )
+    return 0
+
+
+def _differs(file: LocalFile, found: dict[str, Any] | None) -> bool:
+    if found is None or found["Size"] != file.bytes:
+        return True
+    return bool(file.modified_s > found["LastModified"].timestamp())
+
+
+def list_files(folder: Path) -> Iterator[LocalFile]:
+    """All files below the folder by name; follows links, skips hidden files and folders.
+
+    Raises LaunchError for a file that cannot be read or whose name cannot be an S3 key.
+    """
+    if not folder.is_dir():
+        raise LaunchError(f"source={folder}: no such folder")
+    for parent, folders, files in os.walk(folder, followlinks=True, onerror=_raise_unreadable):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith("."):
+                yield _local_file(Path(parent) / name, folder)
+
+
+def _local_file(path: Path, folder: Path) -> LocalFile:
+    name = path.relative_to(folder).as_posix()
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise LaunchError(f"{name!r}: an S3 key must be UTF-8; rename the file") from error
+    # Reading a pipe would wait forever.
+    if not path.is_file() or not os.access(path, os.R_OK):
+        raise LaunchError(f"{path}: must be a file that you can read, or a link to one; remove it")
+    found = path.stat()
+    return LocalFile(path, name, found.st_size, int(found.st_mtime))
+
+
+def _raise_unreadable(error: OSError) -> NoReturn:
+    raise LaunchError(f"{error.filename}: cannot be read: {error.strerror}") from error
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The image's repository in Amazon ECR: creating it, logging in, looking up an image."""
+"""The image's repository in Amazon ECR: logging in, looking up an image."""
 
 import base64
 import json
@@ -18,60 +18,21 @@ from launch.request.known.image_extras import LABEL, missing_extras
 from launch.request.launch_config import Target
 from launch.request.launch_errors import LaunchError
 
-# A newer build takes the tag of an older one; the older image is then useless.
-LIFECYCLE = {
-    "rules": [
-        {
-            "rulePriority": 1,
-            "description": "untagged images expire",
-            "selection": {
-                "tagStatus": "untagged",
-                "countType": "sinceImagePushed",
-                "countUnit": "days",
-                "countNumber": 14,
-            },
-            "action": {"type": "expire"},
-        }
-    ]
-}
 
+def open_repository(name: str) -> tuple[str, str, str]:
+    """User, password and host of the registry with this repository, valid for 12 hours.
 
-def ensure_repository(name: str) -> None:
-    """Create the repository with scan on push and image expiry, unless they exist.
-
-    Someone who may push but not create repositories can use an existing one.
+    Raises LaunchError for any error of AWS, and if there is no such repository.
     """
     client = boto3.client("ecr")
     try:
         client.describe_repositories(repositoryNames=[name])
-    except client.exceptions.RepositoryNotFoundException:
-        scan = {"scanOnPush": True}
-        client.create_repository(repositoryName=name, imageScanningConfiguration=scan)
-    try:
-        ensure_expiry(client, name)
-    except ClientError as error:
-        # Expiry is optional, and pushing does not require the permission to set it.
-        if not is_denied(error):
-            raise
-
-
-def ensure_expiry(client: Any, name: str) -> None:
-    """Give the repository the lifecycle policy, unless it has one."""
-    try:
-        client.get_lifecycle_policy(repositoryName=name)
-    except client.exceptions.LifecyclePolicyNotFoundException:
-        policy = json.dumps(LIFECYCLE)
-        client.put_lifecycle_policy(repositoryName=name, lifecyclePolicyText=policy)
-
-
-def open_repository(name: str) -> tuple[str, str, str]:
-    """Ensure the repository; returns user, password and host of its registry, valid for 12 hours.
-
-    Raises LaunchError for any error of AWS.
-    """
-    try:
-        ensure_repository(name)
-        answer = boto3.client("ecr").get_authorization_token()
+        answer = client.get_authorization_token()
+    except client.exceptions.RepositoryNotFoundException as error:
+        raise LaunchError(
+            f"IMAGE={name}: there is no such repository in {client.meta.region_name}; "
+            f'`make setup-aws ARGS="bucket=NAME repository={name}"` creates it'
+        ) from error
     except (BotoCoreError, ClientError) as error:
         raise LaunchError(explain(error)) from error
     grant = answer["authorizationData"][0]

@@ -10,9 +10,9 @@ from typing import Any
 from botocore import xform_name
 from botocore.exceptions import ClientError
 
+from launch.aws import hosting
 from launch.aws.aws_errors import is_denied
-from launch.aws.hosting import endpoint
-from launch.aws.s3.s3_bucket import object_sizes, split_prefix, split_s3
+from launch.aws.s3 import object_sizes, split_prefix, split_s3
 from launch.aws.sagemaker_job import FINAL, KINDS, OPTIONAL_KINDS, TUNING, checkpoints_uri, find_job
 from launch.aws.session import aws_client, open_session
 from launch.request.launch_errors import LaunchError
@@ -46,7 +46,7 @@ def status(arguments: Sequence[str]) -> list[str]:
     session = open_session(region)
     if name is None:
         return _latest(session)
-    served = _unless_denied(lambda: endpoint.summary(session, name))
+    served = _unless_denied(lambda: hosting.summary(session, name))
     try:
         job, description = find_job(session, name)
     except LaunchError:
@@ -71,7 +71,7 @@ def _latest(session: Any, count: int = 10) -> list[str]:
         f"{created:%Y-%m-%d %H:%M}  {kind:<10}  {state:<10}  {name}"
         for created, kind, state, name in found[:count]
     ]
-    lines += _unless_denied(lambda: endpoint.latest(session))
+    lines += _unless_denied(lambda: hosting.latest(session))
     return lines or [f"no jobs in {session.region_name}"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from entry_point.config.compose import load_config
 from entry_point.config.packing_config import OptimizeConfig
 from launch.aws import processing_job
-from launch.aws.s3.s3_bucket import split_prefix, split_s3
+from launch.aws.s3 import split_prefix, split_s3
 from launch.aws.sagemaker_job import Job
 from launch.aws.session import aws_client, is_dry_run, open_session, print_request
 from launch.request import packing_request, training_request
@@ -55,7 +55,6 @@ def launch(arguments: Sequence[str]) -> Job | None:
     # A launch that the service then refused leaves the class list behind.
     processing_job.require_empty(s3, "output", packing.output, but="classes.txt")
     classes = _classes(s3, packing.source, packing.config.target.instance_count)
-    processing_job.print_cost(packing.config, session)
     bucket, key = split_s3(packing_request.classes_uri(packing.output), "output")
     s3.put_object(Bucket=bucket, Key=key, Body="".join(f"{name}\n" for name in classes).encode())
     what = f"packs {len(classes)} classes into {packing.output}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from launch.aws.s3.s3_bucket import object_sizes, split_prefix
+from launch.aws.s3 import object_sizes, split_prefix
 from launch.aws.sagemaker_job import Job, find_job
 from launch.aws.session import aws_client
 from launch.request.launch_errors import LaunchError

@@ -8,11 +8,11 @@ from typing import Any
 from entry_point.config.compose import load_config
 from entry_point.config.predict_config import PredictConfig
 from launch.aws import processing_job
-from launch.aws.s3.s3_bucket import split_prefix
+from launch.aws.hosting import TrainedModel
+from launch.aws.s3 import split_prefix
 from launch.aws.sagemaker_job import Job, find_job
 from launch.aws.session import aws_client, is_dry_run, open_session, print_request
 from launch.request import prediction_request, training_request
-from launch.request.hosting.trained_model import TrainedModel
 from launch.request.launch_config import LaunchConfig
 from launch.request.launch_errors import LaunchError
 from launch.request.launch_overrides import load_launch_config, split_names
@@ -50,7 +50,6 @@ def launch(arguments: Sequence[str]) -> Job | None:
     request = _checked_request(wanted, config, session.region_name)
     require_image(config.target, session)
     processing_job.require_empty(s3, "output_dir", output)
-    processing_job.print_cost(config, session)
     return processing_job.create(request, session, f"predicts {uris['input']} into {output}")
 
 

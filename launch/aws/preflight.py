@@ -9,7 +9,7 @@ from typing import Any
 from botocore.exceptions import ClientError, HTTPClientError
 
 from launch.aws.aws_errors import is_denied
-from launch.aws.s3.s3_bucket import split_s3
+from launch.aws.s3 import split_s3
 from launch.aws.session import aws_client
 from launch.request.image_checks import ECR_IMAGE
 from launch.request.launch_errors import LaunchError

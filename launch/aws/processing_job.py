@@ -4,10 +4,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from launch.aws.s3.s3_bucket import split_prefix
+from launch.aws.s3 import split_prefix
 from launch.aws.sagemaker_job import Job
 from launch.aws.session import aws_client
-from launch.request.launch_config import LaunchConfig
 from launch.request.launch_errors import LaunchError
 
 
@@ -38,12 +37,6 @@ def require_empty(s3: Any, key: str, uri: str, but: str = "") -> None:
             f"{key}={uri}: not empty, the first object is s3://{bucket}/{others[0]}; "
             "choose another prefix, or delete the objects"
         )
-
-
-def print_cost(config: LaunchConfig, session: Any) -> None:
-    from launch.aws.cost import estimate_cost
-
-    sys.stdout.write(estimate_cost(config.target, session, "Processing") + "\n")
 
 
 def create(request: dict[str, Any], session: Any, what: str) -> Job:

@@ -47,10 +47,9 @@ def launch(arguments: Sequence[str]) -> Job | None:
 def prepare(spec: TrainingSpec) -> tuple[TrainingSpec, Any]:
     """The spec as it will be sent and a boto3 session, after every check that is possible now.
 
-    Prints what an hour costs, and uploads the code that goes along. Raises LaunchError with one
+    Uploads the code that goes along. Raises LaunchError with one
     line for each problem; AWS errors pass through.
     """
-    from launch.aws.cost import estimate_cost
     from launch.aws.ecr import require_extras, require_image
     from launch.aws.preflight import other_account, require_buckets, require_role
 
@@ -64,7 +63,6 @@ def prepare(spec: TrainingSpec) -> tuple[TrainingSpec, Any]:
         sys.stderr.write(f"{warning}\n")
     require_extras(spec.config.target, job_config.extras_of_image(spec.overrides), session)
     require_buckets(training_checks.s3_prefixes(spec.config.job), session)
-    sys.stdout.write(estimate_cost(spec.config.target, session) + "\n")
     if spec.code:
         for key, value in revision_tag(image_tags).items():
             spec.config.job.tags.setdefault(key, value)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from entry_point.contract.own_code import CHANNEL
-from launch.aws.s3.code_upload import send_code
+from launch.aws.s3 import send_code
 from launch.request import job_config, training_checks, training_request
 from launch.request.code.code_channel import with_code
 from launch.request.code.code_files import OwnCode, collect

@@ -10,7 +10,6 @@ _MACHINES = r"(?:ResourceConfig|ProcessingResources\.ClusterConfig)\."
 _GROUP = r"ResourceConfig\.InstanceGroups\[(\d+)\]\."
 _TUNING = r"HyperParameterTuningJobConfig\."
 _LIMITS = _TUNING + r"ResourceLimits\."
-_VARIANT = r"ProductionVariants\[0\]\."
 # Path of a request member -> config key; the first match counts, and `\1` is a name or number.
 _CONFIG_KEYS = [
     (r"(?:Training|Processing|HyperParameterTuning)JobName", "job.name"),
@@ -50,25 +49,6 @@ _CONFIG_KEYS = [
     (r"(?:NetworkConfig\.)?VpcConfig\.SecurityGroupIds(.*)", r"job.security_groups\1"),
     (r"(?:NetworkConfig\.)?VpcConfig\.Subnets(.*)", r"job.subnets\1"),
     (r"RetryStrategy\.MaximumRetryAttempts", "job.retries"),
-    # The requests of `launch.request.hosting`.
-    (r"ModelName|Endpoint(?:Config)?Name|TransformJobName", "name"),
-    (r"ProductionVariants\[0\]\.ModelName", "name"),
-    (r"ExecutionRoleArn", "job.role"),
-    (r"PrimaryContainer\.Image", "target.image"),
-    (r"PrimaryContainer\.ModelDataUrl", "job.output"),
-    (r"PrimaryContainer\.Environment(.*)", r"environment\1"),
-    (rf"(?:{_VARIANT}|TransformResources\.)InstanceType", "instance_type"),
-    (rf"(?:{_VARIANT}Initial|TransformResources\.)InstanceCount", "instance_count"),
-    (_VARIANT + r"ServerlessConfig\.MemorySizeInMB", "memory_mb"),
-    (_VARIANT + r"ServerlessConfig\.MaxConcurrency", "max_concurrency"),
-    (_VARIANT + "ContainerStartupHealthCheckTimeoutInSeconds", "startup_timeout_s"),
-    (_VARIANT + "InferenceAmiVersion", "ami"),
-    (r"AsyncInferenceConfig\.OutputConfig\.S3OutputPath", "async"),
-    (r"TransformInput\.DataSource\.S3DataSource\.S3Uri", "input"),
-    (r"TransformOutput\.S3OutputPath", "output"),
-    (r"TransformOutput\.Accept", "accept"),
-    (r"MaxConcurrentTransforms", "max_concurrent"),
-    (r"MaxPayloadInMB", "max_payload_mb"),
     (r"Tags\[\d+\].*|Tags", "job.tags"),
 ]
 # What to do about a required setting that is missing.
@@ -87,11 +67,8 @@ _WORDS = {
     "job.role": "must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME",
     "job.name": _NAME,
     "job.base_name": f"{_NAME}, with the time that is added",
-    "name": _NAME,
     "job.output": _S3_PREFIX,
     "job.checkpoints": f"{_S3_PREFIX}, auto or none",
-    "async": _S3_PREFIX,
-    "input": _S3_PREFIX,
     "output": _S3_PREFIX,
     "source": _S3_PREFIX,
 }

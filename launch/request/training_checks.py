@@ -8,9 +8,9 @@ from launch.request import config_keys
 from launch.request.image_checks import machine_problems
 from launch.request.launch_config import Channel, Job, LaunchConfig, Target
 from launch.request.launch_errors import LaunchError
-from launch.request.setup_config import BUCKET_NAME
 
 FILE_SYSTEMS = ("EFS", "FSxLustre")
+_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _MLFLOW = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:mlflow-[a-zA-Z-]*/.+")
 MAX_RUNTIME_S = 28 * 86400
 
@@ -88,7 +88,7 @@ def s3_prefixes(job: Job) -> dict[str, str]:
 def _bucket_problems(config: LaunchConfig) -> Iterator[str]:
     for key, uri in s3_prefixes(config.job).items():
         bucket = re.match("s3://([^/]+)", uri)
-        if bucket and not BUCKET_NAME.fullmatch(bucket[1]):
+        if bucket and not _BUCKET_NAME.fullmatch(bucket[1]):
             yield (
                 f"{key}={uri}: the bucket's name must be 3 to 63 lowercase letters, digits, dots "
                 "and hyphens"

@@ -185,8 +185,6 @@ def aws(server: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Aws:
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     server.calls.clear()
     server.answers.clear()
-    # moto has no price list.
-    server.refuse("GetProducts", "AccessDeniedException")
     return server
 
 

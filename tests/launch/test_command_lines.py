@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import dataset, deploy, docker, image, sagemaker
+from launch import dataset, docker, image, sagemaker
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +47,6 @@ def test_a_dry_run_of_packing_installs_no_torch() -> None:
         (sagemaker, ["logs", "x", "--folow"], "did you mean --follow?"),
         (sagemaker, ["trian"], "invalid choice: 'trian' (choose from 'train'"),
         (dataset, ["--no-wiat", "source=s3://a"], "did you mean --no-wait?"),
-        (deploy, ["deploy", "job", "--wiat"], "did you mean --wait?"),
     ],
 )
 def test_a_misspelt_flag_is_named_in_one_line(

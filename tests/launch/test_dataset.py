@@ -307,11 +307,3 @@ def test_merge_of_a_training_job_names_its_kind(
     aws.answers["DescribeTrainingJob"] = [(200, {"TrainingJobStatus": "Completed"})]
     (line,) = error_lines(capsys, "--merge", "trained")
     assert line == "trained: is a Training job; --merge needs the packing job that wrote the parts"
-
-
-def test_cost_of_a_packing_job_uses_processing_prices(aws: Aws, bucket: Any) -> None:
-    put(bucket, "photos/train/a/1.jpg", "photos/train/b/1.jpg")
-    assert dataset.main([*JOB, f"target.image={aws.pretend_image()}", "--no-wait"]) == 0
-    (asked,) = aws.made("GetProducts")
-    fields = {f["Field"]: f["Value"] for f in asked["Filters"]}
-    assert fields["component"] == "Processing" and fields["regionCode"] == REGION

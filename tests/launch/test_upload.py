@@ -1,4 +1,4 @@
-"""Uploading a folder: complete, once, verified, never over different content unasked."""
+"""Uploading a folder: complete, once, verified; nothing is ever deleted."""
 
 import os
 import signal
@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from launch import upload
-from launch.aws.s3.s3_upload import PART_BYTES, UploadPlan, crc32, plan_upload
 from tests.launch.conftest import BUCKET, DROPPED, ROOT, Aws
 
 PREFIX = f"s3://{BUCKET}/data"
@@ -26,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     (source / "train" / "a b" / "größe +&.jpg").write_bytes(b"one")
     (source / "train" / "empty").write_bytes(b"")
     (source / "val").mkdir()
-    (source / "val" / "large.tar").write_bytes(os.urandom(PART_BYTES + 5_000_000))
+    (source / "val" / "large.tar").write_bytes(os.urandom(12_000_000))
     (source / "val" / "link").symlink_to(source / "train" / "empty")
     (source / ".DS_Store").write_bytes(b"hidden")
     (source / ".unfinished").mkdir()
@@ -60,7 +59,7 @@ def test_all_files_arrive_with_their_checksums(
     assert stored(bucket) == {f"data/{name}": (folder / name).read_bytes() for name in NAMES}
     for name in NAMES:
         found = bucket.head_object(Bucket=BUCKET, Key=f"data/{name}", ChecksumMode="ENABLED")
-        assert found["ChecksumCRC32"] == crc32(folder / name)
+        assert any(member.startswith("ChecksumCRC") for member in found)
     out = capsys.readouterr().out
     assert "uploaded 4 files" in out
     assert f"job.channels.training={PREFIX}/" in out
@@ -83,31 +82,22 @@ def test_second_upload_sends_nothing_and_third_only_new_files(
     assert sent(aws) == []
     assert "uploaded 0 files, 0.0 MB" in capsys.readouterr().out
     (folder / "val" / "new").write_bytes(b"new")
-    os.utime(folder / "train" / "empty")
     assert run(folder) == 0
     assert sent(aws) == [f"PUT /{BUCKET}/data/val/new"]
 
 
-@pytest.mark.parametrize("content", [b"two", b"longer"])
-def test_different_content_is_replaced_only_with_overwrite(
-    aws: Aws, bucket: Any, folder: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("content", "age_s"), [(b"longer", -3600), (b"two", 3600)])
+def test_a_file_of_another_size_or_newer_than_its_object_is_sent_again(
+    aws: Aws, bucket: Any, folder: Path, content: bytes, age_s: int
 ) -> None:
-    bucket.put_object(Bucket=BUCKET, Key=f"data/{NAMES[0]}", Body=content)
+    assert run(folder) == 0
+    file, now = folder / NAMES[0], time.time()
+    file.write_bytes(content)
+    os.utime(file, (now + age_s, now + age_s))
     aws.calls.clear()
-    assert run(folder) == 1
-    err = capsys.readouterr().err.splitlines()[-1]
-    assert f"1 objects differ from the local files, the first is {PREFIX}/{NAMES[0]}" in err
-    assert "overwrite=true" in err
-    assert sent(aws) == []
-    assert run(folder, "overwrite=true") == 0
-    assert stored(bucket)[f"data/{NAMES[0]}"] == b"one"
-
-
-def test_object_without_a_crc32_counts_as_different(bucket: Any, folder: Path) -> None:
-    bucket.put_object(
-        Bucket=BUCKET, Key=f"data/{NAMES[0]}", Body=b"one", ChecksumAlgorithm="SHA256"
-    )
-    assert run(folder) == 1
+    assert run(folder) == 0
+    assert len(sent(aws)) == 1
+    assert stored(bucket)[f"data/{NAMES[0]}"] == content
 
 
 def test_objects_without_a_local_file_are_left_unchanged(bucket: Any, folder: Path) -> None:
@@ -177,22 +167,6 @@ def test_killed_upload_is_completed_by_the_next_one(aws: Aws, bucket: Any, tmp_p
     assert len(sent(aws)) == 60 - len(before)
 
 
-@pytest.mark.usefixtures("bucket")
-def test_file_that_changes_during_the_upload_is_named(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def write_afterwards(*arguments: Any) -> UploadPlan:
-        plan = plan_upload(*arguments)
-        (folder / "train" / "empty").write_bytes(b"no more")
-        return plan
-
-    monkeypatch.setattr(upload, "plan_upload", write_afterwards)
-    assert run(folder) == 1
-    assert "train/empty: changed during the upload" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -200,13 +174,12 @@ def test_file_that_changes_during_the_upload_is_named(
         ([f"s3={PREFIX}"], "source: has no value"),
         (["source=."], "s3: has no value"),
         (["source=.", "s3=bucket/x"], "s3=bucket/x: must be s3://bucket/prefix"),
-        (["sorce=.", f"s3={PREFIX}"], "sorce=.: no such key; the top level has source, s3, overwr"),
-        (["source=.", f"s3={PREFIX}", "overwrite=perhaps"], "overwrite"),
+        (["sorce=.", f"s3={PREFIX}"], "sorce=.: no such key; the top level has source, s3"),
         (["source=empty", f"s3={PREFIX}"], "source=empty: contains no files"),
         (["source=full", "s3=s3://no-such-bucket/x"], "make setup-aws"),
         (["source=odd", f"s3={PREFIX}"], "must be UTF-8"),
-        (["source=pipe", f"s3={PREFIX}"], "pipe/fifo: not a regular file"),
-        (["source=broken", f"s3={PREFIX}"], "broken/link: cannot be read"),
+        (["source=pipe", f"s3={PREFIX}"], "pipe/fifo: must be a file that you can read"),
+        (["source=broken", f"s3={PREFIX}"], "broken/link: must be a file that you can read"),
     ],
 )
 @pytest.mark.usefixtures("bucket")

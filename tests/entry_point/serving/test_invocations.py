@@ -4,7 +4,8 @@ import base64
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from PIL import Image
 from entry_point import predict
 from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.serving.conftest import Serve
-from tests.entry_point.serving.served_model import CLASSES, Served
+from tests.entry_point.serving.served_model import CLASSES, Answer, Served
 
 
 def encoded(kind: str = "JPEG", size: tuple[int, int] = (50, 40), mode: str = "RGB") -> bytes:
@@ -34,6 +35,25 @@ def test_ping_and_the_parameters_for_batch_transform(server: Served) -> None:
         "BatchStrategy": "MULTI_RECORD",
         "MaxPayloadInMB": 25,
     }
+
+
+def test_a_batch_transform_gets_an_answer_for_each_object_at_the_offered_concurrency(
+    server: Served,
+) -> None:
+    """An object per request; a client may send it in chunks, without its length."""
+    offered = server.request("GET", "/execution-parameters").json()
+    images = [encoded(size=(50 + number, 40)) for number in range(12)]
+
+    bodies = [*images[:6], *(iter([image[:100], image[100:]]) for image in images[6:])]
+
+    def transform(body: bytes | Iterator[bytes]) -> Answer:
+        return server.invoke(body, "application/x-image", Accept="*/*")
+
+    with ThreadPoolExecutor(offered["MaxConcurrentTransforms"]) as pool:
+        answers = list(pool.map(transform, bodies))
+    assert {answer.status for answer in answers} == {200}
+    alone = [server.invoke(image).json() for image in images]
+    assert [answer.json() for answer in answers] == alone
 
 
 @pytest.mark.parametrize("kind", ["image/jpeg", "application/x-image", "application/octet-stream"])

@@ -1,39 +1,29 @@
-"""The ECR repository, against moto."""
+"""Logging in to the ECR repository, against moto."""
 
-import json
-
-import boto3
 import pytest
 
 from launch.aws import ecr
 from launch.request.launch_errors import LaunchError
+from tests.launch.conftest import REGION, Aws
 
 
 @pytest.mark.usefixtures("aws")
-def test_the_repository_is_created_once_with_scan_and_expiry() -> None:
-    ecr.ensure_repository("mine")
-    ecr.ensure_repository("mine")
-    client = boto3.client("ecr")
-    (found,) = client.describe_repositories(repositoryNames=["mine"])["repositories"]
-    assert found["imageScanningConfiguration"] == {"scanOnPush": True}
-    policy = json.loads(client.get_lifecycle_policy(repositoryName="mine")["lifecyclePolicyText"])
-    assert policy["rules"][0]["selection"]["tagStatus"] == "untagged"
+def test_a_repository_that_does_not_exist_is_named_with_the_command_that_creates_it() -> None:
+    with pytest.raises(LaunchError) as error:
+        ecr.open_repository("mine")
+    assert str(error.value) == (
+        f"IMAGE=mine: there is no such repository in {REGION}; "
+        '`make setup-aws ARGS="bucket=NAME repository=mine"` creates it'
+    )
 
 
-@pytest.mark.usefixtures("aws")
-def test_an_existing_repository_is_not_created_again_and_gets_a_missing_expiry(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    client = boto3.client("ecr")
-    client.create_repository(repositoryName="mine")
-
-    def forbidden(**_: object) -> None:
-        raise AssertionError("used a permission that pushing does not need")
-
-    monkeypatch.setattr(client, "create_repository", forbidden)
-    monkeypatch.setattr(boto3, "client", lambda _: client)
-    ecr.ensure_repository("mine")
-    assert "untagged" in client.get_lifecycle_policy(repositoryName="mine")["lifecyclePolicyText"]
+def test_a_push_needs_no_permission_to_create_repositories(aws: Aws) -> None:
+    aws.client("ecr").create_repository(repositoryName="mine")
+    aws.calls.clear()
+    user, password, registry = ecr.open_repository("mine")
+    assert user == "AWS" and password and registry.startswith("123456789012.dkr.ecr.")
+    operations = [call.operation for call in aws.calls]
+    assert operations == ["DescribeRepositories", "GetAuthorizationToken"]
 
 
 @pytest.mark.usefixtures("aws")

@@ -1,23 +1,29 @@
-"""Endpoints and batch transforms of a trained model: created, asked, listed, deleted."""
+"""Endpoints of a trained model: planned, created, asked, listed, deleted."""
 
 import datetime
 import json
+import re
+import subprocess
+import sys
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import botocore.session
 import pytest
+from botocore.validate import validate_parameters
 from moto.sagemaker.models import FakeEndpointConfig
 
-from launch import deploy, sagemaker
-from launch.aws.hosting import endpoint
+from launch import sagemaker, setup_aws, upload
+from launch.aws import hosting
 from tests.launch.aws.cloudwatch import write_lines
-from tests.launch.conftest import BUCKET, REGION, ROLE, Answer, Aws, refusal
+from tests.launch.conftest import ACCOUNT, BUCKET, REGION, ROLE, ROOT, Answer, Aws, refusal
 
 JOB = "the-job"
 MODEL = f"s3://{BUCKET}/runs/{JOB}/output/model.tar.gz"
 NOW = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC).timestamp()
-PRICE = {"terms": {"OnDemand": {"a": {"priceDimensions": {"b": {"pricePerUnit": {"USD": "0.5"}}}}}}}
 
 
 def description(image: str, **more: Any) -> dict[str, Any]:
@@ -35,7 +41,7 @@ def description(image: str, **more: Any) -> dict[str, Any]:
 @pytest.fixture
 def job(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Aws:
     """An account with one completed training job."""
-    monkeypatch.setattr(endpoint, "_POLL_S", 0)
+    monkeypatch.setattr(hosting, "_POLL_S", 0)
     # moto's list of types is older than botocore's.
     monkeypatch.setattr(FakeEndpointConfig, "validate_instance_type", lambda *_: None)
     answer_job(aws)
@@ -76,36 +82,34 @@ class StoppedClock(datetime.datetime):
 
 def stop_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the next deployment's model a known name."""
-    monkeypatch.setattr(endpoint, "datetime", StoppedClock)
+    monkeypatch.setattr(hosting, "datetime", StoppedClock)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert deploy.main(arguments) == 0, capsys.readouterr().err
+    assert hosting.main(arguments) == 0, capsys.readouterr().err
     return capsys.readouterr().out
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert deploy.main(arguments) == 1
+    assert hosting.main(arguments) == 1
     return capsys.readouterr().err
 
 
 def test_a_job_is_deployed_listed_and_undeployed(
     job: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job.answers["GetProducts"] = [(200, {"PriceList": [json.dumps(PRICE)]})]
-    out = run(capsys, "deploy", JOB, "instance_count=2")
-    cost = "$1.00 per hour for 2 x ml.c7i.xlarge"
-    assert f"cost: {cost}, until make sagemaker-undeploy ARGS={JOB}" in out
-    assert f'make sagemaker-invoke ARGS="{JOB} IMAGE.jpg"' in out
+    out = run(capsys, JOB, "instance_count=2")
+    assert f'AWS bills it until make sagemaker-deploy ARGS="undeploy {JOB}"' in out
+    assert f'make sagemaker-deploy ARGS="invoke {JOB} IMAGE.jpg"' in out
     (model,) = job.made("CreateModel")
     assert model["PrimaryContainer"]["ModelDataUrl"] == MODEL
     assert model["ExecutionRoleArn"] == ROLE
     for command in ([], [JOB]):
         assert sagemaker.main(["status", *command]) == 0
         *about_job, line = capsys.readouterr().out.splitlines()
-        assert all(part in line for part in ("Endpoint", "InService", JOB, cost))
+        assert all(part in line for part in ("Endpoint", "InService", JOB))
         assert bool(about_job) == bool(command), "the job itself is described too"
-    assert "deleted" in run(capsys, "undeploy", JOB)
+    assert "deleted, with its config and model" in run(capsys, "undeploy", JOB)
     assert not left(job)
 
 
@@ -121,6 +125,24 @@ def test_who_may_only_train_sees_the_state_of_jobs(
         job.refuse(operation, "AccessDeniedException")
     assert sagemaker.main(["status", *command]) == 0
     assert JOB in capsys.readouterr().out
+
+
+def test_a_batch_transform_of_the_sdk_is_shown_by_status(
+    job: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    s3 = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/in/"}}
+    job.client("sagemaker").create_transform_job(
+        TransformJobName="answers",
+        ModelName="any",
+        TransformInput={"DataSource": s3},
+        TransformOutput={"S3OutputPath": f"s3://{BUCKET}/out"},
+        TransformResources={"InstanceType": "ml.c7i.xlarge", "InstanceCount": 1},
+    )
+    job.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.")
+    assert sagemaker.main(["status", "answers"]) == 0
+    assert f"output: s3://{BUCKET}/out" in capsys.readouterr().out
+    assert sagemaker.main(["status"]) == 0
+    assert "Transform   Completed   answers" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("job")
@@ -140,7 +162,7 @@ def test_ctrl_c_while_waiting_says_that_the_endpoint_still_starts(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("botocore.waiter.Waiter.wait", interrupted)
-    assert deploy.main(["deploy", JOB]) == 130
+    assert hosting.main(["deploy", JOB]) == 130
     assert f"endpoint {JOB}: is still starting" in capsys.readouterr().out
     assert JOB in left(job)
 
@@ -194,6 +216,16 @@ def test_an_update_keeps_a_config_that_somebody_else_made(
     assert not job.made("DeleteEndpointConfig") and not job.made("DeleteModel")
 
 
+def test_undeploy_keeps_a_config_that_somebody_else_made(
+    job: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, JOB)
+    (own,) = (request["ModelName"] for request in job.made("CreateModel"))
+    job.answers["DescribeEndpoint"] = [answer_endpoint("InService", "by-hand")]
+    assert "its config by-hand stays" in run(capsys, "undeploy", JOB)
+    assert left(job) == [own, own]
+
+
 def test_an_update_that_is_rolled_back_is_an_error_and_leaves_the_earlier_model(
     job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +258,7 @@ def test_an_endpoint_that_does_not_start_shows_its_last_lines_and_the_reason(
         "loading",
         "no model",
         f"endpoint {JOB}: the container did not answer; "
-        f"make sagemaker-undeploy ARGS={JOB} deletes it",
+        f'make sagemaker-deploy ARGS="undeploy {JOB}" deletes it',
     ]
 
 
@@ -272,14 +304,10 @@ def test_a_job_on_gpus_gets_a_gpu_and_the_job_network(
     assert (model["VpcConfig"], model["EnableNetworkIsolation"]) == (vpc, True)
 
 
-@pytest.mark.parametrize("command", [["deploy"], ["transform", "input=s3://a/b", "output=s3://c"]])
-def test_an_unknown_job_is_one_line(
-    aws: Aws, capsys: pytest.CaptureFixture[str], command: list[str]
-) -> None:
-    aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.")
-    aws.refuse("DescribeProcessingJob", "ValidationException", "Requested resource not found.")
-    aws.refuse("DescribeTransformJob", "ValidationException", "Requested resource not found.")
-    err = refused(capsys, *command, "nothing")
+def test_an_unknown_job_is_one_line(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("Training", "Processing", "Transform"):
+        aws.refuse(f"Describe{kind}Job", "ValidationException", "Requested resource not found.")
+    err = refused(capsys, "nothing")
     assert f"nothing: no such job in {REGION}" in err and err.count("\n") == 1
 
 
@@ -289,7 +317,7 @@ def test_an_unknown_endpoint_is_one_line(
     capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
     err = refused(capsys, command[0], "nothing", *command[1:])
-    assert "nothing: no such endpoint" in err and err.count("\n") == 1
+    assert "Could not find endpoint" in err and "nothing" in err and err.count("\n") == 1
 
 
 def test_an_endpoint_is_asked_for_each_image(
@@ -354,6 +382,9 @@ def test_the_reason_of_a_refused_queued_image_is_shown(
         (["invoke", "name", "/"], "/: "),
         (["undeploy"], "no endpoint given"),
         (["undeploy", "a", "instance_type=b"], "instance_type=b: must be an override of"),
+        ([], "no job given"),
+        (["one", "two"], "one two: must be the name of one training job"),
+        ([JOB, "--wiat"], "--wiat: must be the name of one training job"),
     ],
 )
 @pytest.mark.usefixtures("aws")
@@ -364,23 +395,159 @@ def test_a_wrong_command_is_one_line(
     assert line in err and err.count("\n") == 1
 
 
-def test_a_transform_runs_with_the_model_of_the_job(
-    job: Aws, capsys: pytest.CaptureFixture[str]
+IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/training:1"
+KNOWN = {"job.role": ROLE, "job.output": "s3://bucket/runs/", "target.image": IMAGE}
+Planned = Callable[..., dict[str, Any]]
+
+
+def _shape(operation: str) -> Any:
+    model = botocore.session.get_session().get_service_model("sagemaker")
+    return model.operation_model(operation).input_shape
+
+
+@pytest.fixture
+def planned(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Planned:
+    """The requests that a dry run prints, valid as far as botocore checks them."""
+    monkeypatch.setenv("DRY_RUN", "1")
+
+    def requests(*arguments: str) -> dict[str, Any]:
+        known = [f"{key}={value}" for key, value in KNOWN.items()]
+        printed: dict[str, Any] = json.loads(run(capsys, JOB, *known, *arguments))
+        for operation, request in printed.items():
+            validate_parameters(request, _shape(operation))
+        return printed
+
+    return requests
+
+
+def test_an_endpoint_serves_the_image_and_the_model_of_the_job(
+    planned: Planned,
 ) -> None:
-    s3 = [f"input=s3://{BUCKET}/in/", f"output=s3://{BUCKET}/out"]
-    out = run(capsys, "transform", JOB, *s3, "name=answers", "--wait")
-    assert "job answers created" in out and f"output: s3://{BUCKET}/out" in out
-    (model,), (request,) = job.made("CreateModel"), job.made("CreateTransformJob")
-    assert model["ModelName"] == request["ModelName"] == "answers"
-    job.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.")
-    assert sagemaker.main(["status", "answers"]) == 0
-    assert f"output: s3://{BUCKET}/out" in capsys.readouterr().out
-    assert sagemaker.main(["status"]) == 0
-    assert "Transform   Completed   answers" in capsys.readouterr().out
+    requests = planned("environment.SERVE=1", "job.tags.team=vision")
+    assert list(requests) == ["CreateModel", "CreateEndpointConfig", "CreateEndpoint"]
+    model, config, endpoint = requests.values()
+    assert model["PrimaryContainer"] == {
+        "Image": IMAGE,
+        "ModelDataUrl": f"s3://bucket/runs/{JOB}/output/model.tar.gz",
+        "Environment": {"SERVE": "1"},
+    }
+    assert model["ExecutionRoleArn"] == ROLE
+    (variant,) = config["ProductionVariants"]
+    assert variant["ModelName"] == model["ModelName"]
+    assert (variant["InstanceType"], variant["InitialInstanceCount"]) == ("ml.c7i.xlarge", 1)
+    assert endpoint["EndpointName"] == JOB
+    assert endpoint["EndpointConfigName"] == config["EndpointConfigName"]
+    assert all(r["Tags"] == [{"Key": "team", "Value": "vision"}] for r in requests.values())
 
 
-def test_a_refused_transform_leaves_no_model(job: Aws, capsys: pytest.CaptureFixture[str]) -> None:
-    job.refuse("CreateTransformJob", "ResourceLimitExceeded", "too many")
-    err = refused(capsys, "transform", JOB, "input=s3://a/b", "output=s3://a/c")
-    assert "too many" in err
-    assert not left(job)
+def test_a_gpu_endpoint_has_the_system_image_with_the_newest_driver(
+    planned: Planned,
+) -> None:
+    requests = planned("target=gpu")
+    (variant,) = requests["CreateEndpointConfig"]["ProductionVariants"]
+    assert variant["InstanceType"].startswith("ml.g")
+    listed = _shape("CreateEndpointConfig").members["ProductionVariants"].member
+    known = listed.members["InferenceAmiVersion"].metadata["enum"]
+    gpu = [name for name in known if "inference-gpu" in name]
+    newest = max(gpu, key=lambda name: list(map(int, re.findall(r"\d+", name.split("gpu")[1]))))
+    assert variant["InferenceAmiVersion"] == newest
+
+
+def test_a_serverless_endpoint_has_memory_instead_of_machines(
+    planned: Planned,
+) -> None:
+    requests = planned("serverless=true", "memory_mb=2048")
+    (variant,) = requests["CreateEndpointConfig"]["ProductionVariants"]
+    assert variant.pop("ServerlessConfig") == {"MemorySizeInMB": 2048, "MaxConcurrency": 10}
+    assert set(variant) == {"VariantName", "ModelName"}
+
+
+def test_an_asynchronous_endpoint_names_where_answers_go(
+    planned: Planned,
+) -> None:
+    requests = planned("async=s3://bucket/answers/")
+    output = requests["CreateEndpointConfig"]["AsyncInferenceConfig"]["OutputConfig"]
+    assert output == {"S3OutputPath": "s3://bucket/answers"}
+
+
+def test_an_asynchronous_endpoint_takes_large_bodies_unless_told_otherwise(
+    planned: Planned,
+) -> None:
+    def overrides(*arguments: str) -> str:
+        requests = planned("async=s3://bucket/answers", *arguments)
+        container = requests["CreateModel"]["PrimaryContainer"]
+        return str(container["Environment"]["SERVE_OVERRIDES"])
+
+    assert "serve.max_payload_mb=1024" in overrides()
+    assert overrides("environment.SERVE_OVERRIDES=serve.workers") == "serve.workers"
+
+
+def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
+    planned: Planned,
+) -> None:
+    network = [
+        "job.subnets=[subnet-1]",
+        "job.security_groups=[sg-1]",
+        "job.network_isolation=true",
+    ]
+    model = planned(*network)["CreateModel"]
+    assert model["VpcConfig"] == {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
+    assert model["EnableNetworkIsolation"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["instance_type=ml.g6.xlarge"], "instance_type=ml.g6.xlarge: must be a CPU type"),
+        (["serverless=true", "instance_count=2"], "serverless=true: has no instances; drop"),
+        (["serverless=true", "instance_type=ml.c7i.xlarge"], "serverless=true: has no instances"),
+        (["job.role=null"], "job.role is missing; a dry run does not ask AWS"),
+        (["job.output=null"], "job.output is missing"),
+        (["target.image=null"], "target.image is missing"),
+        (["instance=ml.c7i.xlarge"], "instance=ml.c7i.xlarge: no such key"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_names_it(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    line: str,
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    known = [f"{key}={value}" for key, value in KNOWN.items()]
+    err = refused(capsys, JOB, *known, *arguments)
+    assert line in err and err.count("\n") == 1
+
+
+def test_two_deployments_of_a_long_name_have_models_with_names_of_their_own(
+    planned: Planned,
+) -> None:
+    requests = planned(f"name={'n' * 63}")
+    name = requests["CreateModel"]["ModelName"]
+    assert len(name) == 63 and name.startswith("nnn") and name[-7] == "-"
+
+
+def test_a_dry_run_needs_neither_boto3_nor_credentials() -> None:
+    program = (
+        "import sys\n"
+        "from launch.aws.hosting import main\n"
+        "assert main(sys.argv[1:]) == 0\n"
+        "loaded = {'torch', 'numpy', 'sagemaker', 'boto3'} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    known = [f"{key}={value}" for key, value in KNOWN.items()]
+    done = subprocess.run(
+        [sys.executable, "-c", program, JOB, *known],
+        cwd=ROOT,
+        env={"DRY_RUN": "1", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("program", [hosting, setup_aws, upload])
+def test_help_is_printed(program: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["--help"]) == 0
+    assert "ARGS=" in capsys.readouterr().out

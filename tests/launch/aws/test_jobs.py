@@ -1,7 +1,6 @@
 """The job commands: launch, list, status, stop, logs, download, resume, cost."""
 
 import io
-import json
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -258,41 +257,6 @@ def test_job_that_cannot_be_resumed_is_refused(
     assert sagemaker.main(["train", *minimal, "resume_from=the-job"]) == 1
     assert reason in capsys.readouterr().err
     assert not aws.made("CreateTrainingJob")
-
-
-def price(dollars: str) -> dict[str, Any]:
-    terms = {"OnDemand": {"t": {"priceDimensions": {"d": {"pricePerUnit": {"USD": dollars}}}}}}
-    return {"PriceList": [json.dumps({"terms": terms})]}
-
-
-def test_cost_is_printed_before_the_launch(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
-    aws.answers["GetProducts"] = [(200, price("1.5"))]
-    launch(aws, "target.instance_count=2", "target.max_runtime_s=7200")
-    out = capsys.readouterr().out
-    assert "cost: at most $6.00 on demand, 2 h at $3.00 per hour; target.spot=true costs" in out
-    (asked,) = aws.made("GetProducts")
-    assert {f["Field"]: f["Value"] for f in asked["Filters"]} == {
-        "regionCode": REGION,
-        "instanceName": "ml.c7i.2xlarge",
-        "component": "Training",
-    }
-
-
-@pytest.mark.parametrize(
-    ("answer", "line"),
-    [
-        ((400, {"__type": "AccessDeniedException"}), "needs pricing:GetProducts"),
-        ((200, {"PriceList": []}), "no entry for ml.c7i.2xlarge"),
-    ],
-)
-def test_unknown_cost_is_one_line_and_does_not_stop_the_launch(
-    aws: Aws, capsys: pytest.CaptureFixture[str], answer: tuple[int, dict[str, Any]], line: str
-) -> None:
-    aws.answers["GetProducts"] = [answer]
-    launch(aws)
-    (cost,) = [text for text in capsys.readouterr().out.splitlines() if "cost" in text]
-    assert line in cost
-    assert aws.made("CreateTrainingJob")
 
 
 def test_the_summary_of_a_job_tells_its_warm_pool() -> None:

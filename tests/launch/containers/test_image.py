@@ -12,6 +12,7 @@ from launch import image
 from launch.aws import ecr
 from launch.engine import Engine, find_engine
 from launch.request.launch_errors import LaunchError
+from tests.launch.conftest import Aws
 from tests.launch.containers.conftest import FakeEngine
 
 
@@ -244,10 +245,10 @@ def test_an_image_name_with_a_registry_is_refused(
         image.push(find_engine())
 
 
-@pytest.mark.usefixtures("aws")
 def test_the_ecr_password_is_passed_on_stdin_not_as_an_argument(
-    fake_engine: FakeEngine, tmp_path: Path
+    aws: Aws, fake_engine: FakeEngine, tmp_path: Path
 ) -> None:
+    aws.client("ecr").create_repository(repositoryName="mine")
     stdin = tmp_path / "stdin"
     calls = fake_engine(f"cat >{stdin}")
     registry = image.log_in(Engine((str(tmp_path / "bin" / "docker"),)), "mine")

@@ -29,6 +29,7 @@ ENVIRONMENT = {
 }
 V2 = """
 import json, sys
+from pathlib import Path
 from sagemaker.deserializers import JSONDeserializer
 from sagemaker.estimator import Estimator
 from sagemaker.local import LocalSession
@@ -49,6 +50,9 @@ try:
     print("ANSWER", json.dumps(predictor.predict(open(photo, "rb").read())))
 finally:
     predictor.delete_endpoint()
+answers = f"file://{folder}/answers"
+transformer = estimator.transformer(1, "local", strategy="SingleRecord", output_path=answers)
+transformer.transform(f"file://{Path(photo).parent}", content_type="image/jpeg", wait=False)
 """
 V3 = """
 import json, sys
@@ -90,7 +94,7 @@ def run_sdk(environment: str, program: str, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
-def test_local_mode_of_sdk_v2_trains_deploys_and_predicts(
+def test_local_mode_of_sdk_v2_trains_deploys_predicts_and_transforms(
     hosts: int, prebuilt_image: str, photos: Path, tmp_path: Path
 ) -> None:
     photo = next(photos.rglob("*.jpg"))
@@ -102,6 +106,8 @@ def test_local_mode_of_sdk_v2_trains_deploys_and_predicts(
     answer = next(line for line in output.splitlines() if line.startswith("ANSWER "))
     (prediction,) = json.loads(answer.removeprefix("ANSWER "))["predictions"]
     assert set(prediction["probabilities"]) == set(CLASSES)
+    answers = {path.name.removesuffix(".out") for path in (tmp_path / "answers").iterdir()}
+    assert answers == {path.name for path in photo.parent.iterdir()}
 
 
 def test_local_mode_of_sdk_v3_trains_with_own_code(

@@ -181,7 +181,6 @@ def test_an_object_sends_what_the_command_line_prints_and_makes_no_other_call(
     }
     assert operations <= {
         "DescribeImages",
-        "GetProducts",
         "CreateTrainingJob",
         "DescribeTrainingJob",
         f"HEAD /{BUCKET}",

@@ -58,9 +58,9 @@ def _expected(source: IndexedSource) -> list[bytes]:
     return [index_jpeg(source.read(i)).numpy().tobytes() for i in range(len(source))]
 
 
-def _images(root: Path, engine: str = "threads", **data: Any) -> Tensor:
+def _images(root: Path, **data: Any) -> Tensor:
     config = DataConfig(root=str(root), image_size=48, resize=56, **data)
-    spec = LoaderSpec(config, PipelineConfig(engine=engine, num_workers=1), "train", 8, seed=9)
+    spec = LoaderSpec(config, PipelineConfig("threads", num_workers=1), "train", 8, seed=9)
     loader = build_loader(open_source(config, "train", root), spec)
     return torch.cat([batch.images for batch in epoch_of(loader)])
 
