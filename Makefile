@@ -115,11 +115,11 @@ upload: ## Copy changed files: ARGS="source=DIR s3=s3://BUCKET/DIR"
 
 sagemaker-dataset: ## Pack in a job: ARGS="source=s3://... output=s3://..."
 	@$(READY) $(if $(filter-out 0,$(DRY_RUN)),,job) launch
-	@$(LAUNCH_PY) -m launch.dataset $(ARGS)
+	@$(LAUNCH_PY) -m launch.sagemaker dataset $(ARGS)
 
 sagemaker-predict: ## Predict: ARGS="JOB input=s3://... output_dir=s3://..."
 	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.predict $(ARGS)
+	@$(LAUNCH_PY) -m launch.sagemaker predict $(ARGS)
 
 sagemaker-train: ## Submit a training job; DRY_RUN=1 only prints the request
 	@$(READY) launch

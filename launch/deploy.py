@@ -83,9 +83,9 @@ def _undeploy(options: argparse.Namespace) -> int:
 
 
 def _transform(options: argparse.Namespace) -> int:
-    from launch.aws.follow import follow
     from launch.aws.hosting import deployment
     from launch.aws.hosting.transform import checked_requests, transform
+    from launch.aws.jobs import follow
     from launch.aws.session import is_dry_run, print_request
     from launch.request.hosting.hosting_config import TransformConfig
 

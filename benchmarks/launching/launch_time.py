@@ -38,9 +38,9 @@ def commands() -> Commands:
     found: Commands = {
         "python alone": ([*code, "pass"], None),
         "import launch.sagemaker": ([*code, "import launch.sagemaker"], 0.5),
-        "import all that a launch needs": ([*code, "import launch.aws.training_job"], 0.5),
+        "import all that a launch needs": ([*code, "import launch.aws.training"], 0.5),
         "training, DRY_RUN=1": ([*run, "launch.sagemaker", "train", *TRAINING], 2.0),
-        "packing, DRY_RUN=1": ([*run, "launch.dataset", *PACKING], 2.0),
+        "packing, DRY_RUN=1": ([*run, "launch.sagemaker", "dataset", *PACKING], 2.0),
         "set-up, DRY_RUN=1": ([*run, "launch.setup_aws", "bucket=bucket"], 2.0),
     }
     for module, folder in SDKS.items():

@@ -11,17 +11,20 @@ from entry_point.contract.user_error import UserError
 
 NO_REGION = "no AWS region: set AWS_DEFAULT_REGION, the profile's region or, for a job, job.region"
 _LOGIN = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
+_SIGN_IN = (
+    exceptions.SSOError,
+    exceptions.TokenRetrievalError,
+    exceptions.CredentialRetrievalError,
+)
 
 # (prefixes of the error code, part of the message or "", what to do); the first match applies.
 _ADVICE: list[tuple[str | tuple[str, ...], str, str]] = [
     ("ExpiredToken", "", f"the credentials have expired: {_LOGIN}"),
-    ("RequestExpired", "", f"the credentials have expired, or the clock is wrong: {_LOGIN}"),
     (
         ("UnrecognizedClient", "InvalidClientTokenId", "InvalidAccessKeyId"),
         "",
         f"AWS does not know these credentials: {_LOGIN}",
     ),
-    ("SignatureDoesNotMatch", "", f"the secret key does not match the access key: {_LOGIN}"),
     (
         "ResourceLimitExceeded",
         "",
@@ -56,7 +59,6 @@ _ADVICE: list[tuple[str | tuple[str, ...], str, str]] = [
     ("403", "", "ask for permission to read the object, or use another profile with AWS_PROFILE"),
     ("AccessDenied", "", "ask for this permission, or use another profile with AWS_PROFILE"),
     ("NoSuchBucket", "", "`make setup-aws` creates the bucket"),
-    ("NoSuchKey", "", "there is no such object"),
 ]
 
 
@@ -94,12 +96,7 @@ def explain(error: BaseException) -> str | None:
         return NO_REGION
     if isinstance(error, exceptions.ProfileNotFound):
         return f"{error}: `aws configure list-profiles` lists the profiles"
-    sign_in = (
-        exceptions.SSOError,
-        exceptions.TokenRetrievalError,
-        exceptions.CredentialRetrievalError,
-    )
-    if isinstance(error, sign_in):
+    if isinstance(error, _SIGN_IN):
         return f"the sign-in has expired or failed ({_one_line(error)}): {_LOGIN}"
     if isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError):
         return f"AWS cannot be reached ({_one_line(error)}): check the network and the region"

@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from launch.aws.aws_errors import explain, is_denied
 from launch.aws.session import aws_client
-from launch.request.image_checks import ECR_IMAGE, is_for_other_device
+from launch.request.checks import ECR_IMAGE, is_for_other_device
 from launch.request.known.image_extras import LABEL, missing_extras
 from launch.request.launch_config import Target
 from launch.request.launch_errors import LaunchError

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from launch.aws.jobs import Job
 from launch.aws.s3.s3_bucket import object_sizes, split_prefix
-from launch.aws.sagemaker_job import Job, find_job
 from launch.aws.session import aws_client
 from launch.request.launch_errors import LaunchError
 
@@ -24,22 +24,15 @@ DESCRIPTION = "dataset.json"
 _PART = re.compile(r"(part-\d+)/(.+)")
 
 
-def find_packing_job(session: Any, name: str) -> Job:
-    """The packing job of that name; raises LaunchError if there is none."""
-    job, _ = find_job(session, name)
-    if job.kind != "Processing":
-        raise LaunchError(
-            f"{name}: is a {job.kind} job; --merge needs the packing job that wrote the parts"
-        )
-    return job
-
-
 def merge(job: Job) -> str:
     """Merge the parts of a completed job; returns the dataset's S3 prefix.
 
-    Merging again changes nothing. Raises LaunchError if the job has not completed, a part or a
-    shard is missing, or the parts do not fit together.
+    Merging again changes nothing. Raises LaunchError if the job is no packing job or has not
+    completed, a part or a shard is missing, or the parts do not fit together.
     """
+    if job.kind != "Processing":
+        needed = "--merge needs the packing job that wrote the parts"
+        raise LaunchError(f"{job.name}: is a {job.kind} job; {needed}")
     description = job.describe()
     if job.state(description) != "Completed":
         raise LaunchError(f"{job.name}: is {job.state(description)}; must be Completed to merge")

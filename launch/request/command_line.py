@@ -10,9 +10,11 @@ from entry_point.config.config_errors import near
 class CommandLine(argparse.ArgumentParser):
     """A parser of names, overrides and flags in any order; its errors are one line."""
 
-    def __init__(self, prog: str) -> None:
+    def __init__(self, prog: str, text: str | None = None) -> None:
+        """`text` is the program's description, in lines."""
         self._flags: list[str] = []
-        super().__init__(prog=prog, allow_abbrev=False)
+        lines = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog=prog, description=text, allow_abbrev=False, formatter_class=lines)
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
         action = super().add_argument(*names, **options)

@@ -1,7 +1,4 @@
-"""The launch config: on which machines (`target`) and as what (`job`) a job runs on SageMaker.
-
-SageMaker's own limits are checked in the request, see `launch.request.config_keys`.
-"""
+"""The launch config: on which machines (`target`) and as what (`job`) a job runs on SageMaker."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,17 +54,25 @@ class Target:
     """Seconds to keep the instances in a warm pool after the job. null: no warm pool."""
 
     @property
-    def machines(self) -> list[tuple[str, int]]:
-        """Instance type and number of each group of instances; of the preferred, if it varies."""
-        return self.alternatives[0]
-
-    @property
     def alternatives(self) -> list[list[tuple[str, int]]]:
-        """What `machines` may be: one entry, or one for each of `instance_types`."""
+        """Type and number of the machines, by group: one list, or one for each preferred type."""
         if self.instance_groups:
             return [[(group.instance_type, group.instance_count) for group in self.instance_groups]]
         types = self.instance_types or [self.instance_type or ""]
         return [[(instance_type, self.instance_count)] for instance_type in types]
+
+    @property
+    def instance_type_keys(self) -> dict[str, str]:
+        """The instance types by the keys that set them."""
+        if self.instance_groups:
+            return {
+                f"target.instance_groups[{number}].instance_type": group.instance_type
+                for number, group in enumerate(self.instance_groups)
+            }
+        if self.instance_types:
+            preferred = enumerate(self.instance_types)
+            return {f"target.instance_types[{number}]": kind for number, kind in preferred}
+        return {"target.instance_type": self.instance_type} if self.instance_type else {}
 
 
 @dataclass

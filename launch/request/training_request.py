@@ -22,9 +22,7 @@ def build(
 
     `metrics` are the names of an own task's metrics, for SageMaker to read from the log.
 
-    A null or empty setting is left out of the request, so that `training_checks.check` reports it
-    as missing where it is required. Members of `job.request` replace those of the settings. Raises
-    nothing.
+    A null or empty setting is left out. Members of `job.request` replace those of the settings.
     """
     target, job = config.target, config.job
     request: dict[str, Any] = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import dataset, deploy, docker, make_variables, sagemaker
+from launch import deploy, docker, make_variables, sagemaker
 from launch.request.launch_errors import LaunchError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ def test_a_dry_run_of_packing_installs_no_torch() -> None:
         (sagemaker, ["train", "--wiat", "a=1"], "--wiat: no such flag; must be one of -h, "),
         (sagemaker, ["logs", "x", "--folow"], "did you mean --follow?"),
         (sagemaker, ["trian"], "invalid choice: 'trian' (choose from 'train'"),
-        (dataset, ["--no-wiat", "source=s3://a"], "did you mean --no-wait?"),
+        (sagemaker, ["dataset", "--no-wiat", "source=s3://a"], "did you mean --no-wait?"),
         (deploy, ["deploy", "job", "--wiat"], "did you mean --wait?"),
     ],
 )
@@ -60,6 +60,16 @@ def test_a_misspelt_flag_is_named_in_one_line(
     assert ended.value.code == 2
     told = capsys.readouterr().err
     assert line in told and told.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in sagemaker.COMMANDS)])
+def test_help_prints_the_usage(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        sagemaker.main([*command, "--help"])
+    told = capsys.readouterr()
+    assert ended.value.code == 0 and not told.err
+    assert "usage: python -m launch.sagemaker" in told.out
+    assert all(f"\n{name} " in told.out for name in sagemaker.COMMANDS)
 
 
 @pytest.mark.parametrize(

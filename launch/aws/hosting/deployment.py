@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from entry_point.config.compose import check_config, compose_plain, parse_overrides
-from launch.aws.sagemaker_job import find_job
+from launch.aws.jobs import find_job
 from launch.aws.session import is_dry_run, open_session
 from launch.request.hosting.trained_model import TrainedModel
 from launch.request.launch_config import LaunchConfig

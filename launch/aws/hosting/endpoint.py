@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError, WaiterError
 
 from launch.aws.cost import PriceUnknownError, hourly_cost
 from launch.aws.hosting.deployment import Deployment
-from launch.aws.sagemaker_job import JobLog
+from launch.aws.jobs import JobLog
 from launch.aws.session import aws_client
 from launch.request.hosting import endpoint_request
 from launch.request.hosting.hosting_config import DeployConfig
@@ -28,7 +28,7 @@ def checked_requests(deployment: Deployment[DeployConfig], *, exists: bool = Fal
     requests = endpoint_request.build(
         model, config, launch.job.tags, datetime.now(UTC), exists=exists
     )
-    endpoint_request.check(requests, model, config, launch, deployment.region)
+    endpoint_request.check(requests, model, config, deployment.region)
     return requests
 
 

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 
 from launch.aws.cost import PriceUnknownError, hourly_cost
 from launch.aws.hosting.deployment import Deployment
-from launch.aws.sagemaker_job import Job
+from launch.aws.jobs import Job
 from launch.aws.session import aws_client
 from launch.request.hosting import transform_request
 from launch.request.hosting.hosting_config import TransformConfig
@@ -18,7 +18,7 @@ def checked_requests(deployment: Deployment[TransformConfig]) -> dict[str, dict[
     """Operation -> request; raises LaunchError with one line for each problem."""
     model, config, launch = deployment.model, deployment.config, deployment.launch
     requests = transform_request.build(model, config, launch.job.tags, datetime.now(UTC))
-    transform_request.check(requests, model, config, launch, deployment.region)
+    transform_request.check(requests, model, config, deployment.region)
     return requests
 
 

@@ -14,7 +14,7 @@ from sagemaker.workflow.execution_variables import ExecutionVariables
 from sagemaker.workflow.functions import Join
 from sagemaker.workflow.pipeline_context import PipelineSession
 
-from launch.aws.training_spec import TrainingSpec
+from launch.aws.training import TrainingSpec
 from launch.request.launch_config import Job
 from launch.request.launch_errors import LaunchError
 from launch.request.training_request import JOB, job_name, named

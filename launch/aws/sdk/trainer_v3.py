@@ -26,7 +26,7 @@ from sagemaker.train.configs import (
 )
 from sagemaker.train.model_trainer import Mode
 
-from launch.aws.training_spec import TrainingSpec
+from launch.aws.training import TrainingSpec
 from launch.request.launch_config import Job
 from launch.request.training_request import JOB, job_name, merged, named
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from launch.request import service_model
+from launch.request.checks import input_shape, is_gpu
 from launch.request.hosting.hosting_config import DeployConfig
 from launch.request.hosting.trained_model import (
     TrainedModel,
@@ -13,8 +13,6 @@ from launch.request.hosting.trained_model import (
     stamped,
     tag_list,
 )
-from launch.request.image_checks import is_gpu
-from launch.request.launch_config import LaunchConfig
 from launch.request.training_request import drop_empty
 
 VARIANT = "AllTraffic"
@@ -69,7 +67,6 @@ def check(
     requests: dict[str, dict[str, Any]],
     model: TrainedModel,
     config: DeployConfig,
-    launch: LaunchConfig,
     region: str | None,
 ) -> None:
     """Raise LaunchError with one line for each problem, which names the config key."""
@@ -78,7 +75,7 @@ def check(
     output = config.async_output
     if output is not None and not output.startswith("s3://"):
         found.append(f"async={output}: must be s3://bucket/prefix")
-    raise_problems(found, requests, launch)
+    raise_problems(found, requests)
 
 
 def _capacity(model: TrainedModel, config: DeployConfig) -> dict[str, Any]:
@@ -100,7 +97,7 @@ def _capacity(model: TrainedModel, config: DeployConfig) -> dict[str, Any]:
 
 def newest_ami() -> str:
     """The system image with the newest driver; that runs containers with any older CUDA."""
-    variants = service_model.input_shape("CreateEndpointConfig").members["ProductionVariants"]
+    variants = input_shape("CreateEndpointConfig").members["ProductionVariants"]
     names = variants.member.members["InferenceAmiVersion"].metadata["enum"]
     versions = {
         (int(match[1]), int(match[2] or 0)): name

@@ -1,7 +1,4 @@
-"""Typed settings of `make sagemaker-deploy` and `make sagemaker-transform`.
-
-SageMaker's own limits are checked in the request, see `launch.request.config_keys`.
-"""
+"""Typed settings of `make sagemaker-deploy` and `make sagemaker-transform`."""
 
 from dataclasses import dataclass, field
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from launch.request import config_keys
-from launch.request.image_checks import is_gpu, registry_problems
+from launch.request.checks import HINTS, is_gpu, refusals, registry_problems
 from launch.request.launch_config import LaunchConfig, Target
 from launch.request.launch_errors import LaunchError
 from launch.request.training_request import drop_empty
@@ -101,7 +100,7 @@ class TrainedModel:
         yield from registry_problems(self.target, region)
         for key, value in {"job.role": self.role, "job.output": self.artifacts}.items():
             if not value:
-                yield f"{key} is missing; {config_keys.HINTS[key]}"
+                yield f"{key} is missing; {HINTS[key]}"
         if instance_type and is_gpu(instance_type) and not self.on_gpu:
             yield (
                 f"instance_type={instance_type}: must be a CPU type, as {self.job} trained on CPUs "
@@ -109,13 +108,11 @@ class TrainedModel:
             )
 
 
-def raise_problems(
-    found: list[str], requests: dict[str, dict[str, Any]], launch: LaunchConfig
-) -> None:
+def raise_problems(found: list[str], requests: dict[str, dict[str, Any]]) -> None:
     """Raise LaunchError with the first of these problems, or of the service's, for each key."""
     # The last request holds the names that the user gave, those before it names made of them.
     for operation, request in reversed(requests.items()):
-        found += config_keys.refusals(request, operation, launch)
+        found += refusals(request, operation)
     first: dict[str, str] = {}
     for line in found:
         first.setdefault(re.split("[=: ]", line)[0], line)

@@ -10,7 +10,6 @@ from launch.request.hosting.trained_model import (
     stamped,
     tag_list,
 )
-from launch.request.launch_config import LaunchConfig
 from launch.request.training_request import drop_empty
 
 MOST_MB = 100
@@ -57,7 +56,6 @@ def check(
     requests: dict[str, dict[str, Any]],
     model: TrainedModel,
     config: TransformConfig,
-    launch: LaunchConfig,
     region: str | None,
 ) -> None:
     """Raise LaunchError with one line for each problem, which names the config key."""
@@ -74,4 +72,4 @@ def check(
         )
     if f"{config.output.rstrip('/')}/".startswith(f"{config.input.rstrip('/')}/"):
         found.append(f"output={config.output}: must not be inside input={config.input}")
-    raise_problems(found, requests, launch)
+    raise_problems(found, requests)

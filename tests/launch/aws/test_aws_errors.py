@@ -13,9 +13,6 @@ from launch import sagemaker
 from launch.aws.aws_errors import explain
 from tests.launch.conftest import BUCKET, ROLE, Aws
 
-pytestmark = pytest.mark.usefixtures("without_job_checks")
-
-
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -188,7 +185,7 @@ def test_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("launch.aws.jobs.load_names", broken)
+    monkeypatch.setattr("launch.request.launch_overrides.load_names", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         sagemaker.main(["status"])
 
@@ -197,7 +194,7 @@ def test_interrupted_command_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("launch.aws.jobs.load_names", interrupted)
+    monkeypatch.setattr("launch.request.launch_overrides.load_names", interrupted)
     assert sagemaker.main(["status"]) == 130
 
 

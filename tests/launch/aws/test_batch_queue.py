@@ -11,7 +11,6 @@ from tests.launch.minimal_job import MINIMAL
 ANSWER = {"jobArn": "arn:aws:batch:x", "jobName": "mine", "jobId": "1234-abcd"}
 
 
-@pytest.mark.usefixtures("without_job_checks")
 def test_the_queue_gets_the_dry_run_request(
     aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

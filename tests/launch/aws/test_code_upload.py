@@ -7,8 +7,6 @@ from launch.request.code import code_files
 from launch.request.code.code_files import OwnCode
 from tests.launch.conftest import BUCKET, ROLE, Aws
 
-pytestmark = pytest.mark.usefixtures("without_job_checks")
-
 
 def launch(image: str, *more: str) -> int:
     job = [f"target.image={image}", f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs"]
@@ -53,7 +51,7 @@ def test_a_dry_run_and_a_refused_launch_send_no_code(
     aws: Aws, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     image = aws.pretend_image()
-    assert launch(image, "job.role=arn:aws:iam::123456789012:role/nobody") == 1
+    assert launch(image, "job.checkpoints=s3://not-there/kept") == 1
     monkeypatch.setenv("DRY_RUN", "1")
     assert launch(image) == 0
     assert uploads(aws) == 0
@@ -65,7 +63,7 @@ def test_what_is_left_out_is_told_before_the_launch(
 ) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
     monkeypatch.setattr(
-        "launch.aws.training_spec.collect", lambda: OwnCode({}, ["project/x.pt: 6.0 MB: left out"])
+        "launch.aws.training.collect", lambda: OwnCode({}, ["project/x.pt: 6.0 MB: left out"])
     )
     assert launch(aws.pretend_image()) == 0
     assert capsys.readouterr().err == "project/x.pt: 6.0 MB: left out\n"

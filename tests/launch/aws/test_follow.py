@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from launch.aws.follow import follow
-from launch.aws.sagemaker_job import Job
+from launch import sagemaker
+from launch.aws import jobs
+from launch.aws.jobs import Job, follow
 from launch.aws.session import open_session
 from tests.launch.aws.cloudwatch import write_lines
 from tests.launch.conftest import DROPPED, ROOT, Answer, Aws, refusal
@@ -170,9 +172,6 @@ class Terminal:
     def interrupt(self) -> None:
         os.kill(self.process.pid, signal.SIGINT)
 
-    def type(self, text: str) -> None:
-        os.write(self.master, text.encode())
-
     def end(self) -> int:
         try:
             return self.process.wait(timeout=60)
@@ -181,53 +180,20 @@ class Terminal:
             os.close(self.master)
 
 
-def test_ctrl_c_then_s_stops_the_job_and_watches_it_end(aws: Aws) -> None:
-    aws.answers["DescribeTrainingJob"] = [state()]
-    aws.answers["StopTrainingJob"] = [(200, {})]
-    terminal = Terminal(aws)
-    terminal.wait_for("InProgress")
-    terminal.interrupt()
-    terminal.wait_for("Enter leaves it running")
-    aws.answers["DescribeTrainingJob"] = [state("Stopped")]
-    terminal.type("s\n")
-    terminal.wait_for("the-job: Stopped")
-    assert terminal.end() == 1
-    assert aws.made("StopTrainingJob") == [{"TrainingJobName": "the-job"}]
-
-
-def test_ctrl_c_then_enter_leaves_the_job_running(aws: Aws) -> None:
+def test_ctrl_c_leaves_the_job_running_and_says_how_to_stop_it(aws: Aws) -> None:
     aws.answers["DescribeTrainingJob"] = [state()]
     terminal = Terminal(aws)
     terminal.wait_for("InProgress")
     terminal.interrupt()
-    terminal.wait_for("Enter leaves it running")
-    terminal.type("\n")
     terminal.wait_for('the-job keeps running; make sagemaker ARGS="stop the-job" stops it')
     assert terminal.end() == 0
     assert not aws.made("StopTrainingJob")
 
 
-def test_ctrl_c_without_a_terminal_leaves_the_job_running(aws: Aws) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    aws.answers["DescribeTrainingJob"] = [state()]
-    watched = Watched(aws)
-    assert watched.run(events={1: interrupt}) is None
-    assert watched.lines[-1].startswith("the-job keeps running")
-    assert not aws.made("StopTrainingJob")
-
-
-def test_stopping_a_job_that_has_just_ended_shows_its_summary(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch
+def test_a_job_that_fails_while_it_is_followed_ends_the_command_with_1(
+    aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt() -> None:
-        aws.answers["DescribeTrainingJob"] = [state("Completed")]
-        raise KeyboardInterrupt
-
-    aws.answers["DescribeTrainingJob"] = [state()]
-    aws.refuse("StopTrainingJob", "ValidationException", "The request was rejected")
-    watched = Watched(aws, terminal=True)
-    monkeypatch.setattr(watched.console, "input", lambda _: "s")
-    assert watched.run(events={1: interrupt}) == "Completed"
-    assert "the-job: Completed" in watched.shown.getvalue()
+    monkeypatch.setattr(jobs, "follow", partial(follow, interval_s=0.0))
+    aws.answers["DescribeTrainingJob"] = [state("Failed", FailureReason="AlgorithmError: lost")]
+    assert sagemaker.main(["logs", "the-job", "--follow"]) == 1
+    assert "reason: AlgorithmError: lost" in capsys.readouterr().out

@@ -1,17 +1,17 @@
-"""What a job needs of its image: the packages that its label names, and the right account."""
+"""What a job needs of its image: the packages that its label names."""
 
-from typing import Any
+from functools import partial
 
 import boto3
 import pytest
 
+from entry_point.config.train_config import load_train_config
 from launch.aws.ecr import require_extras
-from launch.aws.preflight import other_account, require_role
-from launch.request.job_config import extras_of_image
-from launch.request.known.image_extras import LABEL
+from launch.aws.training import _setting
+from launch.request.known.image_extras import LABEL, needed_extras
 from launch.request.launch_config import Target
 from launch.request.launch_errors import LaunchError
-from tests.launch.conftest import ROLE, ROOT, Aws
+from tests.launch.conftest import ROOT, Aws
 
 DALI = {"dali": "pipeline=dali"}
 
@@ -35,7 +35,8 @@ def labelled(aws: Aws, labels: dict[str, str] | None) -> Target:
     ],
 )
 def test_settings_name_the_extras_of_the_image(overrides: list[str], extras: list[str]) -> None:
-    found = extras_of_image(overrides)
+    train, _ = load_train_config(overrides)
+    found = needed_extras(partial(_setting, train))
     assert list(found) == extras
     assert all((ROOT / "requirements" / f"{extra}.in").is_file() for extra in found)
 
@@ -76,17 +77,3 @@ def test_a_job_that_needs_nothing_asks_nothing(aws: Aws) -> None:
 
 def test_the_image_carries_the_label() -> None:
     assert f'LABEL {LABEL}="${{EXTRAS}}"' in (ROOT / "Dockerfile").read_text()
-
-
-@pytest.mark.usefixtures("aws")
-def test_a_role_of_another_account_is_refused() -> None:
-    role = ROLE.replace("123456789012", "210987654321")
-    with pytest.raises(LaunchError, match=r"must be a role of your own account, 123456789012$"):
-        require_role(role, boto3.Session())
-
-
-def test_an_image_of_another_account_is_a_warning() -> None:
-    image: Any = "210987654321.dkr.ecr.eu-west-1.amazonaws.com/training:cpu-1"
-    warning = other_account(ROLE, image)
-    assert warning and "is in account 210987654321, job.role in 123456789012" in warning
-    assert other_account(ROLE, image.replace("210987654321", "123456789012")) is None

@@ -1,7 +1,6 @@
-"""The job commands: launch, list, status, stop, logs, download, resume, cost."""
+"""The job commands: launch, list, status, stop, logs, download, resume."""
 
 import io
-import json
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,9 @@ from typing import Any
 import pytest
 
 from launch import sagemaker
-from launch.aws.sagemaker_job import Job
+from launch.aws.jobs import Job, summary
 from tests.launch.aws.cloudwatch import write_lines
 from tests.launch.conftest import BUCKET, REGION, ROLE, Aws
-
-pytestmark = pytest.mark.usefixtures("without_job_checks")
 
 
 @pytest.fixture(autouse=True)
@@ -260,44 +257,9 @@ def test_job_that_cannot_be_resumed_is_refused(
     assert not aws.made("CreateTrainingJob")
 
 
-def price(dollars: str) -> dict[str, Any]:
-    terms = {"OnDemand": {"t": {"priceDimensions": {"d": {"pricePerUnit": {"USD": dollars}}}}}}
-    return {"PriceList": [json.dumps({"terms": terms})]}
-
-
-def test_cost_is_printed_before_the_launch(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
-    aws.answers["GetProducts"] = [(200, price("1.5"))]
-    launch(aws, "target.instance_count=2", "target.max_runtime_s=7200")
-    out = capsys.readouterr().out
-    assert "cost: at most $6.00 on demand, 2 h at $3.00 per hour; target.spot=true costs" in out
-    (asked,) = aws.made("GetProducts")
-    assert {f["Field"]: f["Value"] for f in asked["Filters"]} == {
-        "regionCode": REGION,
-        "instanceName": "ml.c7i.2xlarge",
-        "component": "Training",
-    }
-
-
-@pytest.mark.parametrize(
-    ("answer", "line"),
-    [
-        ((400, {"__type": "AccessDeniedException"}), "needs pricing:GetProducts"),
-        ((200, {"PriceList": []}), "no entry for ml.c7i.2xlarge"),
-    ],
-)
-def test_unknown_cost_is_one_line_and_does_not_stop_the_launch(
-    aws: Aws, capsys: pytest.CaptureFixture[str], answer: tuple[int, dict[str, Any]], line: str
-) -> None:
-    aws.answers["GetProducts"] = [answer]
-    launch(aws)
-    (cost,) = [text for text in capsys.readouterr().out.splitlines() if "cost" in text]
-    assert line in cost
-    assert aws.made("CreateTrainingJob")
-
-
 def test_the_summary_of_a_job_tells_its_warm_pool() -> None:
     status = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 90, "ReusedByJob": "b"}
     described = {"TrainingJobName": "a", "TrainingJobStatus": "Completed", "WarmPoolStatus": status}
-    assert "warm pool: Reused, billed 90 s, by b" in Job(None, "a").summary(described)
+    assert "warm pool: Reused, billed 90 s, by b" in summary(Job(None, "a"), described)
     kept = {**described, "WarmPoolStatus": {"Status": "Available"}}
-    assert "warm pool: Available" in Job(None, "a").summary(kept)
+    assert "warm pool: Available" in summary(Job(None, "a"), kept)

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from launch.aws.follow import follow
-from launch.aws.sagemaker_job import TUNING, Job, checkpoints_uri
+from launch.aws.jobs import TUNING, Job, checkpoints_uri, follow
 from launch.aws.session import open_session
 from launch.sagemaker import main
 from tests.launch.conftest import BUCKET, ROLE, Aws
@@ -76,11 +75,11 @@ def test_the_list_of_jobs_has_tuning_jobs(tuned: Aws, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.usefixtures("tuned")
-def test_a_tuning_job_is_not_downloaded_but_its_trials_are(
+def test_a_tuning_job_is_not_downloaded(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["download", NAME]) == 1
-    assert f"{NAME}: a tuning job; download one of its trials" in capsys.readouterr().err
+    assert f"{NAME}: not a training job; `make sagemaker" in capsys.readouterr().err
 
 
 def test_stop_ends_a_tuning_job_with_its_trials(

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point.contract.own_code import content_hash
+from launch.aws.training import revision_tag, with_code
 from launch.request.code import code_files
-from launch.request.code.code_channel import revision_tag, with_code
 from launch.request.code.code_files import OwnCode, collect, split_code
 from launch.request.launch_errors import LaunchError
 from launch.request.launch_overrides import load_launch_config

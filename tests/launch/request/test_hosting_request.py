@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from launch import deploy
-from launch.request import service_model
+from launch.request.checks import refusals
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = "arn:aws:iam::123456789012:role/training"
@@ -28,7 +28,7 @@ def planned(capsys: pytest.CaptureFixture[str], command: str, *arguments: str) -
     assert deploy.main([command, "the-job", *KNOWN, *arguments]) == 0
     requests: dict[str, Any] = json.loads(capsys.readouterr().out)
     for operation, request in requests.items():
-        assert not service_model.problems(request, operation)
+        assert not refusals(request, operation)
     return requests
 
 
@@ -120,15 +120,11 @@ def test_a_transform_sends_one_image_at_a_time(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["instance_type=ml.c7i.huge"], "instance_type=ml.c7i.huge: must be one of"),
         (["instance_type=ml.g6.xlarge"], "instance_type=ml.g6.xlarge: must be a CPU type"),
-        (["instance_count=0"], "instance_count=0: must be at least 1"),
-        (["startup_timeout_s=5"], "startup_timeout_s=5: must be at least 60"),
-        (["ami=newest"], "ami=newest: must be one of"),
+        (["instance_count=0"], "InitialInstanceCount, value: 0, valid min value: 1"),
+        (["startup_timeout_s=5"], "TimeoutInSeconds, value: 5, valid min value: 60"),
         (["async=/tmp"], "async=/tmp: must be s3://bucket/prefix"),
-        (["environment.A=" + "x" * 1100], "environment.A has 1100 characters"),
         (["serverless=true", "memory_mb=1500"], "memory_mb=1500: must be a multiple of 1024"),
-        (["serverless=true", "memory_mb=8192"], "memory_mb=8192: must be at most 6144"),
         (["serverless=true", "target=gpu"], "serverless=true: has no GPUs"),
         (["serverless=true", "instance_count=2"], "instance_count=2: not available with"),
         (["serverless=true", "async=s3://b/x"], "async=s3://b/x: not available with"),
@@ -139,7 +135,6 @@ def test_a_transform_sends_one_image_at_a_time(capsys: pytest.CaptureFixture[str
         (["job.role=null"], "job.role is missing; `make setup-aws` creates one"),
         (["job.output=null"], "job.output is missing"),
         (["instance=ml.c7i.xlarge"], "instance=ml.c7i.xlarge: no such key"),
-        (["name=a_b"], "name=a_b"),
     ],
 )
 def test_a_wrong_setting_of_an_endpoint_is_one_line_that_names_it(

@@ -8,17 +8,22 @@ from dataclasses import replace
 
 import pytest
 
+from entry_point.config.train_config import load_train_config
 from launch import sagemaker, setup_aws
-from launch.request import job_config, service_model, training_request
-from launch.request.image_checks import is_gpu
-from launch.request.known.gpu_counts import gpu_count
-from launch.request.launch_config import InstanceGroup, Target
-from launch.request.launch_overrides import load_launch_config
+from launch.aws.training import load_spec
+from launch.request.checks import job_problems
+from launch.request.launch_config import Channel, InstanceGroup, Job, LaunchConfig, Target
 from tests.launch.conftest import BUCKET, ROOT
 from tests.launch.minimal_job import MINIMAL
 
 CHANNEL = f"job.channels.training=s3://{BUCKET}/photos/"
 ADD = "; add job.channels.training=s3://bucket/prefix/"
+
+
+def problems(overrides: str, target: Target, *channels: str) -> list[str]:
+    train, _ = load_train_config(overrides.split())
+    job = Job(channels={name: Channel(s3=f"s3://{BUCKET}/x/") for name in channels})
+    return list(job_problems(train, overrides.split(), LaunchConfig(target=target, job=job)))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +73,7 @@ def test_wrong_training_override_ends_the_launch_in_one_line(
     ],
 )
 def test_input_that_no_channel_provides_is_named(override: str, problem: str) -> None:
-    (line,) = job_config.training_problems(override.split(), ["other"], Target())
+    (line,) = problems(override, Target(), "other")
     assert line.startswith(problem)
 
 
@@ -110,7 +115,7 @@ TWO_GROUPS = Target(instance_groups=[InstanceGroup(name, "ml.g6.xlarge", 2) for 
         ),
         ("trainer.batch_size=32", MIXED, "must be a multiple of the 6 ranks"),
         ("trainer.batch_size=6", TWO_GROUPS, "4 ranks that share it on 2 x ml.g6.xlarge, 2 x"),
-        ("data=folder data.root=/", Target(), "data.root=/: a folder on this machine"),
+        ("data=folder data.root=/", Target(), "data.root=/: a path on this machine"),
         (
             "trainer.nproc_per_host=8 trainer.batch_size=64",
             MIXED,
@@ -124,15 +129,15 @@ TWO_GROUPS = Target(instance_groups=[InstanceGroup(name, "ml.g6.xlarge", 2) for 
         (
             "data=folder data.root=/home/me/photos",
             Target(),
-            "data.root=/home/me/photos: a folder on this machine",
+            "data.root=/home/me/photos: a path on this machine",
         ),
-        (f"data=folder data.root={ROOT}", Target(), f"data.root={ROOT}: a folder on this machine"),
+        (f"data=folder data.root={ROOT}", Target(), f"data.root={ROOT}: a path on this machine"),
     ],
 )
 def test_what_ends_the_job_on_its_machines_is_told_on_the_host(
     override: str, target: Target, problem: str
 ) -> None:
-    (line,) = job_config.training_problems(override.split(), ["training"], target)
+    (line,) = problems(override, target, "training")
     assert problem in line
 
 
@@ -149,14 +154,7 @@ def test_what_ends_the_job_on_its_machines_is_told_on_the_host(
     ],
 )
 def test_a_job_that_fits_its_machines_passes(override: str, target: Target) -> None:
-    assert job_config.training_problems(override.split(), ["training"], target) == []
-
-
-def test_the_gpus_of_every_type_that_trains_are_known_but_the_newest() -> None:
-    shape = service_model.input_shape("CreateTrainingJob").members["ResourceConfig"]
-    types = shape.members["InstanceType"].metadata["enum"]
-    unknown = {kind for kind in filter(is_gpu, types) if gpu_count(kind) is None}
-    assert {kind.split(".")[1] for kind in unknown} <= {"g7"}
+    assert problems(override, target, "training") == []
 
 
 @pytest.mark.parametrize(
@@ -171,7 +169,7 @@ def test_the_gpus_of_every_type_that_trains_are_known_but_the_newest() -> None:
     ],
 )
 def test_right_training_overrides_pass(overrides: str) -> None:
-    assert job_config.training_problems(overrides.split(), ["training", "weights"], Target()) == []
+    assert problems(overrides, Target(), "training", "weights") == []
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/launch.md"])
@@ -211,10 +209,7 @@ def test_dry_run_needs_neither_torch_nor_an_sdk_nor_credentials() -> None:
 
 def test_the_metrics_of_an_own_task_get_expressions() -> None:
     overrides = ["data=folder", "task.name=project.tasks.Own", "task.metrics=[kappa]"]
-    metrics = job_config.own_metrics(overrides)
-    assert metrics == ["kappa"] and job_config.own_metrics(["task.metrics=[kappa"]) == []
-    config, job = load_launch_config([*MINIMAL, *overrides])
-    request = training_request.build(config, job, "name", metrics)
+    request = load_spec([*MINIMAL, *overrides]).request()
     names = [m["Name"] for m in request["AlgorithmSpecification"]["MetricDefinitions"]]
     assert "validation:kappa" in names and "validation:accuracy" in names and len(names) <= 40
 

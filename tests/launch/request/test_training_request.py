@@ -112,6 +112,7 @@ def test_instance_groups_replace_type_and_count() -> None:
         "target.instance_groups=[{name:a,instance_type:ml.c7i.large,instance_count:2},"
         "{name:b,instance_type:ml.m7i.large}]",
         f"job.channels.training={{s3:s3://{BUCKET}/d/,instance_groups:[a,b]}}",
+        "trainer.batch_size=96",
     )
     assert set(sent["ResourceConfig"]) == {"InstanceGroups", "VolumeSizeInGB"}
     second = sent["ResourceConfig"]["InstanceGroups"][1]
