@@ -9,14 +9,28 @@ from botocore import exceptions
 from entry_point.contract.program import run_for_reader
 from entry_point.contract.user_error import UserError
 
-NO_REGION = "no AWS region: set AWS_DEFAULT_REGION, the profile's region or, for a job, job.region"
+_REGION = "AWS_DEFAULT_REGION, the profile's region or, for a job, job.region"
+NO_REGION = f"no AWS region: set {_REGION}"
 _LOGIN = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
-_SIGN_IN = (
-    exceptions.SSOError,
-    exceptions.TokenRetrievalError,
-    exceptions.CredentialRetrievalError,
-)
-
+# What boto3 cannot send -> what to do.
+_UNSENT: list[tuple[tuple[type[BaseException], ...], str]] = [
+    (
+        (
+            exceptions.NoCredentialsError,
+            exceptions.PartialCredentialsError,
+            exceptions.SSOError,
+            exceptions.TokenRetrievalError,
+            exceptions.CredentialRetrievalError,
+        ),
+        _LOGIN,
+    ),
+    ((exceptions.NoRegionError,), f"set {_REGION}"),
+    ((exceptions.ProfileNotFound,), "`aws configure list-profiles` lists the profiles"),
+    (
+        (exceptions.HTTPClientError, exceptions.ConnectionError),
+        "AWS cannot be reached: check the network and the region",
+    ),
+]
 # (prefixes of the error code, part of the message or "", what to do); the first match applies.
 _ADVICE: list[tuple[str | tuple[str, ...], str, str]] = [
     ("ExpiredToken", "", f"the credentials have expired: {_LOGIN}"),
@@ -90,18 +104,9 @@ def explain(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, exceptions.ClientError):
         return _explain_response(error.response.get("Error", {}), error.operation_name)
-    if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
-        return f"no AWS credentials found: {_LOGIN}"
-    if isinstance(error, exceptions.NoRegionError):
-        return NO_REGION
-    if isinstance(error, exceptions.ProfileNotFound):
-        return f"{error}: `aws configure list-profiles` lists the profiles"
-    if isinstance(error, _SIGN_IN):
-        return f"the sign-in has expired or failed ({_one_line(error)}): {_LOGIN}"
-    if isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError):
-        return f"AWS cannot be reached ({_one_line(error)}): check the network and the region"
     if isinstance(error, exceptions.BotoCoreError):
-        return _one_line(error)
+        advice = [text for kinds, text in _UNSENT if isinstance(error, kinds)]
+        return "; ".join([_one_line(error), *advice])
     return None
 
 
