@@ -18,11 +18,8 @@ from sagemaker.train.configs import (
     MetricDefinition,
     Networking,
     OutputDataConfig,
-    RemoteDebugConfig,
-    RetryStrategy,
     StoppingCondition,
     Tag,
-    TensorBoardOutputConfig,
 )
 from sagemaker.train.model_trainer import Mode
 
@@ -32,12 +29,21 @@ from launch.request.training_request import JOB, job_name, merged, named
 
 # Members whose keys are names of the user's.
 _MAPS = ("Environment", "HyperParameters")
+# Members that the constructor takes no argument for.
+_BESIDE = (
+    "TensorBoardOutputConfig",
+    "RemoteDebugConfig",
+    "InfraCheckConfig",
+    "SessionChainingConfig",
+    "RetryStrategy",
+)
 
 
 class NamedTrainer(ModelTrainer):
     """ModelTrainer whose jobs have new names, their own checkpoints, and `job.request`."""
 
     _job: Job = PrivateAttr()
+    _beside: dict[str, Any] = PrivateAttr(default_factory=dict)
     _step: str | None = PrivateAttr(None)
 
     def train(self, *arguments: Any, **options: Any) -> Any:
@@ -55,9 +61,8 @@ class NamedTrainer(ModelTrainer):
         if self.training_mode == Mode.LOCAL_CONTAINER:
             local: dict[str, Any] = super()._create_training_job_args(input_data_config, boto3)
             return local
-        request = merged(
-            super()._create_training_job_args(input_data_config, boto3=True), self._job.request
-        )
+        built = super()._create_training_job_args(input_data_config, boto3=True)
+        request = merged({**self._beside, **merged(built, {})}, self._job.request)
         if self._step:  # every execution of the pipeline is a job with a name of its own
             parts = [self._step, "/", ExecutionVariables.PIPELINE_EXECUTION_ID]
             return named(request, lambda prefix: _joined(prefix, parts))
@@ -91,19 +96,9 @@ def trainer(
         sagemaker_session=session,
     )
     t._job = spec.config.job
+    t._beside = {member: request[member] for member in _BESIDE if member in request}
     metrics = request["AlgorithmSpecification"]["MetricDefinitions"]
     t.with_metric_definitions([MetricDefinition(**snake(metric)) for metric in metrics])
-    if "TensorBoardOutputConfig" in request:
-        config = TensorBoardOutputConfig(**snake(request["TensorBoardOutputConfig"]))
-        t.with_tensorboard_output_config(config)
-    if "RemoteDebugConfig" in request:
-        t.with_remote_debug_config(RemoteDebugConfig(enable_remote_debug=True))
-    if "InfraCheckConfig" in request:
-        t.with_infra_check_config()
-    if "SessionChainingConfig" in request:
-        t.with_session_chaining_config()
-    if "RetryStrategy" in request:
-        t.with_retry_strategy(RetryStrategy(**snake(request["RetryStrategy"])))
     return t
 
 
