@@ -19,9 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.aws.aws_errors import run_and_explain
-from launch.request.command_line import CommandLine
-from launch.request.launch_errors import LaunchError
+from launch.command_line import CommandLine, LaunchError
+from launch.sagemaker.aws import run_and_explain
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,8 +41,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _deploy(options: argparse.Namespace) -> int:
     from launch.aws.hosting import deployment, endpoint
-    from launch.aws.session import is_dry_run, print_request
     from launch.request.hosting.hosting_config import DeployConfig
+    from launch.sagemaker.aws import is_dry_run, print_request
 
     # `async` is a keyword of Python and cannot be the name of a field.
     arguments = [re.sub("^async=", "async_output=", text) for text in options.arguments]
@@ -85,9 +84,9 @@ def _undeploy(options: argparse.Namespace) -> int:
 def _transform(options: argparse.Namespace) -> int:
     from launch.aws.hosting import deployment
     from launch.aws.hosting.transform import checked_requests, transform
-    from launch.aws.jobs import follow
-    from launch.aws.session import is_dry_run, print_request
     from launch.request.hosting.hosting_config import TransformConfig
+    from launch.sagemaker.aws import is_dry_run, print_request
+    from launch.sagemaker.jobs import follow
 
     wanted = deployment.load("transform", TransformConfig, options.arguments)
     if is_dry_run():
@@ -101,8 +100,8 @@ def _transform(options: argparse.Namespace) -> int:
 
 
 def _session_and_names(options: argparse.Namespace) -> tuple[Any, list[str]]:
-    from launch.aws.session import open_session
-    from launch.request.launch_overrides import load_names
+    from launch.sagemaker.aws import open_session
+    from launch.sagemaker.config import load_names
 
     names, config = load_names(options.arguments)
     if not names:

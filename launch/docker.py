@@ -25,6 +25,7 @@ from entry_point.contract import own_code
 from entry_point.contract.platform_files import forget_credentials
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.contract.user_error import UserError
+from launch.command_line import LaunchError
 from launch.containers.container_run import Containers, say
 from launch.containers.engine import Engine, find_engine
 from launch.containers.gpus import select_gpus
@@ -37,8 +38,7 @@ from launch.containers.run_options import (
     owner_options,
 )
 from launch.containers.typed_checks import require_usable
-from launch.request.code.code_files import OwnCode, require_free_channel, split_code
-from launch.request.launch_errors import LaunchError
+from launch.own_code import OwnCode, require_free_channel, split_code
 from launch.request.local_run import (
     create_run_folder,
     point_latest_at,

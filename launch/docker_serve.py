@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from entry_point.contract.user_error import UserError
+from launch.command_line import LaunchError
 from launch.containers.container_run import Containers
 from launch.containers.engine import find_engine
 from launch.containers.gpus import select_gpus
 from launch.containers.image_name import local_reference
 from launch.containers.run_options import bind, gpu_options, owner_options
-from launch.request.launch_errors import LaunchError
 
 PROGRAM = "docker-serve"
 LATEST = Path("runs/latest/model")

@@ -20,9 +20,9 @@ import shlex
 import sys
 from collections.abc import Callable
 
+from launch.command_line import LaunchError
 from launch.containers import image_name
 from launch.containers.engine import Engine, find_engine
-from launch.request.launch_errors import LaunchError
 
 # Set in the Dockerfile.
 REVISION_LABEL = "org.opencontainers.image.revision"

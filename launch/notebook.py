@@ -16,11 +16,11 @@ from importlib import metadata
 from typing import Any
 
 from entry_point.contract.user_error import UserError
-from launch.aws import tuning
-from launch.aws.aws_errors import explain
-from launch.aws.jobs import Job
-from launch.aws.training import load_spec, prepare
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
+from launch.sagemaker import tuning
+from launch.sagemaker.aws import explain
+from launch.sagemaker.jobs import Job
+from launch.sagemaker.training import load_spec, prepare
 
 # Replaces the SDKs' defaults files: nothing is added to a request, and no telemetry is sent.
 _PLAIN = {
@@ -52,9 +52,9 @@ def trainer(*overrides: str, session: Any = None) -> Any:
         boto_session = prepare(spec)
         with _quiet():
             if version.startswith("2."):
-                from launch.aws.sdk.estimator_v2 import estimator as build
+                from launch.sagemaker.estimator_v2 import estimator as build
             else:
-                from launch.aws.sdk.trainer_v3 import trainer as build
+                from launch.sagemaker.trainer_v3 import trainer as build
             return build(spec, boto_session, session, _PLAIN)
 
 

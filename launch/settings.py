@@ -19,9 +19,9 @@ from entry_point.config.predict_config import PredictConfig
 from entry_point.config.serve_config import ServeConfig
 from entry_point.config.train_config import TrainConfig
 from launch.request.hosting.hosting_config import DeployConfig, TransformConfig
-from launch.request.launch_config import LaunchConfig
 from launch.request.setup_config import SetupConfig
 from launch.request.upload_config import UploadConfig
+from launch.sagemaker.config import LaunchConfig
 
 # Name in configs/ -> the commands that take it, and its class.
 COMMANDS: dict[str, tuple[str, type]] = {

@@ -10,10 +10,9 @@ import sys
 from collections.abc import Sequence
 
 from entry_point.config.compose import load_config
-from launch.aws.aws_errors import run_and_explain
 from launch.aws.job_role import Permissions, ensure_role
-from launch.aws.session import aws_client, is_dry_run, open_session
 from launch.request.setup_config import SetupConfig
+from launch.sagemaker.aws import aws_client, is_dry_run, open_session, run_and_explain
 
 
 def main(arguments: Sequence[str]) -> int:

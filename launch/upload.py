@@ -12,12 +12,11 @@ from pathlib import Path
 from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
 from entry_point.config.compose import load_config
-from launch.aws.aws_errors import run_and_explain
 from launch.aws.s3.s3_bucket import split_prefix
 from launch.aws.s3.s3_upload import UploadPlan, list_files, plan_upload, send_files, total_bytes
-from launch.aws.session import aws_client, is_dry_run, open_session
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
 from launch.request.upload_config import UploadConfig
+from launch.sagemaker.aws import aws_client, is_dry_run, open_session, run_and_explain
 
 
 def main(arguments: Sequence[str]) -> int:

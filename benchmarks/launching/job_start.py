@@ -22,10 +22,10 @@ from pathlib import Path
 from benchmarks import measure
 from entry_point.contract import exit_codes
 from launch import image
+from launch.command_line import LaunchError
 from launch.containers import image_name
 from launch.containers.engine import Engine, find_engine
 from launch.containers.run_options import mounts, owner_options
-from launch.request.launch_errors import LaunchError
 from launch.request.local_run import write_input_config
 
 STARTUP = re.compile(r"\bstartup: (.+)")

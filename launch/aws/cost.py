@@ -6,8 +6,8 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from launch.aws.session import aws_client
-from launch.request.launch_config import Target
+from launch.sagemaker.aws import aws_client
+from launch.sagemaker.config import Target
 
 # Few regions serve the price list; each has the prices of all regions.
 _PRICES_REGION = "us-east-1"

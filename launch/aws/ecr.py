@@ -11,12 +11,11 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from launch.aws.aws_errors import explain, is_denied
-from launch.aws.session import aws_client
-from launch.request.checks import ECR_IMAGE, is_for_other_device
-from launch.request.known.image_extras import LABEL, missing_extras
-from launch.request.launch_config import Target
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
+from launch.image_extras import LABEL, missing_extras
+from launch.sagemaker.aws import aws_client, explain, is_denied
+from launch.sagemaker.checks import ECR_IMAGE, is_for_other_device
+from launch.sagemaker.config import Target
 
 # A newer build takes the tag of an older one; the older image is then useless.
 LIFECYCLE = {

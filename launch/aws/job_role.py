@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
 from launch.request.setup_config import SetupConfig
 
 VERSION = "2012-10-17"

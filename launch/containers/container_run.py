@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from types import FrameType
 
+from launch.command_line import LaunchError
 from launch.containers.engine import Engine
-from launch.request.launch_errors import LaunchError
 
 # How long the other hosts have to end by themselves after one has failed.
 PEER_GRACE_SECONDS = 30.0

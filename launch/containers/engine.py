@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
 
 # (pattern in the engine's error text, what to do); the first match applies.
 _FIXES: list[tuple[str, str]] = [

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
 
 
 def select_gpus(hosts: int) -> list[str]:

@@ -5,7 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_NAME = "managed-training-template"

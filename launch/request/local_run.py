@@ -10,7 +10,7 @@ from pathlib import Path
 from entry_point.contract import hyperparameters
 from entry_point.contract.platform_files import LOCAL
 from entry_point.contract.whole_file import write_text
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
 
 RUNS = Path("runs")
 LATEST = "latest"

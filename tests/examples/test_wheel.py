@@ -25,7 +25,7 @@ data = torch.frombuffer(bytearray(Path(sys.argv[1]).read_bytes()), dtype=torch.u
 print(custom_op.__file__)
 print(tuple(decode_and_crop_jpeg(data, 10, 20, 30, 40).shape))
 print(build_key(find_toolchain()))
-from launch.aws.training import load_spec
+from launch.sagemaker.training import load_spec
 try:
     load_spec(["data=folder"]).require_valid(None)
 except Exception as error:

@@ -23,7 +23,7 @@ from moto.moto_server.werkzeug_app import (
 from werkzeug.serving import make_server
 
 from entry_point.config.train_config import load_train_config
-from launch.aws import training
+from launch.sagemaker import training
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"

@@ -3,11 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from launch.aws.training import load_spec
-from launch.request import training_request
-from launch.request.checks import require_sendable
-from launch.request.launch_config import LaunchConfig
-from launch.request.launch_overrides import load_launch_config
+from launch.sagemaker import training_request
+from launch.sagemaker.checks import require_sendable
+from launch.sagemaker.config import LaunchConfig, load_launch_config
+from launch.sagemaker.training import load_spec
 from tests.launch.conftest import ACCOUNT, BUCKET, REGION, ROLE
 
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/training@sha256:{'0' * 64}"

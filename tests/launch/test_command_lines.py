@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from launch import deploy, docker, make_variables, sagemaker
-from launch.request.launch_errors import LaunchError
+from launch import deploy, docker, make_variables
+from launch.command_line import LaunchError
+from launch.sagemaker import __main__ as sagemaker
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,8 +10,8 @@ import pytest
 
 from entry_point import check_dataset, container
 from entry_point.contract.processing_job import ROOT
-from launch import sagemaker
-from launch.aws import jobs
+from launch.sagemaker import __main__ as sagemaker
+from launch.sagemaker import jobs
 from tests.launch.conftest import BUCKET, REGION, ROLE, Answer, Aws, refusal
 from tests.launch.minimal_job import IMAGE
 from tests.photographs import write_photo_folder

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from launch.command_line import LaunchError
 from launch.docker import split_channels
-from launch.request.launch_errors import LaunchError
 
 
 def test_a_table_is_read_from_its_folder_and_its_images_from_theirs(tmp_path: Path) -> None:

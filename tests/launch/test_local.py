@@ -14,8 +14,8 @@ from PIL import Image
 
 from entry_point.contract import hyperparameters
 from launch import local
+from launch.command_line import LaunchError
 from launch.request import local_run
-from launch.request.launch_errors import LaunchError
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = (

@@ -12,8 +12,8 @@ import pytest
 from entry_point import container
 from entry_point.contract.processing_job import ROOT
 from entry_point.data.sources.table.table_files import TABLE_SUFFIXES
-from launch import sagemaker
-from launch.aws.processing import TABLES
+from launch.sagemaker import __main__ as sagemaker
+from launch.sagemaker.processing import TABLES
 from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.serving.served_model import write_model
 from tests.launch.conftest import BUCKET, ROLE, Aws

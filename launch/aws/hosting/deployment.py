@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from entry_point.config.compose import check_config, compose_plain, parse_overrides
-from launch.aws.jobs import find_job
-from launch.aws.session import is_dry_run, open_session
+from launch.command_line import LaunchError
 from launch.request.hosting.trained_model import TrainedModel
-from launch.request.launch_config import LaunchConfig
-from launch.request.launch_errors import LaunchError
-from launch.request.launch_overrides import load_launch_config, opened, split_names
+from launch.sagemaker.aws import is_dry_run, open_session
+from launch.sagemaker.config import LaunchConfig, load_launch_config, opened, split_names
+from launch.sagemaker.jobs import find_job
 
 T = TypeVar("T")
 

@@ -10,12 +10,12 @@ from botocore.exceptions import ClientError, WaiterError
 
 from launch.aws.cost import PriceUnknownError, hourly_cost
 from launch.aws.hosting.deployment import Deployment
-from launch.aws.jobs import JobLog
-from launch.aws.session import aws_client
+from launch.command_line import LaunchError
 from launch.request.hosting import endpoint_request
 from launch.request.hosting.hosting_config import DeployConfig
 from launch.request.hosting.trained_model import is_stamped
-from launch.request.launch_errors import LaunchError
+from launch.sagemaker.aws import aws_client
+from launch.sagemaker.jobs import JobLog
 
 _POLL_S, _MOST_POLLS = 15, 240
 _LAST_LINES = 10

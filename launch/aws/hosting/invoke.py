@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 
 from launch.aws.hosting.endpoint import find_endpoint
 from launch.aws.s3.s3_bucket import split_s3
-from launch.aws.session import aws_client
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
+from launch.sagemaker.aws import aws_client
 
 _ACCEPT = "application/json"
 _PATIENCE_S = 900.0

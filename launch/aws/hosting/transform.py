@@ -8,10 +8,10 @@ from botocore.exceptions import ClientError
 
 from launch.aws.cost import PriceUnknownError, hourly_cost
 from launch.aws.hosting.deployment import Deployment
-from launch.aws.jobs import Job
-from launch.aws.session import aws_client
 from launch.request.hosting import transform_request
 from launch.request.hosting.hosting_config import TransformConfig
+from launch.sagemaker.aws import aws_client
+from launch.sagemaker.jobs import Job
 
 
 def checked_requests(deployment: Deployment[TransformConfig]) -> dict[str, dict[str, Any]]:

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from launch.aws.s3.s3_bucket import object_sizes, split_prefix
-from launch.aws.session import aws_client
-from launch.request.code.code_files import OwnCode
+from launch.own_code import OwnCode
+from launch.sagemaker.aws import aws_client
 
 PARALLEL = 16
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
 
 BLOCK_PUBLIC_ACCESS = {
     "BlockPublicAcls": True,

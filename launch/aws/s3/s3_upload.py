@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 from rich.progress import Progress
 
 from launch.aws.s3.s3_bucket import object_sizes
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
 
 PARALLEL = 16
 PART_BYTES = 16 << 20

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from launch.request.checks import input_shape, is_gpu
 from launch.request.hosting.hosting_config import DeployConfig
 from launch.request.hosting.trained_model import (
     TrainedModel,
@@ -13,7 +12,8 @@ from launch.request.hosting.trained_model import (
     stamped,
     tag_list,
 )
-from launch.request.training_request import drop_empty
+from launch.sagemaker.checks import input_shape, is_gpu
+from launch.sagemaker.training_request import drop_empty
 
 VARIANT = "AllTraffic"
 # A queued request may have 1 GB, see docs/serving.md.

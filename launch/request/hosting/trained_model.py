@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from launch.request.checks import HINTS, is_gpu, refusals, registry_problems
-from launch.request.launch_config import LaunchConfig, Target
-from launch.request.launch_errors import LaunchError
-from launch.request.training_request import drop_empty
+from launch.command_line import LaunchError
+from launch.sagemaker.checks import HINTS, is_gpu, refusals, registry_problems
+from launch.sagemaker.config import LaunchConfig, Target
+from launch.sagemaker.training_request import drop_empty
 
 _DEFAULT_INSTANCES = {True: "ml.g6.xlarge", False: "ml.c7i.xlarge"}
 _LONGEST_NAME = 63

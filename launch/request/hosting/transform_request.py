@@ -10,7 +10,7 @@ from launch.request.hosting.trained_model import (
     stamped,
     tag_list,
 )
-from launch.request.training_request import drop_empty
+from launch.sagemaker.training_request import drop_empty
 
 MOST_MB = 100
 """The service's limit for MaxPayloadInMB x MaxConcurrentTransforms."""

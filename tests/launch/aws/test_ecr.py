@@ -6,7 +6,7 @@ import boto3
 import pytest
 
 from launch.aws import ecr
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
 
 
 @pytest.mark.usefixtures("aws")

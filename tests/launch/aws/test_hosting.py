@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from moto.sagemaker.models import FakeEndpointConfig
 
-from launch import deploy, sagemaker
+from launch import deploy
 from launch.aws.hosting import endpoint
-from tests.launch.aws.cloudwatch import write_lines
+from launch.sagemaker import __main__ as sagemaker
 from tests.launch.conftest import BUCKET, REGION, ROLE, Answer, Aws, refusal
+from tests.launch.sagemaker.cloudwatch import write_lines
 
 JOB = "the-job"
 MODEL = f"s3://{BUCKET}/runs/{JOB}/output/model.tar.gz"

@@ -9,11 +9,11 @@ from filelock import FileLock
 
 from entry_point.contract.run_folder import RunBusyError, RunFolder
 from launch import docker
+from launch.command_line import LaunchError
 from launch.containers import gpus as gpus_module
 from launch.containers.engine import Engine
 from launch.containers.run_options import bind, owner_options
 from launch.docker import Settings
-from launch.request.launch_errors import LaunchError
 from tests.launch.containers.conftest import IDLE, IMAGE, FakeEngine
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from launch import image
 from launch.aws import ecr
+from launch.command_line import LaunchError
 from launch.containers import image_name
 from launch.containers.engine import Engine
-from launch.request.launch_errors import LaunchError
 from tests.launch.containers.conftest import FakeEngine
 
 

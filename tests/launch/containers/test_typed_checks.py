@@ -9,8 +9,8 @@ import pytest
 
 from entry_point.contract.own_code import PROGRAM
 from launch import docker
-from launch.request.known.image_extras import LABEL
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
+from launch.image_extras import LABEL
 from tests.launch.containers.conftest import IDLE, IMAGE, FakeEngine
 
 

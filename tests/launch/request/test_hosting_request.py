@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from launch import deploy
-from launch.request.checks import refusals
+from launch.sagemaker.checks import refusals
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = "arn:aws:iam::123456789012:role/training"
