@@ -154,12 +154,14 @@ def machine_problems(target: Target) -> Iterator[str]:
     if target.device not in DEVICES:
         yield f"target.device={target.device}: must be cpu or gpu"
         return
-    for key, instance_type in target.instance_type_keys.items():
-        if _OTHER_ACCELERATOR.match(instance_type):
-            yield f"{key}={instance_type}: must be a CPU type or a type with NVIDIA GPUs"
-        elif is_gpu(instance_type) != (target.device == "gpu"):
+    several = "target.instance_groups" if target.instance_groups else "target.instance_types"
+    key = several if target.instance_groups or target.instance_types else "target.instance_type"
+    for kind in dict.fromkeys(kind for each in target.alternatives for kind, _ in each if kind):
+        if _OTHER_ACCELERATOR.match(kind):
+            yield f"{key}={kind}: must be a CPU type or a type with NVIDIA GPUs"
+        elif is_gpu(kind) != (target.device == "gpu"):
             device = f"must be a {target.device.upper()} type, as target.device={target.device}"
-            yield f"{key}={instance_type}: {device}"
+            yield f"{key}={kind}: {device}"
 
 
 def registry_problems(target: Target, region: str | None) -> Iterator[str]:

@@ -66,19 +66,6 @@ class Target:
         types = self.instance_types or [self.instance_type or ""]
         return [[(instance_type, self.instance_count)] for instance_type in types]
 
-    @property
-    def instance_type_keys(self) -> dict[str, str]:
-        """The instance types by the keys that set them."""
-        if self.instance_groups:
-            return {
-                f"target.instance_groups[{number}].instance_type": group.instance_type
-                for number, group in enumerate(self.instance_groups)
-            }
-        if self.instance_types:
-            preferred = enumerate(self.instance_types)
-            return {f"target.instance_types[{number}]": kind for number, kind in preferred}
-        return {"target.instance_type": self.instance_type} if self.instance_type else {}
-
 
 @dataclass
 class Channel:

@@ -87,15 +87,12 @@ def named(request: dict[str, Any], fill: Callable[[str], Any]) -> dict[str, Any]
     return filled
 
 
-def checkpoint_uri(job: Job, name: str) -> str | None:
-    """The S3 prefix of the job's checkpoints; None without checkpoints."""
-    if job.checkpoints == "none":
-        return None
-    return _below_output(job, name, "checkpoints") if job.checkpoints == "auto" else job.checkpoints
-
-
 def _checkpoints(config: LaunchConfig, name: str) -> dict[str, str | None] | None:
-    uri = checkpoint_uri(config.job, config.resume_from or name)
+    uri: str | None = config.job.checkpoints
+    if uri == "none":
+        return None
+    if uri == "auto":
+        uri = _below_output(config.job, config.resume_from or name, "checkpoints")
     return {"S3Uri": uri, "LocalPath": CHECKPOINTS} if uri else None
 
 

@@ -90,8 +90,8 @@ class TuningSpec:
             start = "not for a sweep, whose trials start from scratch"
             yield f"resume_from={config.resume_from}: {start}"
 
-    def request(self, name: str | None = None) -> dict[str, Any]:
-        """The request; None: with `job.name`, or a new name.
+    def request(self) -> dict[str, Any]:
+        """The request, with `job.name` or a new name.
 
         The trials write TensorBoard logs into their output only: a trial has no place of its own
         for them.
@@ -99,7 +99,7 @@ class TuningSpec:
         config, tuning = self.training.config, self.training.config.tuning
         # To the second: SageMaker allows 32 characters.
         now = f"{datetime.now(UTC):%y%m%d-%H%M%S}"
-        name = name or config.job.name or f"{config.job.base_name}-{now}"
+        name = config.job.name or f"{config.job.base_name}-{now}"
         training = self.training.request(name)
         definition = {key: value for key, value in training.items() if key in _members()}
         swept = swept_keys(self.ranges)

@@ -49,12 +49,12 @@ def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
         (["target.instance_type=ml.trn1.2xlarge"], "target.instance_type=ml.trn1", "NVIDIA"),
         (
             [GROUPS.replace("c7i.large", "g6.xlarge")],
-            "target.instance_groups[0].instance_type=ml.g6.xlarge",
+            "target.instance_groups=ml.g6.xlarge",
             "a CPU type",
         ),
         (
             ["target.instance_types=[ml.c7i.2xlarge,ml.g6.2xlarge]"],
-            "target.instance_types[1]=ml.g6.2xlarge",
+            "target.instance_types=ml.g6.2xlarge",
             "must be a CPU type",
         ),
         (["target.image=pytorch:latest"], "target.image=pytorch:latest", "make push"),
