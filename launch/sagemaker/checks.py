@@ -157,9 +157,8 @@ def machine_problems(target: Target) -> Iterator[str]:
     several = "target.instance_groups" if target.instance_groups else "target.instance_types"
     key = several if target.instance_groups or target.instance_types else "target.instance_type"
     for kind in dict.fromkeys(kind for each in target.alternatives for kind, _ in each if kind):
-        if _OTHER_ACCELERATOR.match(kind):
-            yield f"{key}={kind}: must be a CPU type or a type with NVIDIA GPUs"
-        elif is_gpu(kind) != (target.device == "gpu"):
+        on_cpu = not is_gpu(kind) and not _OTHER_ACCELERATOR.match(kind)
+        if not (is_gpu(kind) if target.device == "gpu" else on_cpu):
             device = f"must be a {target.device.upper()} type, as target.device={target.device}"
             yield f"{key}={kind}: {device}"
 

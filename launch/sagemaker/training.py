@@ -147,9 +147,9 @@ def prepare(spec: TrainingSpec) -> Any:
     from launch.aws.s3.code_upload import send_code
 
     config, session = spec.config, open_session(spec.config.job.region)
+    spec.require_valid(session.region_name)
     if config.resume_from:
         config.job.checkpoints = _checkpoints_of(config.resume_from, session)
-    spec.require_valid(session.region_name)
     image_tags = require_image(config.target, session)
     require_extras(config.target, needed_extras(partial(_setting, spec.train)), session)
     _require_buckets(config, session)

@@ -46,7 +46,7 @@ def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
         (["target.device=tpu"], "target.device=tpu", "cpu or gpu"),
         (["target.device=gpu"], "target.instance_type=ml.c7i.2xlarge", "must be a GPU type"),
         (["target.instance_type=ml.g6.xlarge"], "target.instance_type=ml.g6", "must be a CPU type"),
-        (["target.instance_type=ml.trn1.2xlarge"], "target.instance_type=ml.trn1", "NVIDIA"),
+        (["target.instance_type=ml.trn1.2xlarge"], "target.instance_type=ml.trn1", "must be a CPU"),
         (
             [GROUPS.replace("c7i.large", "g6.xlarge")],
             "target.instance_groups=ml.g6.xlarge",
