@@ -5,7 +5,8 @@ from typing import Any
 
 from launch.command_line import LaunchError
 from launch.containers.container_run import say
-from launch.image_extras import LABEL, missing_extras, needed_extras, typed_settings
+from launch.image_extras import LABEL, missing_extras, needed_extras
+from launch.request.code.typed_settings import typed_settings
 
 
 def require_usable(overrides: Sequence[str], image: str, description: Mapping[str, Any]) -> None:

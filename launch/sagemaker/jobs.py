@@ -16,11 +16,12 @@ from rich.console import Console
 from entry_point.contract.metrics_line import METRIC_REGEXES
 from launch.aws.s3.s3_bucket import object_sizes, split_prefix, split_s3
 from launch.command_line import LaunchError
-from launch.request.local_run import RUNS
 from launch.sagemaker.aws import aws_client, is_denied, open_session
 from launch.sagemaker.config import load_names
 
 T = TypeVar("T")
+# Where local runs are, too.
+RUNS = Path("runs")
 FINAL = ("Completed", "Failed", "Stopped")
 TUNING = "HyperParameterTuning"
 KINDS = ("Training", "Processing", "Transform", TUNING)
