@@ -151,7 +151,7 @@ def prepare(spec: TrainingSpec) -> Any:
     if config.resume_from:
         config.job.checkpoints = _checkpoints_of(config.resume_from, session)
     image_tags = require_image(config.target, session)
-    require_extras(config.target, needed_extras(partial(_setting, spec.train)), session)
+    require_extras(config.target, needed_extras(partial(value_of, spec.train)), session)
     _require_buckets(config, session)
     if spec.code:
         for key, value in revision_tag(image_tags).items():
@@ -160,10 +160,11 @@ def prepare(spec: TrainingSpec) -> Any:
     return session
 
 
-def _setting(train: object, key: str) -> Any:
+def value_of(config: object, key: str) -> Any:
+    """The value of a dotted key."""
     for part in key.split("."):
-        train = getattr(train, part)
-    return train
+        config = getattr(config, part)
+    return config
 
 
 def _require_buckets(config: LaunchConfig, session: Any) -> None:

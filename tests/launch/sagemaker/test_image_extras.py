@@ -10,7 +10,7 @@ from launch.aws.ecr import require_extras
 from launch.command_line import LaunchError
 from launch.image_extras import LABEL, needed_extras
 from launch.sagemaker.config import Target
-from launch.sagemaker.training import _setting
+from launch.sagemaker.training import value_of
 from tests.launch.conftest import ROOT, Aws
 
 DALI = {"dali": "pipeline=dali"}
@@ -36,7 +36,7 @@ def labelled(aws: Aws, labels: dict[str, str] | None) -> Target:
 )
 def test_settings_name_the_extras_of_the_image(overrides: list[str], extras: list[str]) -> None:
     train, _ = load_train_config(overrides)
-    found = needed_extras(partial(_setting, train))
+    found = needed_extras(partial(value_of, train))
     assert list(found) == extras
     assert all((ROOT / "requirements" / f"{extra}.in").is_file() for extra in found)
 
