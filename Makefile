@@ -21,11 +21,11 @@ endif
 VARIABLES := ARGS ONLY NPROC PYTHON CODE DRY_RUN HOSTS NETWORK GPUS SHM_SIZE PORT ENGINE IMAGE \
 	DEVICE BASE_IMAGE PLATFORM PREBUILD EXTRAS BUILD_OPTIONS REGISTRY SECONDS CHAOS_SEED
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
-UNKNOWN := $(sort $(filter-out $(VARIABLES),$(GIVEN)))
+UNKNOWN := $(sort $(filter-out $(VARIABLES) AWS_% %_proxy %_PROXY,$(GIVEN)))
 SETTINGS := $(filter $(addsuffix %,a b c d e f g h i j k l m n o p q r s t u v w x y z),$(UNKNOWN))
 ifneq (,$(filter-out $(SETTINGS),$(UNKNOWN)))
 $(error $(filter-out $(SETTINGS),$(UNKNOWN)): no such variable, must be one of $(VARIABLES); \
-	variables for other programs go before make, as in AWS_PROFILE=me make)
+	variables for other programs go before make, as in CXX=clang++ make)
 endif
 ifneq (,$(SETTINGS))
 $(error settings go into ARGS: make $(MAKECMDGOALS) ARGS="$(strip $(value ARGS) \
@@ -77,7 +77,7 @@ bench: ## Compare pipeline engines: ARGS="data.root=DIR"
 	@$(READY) job bench
 	@$(PY) -m benchmarks.pipelines.bench $(ARGS)
 
-setup: ## Install compiler, JPEG headers and .venv: EXTRAS="timm dali"
+setup: ## Install compiler, headers and .venv: EXTRAS="timm dali"
 	@$(READY) job $(EXTRAS)
 
 ## Container
@@ -105,11 +105,11 @@ upload: ## Copy changed files: ARGS="source=DIR s3=s3://BUCKET/DIR"
 
 sagemaker-dataset: ## Pack in a job: ARGS="source=s3://... output=s3://..."
 	@$(READY) $(if $(filter-out 0,$(DRY_RUN)),,job) launch
-	@$(LAUNCH_PY) -m launch.dataset $(ARGS)
+	@$(LAUNCH_PY) -m launch.sagemaker dataset $(ARGS)
 
 sagemaker-predict: ## Predict: ARGS="JOB input=s3://... output_dir=s3://..."
 	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.predict $(ARGS)
+	@$(LAUNCH_PY) -m launch.sagemaker predict $(ARGS)
 
 sagemaker-train: ## Submit a training job; DRY_RUN=1 only prints the request
 	@$(READY) launch
@@ -125,7 +125,7 @@ sagemaker: ## List jobs, or ARGS="status|logs|stop|download NAME"
 
 sagemaker-deploy: ## Serve a job: ARGS="JOB"; ARGS="invoke|undeploy ENDPOINT"
 	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.aws.hosting $(ARGS)
+	@$(LAUNCH_PY) -m launch.sagemaker.hosting $(ARGS)
 
 ## Develop
 help: ## This list

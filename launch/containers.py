@@ -8,8 +8,8 @@ import sys
 import threading
 from queue import Empty, SimpleQueue
 
+from launch.command_line import LaunchError
 from launch.engine import Engine
-from launch.request.launch_errors import LaunchError
 
 # How long the other hosts have to end by themselves after one has failed.
 PEER_GRACE_SECONDS = 30.0

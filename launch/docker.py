@@ -36,6 +36,7 @@ from entry_point.contract.platform_files import forget_credentials
 from entry_point.contract.program import run_for_reader
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.contract.user_error import UserError
+from launch.command_line import LaunchError
 from launch.containers import Containers
 from launch.engine import Engine, find_engine
 from launch.image import ROOT, built_revision, image_reference, revision
@@ -47,8 +48,7 @@ from launch.local import (
     split_name,
     write_input_config,
 )
-from launch.request.code.code_files import OwnCode, require_free_channel, split_code
-from launch.request.launch_errors import LaunchError
+from launch.own_code import OwnCode, require_free_channel, split_code
 
 IN_CONTAINER = RunFolder(CONTAINER_ROOT).channels
 # The channel that a setting with a path becomes.

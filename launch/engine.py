@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
 
 
 @dataclass(frozen=True)

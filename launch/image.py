@@ -24,8 +24,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from entry_point.contract.own_code import content_hash
+from launch.command_line import LaunchError
 from launch.engine import Engine, find_engine
-from launch.request.launch_errors import LaunchError
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT_NAME = "managed-training-template"
@@ -168,7 +168,7 @@ def push(engine: Engine) -> None:
 def log_in(engine: Engine, name: str) -> str:
     """Log the engine in to ECR, where the repository must exist; returns the registry."""
     # Only pushing to ECR needs boto3.
-    from launch.aws.ecr import open_repository
+    from launch.sagemaker.ecr import open_repository
 
     user, password, registry = open_repository(name)
     engine.call("login", "--username", user, "--password-stdin", registry, text_in=password)

@@ -21,7 +21,7 @@ from entry_point.contract.program import run_program
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.stop_signals import defer_stop, exit_on_stop
 from entry_point.contract.whole_file import write_text
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
 
 HOST = "algo-1"
 RUNS = Path("runs")

@@ -16,12 +16,11 @@ from importlib import metadata
 from typing import Any
 
 from entry_point.contract.user_error import UserError
-from launch.aws import training_job
-from launch.aws.aws_errors import explain
-from launch.aws.sagemaker_job import Job
-from launch.aws.training_spec import load_spec
-from launch.aws.tuning import tuning_job
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
+from launch.sagemaker import tuning
+from launch.sagemaker.aws import explain
+from launch.sagemaker.jobs import Job
+from launch.sagemaker.training import load_spec, prepare
 
 # Replaces the SDKs' defaults files: nothing is added to a request, and no telemetry is sent.
 _PLAIN = {
@@ -42,20 +41,20 @@ def trainer(*overrides: str, session: Any = None) -> Any:
     channels are bound, every `train()` or `fit()` starts a job with a new name and its own
     checkpoints, and whatever you change on the object is sent. `session` is one of the SDK's: with
     a `PipelineSession`, `train()` or `fit()` returns a step's arguments; with v2, a `LocalSession`
-    trains on this machine. The SDK's telemetry and defaults files are off. Nothing
-    is billed before a job starts.
+    trains on this machine. The SDK's telemetry and defaults files are off.
 
     Raises LaunchError or ConfigError with one line for each problem: an override that is not
-    valid, or a role, bucket or image that does not exist.
+    valid, or a bucket or image that does not exist.
     """
     with _explained():
         version = _installed_version()
-        spec, boto_session = training_job.prepare(load_spec(overrides))
+        spec = load_spec(overrides)
+        boto_session = prepare(spec)
         with _quiet():
             if version.startswith("2."):
-                from launch.aws.sdk.estimator_v2 import estimator as build
+                from launch.sagemaker.estimator_v2 import estimator as build
             else:
-                from launch.aws.sdk.trainer_v3 import trainer as build
+                from launch.sagemaker.trainer_v3 import trainer as build
             return build(spec, boto_session, session, _PLAIN)
 
 
@@ -65,7 +64,7 @@ def sweep(*overrides: str) -> Job | None:
     Raises LaunchError or ConfigError for what the job would refuse.
     """
     with _explained():
-        return tuning_job.sweep(overrides)
+        return tuning.sweep(overrides)
 
 
 def _installed_version() -> str:

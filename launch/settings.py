@@ -17,8 +17,8 @@ from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.config.serve_config import ServeConfig
 from entry_point.config.train_config import TrainConfig
-from launch.aws.hosting import DeployConfig
-from launch.request.launch_config import LaunchConfig
+from launch.sagemaker.config import LaunchConfig
+from launch.sagemaker.hosting import DeployConfig
 from launch.setup_aws import SetupConfig
 from launch.upload import UploadConfig
 

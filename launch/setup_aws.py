@@ -15,9 +15,8 @@ from typing import Any
 from botocore.exceptions import ClientError, WaiterError
 
 from entry_point.config.compose import load_config
-from launch.aws.aws_errors import run_and_explain
-from launch.aws.session import aws_client, is_dry_run, open_session
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
+from launch.sagemaker.aws import aws_client, is_dry_run, open_session, run_and_explain
 
 TEMPLATE = Path(__file__).with_name("account.yaml")
 

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple, NoReturn
 from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
 from entry_point.config.compose import load_config
-from launch.aws.aws_errors import run_and_explain
-from launch.aws.s3 import list_objects, split_prefix, upload
-from launch.aws.session import aws_client, is_dry_run, open_session
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
+from launch.sagemaker.aws import aws_client, is_dry_run, open_session, run_and_explain
+from launch.sagemaker.s3 import list_objects, split_prefix, upload
 
 
 @dataclass

@@ -22,9 +22,9 @@ from pathlib import Path
 from benchmarks import measure
 from entry_point.contract import exit_codes
 from launch import image
+from launch.command_line import LaunchError
 from launch.docker import Job, owner_options
 from launch.engine import Engine, find_engine
-from launch.request.launch_errors import LaunchError
 
 STARTUP = re.compile(r"\bstartup: (.+)")
 PART = re.compile(r"(\w+)=([0-9.]+)s")

@@ -37,17 +37,17 @@ def commands() -> Commands:
     run, code = [str(python), "-m"], [str(python), "-c"]
     found: Commands = {
         "python alone": ([*code, "pass"], None),
-        "import launch.sagemaker": ([*code, "import launch.sagemaker"], 0.5),
-        "import all that a launch needs": ([*code, "import launch.aws.training_job"], 0.5),
+        "import launch.sagemaker": ([*code, "import launch.sagemaker.__main__"], 0.5),
+        "import all that a launch needs": ([*code, "import launch.sagemaker.training"], 0.5),
         "training, DRY_RUN=1": ([*run, "launch.sagemaker", "train", *TRAINING], 2.0),
-        "packing, DRY_RUN=1": ([*run, "launch.dataset", *PACKING], 2.0),
+        "packing, DRY_RUN=1": ([*run, "launch.sagemaker", "dataset", *PACKING], 2.0),
         "set-up, DRY_RUN=1": ([*run, "launch.setup_aws", "bucket=bucket"], 2.0),
     }
     for module, folder in SDKS.items():
         sdk = ROOT / folder / "bin" / "python"
         if sdk.exists():
-            command = [str(sdk), "-c", f"import launch.aws.sdk.{module}"]
-            found[f"import launch.aws.sdk.{module}"] = (command, None)
+            command = [str(sdk), "-c", f"import launch.sagemaker.{module}"]
+            found[f"import launch.sagemaker.{module}"] = (command, None)
     arguments = f"ARGS={' '.join(TRAINING)}"
     found["make sagemaker-train DRY_RUN=1"] = (["make", "-s", "sagemaker-train", arguments], None)
     return found

@@ -25,9 +25,9 @@ data = torch.frombuffer(bytearray(Path(sys.argv[1]).read_bytes()), dtype=torch.u
 print(custom_op.__file__)
 print(tuple(decode_and_crop_jpeg(data, 10, 20, 30, 40).shape))
 print(build_key(find_toolchain()))
-from launch.aws.training_spec import load_spec
+from launch.sagemaker.training import load_spec
 try:
-    load_spec(["optim.lr=-1"]).request(None)
+    load_spec(["data=folder"]).require_valid(None)
 except Exception as error:
     print(error)
 """
@@ -86,4 +86,4 @@ def test_the_installed_operator_decodes_far_from_the_clone(wheel: Path, tmp_path
     assert key == build_key(find_toolchain())
     # The launcher composes its own copy of configs/ and checks the job's overrides with it.
     assert any(line.startswith("job.role is missing") for line in mistakes)
-    assert any(line.startswith("optim.lr=-1") for line in mistakes)
+    assert any(line.startswith("data=folder: ") for line in mistakes)

@@ -22,7 +22,8 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import make_server
 
-from launch.request import job_config
+from entry_point.config.train_config import load_train_config
+from launch.sagemaker import training
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"
@@ -143,6 +144,15 @@ def _services_described_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _job_configs_composed_once() -> Iterator[None]:
+    """Most launches here have the same overrides for the job, which take long to compose."""
+    compose = functools.cache(load_train_config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "load_train_config", lambda overrides: compose(tuple(overrides)))
+        yield
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[Aws]:
     aws = Aws()
@@ -192,11 +202,3 @@ def aws(server: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Aws:
 def bucket(aws: Aws) -> Any:
     """boto3's S3 client, in an account with BUCKET."""
     return aws.client("s3")
-
-
-@pytest.fixture
-def without_job_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checks of the job's own overrides have their own tests, and take longer than a launch."""
-    monkeypatch.setattr(job_config, "training_problems", lambda *_: [])
-    monkeypatch.setattr(job_config, "own_metrics", lambda *_: [])
-    monkeypatch.setattr(job_config, "needed_extras", lambda *_: {})

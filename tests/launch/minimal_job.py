@@ -3,9 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from launch.request import training_checks, training_request
-from launch.request.launch_config import LaunchConfig
-from launch.request.launch_overrides import load_launch_config
+from launch.sagemaker import training_request
+from launch.sagemaker.checks import require_sendable
+from launch.sagemaker.config import LaunchConfig, load_launch_config
+from launch.sagemaker.training import load_spec
 from tests.launch.conftest import ACCOUNT, BUCKET, REGION, ROLE
 
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/training@sha256:{'0' * 64}"
@@ -22,6 +23,8 @@ def built(*arguments: str, minimal: list[str] = MINIMAL) -> tuple[dict[str, Any]
 
 def checked(*arguments: str, minimal: list[str] = MINIMAL) -> dict[str, Any]:
     """The checked request, in the tests' region; raises LaunchError."""
-    found, config = built(*arguments, minimal=minimal)
-    training_checks.check(found, config, REGION)
-    return found
+    spec = load_spec([*minimal, *arguments])
+    spec.require_valid(REGION)
+    request = spec.request(training_request.job_name(spec.config.job, NOW))
+    require_sendable(request, "CreateTrainingJob")
+    return request

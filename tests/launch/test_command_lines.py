@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launch import dataset, docker, image, sagemaker
+from launch import docker, image
+from launch.sagemaker import __main__ as sagemaker
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,14 +18,8 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_variable_that_nothing_reads_stops_make() -> None:
-    done = make("sagemaker-train", "DRYRUN=1", "AWS_PROFILE=me")
-    assert "AWS_PROFILE DRYRUN: no such variable, must be one of ARGS ONLY" in done.stderr
-    assert done.returncode and not done.stdout
-
-
-def test_settings_beside_args_stop_make_with_the_command_to_use() -> None:
-    done = make("local-train", "data=folder", "data.root=a b", "ARGS=name=x")
-    assert 'make local-train ARGS="name=x data=folder data.root=a b"' in done.stderr
+    done = make("sagemaker-train", "DRYRUN=1", "CXX=g++")
+    assert "CXX DRYRUN: no such variable, must be one of ARGS ONLY" in done.stderr
     assert done.returncode and not done.stdout
 
 
@@ -46,7 +41,7 @@ def test_a_dry_run_of_packing_installs_no_torch() -> None:
         (sagemaker, ["train", "--wiat", "a=1"], "--wiat: no such flag; must be one of -h, "),
         (sagemaker, ["logs", "x", "--folow"], "did you mean --follow?"),
         (sagemaker, ["trian"], "invalid choice: 'trian' (choose from 'train'"),
-        (dataset, ["--no-wiat", "source=s3://a"], "did you mean --no-wait?"),
+        (sagemaker, ["dataset", "--no-wiat", "source=s3://a"], "did you mean --no-wait?"),
     ],
 )
 def test_a_misspelt_flag_is_named_in_one_line(
@@ -60,8 +55,18 @@ def test_a_misspelt_flag_is_named_in_one_line(
 
 
 @pytest.mark.parametrize("program", ["docker", "image", "local"])
-def test_help_prints_the_usage(program: str) -> None:
+def test_help_of_a_program_prints_its_usage(program: str) -> None:
     command = [sys.executable, "-m", f"launch.{program}", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert f"python -m launch.{program}" in done.stdout
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in sagemaker.COMMANDS)])
+def test_help_prints_the_usage(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        sagemaker.main([*command, "--help"])
+    told = capsys.readouterr()
+    assert ended.value.code == 0 and not told.err
+    assert "usage: python -m launch.sagemaker" in told.out
+    assert all(f"\n{name} " in told.out for name in sagemaker.COMMANDS)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from entry_point.contract import hyperparameters
 from launch import local
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = (

@@ -3,6 +3,7 @@
 import json
 import shutil
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 from entry_point import container
 from entry_point.contract.processing_job import ROOT
 from entry_point.data.sources.table.table_files import TABLE_SUFFIXES
-from launch import predict
-from launch.request.prediction_request import TABLES
+from launch.sagemaker import __main__ as sagemaker
+from launch.sagemaker.processing import TABLES
 from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.serving.served_model import write_model
 from tests.launch.conftest import BUCKET, ROLE, Aws
@@ -32,8 +33,12 @@ def dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
 
 
+def run(arguments: Sequence[str]) -> int:
+    return sagemaker.main(["predict", *arguments])
+
+
 def error_lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
-    assert predict.main(arguments) == 1
+    assert run(arguments) == 1
     return capsys.readouterr().err.splitlines()
 
 
@@ -47,7 +52,7 @@ def test_each_host_gets_a_share_of_the_images_and_the_whole_model(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = [f"job.output=s3://{BUCKET}/runs", f"target.instance_count={HOSTS}", "output=features"]
-    assert predict.main([model, *MINIMAL, *SETTINGS, *more]) == 0
+    assert run([model, *MINIMAL, *SETTINGS, *more]) == 0
     request = json.loads(capsys.readouterr().out)
     source, archive = (entry["S3Input"] for entry in request["ProcessingInputs"])
     assert source["S3Uri"] == f"{INPUT}/"
@@ -76,7 +81,7 @@ def test_each_host_gets_a_share_of_the_images_and_the_whole_model(
         ([f"images={INPUT}"], f"images={INPUT}: only for a table"),
         (["part=1/2"], "part=1/2: set by the launcher"),
         (["model_dir=x"], "model_dir=x: set by the launcher"),
-        (["target.spot=true"], "target.spot=true: not available for Processing jobs"),
+        (["target.spot=true"], "target.spot: not available for Processing jobs"),
         (["output=logits"], "output=logits"),
         (["btch_size=8"], "btch_size=8"),
         (["other-job"], "the-job other-job: must be the name of one training job"),
@@ -152,7 +157,7 @@ def test_the_parts_of_two_hosts_are_one_table_without_a_merge(
         table = "\n".join(["id,path", *(f"{i},{name}" for i, name in enumerate(names))])
         bucket.put_object(Bucket=BUCKET, Key="lists/new.csv", Body=table.encode())
         given += [f"input=s3://{BUCKET}/lists/new.csv", f"images={INPUT}"]
-    assert predict.main(given) == 0
+    assert run(given) == 0
     (request,) = account.made("CreateProcessingJob")
     assert request["RoleArn"] == ROLE
     together = tmp_path / "together"
@@ -166,7 +171,7 @@ def test_the_parts_of_two_hosts_are_one_table_without_a_merge(
 
 
 def test_each_host_gets_all_of_a_packed_dataset(account: Aws) -> None:
-    assert predict.main([JOB, *MINIMAL, f"input=s3://{BUCKET}/packed"]) == 0
+    assert run([JOB, *MINIMAL, f"input=s3://{BUCKET}/packed"]) == 0
     (request,) = account.made("CreateProcessingJob")
     source = request["ProcessingInputs"][0]["S3Input"]
     assert source["S3DataDistributionType"] == "FullyReplicated"

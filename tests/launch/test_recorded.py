@@ -14,7 +14,7 @@ import pytest
 
 from entry_point.contract.hyperparameters import decode
 from entry_point.contract.metrics_line import METRIC_REGEXES
-from launch import sagemaker
+from launch.sagemaker import __main__ as sagemaker
 
 HERE = Path(__file__).parent
 ACCOUNT, REGION = "111122223333", "eu-west-1"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launch import docker
-from launch.request.launch_errors import LaunchError
+from launch.command_line import LaunchError
 from tests.launch.containers.conftest import IDLE, FakeEngine
 
 ROOT = Path(__file__).resolve().parents[3]

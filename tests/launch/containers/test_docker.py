@@ -12,9 +12,9 @@ from filelock import FileLock
 from entry_point.contract.own_code import PROGRAM
 from entry_point.contract.run_folder import RunBusyError, RunFolder
 from launch import docker, image
+from launch.command_line import LaunchError
 from launch.docker import owner_options, plan_hosts, split_channels
 from launch.engine import Engine
-from launch.request.launch_errors import LaunchError
 from tests.launch.containers.conftest import IDLE, IMAGE, FakeEngine
 
 

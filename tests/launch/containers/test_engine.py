@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from launch.command_line import LaunchError
 from launch.engine import Engine, find_engine
-from launch.request.launch_errors import LaunchError
 from tests.launch.containers.conftest import FakeEngine
 
 PODMAN = """case $1 in info) echo '{{"host": {{"security": {{"rootless": {}}}}}}}';; esac"""

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from launch import image
-from launch.aws import ecr
+from launch.command_line import LaunchError
 from launch.engine import Engine, find_engine
-from launch.request.launch_errors import LaunchError
+from launch.sagemaker import ecr
 from tests.launch.conftest import Aws
 from tests.launch.containers.conftest import FakeEngine
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from entry_point.contract import hyperparameters
+from launch.command_line import LaunchError
 from launch.engine import Engine
-from launch.request.launch_errors import LaunchError
 from tests.launch.real_engine.engine_jobs import (
     ENDLESS,
     OVERRIDES,

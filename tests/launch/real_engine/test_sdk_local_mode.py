@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.request.code.code_files import collect
+from launch.own_code import collect
 from tests.launch.real_engine.engine_jobs import OVERRIDES, PATIENCE_SECONDS, ROOT
 from tests.launch.real_engine.photos import CLASSES
 

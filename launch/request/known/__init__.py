@@ -1,1 +1,0 @@
-"""Facts about the job's machine and image, for hosts that can ask neither."""

@@ -1,0 +1,129 @@
+"""Jobs on SageMaker: training, sweeps, packing, prediction, and what becomes of them.
+
+``python -m launch.sagemaker COMMAND`` takes one of these commands, and overrides of
+configs/launch.yaml such as ``job.region=eu-west-1``; DRY_RUN=1 prints the request:
+
+train [--wait] [overrides]    train
+sweep [--wait] [overrides]    train a job for each combination of values; optim.lr=0.01,0.1
+dataset [--no-wait] source=s3://... output=s3://... [overrides]
+                              pack a dataset on several hosts, and merge their parts
+dataset --merge JOB           only merge the parts of an ended job
+predict [--wait] JOB input=s3://... output_dir=s3://... [overrides]
+                              predict images on several hosts with the model of JOB
+status [JOB]                  the latest jobs, or the state of one
+logs JOB [--follow]           the lines that the job has printed
+stop JOB                      stop the job, with a checkpoint
+download JOB [--checkpoints]  model and output into runs/JOB
+"""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from launch.command_line import CommandLine, LaunchError
+from launch.sagemaker.aws import run_and_explain
+
+if TYPE_CHECKING:
+    from launch.sagemaker.jobs import Job
+
+COMMANDS = ("train", "sweep", "dataset", "predict", "status", "logs", "stop", "download")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command; an error is one line on stderr and exit code 1."""
+    logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
+    parser = CommandLine("python -m launch.sagemaker", __doc__)
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("arguments", nargs="*", metavar="JOB or override")
+    for flags, meaning in {
+        ("--wait", "--follow"): "train, sweep, predict, logs: watch until the job ends",
+        ("--no-wait",): "dataset: end after the launch",
+        ("--merge",): "dataset: only merge the parts of JOB",
+        ("--checkpoints",): "download: include the checkpoints",
+    }.items():
+        parser.add_argument(*flags, action="store_true", help=meaning)
+    options = parser.read(arguments)
+    return run_and_explain(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Importing these takes most of the start-up time, which a usage error need not wait for.
+    from launch.sagemaker import jobs, processing, training, tuning
+
+    starts = {"train": training.launch, "sweep": tuning.sweep, "predict": processing.predict}
+    command, arguments, lines = options.command, options.arguments, list[str]()
+    if command in starts:
+        return _watch(starts[command](arguments), options.wait)
+    if command == "dataset":
+        return _dataset(options)
+    if command == "status":
+        lines = _status(arguments)
+    elif command == "stop":
+        lines = [jobs.stop(*jobs.open_job(arguments))]
+    elif command == "download":
+        lines = jobs.download(*jobs.open_job(arguments), checkpoints=options.checkpoints)
+    else:
+        job, _ = jobs.open_job(arguments)
+        if options.wait:
+            return _watch(job, True)
+        lines = [f"{host} {text}" for host, text in job.log().new_lines()]
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    return 0
+
+
+def _watch(job: "Job | None", wait: bool) -> int:
+    """Exit code 1 if a job that is watched fails."""
+    from launch.sagemaker.jobs import follow
+
+    return int(follow(job) not in ("Completed", None)) if job and wait else 0
+
+
+def _status(arguments: Sequence[str]) -> list[str]:
+    """The summary of a job or endpoint; without a name, the latest of both."""
+    from launch.sagemaker import hosting, jobs
+    from launch.sagemaker.aws import open_session
+    from launch.sagemaker.config import load_names
+
+    names, config = load_names(arguments)
+    session = open_session(config.job.region)
+    if not names:
+        lines = jobs.latest(session) + jobs.unless_denied(lambda: hosting.latest(session))
+        return lines or [f"no jobs in {session.region_name}"]
+    lines = jobs.unless_denied(lambda: [*hosting.summary(session, names[0])])
+    try:
+        return [*jobs.summary(*jobs.find_job(session, names[0])), *lines]
+    except LaunchError:
+        if not lines:
+            raise
+        return lines
+
+
+def _dataset(options: argparse.Namespace) -> int:
+    from launch.sagemaker import jobs, packing_merge, processing
+
+    state: str | None = "Completed"
+    if options.merge:
+        job, _ = jobs.open_job(options.arguments)
+    elif started := processing.pack(options.arguments):
+        job = started
+        state = None if options.no_wait else jobs.follow(job)
+    else:
+        return 0
+    if state is None:
+        later = f'make sagemaker-dataset ARGS="--merge {job.name}"'
+        sys.stdout.write(f"when the job has completed, merge its parts: {later}\n")
+        return 0
+    if state != "Completed":
+        return 1
+    uri = packing_merge.merge(job)
+    sys.stdout.write(
+        f"the dataset is in {uri}; to train on it, add\n"
+        f"  data=shards data.access=stream job.channels.training={uri}/\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,160 @@
+"""boto3 sessions and clients, and AWS's errors as one line that says what to do."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from botocore import exceptions
+
+from entry_point.contract.program import run_for_reader
+from entry_point.contract.user_error import UserError
+from launch.command_line import LaunchError
+
+_REGION = "AWS_DEFAULT_REGION, the profile's region or, for a job, job.region"
+NO_REGION = f"no AWS region: set {_REGION}"
+_LOGIN = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
+# What boto3 cannot send -> what to do.
+_UNSENT: list[tuple[tuple[type[BaseException], ...], str]] = [
+    (
+        (
+            exceptions.NoCredentialsError,
+            exceptions.PartialCredentialsError,
+            exceptions.SSOError,
+            exceptions.TokenRetrievalError,
+            exceptions.CredentialRetrievalError,
+        ),
+        _LOGIN,
+    ),
+    ((exceptions.NoRegionError,), f"set {_REGION}"),
+    ((exceptions.ProfileNotFound,), "`aws configure list-profiles` lists the profiles"),
+    (
+        (exceptions.HTTPClientError, exceptions.ConnectionError),
+        "AWS cannot be reached: check the network and the region",
+    ),
+]
+# (prefixes of the error code, part of the message or "", what to do); the first match applies.
+_ADVICE: list[tuple[str | tuple[str, ...], str, str]] = [
+    ("ExpiredToken", "", f"the credentials have expired: {_LOGIN}"),
+    (
+        ("UnrecognizedClient", "InvalidClientTokenId", "InvalidAccessKeyId"),
+        "",
+        f"AWS does not know these credentials: {_LOGIN}",
+    ),
+    (
+        "ResourceLimitExceeded",
+        "",
+        "raise this quota in the Service Quotas console, or choose another target.instance_type, "
+        "fewer instances, or target.spot=true (a separate quota)",
+    ),
+    (
+        ("ThrottlingException", "TooManyRequests", "SlowDown"),
+        "",
+        "AWS limits the call rate: try again in a minute",
+    ),
+    ("ResourceInUse", "", "the name is taken: choose another job.name, or leave it null"),
+    ("ValidationException", "must be unique", "the name is taken: choose another job.name"),
+    (
+        "ValidationException",
+        "ould not assume role",
+        "SageMaker cannot assume job.role: its trust policy must name sagemaker.amazonaws.com, "
+        "and you need iam:PassRole on it; `make setup-aws` creates such a role",
+    ),
+    (
+        "ValidationException",
+        "ecr",
+        "SageMaker cannot read target.image: push it with `make push`, and allow job.role "
+        "ecr:BatchGetImage on it",
+    ),
+    (
+        "ValidationException",
+        "instance type",
+        "this region or account does not offer that target.instance_type: choose another",
+    ),
+    ("BadDigest", "", "the data was damaged in transit: run the same command again"),
+    ("403", "", "ask for permission to read the object, or use another profile with AWS_PROFILE"),
+    ("AccessDenied", "", "ask for this permission, or use another profile with AWS_PROFILE"),
+    ("NoSuchBucket", "", "`make setup-aws` creates the bucket"),
+]
+
+
+def run_and_explain(command: Callable[[], int]) -> int:
+    """The command's exit code; for an error that the user can fix, one line on stderr and 1.
+
+    Ctrl-C gives 130. Any other error is a bug and keeps its traceback.
+    """
+    try:
+        return run_for_reader(command)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        text = explain(error)
+        if text is None:
+            raise
+        sys.stderr.write(f"{text}\n")
+        return 1
+
+
+def is_denied(error: exceptions.ClientError) -> bool:
+    """Whether the caller lacks the permission for the call."""
+    return bool(error.response["Error"]["Code"].startswith("AccessDenied"))
+
+
+def explain(error: BaseException) -> str | None:
+    """One line for an error of boto3 or a UserError; None for any other error."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, exceptions.ClientError):
+        return _explain_response(error.response.get("Error", {}), error.operation_name)
+    if isinstance(error, exceptions.BotoCoreError):
+        advice = [text for kinds, text in _UNSENT if isinstance(error, kinds)]
+        return "; ".join([_one_line(error), *advice])
+    return None
+
+
+def _explain_response(error: dict[str, Any], operation: str) -> str:
+    code, message = str(error.get("Code", "")), _one_line(error.get("Message", ""))
+    line = f"{operation} failed: {message} [{code}]"
+    for prefixes, part, advice in _ADVICE:
+        if code.startswith(prefixes) and part.lower() in message.lower():
+            return f"{line}; {advice}"
+    return line
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())
+
+
+def is_dry_run() -> bool:
+    """Whether `make ... DRY_RUN=1` asks to print what would be sent."""
+    return os.environ.get("DRY_RUN", "") not in ("", "0")
+
+
+def print_request(request: dict[str, Any]) -> None:
+    """What a dry run prints; it needs neither credentials nor a network."""
+    sys.stdout.write(json.dumps(request, indent=2, ensure_ascii=False) + "\n")
+
+
+def open_session(region: str | None) -> Any:
+    """A boto3 session; raises LaunchError if neither `region` nor boto3 names a region."""
+    # Imported here because a dry run does not need it and it takes most of the start-up time.
+    import boto3
+
+    session = boto3.Session(region_name=region)
+    if not session.region_name:
+        raise LaunchError(NO_REGION)
+    return session
+
+
+def aws_client(session: Any, service: str, *, attempts: int = 6, **options: Any) -> Any:
+    """A boto3 client that retries throttled calls."""
+    from botocore.config import Config
+
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": attempts},
+        connect_timeout=10,
+        read_timeout=60,
+        max_pool_connections=32,
+    )
+    return session.client(service, config=config, **options)

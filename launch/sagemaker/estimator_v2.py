@@ -1,0 +1,191 @@
+"""Training jobs with the Estimator of SDK v2, whose support ends on 2027-07-06."""
+
+import copy
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from sagemaker.debugger import TensorBoardOutputConfig
+from sagemaker.estimator import Estimator
+from sagemaker.inputs import FileSystemInput, TrainingInput
+from sagemaker.instance_group import InstanceGroup
+from sagemaker.session import Session
+from sagemaker.workflow.execution_variables import ExecutionVariables
+from sagemaker.workflow.functions import Join
+from sagemaker.workflow.pipeline_context import PipelineSession
+
+from launch.command_line import LaunchError
+from launch.sagemaker.config import Job
+from launch.sagemaker.training import TrainingSpec
+from launch.sagemaker.training_request import JOB, job_name, named
+
+
+class NamedEstimator(Estimator):
+    """Estimator whose channels are bound, and whose jobs have new names and checkpoints.
+
+    `inputs` are the bound channels by name; change them before `fit()`.
+    """
+
+    job: Job
+    inputs: dict[str, Any]
+    step: str | None = None
+
+    def fit(
+        self,
+        inputs: Any = None,
+        wait: bool = True,
+        logs: Any = "All",
+        job_name: str | None = None,
+        experiment_config: dict[str, str] | None = None,
+    ) -> Any:
+        """Start a job with the bound channels unless there are `inputs`; see Estimator.fit."""
+        starting = self
+        if isinstance(self.sagemaker_session, PipelineSession):
+            # The SDK reads the object when it writes the pipeline's definition, perhaps twice.
+            starting = copy.copy(self)
+            starting.step = job_name or _new_name(self.job)
+        inputs = inputs or self.inputs or None
+        parent: Any = super(NamedEstimator, starting)
+        return parent.fit(inputs, wait, logs, job_name, experiment_config)
+
+    def _prepare_for_training(self, job_name: str | None = None) -> None:
+        super()._prepare_for_training(job_name or self.step or _new_name(self.job))
+
+    def _prepare_profiler_for_training(self) -> None:
+        """Send no profiler config; the original sends a disabled one."""
+        self.profiler_config = None
+        self.profiler_rule_configs: list[Any] = []
+
+
+def _new_name(job: Job) -> str:
+    return job_name(job, datetime.now(UTC))
+
+
+def estimator(
+    spec: TrainingSpec, boto_session: Any, session: Any, defaults: dict[str, Any]
+) -> NamedEstimator:
+    """The estimator of a spec; `defaults` replaces the SDK's config files.
+
+    `session` is one of the SDK's; None: a new one of `boto_session`. Raises LaunchError for what
+    only v3 sends.
+    """
+    target, job = spec.config.target, spec.config.job
+    for key, value in {
+        "target.instance_types": target.instance_types,
+        "job.request": job.request,
+    }.items():
+        if value:
+            raise LaunchError(
+                f"{key}={value}: SageMaker SDK v2 cannot send it; use v3, or `make sagemaker-train`"
+            )
+    session = session or Session(boto_session=boto_session, sagemaker_config=defaults)
+    session.sagemaker_config = defaults
+    _fill_in_names(session)
+    request = spec.shared_request()
+    e = NamedEstimator(
+        **estimator_arguments(request), base_job_name=job.base_name, sagemaker_session=session
+    )
+    channels = request.get("InputDataConfig", [])
+    e.job, e.inputs = job, {channel["ChannelName"]: _input(channel) for channel in channels}
+    return e
+
+
+def _fill_in_names(session: Any) -> None:
+    """Have a session replace JOB in S3 prefixes; a session that does, stays as it is."""
+    build: Callable[..., dict[str, Any]] = session._get_train_request
+    if isinstance(build, _Named):
+        return
+    session._get_train_request = _Named(build, isinstance(session, PipelineSession))
+
+
+class _Named:
+    """Builds a session's training requests, with the job's name for JOB in S3 prefixes."""
+
+    def __init__(self, build: Callable[..., dict[str, Any]], in_pipeline: bool) -> None:
+        self._build, self._in_pipeline = build, in_pipeline
+
+    def __call__(self, **arguments: Any) -> dict[str, Any]:
+        name = arguments["job_name"]
+
+        def fill(prefix: str) -> Any:
+            if not self._in_pipeline:
+                return prefix.replace(JOB, name)
+            before, _, after = prefix.partition(JOB)
+            execution = ExecutionVariables.PIPELINE_EXECUTION_ID
+            return Join(on="", values=[before, name, "/", execution, after])
+
+        return named(self._build(**arguments), fill)
+
+
+def estimator_arguments(request: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that make the Estimator send the request, without its own additions."""
+    algorithm, resources = request["AlgorithmSpecification"], request["ResourceConfig"]
+    stopping, output = request["StoppingCondition"], request["OutputDataConfig"]
+    vpc, checkpoints = request.get("VpcConfig", {}), request.get("CheckpointConfig", {})
+    groups = [
+        InstanceGroup(group["InstanceGroupName"], group["InstanceType"], group["InstanceCount"])
+        for group in resources.get("InstanceGroups", [])
+    ]
+    return {
+        "image_uri": algorithm["TrainingImage"],
+        "input_mode": algorithm["TrainingInputMode"],
+        "metric_definitions": algorithm["MetricDefinitions"],
+        "role": request["RoleArn"],
+        "instance_type": resources.get("InstanceType"),
+        "instance_count": resources.get("InstanceCount"),
+        "instance_groups": groups or None,
+        "training_plan": resources.get("TrainingPlanArn"),
+        "volume_size": resources["VolumeSizeInGB"],
+        "volume_kms_key": resources.get("VolumeKmsKeyId"),
+        "keep_alive_period_in_seconds": resources.get("KeepAlivePeriodInSeconds"),
+        "max_run": stopping["MaxRuntimeInSeconds"],
+        "max_wait": stopping.get("MaxWaitTimeInSeconds"),
+        "use_spot_instances": request.get("EnableManagedSpotTraining", False),
+        "checkpoint_s3_uri": checkpoints.get("S3Uri"),
+        "checkpoint_local_path": checkpoints.get("LocalPath"),
+        "tensorboard_output_config": _tensorboard(request),
+        "output_path": output["S3OutputPath"],
+        "output_kms_key": output.get("KmsKeyId"),
+        "hyperparameters": request.get("HyperParameters"),
+        "environment": request.get("Environment"),
+        "tags": request.get("Tags"),
+        "subnets": vpc.get("Subnets"),
+        "security_group_ids": vpc.get("SecurityGroupIds"),
+        "encrypt_inter_container_traffic": request.get(
+            "EnableInterContainerTrafficEncryption", False
+        ),
+        "enable_network_isolation": request.get("EnableNetworkIsolation", False),
+        "enable_infra_check": request.get("InfraCheckConfig", {}).get("EnableInfraCheck"),
+        "enable_remote_debug": request.get("RemoteDebugConfig", {}).get("EnableRemoteDebug"),
+        "enable_session_tag_chaining": request.get("SessionChainingConfig", {}).get(
+            "EnableSessionTagChaining"
+        ),
+        "max_retry_attempts": request.get("RetryStrategy", {}).get("MaximumRetryAttempts"),
+        "disable_profiler": True,
+        "debugger_hook_config": False,
+    }
+
+
+def _tensorboard(request: dict[str, Any]) -> TensorBoardOutputConfig | None:
+    config = request.get("TensorBoardOutputConfig")
+    return config and TensorBoardOutputConfig(config["S3OutputPath"], config["LocalPath"])
+
+
+def _input(channel: dict[str, Any]) -> TrainingInput | FileSystemInput:
+    if folder := channel["DataSource"].get("FileSystemDataSource"):
+        source = FileSystemInput(
+            folder["FileSystemId"],
+            folder["FileSystemType"],
+            folder["DirectoryPath"],
+            folder["FileSystemAccessMode"],
+        )
+        source.config["InputMode"] = channel["InputMode"]  # not an argument
+        return source
+    prefix = channel["DataSource"]["S3DataSource"]
+    return TrainingInput(
+        s3_data=prefix["S3Uri"],
+        distribution=prefix["S3DataDistributionType"],
+        s3_data_type=prefix["S3DataType"],
+        input_mode=channel["InputMode"],
+        instance_groups=prefix.get("InstanceGroupNames"),
+    )

@@ -1,0 +1,145 @@
+"""Training jobs with the ModelTrainer of SDK v3."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import PrivateAttr
+from sagemaker.core.helper.session_helper import Session
+from sagemaker.core.utils.code_injection.codec import pascal_to_snake
+from sagemaker.core.workflow.execution_variables import ExecutionVariables
+from sagemaker.core.workflow.functions import Join
+from sagemaker.core.workflow.pipeline_context import PipelineSession
+from sagemaker.train import ModelTrainer
+from sagemaker.train.configs import (
+    Channel,
+    CheckpointConfig,
+    Compute,
+    InputData,
+    MetricDefinition,
+    Networking,
+    OutputDataConfig,
+    StoppingCondition,
+    Tag,
+)
+from sagemaker.train.model_trainer import Mode
+
+from launch.sagemaker.config import Job
+from launch.sagemaker.training import TrainingSpec
+from launch.sagemaker.training_request import JOB, job_name, merged, named
+
+# Members whose keys are names of the user's.
+_MAPS = ("Environment", "HyperParameters")
+# Members that the constructor takes no argument for.
+_BESIDE = (
+    "TensorBoardOutputConfig",
+    "RemoteDebugConfig",
+    "InfraCheckConfig",
+    "SessionChainingConfig",
+    "RetryStrategy",
+)
+
+
+class NamedTrainer(ModelTrainer):
+    """ModelTrainer whose jobs have new names, their own checkpoints, and `job.request`."""
+
+    _job: Job = PrivateAttr()
+    _beside: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _step: str | None = PrivateAttr(None)
+
+    def train(self, *arguments: Any, **options: Any) -> Any:
+        """Start a job, or return the arguments of a pipeline's step; see ModelTrainer.train."""
+        if not isinstance(self.sagemaker_session, PipelineSession):
+            return super().train(*arguments, **options)
+        # The SDK reads the object when it writes the pipeline's definition, which may be twice.
+        step = self.model_copy()
+        step._step = job_name(self._job, datetime.now(UTC))
+        return super(NamedTrainer, step).train(*arguments, **options)
+
+    def _create_training_job_args(
+        self, input_data_config: list[Channel | InputData] | None = None, boto3: bool = False
+    ) -> dict[str, Any]:
+        if self.training_mode == Mode.LOCAL_CONTAINER:
+            local: dict[str, Any] = super()._create_training_job_args(input_data_config, boto3)
+            return local
+        built = super()._create_training_job_args(input_data_config, boto3=True)
+        request = merged({**self._beside, **merged(built, {})}, self._job.request)
+        if self._step:  # every execution of the pipeline is a job with a name of its own
+            parts = [self._step, "/", ExecutionVariables.PIPELINE_EXECUTION_ID]
+            return named(request, lambda prefix: _joined(prefix, parts))
+        name = job_name(self._job, datetime.now(UTC))
+        request = {**named(request, lambda prefix: prefix.replace(JOB, name)), **_name(name)}
+        return request if boto3 else snake(request)
+
+
+def _name(name: str) -> dict[str, str]:
+    return {"TrainingJobName": name}
+
+
+def _joined(prefix: str, parts: list[Any]) -> Join:
+    before, _, after = prefix.partition(JOB)
+    return Join(on="", values=[before, *parts, after])
+
+
+def trainer(
+    spec: TrainingSpec, boto_session: Any, session: Any, defaults: dict[str, Any]
+) -> NamedTrainer:
+    """The trainer of a spec; `defaults` replaces the SDK's config files.
+
+    `session` is one of the SDK's; None: a new one of `boto_session`.
+    """
+    request = spec.shared_request()
+    session = session or Session(boto_session=boto_session, sagemaker_config=defaults)
+    session.sagemaker_config = defaults
+    t = NamedTrainer(
+        **trainer_arguments(request),
+        base_job_name=spec.config.job.base_name,
+        sagemaker_session=session,
+    )
+    t._job = spec.config.job
+    t._beside = {member: request[member] for member in _BESIDE if member in request}
+    metrics = request["AlgorithmSpecification"]["MetricDefinitions"]
+    t.with_metric_definitions([MetricDefinition(**snake(metric)) for metric in metrics])
+    return t
+
+
+def trainer_arguments(request: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that make the ModelTrainer send the request."""
+    algorithm, vpc = request["AlgorithmSpecification"], request.get("VpcConfig")
+    checkpoints = request.get("CheckpointConfig")
+    return {
+        "training_image": algorithm["TrainingImage"],
+        "training_input_mode": algorithm["TrainingInputMode"],
+        "role": request["RoleArn"],
+        "compute": Compute(
+            **snake(request["ResourceConfig"]),
+            enable_managed_spot_training=request.get("EnableManagedSpotTraining"),
+        ),
+        "networking": Networking(
+            security_group_ids=vpc and vpc["SecurityGroupIds"],
+            subnets=vpc and vpc["Subnets"],
+            enable_network_isolation=request.get("EnableNetworkIsolation"),
+            enable_inter_container_traffic_encryption=request.get(
+                "EnableInterContainerTrafficEncryption"
+            ),
+        ),
+        "stopping_condition": StoppingCondition(**snake(request["StoppingCondition"])),
+        "output_data_config": OutputDataConfig(**snake(request["OutputDataConfig"])),
+        "checkpoint_config": CheckpointConfig(**snake(checkpoints)) if checkpoints else None,
+        # Channel, not InputData: the latter has no input mode and becomes File.
+        "input_data_config": [Channel(**snake(c)) for c in request.get("InputDataConfig", [])],
+        "environment": request.get("Environment", {}),
+        "hyperparameters": request.get("HyperParameters", {}),
+        "tags": [Tag(**snake(tag)) for tag in request.get("Tags", [])] or None,
+    }
+
+
+def snake(value: Any) -> Any:
+    """The value with member names as SDK v3 spells them: `S3Uri` -> `s3_uri`."""
+    if isinstance(value, dict):
+        return {
+            pascal_to_snake(key): member if key in _MAPS else snake(member)
+            for key, member in value.items()
+        }
+    if isinstance(value, list):
+        return [snake(member) for member in value]
+    return value

@@ -1,0 +1,219 @@
+"""Launching training jobs: read the overrides, check all that can be known, send the request."""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from entry_point.config.train_config import TrainConfig, load_train_config
+from entry_point.contract import own_code
+from launch.command_line import LaunchError
+from launch.own_code import OwnCode, collect, require_free_channel
+from launch.sagemaker import training_request
+from launch.sagemaker.aws import aws_client, is_dry_run, open_session, print_request
+from launch.sagemaker.checks import ECR_IMAGE, job_problems, launch_problems, require_sendable
+from launch.sagemaker.config import Channel, LaunchConfig, load_launch_config
+from launch.sagemaker.jobs import Job, checkpoints_uri
+from launch.sagemaker.s3 import split_s3
+
+CODE_TAG = "code"
+REVISION_TAG = "image-revision"
+# What `make image` tags an image with: the device and the commit.
+_REVISION = re.compile(r"(?:cpu|gpu)-([0-9a-f]{7,40})")
+# AWS Batch stops a service job this long after SageMaker would have stopped it.
+_QUEUE_SLACK_S = 3600
+
+
+@dataclass(frozen=True)
+class TrainingSpec:
+    """What a launch trains."""
+
+    config: LaunchConfig
+    overrides: list[str]
+    """Those of the job."""
+    train: TrainConfig
+    """The job's config, as it will compose it of the overrides."""
+    code: OwnCode | None
+    """What `job.code=true` sends."""
+
+    def require_valid(self, region: str | None) -> None:
+        """Raise LaunchError with one line for each problem; `region` is None if unknown."""
+        found = list(launch_problems(self.config, region))
+        found += job_problems(self.train, self.overrides, self.config)
+        if found:
+            raise LaunchError(*found)
+
+    def request(self, name: str | None = None) -> dict[str, Any]:
+        """The request for a job; None: with `job.name`, or a new name."""
+        name = name or training_request.job_name(self.config.job, datetime.now(UTC))
+        metrics = self.train.task.metrics
+        return training_request.build(self.config, self.overrides, name, metrics)
+
+    def shared_request(self) -> dict[str, Any]:
+        """The request of jobs that get their names later: JOB stands for the name in prefixes.
+
+        Without `job.request`, which is merged into what is sent.
+        """
+        config = replace(self.config, job=replace(self.config.job, request={}))
+        return replace(self, config=config).request(training_request.JOB)
+
+
+def load_spec(arguments: Sequence[str]) -> TrainingSpec:
+    """Read the overrides of a launch, and the code that `job.code=true` sends.
+
+    Writes a line to stderr for each file of it that is left out. Raises ConfigError, LaunchError.
+    """
+    config, overrides = load_launch_config(arguments)
+    train, _ = load_train_config(overrides)
+    if not config.job.code:
+        return TrainingSpec(config, overrides, train, None)
+    code = collect()
+    sys.stderr.writelines(f"{line}\n" for line in code.left_out)
+    return TrainingSpec(with_code(config, code), overrides, train, code)
+
+
+def with_code(config: LaunchConfig, code: OwnCode) -> LaunchConfig:
+    """The config with the channel, the variable and the tags of a job with this code.
+
+    Raises LaunchError if a channel of the user's has the name of the code's.
+    """
+    job = config.job
+    require_free_channel(job.channels, "job.channels")
+    channels = {**job.channels}
+    if job.output:
+        groups = [group.name for group in config.target.instance_groups]
+        grouped = any(channel.instance_groups for channel in channels.values())
+        channels[own_code.CHANNEL] = Channel(
+            s3=f"{job.output.rstrip('/')}/code/{code.hash}/",
+            mode="File",
+            instance_groups=groups if grouped else [],
+        )
+    environment = {**job.environment, own_code.HASH: code.hash}
+    image = ECR_IMAGE.fullmatch(config.target.image or "")
+    revision = revision_tag([image["tag"]] if image and image["tag"] else [])
+    tags = {CODE_TAG: code.hash, **revision, **job.tags}
+    return replace(config, job=replace(job, channels=channels, environment=environment, tags=tags))
+
+
+def revision_tag(image_tags: Iterable[str]) -> dict[str, str]:
+    """The job's tag with the commit that one of the image's tags names; empty if none does."""
+    found = (_REVISION.fullmatch(tag) for tag in image_tags)
+    return next(({REVISION_TAG: match[1]} for match in found if match), {})
+
+
+def launch(arguments: Sequence[str]) -> Job | None:
+    """Send the checked request; a dry run prints it, without any call, and returns None.
+
+    None also for a job that waits in `job.queue`. Raises LaunchError or ConfigError with one line
+    for each problem; AWS errors pass through.
+    """
+    spec = load_spec(arguments)
+    queue = spec.config.job.queue
+    if is_dry_run():
+        spec.require_valid(spec.config.job.region)
+        request = spec.request()
+        require_sendable(request, "CreateTrainingJob")
+        print_request(_submission(request, queue) if queue else request)
+        return None
+    session = prepare(spec)
+    request = spec.request()
+    name = request["TrainingJobName"]
+    if queue:
+        require_sendable(request, "CreateTrainingJob")
+        submission = _submission(request, queue)
+        submission["serviceRequestPayload"] = json.dumps(submission["serviceRequestPayload"])
+        number = aws_client(session, "batch").submit_service_job(**submission)["jobId"]
+        sys.stdout.write(f"job {name} waits in the queue {queue} as AWS Batch job {number}\n")
+        return None
+    aws_client(session, "sagemaker").create_training_job(**request)
+    sys.stdout.write(f"job {name} created\n")
+    sys.stdout.writelines(f"  {line}\n" for line in next_steps(name, session.region_name))
+    return Job(session, name)
+
+
+def prepare(spec: TrainingSpec) -> Any:
+    """Check all that is possible now, and upload the code; returns a boto3 session.
+
+    Completes the spec's config with what only AWS knows: the checkpoints to resume from, and the
+    image's revision. Raises LaunchError with one line for each problem; AWS errors pass through.
+    """
+    # Imported here because a dry run does not need boto3, which takes long to load.
+    from launch.sagemaker.ecr import require_extras, require_image
+    from launch.sagemaker.s3 import send_code
+
+    config, session = spec.config, open_session(spec.config.job.region)
+    spec.require_valid(session.region_name)
+    if config.resume_from:
+        config.job.checkpoints = _checkpoints_of(config.resume_from, session)
+    image_tags = require_image(config.target, session)
+    require_extras(config.target, spec.train, session)
+    _require_buckets(config, session)
+    if spec.code:
+        for key, value in revision_tag(image_tags).items():
+            config.job.tags.setdefault(key, value)
+        send_code(spec.code, config.job.channels[own_code.CHANNEL].s3 or "", session)
+    return session
+
+
+def _require_buckets(config: LaunchConfig, session: Any) -> None:
+    """Raise LaunchError if a bucket that the job writes to does not exist.
+
+    Otherwise the job would lose its checkpoints or, at its end, its model.
+    """
+    from botocore.exceptions import ClientError
+
+    s3, job = aws_client(session, "s3"), config.job
+    for key, uri in {"job.output": job.output, "job.checkpoints": job.checkpoints}.items():
+        if not uri or not uri.startswith("s3://"):
+            continue
+        bucket, _ = split_s3(uri, key)
+        try:
+            s3.head_bucket(Bucket=bucket)
+        except ClientError as error:
+            # The job's role may have the access that the caller lacks (403).
+            if error.response["Error"]["Code"] == "404":
+                raise LaunchError(f"{key}={uri}: there is no bucket {bucket}") from error
+
+
+def _submission(request: dict[str, Any], queue: str) -> dict[str, Any]:
+    """AWS Batch's SubmitServiceJob for a job that starts when the queue has capacity for it."""
+    tags = {tag["Key"]: tag["Value"] for tag in request.get("Tags", [])}
+    payload = {key: value for key, value in request.items() if key != "Tags"}
+    stopping = request["StoppingCondition"]
+    longest = stopping.get("MaxWaitTimeInSeconds", stopping["MaxRuntimeInSeconds"])
+    return {
+        "jobName": request["TrainingJobName"],
+        "jobQueue": queue,
+        "serviceJobType": "SAGEMAKER_TRAINING",
+        "serviceRequestPayload": payload,  # sent as a string
+        "timeoutConfig": {"attemptDurationSeconds": longest + _QUEUE_SLACK_S},
+        **({"tags": tags} if tags else {}),
+    }
+
+
+def next_steps(name: str, region: str) -> list[str]:
+    """The commands for a job, and its page in the console."""
+    domain = "amazonaws.cn" if region.startswith("cn-") else "aws.amazon.com"
+    return [
+        f'make sagemaker ARGS="status {name}"     make sagemaker ARGS="logs {name} --follow"',
+        f'make sagemaker ARGS="download {name}"   make sagemaker ARGS="stop {name}"',
+        f"https://{region}.console.{domain}/sagemaker/home?region={region}#/jobs/{name}",
+    ]
+
+
+def _checkpoints_of(name: str, session: Any) -> str:
+    """The S3 prefix of an earlier job's checkpoints; raises LaunchError if it cannot be resumed."""
+    found = aws_client(session, "sagemaker").describe_training_job(TrainingJobName=name)
+    if found["TrainingJobStatus"] in ("InProgress", "Stopping"):
+        raise LaunchError(
+            f"resume_from={name}: that job is {found['TrainingJobStatus']}, and two jobs must not "
+            "write to the same checkpoints; wait until it ends, or stop it: "
+            f'make sagemaker ARGS="stop {name}"'
+        )
+    uri = checkpoints_uri(found)
+    if not uri:
+        raise LaunchError(f"resume_from={name}: that job has no checkpoints")
+    return uri

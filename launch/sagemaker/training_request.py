@@ -1,0 +1,187 @@
+"""The CreateTrainingJob request for a launch config; makes no AWS call."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from entry_point.contract.hyperparameters import encode
+from entry_point.contract.metrics_line import metric_regexes
+from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
+
+CHECKPOINTS = "/opt/ml/checkpoints"
+TENSORBOARD = "/opt/ml/output/data/tensorboard"
+SPOT_WAIT_S = 86400
+JOB = "{job}"
+"""Stands for the job's name where one object of the SDK starts several jobs."""
+
+
+def build(
+    config: LaunchConfig, overrides: Sequence[str], name: str, metrics: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The request for one training job that runs with the Hydra overrides.
+
+    `metrics` are the names of an own task's metrics, for SageMaker to read from the log.
+
+    A null or empty setting is left out. Members of `job.request` replace those of the settings.
+    """
+    target, job = config.target, config.job
+    request: dict[str, Any] = {
+        "TrainingJobName": name,
+        "AlgorithmSpecification": {
+            "TrainingImage": target.image,
+            "TrainingInputMode": "File",
+            "MetricDefinitions": [
+                {"Name": n, "Regex": r} for n, r in metric_regexes(metrics).items()
+            ],
+        },
+        "RoleArn": job.role,
+        "InputDataConfig": [_channel(name, channel) for name, channel in job.channels.items()],
+        "OutputDataConfig": {"S3OutputPath": _root(job), "KmsKeyId": job.output_kms_key},
+        "ResourceConfig": _resources(target, job),
+        "StoppingCondition": {
+            "MaxRuntimeInSeconds": target.max_runtime_s,
+            "MaxWaitTimeInSeconds": _max_wait(target),
+        },
+        "EnableManagedSpotTraining": target.spot or None,
+        "CheckpointConfig": _checkpoints(config, name),
+        "TensorBoardOutputConfig": {
+            "S3OutputPath": _below_output(job, name, "tensorboard"),
+            "LocalPath": TENSORBOARD,
+        }
+        if job.tensorboard
+        else None,
+        "HyperParameters": encode([*_device(target), *overrides]),
+        "Environment": {**_mlflow(job), **job.environment},
+        "VpcConfig": {"SecurityGroupIds": job.security_groups, "Subnets": job.subnets},
+        "EnableNetworkIsolation": job.network_isolation or None,
+        "EnableInterContainerTrafficEncryption": job.encrypt_traffic or None,
+        "RemoteDebugConfig": {"EnableRemoteDebug": job.remote_debug or None},
+        "InfraCheckConfig": {"EnableInfraCheck": target.health_check or None},
+        "SessionChainingConfig": {"EnableSessionTagChaining": job.session_chaining or None},
+        "RetryStrategy": {"MaximumRetryAttempts": job.retries},
+        "Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
+    }
+    return merged(drop_empty(request), job.request)
+
+
+def merged(base: Any, extra: Any) -> Any:
+    """`base` with the members of `extra`: dicts are merged, null removes a member."""
+    if not (isinstance(base, dict) and isinstance(extra, dict)):
+        return extra
+    members = {**base, **{key: merged(base.get(key, {}), value) for key, value in extra.items()}}
+    return {key: member for key, member in members.items() if member is not None}
+
+
+def job_name(job: Job, now: datetime) -> str:
+    """`job.name`, or the base name with the time in milliseconds."""
+    return job.name or f"{job.base_name}-{now:%y%m%d-%H%M%S}-{now.microsecond // 1000:03d}"
+
+
+def named(request: dict[str, Any], fill: Callable[[str], Any]) -> dict[str, Any]:
+    """The request with `fill(prefix)` for each S3 prefix that has JOB in it."""
+    filled = {**request}
+    for member, key in (("CheckpointConfig", "S3Uri"), ("TensorBoardOutputConfig", "S3OutputPath")):
+        prefix = (request.get(member) or {}).get(key)
+        if isinstance(prefix, str) and JOB in prefix:
+            filled[member] = {**request[member], key: fill(prefix)}
+    return filled
+
+
+def _checkpoints(config: LaunchConfig, name: str) -> dict[str, str | None] | None:
+    uri: str | None = config.job.checkpoints
+    if uri == "none":
+        return None
+    if uri == "auto":
+        uri = _below_output(config.job, config.resume_from or name, "checkpoints")
+    return {"S3Uri": uri, "LocalPath": CHECKPOINTS} if uri else None
+
+
+def _device(target: Target) -> list[str]:
+    """A GPU that does not work is an error, rather than a job that trains on the CPU."""
+    return ["trainer.device=cuda"] if target.device == "gpu" else []
+
+
+def _mlflow(job: Job) -> dict[str, str]:
+    """What `loggers=[mlflow]` reads.
+
+    The request's MlflowConfig is not used: nothing says that it reaches the container. Neither
+    SDK's trainer can send it; v3 fills it in for serverless fine-tuning only.
+    """
+    return {"MLFLOW_TRACKING_URI": job.mlflow} if job.mlflow else {}
+
+
+def _root(job: Job) -> str | None:
+    return job.output.rstrip("/") if job.output else None
+
+
+def _below_output(job: Job, name: str, folder: str) -> str | None:
+    return f"{_root(job)}/{name}/{folder}" if job.output else None
+
+
+def _channel(name: str, channel: Channel) -> dict[str, Any]:
+    return {
+        "ChannelName": name,
+        "DataSource": _on_file_system(channel) if channel.file_system else _in_s3(channel),
+        "InputMode": "File" if channel.file_system else channel.mode,
+    }
+
+
+def _in_s3(channel: Channel) -> dict[str, Any]:
+    return {
+        "S3DataSource": {
+            "S3DataType": channel.type,
+            "S3Uri": channel.s3,
+            "S3DataDistributionType": channel.distribution,
+            "InstanceGroupNames": channel.instance_groups,
+        }
+    }
+
+
+def _on_file_system(channel: Channel) -> dict[str, Any]:
+    return {
+        "FileSystemDataSource": {
+            "FileSystemId": channel.file_system,
+            "FileSystemAccessMode": "ro",
+            "FileSystemType": channel.type,
+            "DirectoryPath": channel.path,
+        }
+    }
+
+
+def _resources(target: Target, job: Job) -> dict[str, Any]:
+    groups = [
+        {
+            "InstanceGroupName": group.name,
+            "InstanceType": group.instance_type,
+            "InstanceCount": group.instance_count,
+        }
+        for group in target.instance_groups
+    ]
+    return {
+        "InstanceType": None if groups or target.instance_types else target.instance_type,
+        "InstanceCount": None if groups else target.instance_count,
+        "InstanceGroups": groups,
+        "InstancePreferences": [{"InstanceType": each} for each in target.instance_types],
+        "TrainingPlanArn": target.training_plan,
+        "VolumeSizeInGB": target.volume_gb,
+        "VolumeKmsKeyId": job.volume_kms_key,
+        "KeepAlivePeriodInSeconds": target.keep_alive_s,
+    }
+
+
+def _max_wait(target: Target) -> int | None:
+    if target.spot and target.max_wait_s is None:
+        return target.max_runtime_s + SPOT_WAIT_S
+    return target.max_wait_s
+
+
+def drop_empty(request: dict[str, Any]) -> dict[str, Any]:
+    """The request without null members and without members that are, or become, empty."""
+
+    def pruned(value: Any) -> Any:
+        if isinstance(value, dict):
+            return drop_empty(value)
+        return [pruned(member) for member in value] if isinstance(value, list) else value
+
+    members = {key: pruned(member) for key, member in request.items()}
+    return {key: member for key, member in members.items() if member not in (None, {}, [])}

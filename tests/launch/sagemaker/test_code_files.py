@@ -1,0 +1,115 @@
+"""What `job.code=true` sends, and the request of a job that runs it."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entry_point.contract.own_code import content_hash
+from launch import own_code
+from launch.command_line import LaunchError
+from launch.own_code import OwnCode, collect, split_code
+from launch.sagemaker.config import load_launch_config
+from launch.sagemaker.training import revision_tag, with_code
+from launch.sagemaker.training_request import build
+from tests.launch.conftest import BUCKET
+from tests.launch.minimal_job import MINIMAL, checked
+
+CODE = OwnCode({"project/a.py": b"x = 1"}, [])
+
+
+def write(folder: Path, *names: str, content: bytes = b"x") -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def test_only_visible_files_of_the_two_folders_are_sent(tmp_path: Path) -> None:
+    sent = ("configs/train.yaml", "project/__init__.py", "project/deep/er/net.py")
+    hidden = ("project/.env", "project/.git/config", "project/__pycache__/a.pyc", "project/b.pyc")
+    write(tmp_path, *sent, *hidden, "entry_point/train.py", "secret.txt")
+    os.mkfifo(tmp_path / "project/pipe")
+    assert sorted(collect(tmp_path).files) == sorted(sent)
+
+
+def test_links_are_followed_once(tmp_path: Path) -> None:
+    write(tmp_path, "project/__init__.py", "shared/b.py")
+    (tmp_path / "project/shared").symlink_to(tmp_path / "shared")
+    (tmp_path / "project/loop").symlink_to(tmp_path / "project")
+    assert sorted(collect(tmp_path).files) == ["project/__init__.py", "project/shared/b.py"]
+    (tmp_path / "project/broken.py").symlink_to(tmp_path / "nothing")
+    with pytest.raises(LaunchError, match=r"broken\.py: cannot be read: No such file"):
+        collect(tmp_path)
+
+
+def test_a_large_file_is_left_out_with_a_line(tmp_path: Path) -> None:
+    write(tmp_path, "project/weights.pt", content=bytes(own_code.MAX_FILE_BYTES + 1))
+    code = collect(tmp_path)
+    assert list(code.files) == ["project/__init__.py"]
+    assert code.left_out == [
+        "project/weights.pt: 5.2 MB: left out, larger than 5 MB; code needs no more; put data and "
+        "weights into a channel"
+    ]
+
+
+def test_too_much_to_be_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "project/a.py", "project/b.py", "project/c.py")
+    monkeypatch.setattr(own_code, "MAX_FILES", 2)
+    with pytest.raises(LaunchError, match=r"job\.code=true: .* have more than 2 files"):
+        collect(tmp_path)
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z]{1,3}(/[a-z]{1,3})?\.py", fullmatch=True), st.binary()))
+def test_what_is_written_is_what_was_collected(
+    tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]
+) -> None:
+    channels = tmp_path_factory.mktemp("channels")
+    write(channels, "code/project/old.py", "code/stale.py")
+    OwnCode({f"project/{name}": content for name, content in files.items()}, []).write(channels)
+    folder = channels / "code"
+    found = {p.relative_to(folder / "project").as_posix(): p for p in folder.rglob("*.py")}
+    assert {name: path.read_bytes() for name, path in found.items()} == files
+
+
+def test_docker_train_takes_the_key_of_the_launch_config() -> None:
+    code, rest = split_code(["job.code=true", "trainer.epochs=1"])
+    assert code and "project/__init__.py" in code.files and "configs/train.yaml" in code.files
+    assert rest == ["trainer.epochs=1"]
+    assert split_code(["job.code=true", "job.code=false"]) == (None, [])
+    with pytest.raises(LaunchError, match=r"job\.code=yes: must be true or false"):
+        split_code(["job.code=yes"])
+
+
+def test_a_job_with_own_code_has_its_channel_its_hash_and_its_tag() -> None:
+    config, overrides = load_launch_config([*MINIMAL, "job.tags.team=vision"])
+    request = build(with_code(config, CODE), overrides, "job")
+    digest = content_hash(CODE.files)
+    (channel,) = request["InputDataConfig"]
+    assert channel["ChannelName"] == "code" and channel["InputMode"] == "File"
+    source = channel["DataSource"]["S3DataSource"]
+    assert source["S3Uri"] == f"s3://{BUCKET}/runs/code/{digest}/"
+    assert request["Environment"] == {"OWN_CODE": digest}
+    tags = {tag["Key"]: tag["Value"] for tag in request["Tags"]}
+    assert tags == {"code": digest, "team": "vision"}
+    assert revision_tag(["latest", "cpu-0123456789ab"]) == {"image-revision": "0123456789ab"}
+    assert revision_tag(["latest"]) == {}
+    config.target.image = f"{(config.target.image or '').partition('@')[0]}:gpu-ba9876543210"
+    assert with_code(config, CODE).job.tags["image-revision"] == "ba9876543210"
+
+
+def test_groups_of_instances_all_get_the_code() -> None:
+    groups = "target.instance_groups=[{name:a,instance_type:ml.c7i.large}]"
+    channel = "job.channels.training={s3:s3://b/data/,instance_groups:[a]}"
+    config, _ = load_launch_config([*MINIMAL, groups, channel])
+    assert with_code(config, CODE).job.channels["code"].instance_groups == ["a"]
+
+
+def test_a_channel_of_the_same_name_is_refused() -> None:
+    config, _ = load_launch_config([*MINIMAL, "job.channels.code=s3://bucket/mine/"])
+    with pytest.raises(LaunchError, match=r"job\.channels\.code: .*give yours another") as caught:
+        with_code(config, CODE)
+    assert "\n" not in str(caught.value)
+    assert checked("job.channels.code=s3://bucket/mine/")

@@ -1,0 +1,554 @@
+"""Endpoints of a trained model: planned, created, asked, listed, deleted."""
+
+import datetime
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.validate import validate_parameters
+from moto.sagemaker.models import FakeEndpointConfig
+
+from launch import setup_aws, upload
+from launch.sagemaker import __main__ as sagemaker
+from launch.sagemaker import hosting
+from tests.launch.conftest import ACCOUNT, BUCKET, REGION, ROLE, ROOT, Answer, Aws, refusal
+from tests.launch.sagemaker.cloudwatch import write_lines
+
+JOB = "the-job"
+MODEL = f"s3://{BUCKET}/runs/{JOB}/output/model.tar.gz"
+NOW = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC).timestamp()
+
+
+def description(image: str, **more: Any) -> dict[str, Any]:
+    return {
+        "TrainingJobName": JOB,
+        "TrainingJobStatus": "Completed",
+        "RoleArn": ROLE,
+        "AlgorithmSpecification": {"TrainingImage": image},
+        "ResourceConfig": {"InstanceType": "ml.c7i.2xlarge", "InstanceCount": 1},
+        "ModelArtifacts": {"S3ModelArtifacts": MODEL},
+        **more,
+    }
+
+
+@pytest.fixture
+def job(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Aws:
+    """An account with one completed training job."""
+    monkeypatch.setattr(hosting, "_POLL_S", 0)
+    # moto's list of types is older than botocore's.
+    monkeypatch.setattr(FakeEndpointConfig, "validate_instance_type", lambda *_: None)
+    answer_job(aws)
+    return aws
+
+
+def answer_job(aws: Aws, **more: Any) -> None:
+    aws.answers["DescribeTrainingJob"] = [(200, description(aws.pretend_image(), **more))]
+
+
+def answer_endpoint(state: str, config: str = "old", **more: Any) -> Answer:
+    return 200, {
+        "EndpointName": JOB,
+        "EndpointArn": f"arn:aws:sagemaker:{REGION}:123456789012:endpoint/{JOB}",
+        "EndpointConfigName": config,
+        "EndpointStatus": state,
+        "CreationTime": NOW,
+        "LastModifiedTime": NOW,
+        **more,
+    }
+
+
+def left(aws: Aws) -> list[str]:
+    """The names of all endpoints, their configs and models."""
+    client = aws.client("sagemaker")
+    return [
+        *(item["EndpointName"] for item in client.list_endpoints()["Endpoints"]),
+        *(item["EndpointConfigName"] for item in client.list_endpoint_configs()["EndpointConfigs"]),
+        *(item["ModelName"] for item in client.list_models()["Models"]),
+    ]
+
+
+class StoppedClock(datetime.datetime):
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        return datetime.datetime(2026, 11, 22, tzinfo=tz)
+
+
+def stop_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the next deployment's model a known name."""
+    monkeypatch.setattr(hosting, "datetime", StoppedClock)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert hosting.main(arguments) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert hosting.main(arguments) == 1
+    return capsys.readouterr().err
+
+
+def test_a_job_is_deployed_listed_and_undeployed(
+    job: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = run(capsys, JOB, "instance_count=2")
+    assert f'AWS bills it until make sagemaker-deploy ARGS="undeploy {JOB}"' in out
+    assert f'make sagemaker-deploy ARGS="invoke {JOB} IMAGE.jpg"' in out
+    (model,) = job.made("CreateModel")
+    assert model["PrimaryContainer"]["ModelDataUrl"] == MODEL
+    assert model["ExecutionRoleArn"] == ROLE
+    for command in ([], [JOB]):
+        assert sagemaker.main(["status", *command]) == 0
+        *about_job, line = capsys.readouterr().out.splitlines()
+        assert all(part in line for part in ("Endpoint", "InService", JOB))
+        assert bool(about_job) == bool(command), "the job itself is described too"
+    assert "deleted, with its config and model" in run(capsys, "undeploy", JOB)
+    assert not left(job)
+
+
+@pytest.mark.parametrize("command", [[], [JOB]])
+def test_who_may_only_train_sees_the_state_of_jobs(
+    job: Aws, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    listed = {"TrainingJobName": JOB, "TrainingJobArn": ROLE, "CreationTime": NOW}
+    job.answers["ListTrainingJobs"] = [
+        (200, {"TrainingJobSummaries": [{**listed, "TrainingJobStatus": "Completed"}]})
+    ]
+    for operation in ("DescribeEndpoint", "ListEndpoints", "ListTransformJobs"):
+        job.refuse(operation, "AccessDeniedException")
+    assert sagemaker.main(["status", *command]) == 0
+    assert JOB in capsys.readouterr().out
+
+
+def test_a_batch_transform_of_the_sdk_is_shown_by_status(
+    job: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    s3 = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/in/"}}
+    job.client("sagemaker").create_transform_job(
+        TransformJobName="answers",
+        ModelName="any",
+        TransformInput={"DataSource": s3},
+        TransformOutput={"S3OutputPath": f"s3://{BUCKET}/out"},
+        TransformResources={"InstanceType": "ml.c7i.xlarge", "InstanceCount": 1},
+    )
+    job.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.")
+    assert sagemaker.main(["status", "answers"]) == 0
+    assert f"output: s3://{BUCKET}/out" in capsys.readouterr().out
+    assert sagemaker.main(["status"]) == 0
+    assert "Transform   Completed   answers" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("job")
+def test_another_jobs_endpoint_with_a_longer_name_is_not_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(capsys, "deploy", JOB, f"name={JOB}-2")
+    assert sagemaker.main(["status", JOB]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{JOB}: Completed") and "Endpoint" not in out
+
+
+def test_ctrl_c_while_waiting_says_that_the_endpoint_still_starts(
+    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("botocore.waiter.Waiter.wait", interrupted)
+    assert hosting.main(["deploy", JOB]) == 130
+    assert f"endpoint {JOB}: is still starting" in capsys.readouterr().out
+    assert JOB in left(job)
+
+
+def test_a_dry_run_prints_what_is_then_sent(
+    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_clock(monkeypatch)
+    run(capsys, "deploy", JOB)
+    planned = [
+        f"target.image={job.pretend_image()}",
+        f"job.role={ROLE}",
+        f"job.output=s3://{BUCKET}/runs",
+    ]
+    monkeypatch.setenv("DRY_RUN", "1")
+    printed = json.loads(run(capsys, "deploy", JOB, *planned))
+    assert printed == {operation: job.made(operation)[0] for operation in printed}
+
+
+def test_a_second_deployment_updates_the_endpoint_and_deletes_what_it_replaced(
+    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(capsys, "deploy", JOB, "name=shop")
+    (first,) = job.made("CreateModel")
+    new = "shop-261122-000000"
+
+    job.answers["UpdateEndpoint"] = [(200, {"EndpointArn": "arn"})]
+    job.answers["DescribeEndpoint"] = [
+        answer_endpoint("InService", first["ModelName"]),
+        answer_endpoint("Updating", first["ModelName"]),
+        answer_endpoint("InService", new),
+    ]
+    stop_clock(monkeypatch)
+    out = run(capsys, "deploy", JOB, "name=shop")
+    assert "endpoint shop: updating" in out
+    assert job.made("UpdateEndpoint") == [{"EndpointName": "shop", "EndpointConfigName": new}]
+    assert len(job.made("CreateEndpoint")) == 1
+    assert left(job) == ["shop", new, new]
+
+
+def test_an_update_keeps_a_config_that_somebody_else_made(
+    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.answers["UpdateEndpoint"] = [(200, {"EndpointArn": "arn"})]
+    job.answers["DescribeEndpoint"] = [
+        answer_endpoint("InService", "by-hand"),
+        answer_endpoint("InService", f"{JOB}-261122-000000"),
+    ]
+    stop_clock(monkeypatch)
+    run(capsys, "deploy", JOB)
+    assert not job.made("DeleteEndpointConfig") and not job.made("DeleteModel")
+
+
+def test_undeploy_keeps_a_config_that_somebody_else_made(
+    job: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, JOB)
+    (own,) = (request["ModelName"] for request in job.made("CreateModel"))
+    job.answers["DescribeEndpoint"] = [answer_endpoint("InService", "by-hand")]
+    assert "its config by-hand stays" in run(capsys, "undeploy", JOB)
+    assert left(job) == [own, own]
+
+
+def test_an_update_that_is_rolled_back_is_an_error_and_leaves_the_earlier_model(
+    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(capsys, "deploy", JOB)
+    kept = job.made("CreateModel")[0]["ModelName"]
+    job.answers["UpdateEndpoint"] = [(200, {"EndpointArn": "arn"})]
+    job.answers["DescribeEndpoint"] = [
+        answer_endpoint("InService", kept),
+        answer_endpoint("RollingBack", kept),
+        answer_endpoint("InService", kept, FailureReason="the ping failed"),
+    ]
+    stop_clock(monkeypatch)
+    err = refused(capsys, "deploy", JOB)
+    assert "the update failed, and the earlier model serves: the ping failed" in err
+    assert left(job) == [JOB, kept, kept]
+
+
+def test_an_endpoint_that_does_not_start_shows_its_last_lines_and_the_reason(
+    job: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = f"/aws/sagemaker/Endpoints/{JOB}"
+    write_lines(job, {"i-0": [(0, "loading"), (1, "no model")]}, job="AllTraffic", group=group)
+    job.answers["DescribeEndpoint"] = [
+        refusal("ValidationException", "Could not find endpoint"),
+        answer_endpoint("Creating"),
+        answer_endpoint("Failed", FailureReason="the container did not answer"),
+    ]
+    err = refused(capsys, "deploy", JOB)
+    assert err.splitlines() == [
+        "loading",
+        "no model",
+        f"endpoint {JOB}: the container did not answer; "
+        f'make sagemaker-deploy ARGS="undeploy {JOB}" deletes it',
+    ]
+
+
+@pytest.mark.parametrize("operation", ["CreateEndpointConfig", "CreateEndpoint"])
+def test_a_refused_step_leaves_nothing_behind(
+    job: Aws, capsys: pytest.CaptureFixture[str], operation: str
+) -> None:
+    job.refuse(operation, "ResourceLimitExceeded", "the account limit is 0 instances")
+    err = refused(capsys, "deploy", JOB)
+    assert "the account limit is 0 instances" in err and "Service Quotas" in err
+    assert not left(job)
+
+
+def test_an_endpoint_that_is_still_changing_is_not_touched(
+    job: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.answers["DescribeEndpoint"] = [answer_endpoint("Updating")]
+    assert f"endpoint {JOB}: is Updating; wait" in refused(capsys, "deploy", JOB)
+    assert not job.made("CreateModel")
+
+
+def test_a_job_without_a_model_cannot_be_deployed(
+    job: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer_job(job, ModelArtifacts={}, TrainingJobStatus="InProgress")
+    assert f"{JOB}: has no model, the job is InProgress" in refused(capsys, "deploy", JOB)
+
+
+def test_a_job_on_gpus_gets_a_gpu_and_the_job_network(
+    job: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vpc = {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
+    groups = [{"InstanceGroupName": "a", "InstanceType": "ml.p5.48xlarge", "InstanceCount": 1}]
+    answer_job(
+        job,
+        VpcConfig=vpc,
+        EnableNetworkIsolation=True,
+        ResourceConfig={"InstanceGroups": groups},
+    )
+    run(capsys, "deploy", JOB)
+    (config,), (model,) = job.made("CreateEndpointConfig"), job.made("CreateModel")
+    assert config["ProductionVariants"][0]["InstanceType"] == "ml.g6.xlarge"
+    assert (model["VpcConfig"], model["EnableNetworkIsolation"]) == (vpc, True)
+
+
+def test_an_unknown_job_is_one_line(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("Training", "Processing", "Transform"):
+        aws.refuse(f"Describe{kind}Job", "ValidationException", "Requested resource not found.")
+    err = refused(capsys, "nothing")
+    assert f"nothing: no such job in {REGION}" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["undeploy"], ["invoke", __file__]])
+@pytest.mark.usefixtures("aws")
+def test_an_unknown_endpoint_is_one_line(
+    capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    err = refused(capsys, command[0], "nothing", *command[1:])
+    assert "Could not find endpoint" in err and "nothing" in err and err.count("\n") == 1
+
+
+def test_an_endpoint_is_asked_for_each_image(
+    job: Aws, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run(capsys, "deploy", JOB)
+    job.answers[f"POST /endpoints/{JOB}/invocations"] = [(200, '{"class": "cat"}')]
+    for name in ("a.jpg", "b.png"):
+        (tmp_path / name).write_bytes(name.encode())
+    out = run(capsys, "invoke", JOB, str(tmp_path / "a.jpg"), str(tmp_path / "b.png"))
+    assert out.splitlines() == [
+        f'{tmp_path}/a.jpg\t{{"class": "cat"}}',
+        f'{tmp_path}/b.png\t{{"class": "cat"}}',
+    ]
+    sent = [call.body for call in job.calls if call.operation.endswith("/invocations")]
+    assert sent == [b"a.jpg", b"b.png"]
+
+
+def test_the_reason_of_a_refused_image_is_shown(
+    job: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "deploy", JOB)
+    reason = {"message": "Received client error", "OriginalMessage": '{"error": "no image"}'}
+    job.answers[f"POST /endpoints/{JOB}/invocations"] = [
+        (424, {"__type": "ModelError", "code": "ModelError", **reason})
+    ]
+    assert refused(capsys, "invoke", JOB, __file__) == f'{__file__}: {{"error": "no image"}}\n'
+
+
+def test_an_asynchronous_endpoint_is_asked_through_s3(
+    job: Aws, bucket: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    output = {"OutputConfig": {"S3OutputPath": f"s3://{BUCKET}/answers"}}
+    (tmp_path / "a.jpg").write_bytes(b"the image")
+    job.answers["DescribeEndpoint"] = [answer_endpoint("InService", AsyncInferenceConfig=output)]
+    out = run(capsys, "invoke", JOB, str(tmp_path / "a.jpg"))
+    (sent,) = [item["Key"] for item in bucket.list_objects_v2(Bucket=BUCKET)["Contents"]]
+    assert sent.startswith("answers/input/") and sent.endswith("-a.jpg")
+    assert bucket.get_object(Bucket=BUCKET, Key=sent)["Body"].read() == b"the image"
+    path, answer = out.strip().split("\t")
+    assert path == str(tmp_path / "a.jpg") and answer == '{"default": "response"}'
+
+
+@pytest.mark.usefixtures("bucket")
+def test_the_reason_of_a_refused_queued_image_is_shown(
+    job: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = {"OutputConfig": {"S3OutputPath": f"s3://{BUCKET}/answers"}}
+    job.answers["DescribeEndpoint"] = [answer_endpoint("InService", AsyncInferenceConfig=output)]
+    results = {"region": REGION, "results": [{"is_failure": True, "data": "no image"}]}
+    url = f"{job.url}/moto-api/static/sagemaker/async-endpoint-results"
+    urllib.request.urlopen(url, data=json.dumps(results).encode()).close()
+    assert refused(capsys, "invoke", JOB, __file__) == f"{__file__}: no image\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["invoke"], "no endpoint given"),
+        (["invoke", "name"], "name: no image given"),
+        (["invoke", "name", "/no/such.jpg"], "/no/such.jpg: no such file"),
+        (["invoke", "name", "/"], "/: "),
+        (["undeploy"], "no endpoint given"),
+        (["undeploy", "a", "instance_type=b"], "instance_type=b: must be an override of"),
+        ([], "no job given"),
+        (["one", "two"], "one two: must be the name of one training job"),
+        ([JOB, "--wiat"], "--wiat: must be the name of one training job"),
+    ],
+)
+@pytest.mark.usefixtures("aws")
+def test_a_wrong_command_is_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
+    err = refused(capsys, *arguments)
+    assert line in err and err.count("\n") == 1
+
+
+IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/training:1"
+KNOWN = {"job.role": ROLE, "job.output": "s3://bucket/runs/", "target.image": IMAGE}
+Planned = Callable[..., dict[str, Any]]
+
+
+def _shape(operation: str) -> Any:
+    model = botocore.session.get_session().get_service_model("sagemaker")
+    return model.operation_model(operation).input_shape
+
+
+@pytest.fixture
+def planned(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Planned:
+    """The requests that a dry run prints, valid as far as botocore checks them."""
+    monkeypatch.setenv("DRY_RUN", "1")
+
+    def requests(*arguments: str) -> dict[str, Any]:
+        known = [f"{key}={value}" for key, value in KNOWN.items()]
+        printed: dict[str, Any] = json.loads(run(capsys, JOB, *known, *arguments))
+        for operation, request in printed.items():
+            validate_parameters(request, _shape(operation))
+        return printed
+
+    return requests
+
+
+def test_an_endpoint_serves_the_image_and_the_model_of_the_job(
+    planned: Planned,
+) -> None:
+    requests = planned("environment.SERVE=1", "job.tags.team=vision")
+    assert list(requests) == ["CreateModel", "CreateEndpointConfig", "CreateEndpoint"]
+    model, config, endpoint = requests.values()
+    assert model["PrimaryContainer"] == {
+        "Image": IMAGE,
+        "ModelDataUrl": f"s3://bucket/runs/{JOB}/output/model.tar.gz",
+        "Environment": {"SERVE": "1"},
+    }
+    assert model["ExecutionRoleArn"] == ROLE
+    (variant,) = config["ProductionVariants"]
+    assert variant["ModelName"] == model["ModelName"]
+    assert (variant["InstanceType"], variant["InitialInstanceCount"]) == ("ml.c7i.xlarge", 1)
+    assert endpoint["EndpointName"] == JOB
+    assert endpoint["EndpointConfigName"] == config["EndpointConfigName"]
+    assert all(r["Tags"] == [{"Key": "team", "Value": "vision"}] for r in requests.values())
+
+
+def test_a_gpu_endpoint_has_the_system_image_with_the_newest_driver(
+    planned: Planned,
+) -> None:
+    requests = planned("target=gpu")
+    (variant,) = requests["CreateEndpointConfig"]["ProductionVariants"]
+    assert variant["InstanceType"].startswith("ml.g")
+    listed = _shape("CreateEndpointConfig").members["ProductionVariants"].member
+    known = listed.members["InferenceAmiVersion"].metadata["enum"]
+    gpu = [name for name in known if "inference-gpu" in name]
+    newest = max(gpu, key=lambda name: list(map(int, re.findall(r"\d+", name.split("gpu")[1]))))
+    assert variant["InferenceAmiVersion"] == newest
+
+
+def test_a_serverless_endpoint_has_memory_instead_of_machines(
+    planned: Planned,
+) -> None:
+    requests = planned("serverless=true", "memory_mb=2048")
+    (variant,) = requests["CreateEndpointConfig"]["ProductionVariants"]
+    assert variant.pop("ServerlessConfig") == {"MemorySizeInMB": 2048, "MaxConcurrency": 10}
+    assert set(variant) == {"VariantName", "ModelName"}
+
+
+def test_an_asynchronous_endpoint_names_where_answers_go(
+    planned: Planned,
+) -> None:
+    requests = planned("async=s3://bucket/answers/")
+    output = requests["CreateEndpointConfig"]["AsyncInferenceConfig"]["OutputConfig"]
+    assert output == {"S3OutputPath": "s3://bucket/answers"}
+
+
+def test_an_asynchronous_endpoint_takes_large_bodies_unless_told_otherwise(
+    planned: Planned,
+) -> None:
+    def overrides(*arguments: str) -> str:
+        requests = planned("async=s3://bucket/answers", *arguments)
+        container = requests["CreateModel"]["PrimaryContainer"]
+        return str(container["Environment"]["SERVE_OVERRIDES"])
+
+    assert "serve.max_payload_mb=1024" in overrides()
+    assert overrides("environment.SERVE_OVERRIDES=serve.workers") == "serve.workers"
+
+
+def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
+    planned: Planned,
+) -> None:
+    network = [
+        "job.subnets=[subnet-1]",
+        "job.security_groups=[sg-1]",
+        "job.network_isolation=true",
+    ]
+    model = planned(*network)["CreateModel"]
+    assert model["VpcConfig"] == {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
+    assert model["EnableNetworkIsolation"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["instance_type=ml.g6.xlarge"], "instance_type=ml.g6.xlarge: must be a CPU type"),
+        (["serverless=true", "instance_count=2"], "serverless=true: has no instances; drop"),
+        (["serverless=true", "instance_type=ml.c7i.xlarge"], "serverless=true: has no instances"),
+        (["job.role=null"], "job.role is missing; a dry run does not ask AWS"),
+        (["job.output=null"], "job.output is missing"),
+        (["target.image=null"], "target.image is missing"),
+        (["instance=ml.c7i.xlarge"], "instance=ml.c7i.xlarge: no such key"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_names_it(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    line: str,
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    known = [f"{key}={value}" for key, value in KNOWN.items()]
+    err = refused(capsys, JOB, *known, *arguments)
+    assert line in err and err.count("\n") == 1
+
+
+def test_two_deployments_of_a_long_name_have_models_with_names_of_their_own(
+    planned: Planned,
+) -> None:
+    requests = planned(f"name={'n' * 63}")
+    name = requests["CreateModel"]["ModelName"]
+    assert len(name) == 63 and name.startswith("nnn") and name[-7] == "-"
+
+
+def test_a_dry_run_needs_neither_boto3_nor_credentials() -> None:
+    program = (
+        "import sys\n"
+        "from launch.sagemaker.hosting import main\n"
+        "assert main(sys.argv[1:]) == 0\n"
+        "loaded = {'torch', 'numpy', 'sagemaker', 'boto3'} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    known = [f"{key}={value}" for key, value in KNOWN.items()]
+    done = subprocess.run(
+        [sys.executable, "-c", program, JOB, *known],
+        cwd=ROOT,
+        env={"DRY_RUN": "1", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("program", [hosting, setup_aws, upload])
+def test_help_is_printed(program: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["--help"]) == 0
+    assert "ARGS=" in capsys.readouterr().out

@@ -1,0 +1,137 @@
+"""Before a machine is paid for: what would cost money, an hour or data is refused in one line."""
+
+import pytest
+
+from launch.command_line import LaunchError
+from launch.sagemaker.checks import gpu_count, input_shape, is_gpu, launch_problems
+from launch.sagemaker.config import LaunchConfig
+from tests.launch.conftest import ACCOUNT, BUCKET, REGION
+from tests.launch.minimal_job import MINIMAL, built, checked
+
+ECR = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
+CHANNEL = f"job.channels.training=s3://{BUCKET}/data/"
+GROUPS = "target.instance_groups=[{name:a,instance_type:ml.c7i.large}]"
+SERVER = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/mine"
+ISOLATED = "job.network_isolation=true"
+
+
+def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
+    """The lines of the error."""
+    with pytest.raises(LaunchError) as caught:
+        checked(*arguments, minimal=minimal)
+    return str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "reason"),
+    [
+        (["target.spot=true", "job.checkpoints=none"], "job.checkpoints=none", "interruption"),
+        (["resume_from=a", "job.checkpoints=none"], "resume_from=a", "needs checkpoints"),
+        (["job.channels.x=s3://b/data"], "job.channels.x.s3=s3://b/data", "must end in /"),
+        (["job.channels.x={s3:s3://b/,mode:Pipe}"], "job.channels.x.mode=Pipe", "FastFile"),
+        (
+            ["job.channels.x={s3:s3://b/a.json,type:AugmentedManifestFile}"],
+            "job.channels.x.type=AugmentedManifestFile",
+            "data=manifest",
+        ),
+        (["job.channels.x={mode:File}"], "job.channels.x", "s3 or file_system, and not both"),
+        (["job.remote_debug=true", ISOLATED], "job.remote_debug", "needs the network"),
+        ([f"job.mlflow={SERVER}", "loggers=[mlflow]", ISOLATED], "job.mlflow", "needs the network"),
+        (
+            ["job.mlflow=mine", "loggers=[mlflow]"],
+            "job.mlflow=mine",
+            "must be the ARN of an MLflow",
+        ),
+        ([f"job.mlflow={SERVER}"], f"job.mlflow={SERVER}", "nothing logs there"),
+        (["target.device=tpu"], "target.device=tpu", "cpu or gpu"),
+        (["target.device=gpu"], "target.instance_type=ml.c7i.2xlarge", "must be a GPU type"),
+        (["target.instance_type=ml.g6.xlarge"], "target.instance_type=ml.g6", "must be a CPU type"),
+        (["target.instance_type=ml.trn1.2xlarge"], "target.instance_type=ml.trn1", "must be a CPU"),
+        (
+            [GROUPS.replace("c7i.large", "g6.xlarge")],
+            "target.instance_groups=ml.g6.xlarge",
+            "a CPU type",
+        ),
+        (
+            ["target.instance_types=[ml.c7i.2xlarge,ml.g6.2xlarge]"],
+            "target.instance_types=ml.g6.2xlarge",
+            "must be a CPU type",
+        ),
+        (["target.image=pytorch:latest"], "target.image=pytorch:latest", "make push"),
+        ([f"target.image='{ECR.replace(REGION, 'us-east-1')}/ab:1'"], "target.image", "us-east-1"),
+        ([f"target.image='{ECR}/ab:gpu-1'"], "target.image", "tag is for gpu"),
+    ],
+    ids=lambda value: value[0].split("=", 1)[-1][:40] if isinstance(value, list) else None,
+)
+def test_what_aws_would_accept_is_refused_by_its_config_key(
+    overrides: list[str], key: str, reason: str
+) -> None:
+    (line,) = refusal(*overrides)
+    assert line.startswith(key) and reason in line
+
+
+@pytest.mark.parametrize(
+    ("overrides", "member"),
+    [
+        (["target.volume_gb=-1"], "ResourceConfig.VolumeSizeInGB"),
+        (["job.security_groups=[sg-1]"], 'VpcConfig: "Subnets"'),
+        (["job.request.Colour=red"], "Colour"),
+        (["job.request.ResourceConfig.InstanceCount=two"], "ResourceConfig.InstanceCount"),
+    ],
+)
+def test_what_boto3_would_not_send_is_refused_in_a_dry_run(
+    overrides: list[str], member: str
+) -> None:
+    (line,) = refusal(*overrides)
+    assert member in line
+
+
+def test_missing_settings_are_reported_with_a_hint() -> None:
+    lines = refusal(minimal=[])
+    assert len(lines) == 3
+    found = dict(line.split(" is missing; ") for line in lines)
+    assert set(found) == {"target.image", "job.role", "job.output"}
+    assert "make push" in found["target.image"]
+    assert "make setup-aws" in found["job.role"]
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    lines = refusal("job.checkpoints=none", "target.spot=true", "target.device=tpu", "data=folder")
+    assert len(lines) == 3
+
+
+def test_image_region_is_not_checked_while_the_job_region_is_unknown() -> None:
+    _, config = built(f"target.image='{ECR.replace(REGION, 'us-east-1')}/ab:1'")
+    assert list(launch_problems(config, None)) == []
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["target=gpu"],
+        ["target=gpu_spot"],
+        ["target=multi_gpu"],
+        ["target=gpu", "target.keep_alive_s=600"],
+        [
+            f"target.image={ECR}/a/b:cpu-1",
+            CHANNEL,
+            "job.subnets=[subnet-1]",
+            "job.security_groups=[sg-1]",
+        ],
+        [f"target.image={ECR}/gpu-team/b"],
+    ],
+)
+def test_valid_overrides_pass(overrides: list[str]) -> None:
+    assert checked(*overrides)["TrainingJobName"]
+
+
+def test_the_gpus_of_every_type_that_trains_are_known_but_the_newest() -> None:
+    shape = input_shape("CreateTrainingJob").members["ResourceConfig"]
+    types = shape.members["InstanceType"].metadata["enum"]
+    unknown = {kind for kind in filter(is_gpu, types) if gpu_count(kind) is None}
+    assert {kind.split(".")[1] for kind in unknown} <= {"g7"}
+
+
+def test_config_defaults_equal_those_of_the_yaml() -> None:
+    _, config = built(minimal=[])
+    assert config == LaunchConfig()

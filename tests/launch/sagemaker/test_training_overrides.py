@@ -1,0 +1,245 @@
+"""The launcher refuses wrong training overrides locally, with the job's own schema."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from entry_point.config.train_config import load_train_config
+from launch import setup_aws
+from launch.sagemaker import __main__ as sagemaker
+from launch.sagemaker.checks import job_problems
+from launch.sagemaker.config import Channel, InstanceGroup, Job, LaunchConfig, Target
+from launch.sagemaker.training import load_spec
+from tests.launch.conftest import BUCKET, ROOT
+from tests.launch.minimal_job import MINIMAL
+
+CHANNEL = f"job.channels.training=s3://{BUCKET}/photos/"
+ADD = "; add job.channels.training=s3://bucket/prefix/"
+
+
+def problems(overrides: str, target: Target, *channels: str) -> list[str]:
+    train, _ = load_train_config(overrides.split())
+    job = Job(channels={name: Channel(s3=f"s3://{BUCKET}/x/") for name in channels})
+    return list(job_problems(train, overrides.split(), LaunchConfig(target=target, job=job)))
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("optim.learning_rate=0.1", "optim.learning_rate=0.1: no such key"),
+        ("trainer.epochs=-1", "trainer.epochs=-1"),
+        ("trainer.epochs=many", "trainer.epochs=many"),
+        ("model=resnet51", "model=resnet51: must be one of"),
+        ("data.format=zip", "data.format=zip: must be one of"),
+        ("name=first-try", "name=first-try: no such key"),
+    ],
+)
+def test_wrong_training_override_ends_the_launch_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    override: str,
+    reason: str,
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert sagemaker.main(["train", *MINIMAL, override]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(reason) and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("data=folder", f"data=folder: data.root is not set and there is no channel training{ADD}"),
+        ("data=shards", f"data=shards: data.root is not set and there is no channel training{ADD}"),
+        (
+            "data=folder data.root=/opt/ml/input/data/training/photos",
+            f"data.root=/opt/ml/input/data/training/photos: there is no channel training{ADD}",
+        ),
+        ("data=folder data.root=photos", "data.root=photos: a path on this machine"),
+        (
+            "data=shards data.root=/baked data.access=stream data.index_root=/opt/ml/input/data/i",
+            "data.index_root=/opt/ml/input/data/i: there is no channel i; add job.channels.i=s3://",
+        ),
+        (
+            "experiment=finetune data.root=/baked",
+            "model.weights=weights: there is no channel weights; add job.channels.weights=s3://",
+        ),
+        ("model.weights=resnet18.pth", "model.weights=resnet18.pth: a path on this machine"),
+        ("model.weights=training/a.pth", "model.weights=training/a.pth: a path on this machine"),
+    ],
+)
+def test_input_that_no_channel_provides_is_named(override: str, problem: str) -> None:
+    (line,) = problems(override, Target(), "other")
+    assert line.startswith(problem)
+
+
+def test_missing_channel_is_listed_with_everything_else_that_is_wrong(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert sagemaker.main(["train", *MINIMAL, "data=folder", "target.device=tpu"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [line.partition(":")[0] for line in err.splitlines()] == [
+        "target.device=tpu",
+        "data=folder",
+    ]
+
+
+GPUS_8 = Target(instance_type="ml.p5.48xlarge", instance_count=3)
+MIXED = Target(
+    instance_groups=[
+        InstanceGroup("a", "ml.g6.12xlarge", 1),
+        InstanceGroup("b", "ml.g6.xlarge", 2),
+    ]
+)
+
+
+TWO_GROUPS = Target(instance_groups=[InstanceGroup(name, "ml.g6.xlarge", 2) for name in ("a", "b")])
+
+
+@pytest.mark.parametrize(
+    ("override", "target", "problem"),
+    [
+        ("model.name=resnet34x", Target(), "model.name=resnet34x: must be a classification model"),
+        ("model.name=resnet34x", Target(), "did you mean resnet34?"),
+        (
+            "trainer.batch_size=100",
+            GPUS_8,
+            "trainer.batch_size=100: must be a multiple of the 24 ranks that share it on "
+            "3 x ml.p5.48xlarge",
+        ),
+        ("trainer.batch_size=32", MIXED, "must be a multiple of the 6 ranks"),
+        ("trainer.batch_size=6", TWO_GROUPS, "4 ranks that share it on 2 x ml.g6.xlarge, 2 x"),
+        ("data=folder data.root=/", Target(), "data.root=/: a path on this machine"),
+        (
+            "trainer.nproc_per_host=8 trainer.batch_size=64",
+            MIXED,
+            "trainer.nproc_per_host=8: must be at most 4, the GPUs of ml.g6.12xlarge",
+        ),
+        (
+            "trainer.batch_size=9",
+            Target(instance_count=2),
+            "trainer.batch_size=9: must be a multiple of the 2 ranks",
+        ),
+        (
+            "data=folder data.root=/home/me/photos",
+            Target(),
+            "data.root=/home/me/photos: a path on this machine",
+        ),
+        (f"data=folder data.root={ROOT}", Target(), f"data.root={ROOT}: a path on this machine"),
+    ],
+)
+def test_what_ends_the_job_on_its_machines_is_told_on_the_host(
+    override: str, target: Target, problem: str
+) -> None:
+    (line,) = problems(override, target, "training")
+    assert problem in line
+
+
+@pytest.mark.parametrize(
+    ("override", "target"),
+    [
+        ("trainer.batch_size=96", GPUS_8),
+        ("trainer.batch_size=100 trainer.device=cpu", replace(GPUS_8, instance_count=1)),
+        ("trainer.batch_size=7", Target(instance_type="ml.g99.xlarge")),
+        ("trainer.batch_size=7", Target(instance_type="ml.p5")),
+        ("data=folder data.root=/homeless", Target()),
+        (f"data=folder data.root=/{'x' * 300}", Target()),
+        ("model.name=my_models.net", Target()),
+    ],
+)
+def test_a_job_that_fits_its_machines_passes(override: str, target: Target) -> None:
+    assert problems(override, target, "training") == []
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "model=resnet50 optim.lr=0.5",
+        "data=folder",
+        "experiment=finetune",
+        "data=folder data.root=/opt/ml/input/data/training/photos",
+        "data=folder data.root=/baked model.weights=/baked/resnet18.pth",
+        "model.weights=weights/resnet18",
+    ],
+)
+def test_right_training_overrides_pass(overrides: str) -> None:
+    assert problems(overrides, Target(), "training", "weights") == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/launch.md"])
+def test_dry_runs_in_the_docs_print_a_request(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    text = (ROOT / page).read_text().replace("\\\n", "")
+    dry_runs = re.findall(r'^make ([a-z-]+) DRY_RUN=1 ARGS="(.*?)"', text, re.MULTILINE)
+    assert dry_runs
+    monkeypatch.setenv("DRY_RUN", "1")
+    for target, arguments in dry_runs:
+        words = arguments.split()
+        done = setup_aws.main(words) if target == "setup-aws" else sagemaker.main(["train", *words])
+        out, err = capsys.readouterr()
+        assert done == 0 and "{" in out, err
+
+
+def test_dry_run_needs_neither_torch_nor_an_sdk_nor_credentials() -> None:
+    program = (
+        "import sys\n"
+        "from launch.sagemaker.__main__ import main\n"
+        "assert main(sys.argv[1:]) == 0\n"
+        "loaded = {'torch', 'numpy', 'sagemaker', 'boto3'} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "train", *MINIMAL, CHANNEL, "data=folder"],
+        cwd=ROOT,
+        env={"DRY_RUN": "1", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["HyperParameters"] == {"data": "folder"}
+
+
+def test_the_metrics_of_an_own_task_get_expressions() -> None:
+    overrides = ["data=folder", "task.name=project.tasks.Own", "task.metrics=[kappa]"]
+    request = load_spec([*MINIMAL, *overrides]).request()
+    names = [m["Name"] for m in request["AlgorithmSpecification"]["MetricDefinitions"]]
+    assert "validation:kappa" in names and "validation:accuracy" in names and len(names) <= 40
+
+
+SHARDED = f"job.channels.training={{s3:s3://{BUCKET}/shards/,distribution:ShardedByS3Key}}"
+OWN_SHARDS = "data.access=stream data.sharded_by_host=true data.index_root=/opt/ml/input/data/index"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "overrides", "refused"),
+    [
+        (2, "data=shards", True),
+        (2, "data=shards data.root=/opt/ml/input/data/training/photos", True),
+        (2, f"data=shards {OWN_SHARDS}", False),
+        (1, "data=shards", False),
+        (2, "data=shards data.root=/opt/ml/input/data/whole", False),
+    ],
+)
+def test_hosts_that_get_a_share_of_a_dataset_that_each_reads_whole_are_refused(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    hosts: int,
+    overrides: str,
+    refused: bool,
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    others = [f"job.channels.{name}=s3://{BUCKET}/{name}/" for name in ("index", "whole")]
+    launch = [*MINIMAL, f"target.instance_count={hosts}", SHARDED, *others]
+    assert sagemaker.main(["train", *launch, *overrides.split()]) == refused
+    err = capsys.readouterr().err
+    assert ("training.distribution=ShardedByS3Key: each of the 2 hosts" in err) == refused
+    assert err.count("\n") == refused

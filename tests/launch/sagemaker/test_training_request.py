@@ -1,0 +1,209 @@
+"""Every setting reaches the request, and every override reaches the job unchanged."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import load_train_config
+from entry_point.contract.hyperparameters import decode
+from entry_point.contract.metrics_line import METRIC_REGEXES
+from entry_point.contract.platform_files import read_overrides
+from launch.sagemaker import training_request
+from launch.sagemaker.config import LaunchConfig, load_launch_config, split_overrides
+from tests.launch.conftest import BUCKET, ROLE
+from tests.launch.minimal_job import IMAGE, built, checked
+
+NAME = "image-training-260304-050607-089"
+
+
+def test_minimal_request_has_only_required_members() -> None:
+    assert checked() == {
+        "TrainingJobName": NAME,
+        "AlgorithmSpecification": {
+            "TrainingImage": IMAGE,
+            "TrainingInputMode": "File",
+            "MetricDefinitions": [{"Name": n, "Regex": r} for n, r in METRIC_REGEXES.items()],
+        },
+        "RoleArn": ROLE,
+        "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/runs"},
+        "ResourceConfig": {
+            "InstanceType": "ml.c7i.2xlarge",
+            "InstanceCount": 1,
+            "VolumeSizeInGB": 50,
+        },
+        "StoppingCondition": {"MaxRuntimeInSeconds": 86400},
+        "CheckpointConfig": {
+            "S3Uri": f"s3://{BUCKET}/runs/{NAME}/checkpoints",
+            "LocalPath": "/opt/ml/checkpoints",
+        },
+        "TensorBoardOutputConfig": {
+            "S3OutputPath": f"s3://{BUCKET}/runs/{NAME}/tensorboard",
+            "LocalPath": "/opt/ml/output/data/tensorboard",
+        },
+    }
+
+
+def test_every_setting_arrives_in_its_member() -> None:
+    sent = checked(
+        "target=gpu_spot",
+        "target.instance_count=2",
+        "target.max_wait_s=90000",
+        "job.name=mine",
+        f"job.channels.training=s3://{BUCKET}/data/",
+        f"job.channels.extra={{s3:s3://{BUCKET}/list,mode:File,distribution:ShardedByS3Key,"
+        "type:ManifestFile}",
+        f"job.checkpoints=s3://{BUCKET}/kept",
+        "job.tensorboard=false",
+        "job.environment.LEVEL=info",
+        "job.tags.team=vision",
+        "job.subnets=[subnet-1]",
+        "job.security_groups=[sg-1]",
+        "job.volume_kms_key=alias/volumes",
+        "job.output_kms_key=alias/results",
+        "job.encrypt_traffic=true",
+        "job.network_isolation=true",
+        "job.retries=3",
+        "trainer.epochs=2",
+    )
+    assert sent["TrainingJobName"] == "mine"
+    assert sent["EnableManagedSpotTraining"] is True
+    assert sent["StoppingCondition"]["MaxWaitTimeInSeconds"] == 90000
+    training, extra = sent["InputDataConfig"]
+    assert training == {
+        "ChannelName": "training",
+        "InputMode": "FastFile",
+        "DataSource": {
+            "S3DataSource": {
+                "S3DataType": "S3Prefix",
+                "S3Uri": f"s3://{BUCKET}/data/",
+                "S3DataDistributionType": "FullyReplicated",
+            }
+        },
+    }
+    assert extra["InputMode"] == "File"
+    assert extra["DataSource"]["S3DataSource"]["S3DataType"] == "ManifestFile"
+    assert extra["DataSource"]["S3DataSource"]["S3DataDistributionType"] == "ShardedByS3Key"
+    assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/kept"
+    assert "TensorBoardOutputConfig" not in sent
+    assert sent["Environment"] == {"LEVEL": "info"}
+    assert sent["Tags"] == [{"Key": "team", "Value": "vision"}]
+    assert sent["VpcConfig"] == {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
+    assert sent["ResourceConfig"]["VolumeKmsKeyId"] == "alias/volumes"
+    assert sent["OutputDataConfig"]["KmsKeyId"] == "alias/results"
+    assert sent["EnableInterContainerTrafficEncryption"] is True
+    assert sent["EnableNetworkIsolation"] is True
+    assert sent["RetryStrategy"] == {"MaximumRetryAttempts": 3}
+    # A job that may train on the CPU would hide a GPU that does not work.
+    assert decode(sent["HyperParameters"]) == ["trainer.device=cuda", "trainer.epochs=2"]
+
+
+def test_spot_job_waits_one_day_longer_than_its_max_runtime() -> None:
+    sent = checked("target=gpu_spot", "target.max_runtime_s=7200")
+    assert sent["StoppingCondition"]["MaxWaitTimeInSeconds"] == 7200 + 86400
+
+
+def test_instance_groups_replace_type_and_count() -> None:
+    sent = checked(
+        "target.instance_groups=[{name:a,instance_type:ml.c7i.large,instance_count:2},"
+        "{name:b,instance_type:ml.m7i.large}]",
+        f"job.channels.training={{s3:s3://{BUCKET}/d/,instance_groups:[a,b]}}",
+        "trainer.batch_size=96",
+    )
+    assert set(sent["ResourceConfig"]) == {"InstanceGroups", "VolumeSizeInGB"}
+    second = sent["ResourceConfig"]["InstanceGroups"][1]
+    assert second == {
+        "InstanceGroupName": "b",
+        "InstanceType": "ml.m7i.large",
+        "InstanceCount": 1,
+    }
+    source = sent["InputDataConfig"][0]["DataSource"]["S3DataSource"]
+    assert source["InstanceGroupNames"] == ["a", "b"]
+
+
+def test_resumed_job_uses_the_checkpoints_of_the_earlier_job() -> None:
+    sent = checked("resume_from=before")
+    assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/runs/before/checkpoints"
+    assert sent["TensorBoardOutputConfig"]["S3OutputPath"].endswith(f"{NAME}/tensorboard")
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"),
+    [
+        ("true", "true"),
+        ("False", "False"),
+        ("1.10", "1.10"),
+        ("007", "007"),
+        ("1e3", "1e3"),
+        ("null", "null"),
+        ("info", "info"),
+        ("'a  b'", "a  b"),
+    ],
+)
+def test_environment_and_tags_keep_values_as_typed(typed: str, value: str) -> None:
+    sent = checked(f"job.environment.X={typed}", f"job.tags.x={typed}")
+    assert sent["Environment"] == {"X": value}
+    assert sent["Tags"] == [{"Key": "x", "Value": value}]
+
+
+_TEXTS = st.text(max_size=60)
+_OVERRIDES = st.one_of(
+    _TEXTS.map(lambda text: decode({"data.root": text})[0]),
+    st.floats(1e-9, 10).map(lambda rate: f"optim.lr={rate!r}"),
+    st.booleans().map(lambda on: f"trainer.compile={on}"),
+    st.sampled_from(["trainer.nproc_per_host=null", "model=resnet50", "experiment=debug"]),
+    st.lists(st.floats(0.01, 1), min_size=3, max_size=3).map(lambda v: f"data.std={v}"),
+    st.integers(1, 512).map(lambda size: f"data.image_size={size}"),
+)
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(_OVERRIDES, min_size=1, max_size=6))
+def test_overrides_make_the_same_config_in_the_container_as_locally(
+    tmp_path_factory: pytest.TempPathFactory, overrides: list[str]
+) -> None:
+    overrides = ["data=folder", "data.resize=512", *overrides]
+    contract: Path = tmp_path_factory.mktemp("config")
+    config, job = split_overrides(overrides)
+    assert not config
+    sent = json.dumps(training_request.build(LaunchConfig(), job, NAME)["HyperParameters"])
+    (contract / "hyperparameters.json").write_text(sent)
+    assert load_train_config(read_overrides(contract)) == load_train_config(overrides)
+
+
+def test_first_part_of_the_key_separates_launch_and_job_overrides() -> None:
+    config, job = load_launch_config(
+        [
+            "model=resnet50",
+            "job.name=a",
+            "target=gpu",
+            "+data.x=1",
+            "~optim.momentum",
+            "job.tags.t=1",
+        ]
+    )
+    assert (config.job.name, config.target.device) == ("a", "gpu")
+    assert job == ["model=resnet50", "+data.x=1", "~optim.momentum"]
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("job.rolle=x", r"^job\.rolle=x: no such key; job has name, .*; did you mean role\?$"),
+        ("target=gpuu", "^target=gpuu: must be one of cpu, gpu, .*; did you mean gpu"),
+        ("job=training", "^job=training: must name a key"),
+        ("target.instance_count=many", "target.instance_count"),
+        ("job.channels.training={s3:s3://b/x,modus:File}", "modus"),
+        ("job.channels=s3://b/x", "job.channels"),
+        ("optim.lr=0.1,0.2", r"^optim\.lr=0\.1,0\.2: is a sweep"),
+        ("a=[1", r"a=\[1: not an override"),
+        ("job", "not an override"),
+    ],
+)
+def test_invalid_override_is_named(override: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as caught:
+        built(override)
+    assert "\n" not in str(caught.value)
