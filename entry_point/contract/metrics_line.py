@@ -94,8 +94,12 @@ METRICS: dict[str, str] = {
 """Metric name in SageMaker -> key in the log line."""
 
 
+MARK = "[metrics]"
+"""The first word of a line of metrics, and of no other line: see `printable`."""
+
+
 def _regex(key: str) -> str:
-    return rf"(?:^|\s){key}={_NUMBER}(?:\s|$)"
+    return rf"^\[metrics\] (?:.* )?{key}={_NUMBER}(?: |$)"
 
 
 METRIC_REGEXES: dict[str, str] = {name: _regex(key) for name, key in METRICS.items()}
@@ -106,6 +110,11 @@ expressions of at most 500 characters. NaN and infinity match none of them."""
 def metric_regexes(own: Iterable[str] = ()) -> dict[str, str]:
     """`METRIC_REGEXES`, and those of an own task's metrics (`task.metrics`)."""
     return {**METRIC_REGEXES, **{f"validation:{name}": _regex(f"val_{name}") for name in own}}
+
+
+def metrics_line(values: dict[str, float | int]) -> str:
+    """The log line that the platform reads: `[metrics] epoch=1 loss=0.5`."""
+    return f"{MARK} {format_metrics(values)}"
 
 
 def format_metrics(values: dict[str, float | int]) -> str:

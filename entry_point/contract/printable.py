@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any, TypeVar, cast
 
-from entry_point.contract.metrics_line import metric_regexes
+from entry_point.contract.metrics_line import MARK
 
 # Control characters, line separators, changes of direction, bytes that are not UTF-8.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 # `user:password@` and `token@` after a scheme. A pathlib.Path of a URI has one slash.
 _CREDENTIALS = re.compile(r"""\b([a-z][\w+.-]+:/{1,2})[^\s/?#"<>]+@""", re.IGNORECASE)
-_METRICS = [re.compile(regex) for regex in metric_regexes(own=[r"\w+"]).values()]
 
 T = TypeVar("T")
 
@@ -38,11 +37,5 @@ def escaped(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """`escaped` and `masked`, and the platform reads no metric in it: `epoch=1` becomes
-    `epoch\\x3d1`."""
-    text = escaped(masked(text))
-    for metric in _METRICS:
-        while found := metric.search(text):
-            before, _, after = found[0].partition("=")
-            text = f"{text[: found.start()]}{before}\\x3d{after}{text[found.end() :]}"
-    return text
+    """`escaped` and `masked`, and never the beginning of a line of metrics."""
+    return escaped(masked(text)).replace(MARK, rf"\x5b{MARK[1:]}")

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 NAMES = (
-    "x val_accuracy=0.999 .jpg",
+    "[metrics] val_accuracy=0.999 .jpg",
     "\x1b[2J\x1b[31mred.jpg",
-    "a\nepoch=7 val_loss=7 \n.jpg",
+    "a\n[metrics] epoch=7 val_loss=7 \n.jpg",
     "caf\udce9.jpg",
     "\u202egpj.jpg",
     "-rf.jpg",

@@ -67,7 +67,7 @@ def test_a_named_run_has_a_folder_and_resumes_under_the_same_name(start_folder: 
     assert (start_folder / "runs" / "latest" / "model" / "model.pt").is_file()
     again = local_train(start_folder, "name=first", *JOB, "trainer.epochs=2")
     assert again.returncode == 0, again.stdout
-    epochs = [line.split()[0] for line in again.stdout.splitlines() if "val_loss=" in line]
+    epochs = [line.split()[1] for line in again.stdout.splitlines() if "val_loss=" in line]
     assert epochs == ["epoch=1"]
 
 

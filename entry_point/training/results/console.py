@@ -15,14 +15,14 @@ from entry_point.contract.run_folder import logs_are_collected
 
 OUR_LOGGERS = ("entry_point", "custom_op", "__main__")
 FOR_PEOPLE = "for_people"
-"""The attribute of a log record that holds its short form."""
+"""The attribute of a log record that holds its form for people."""
 
 
 class LineHandler(logging.Handler):
     """Prints log lines above the progress bar.
 
-    Lines are printed unchanged, because other programs parse them; on a terminal in their short
-    form, if they have one.
+    Lines are printed unchanged, because other programs parse them; on a terminal in the form for
+    people, if they have one.
     """
 
     def __init__(self, console: Console) -> None:

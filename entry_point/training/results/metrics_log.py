@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from entry_point.contract.metrics_line import STEP_PARTS, STEP_TIMES, format_metrics
+from entry_point.contract.metrics_line import STEP_PARTS, STEP_TIMES, format_metrics, metrics_line
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.whole_file import naming, write_text
 from entry_point.training.results.console import FOR_PEOPLE
@@ -70,7 +70,7 @@ class MetricsLog:
 
 class _LogLines:
     def log(self, record: Record) -> None:
-        logger.info(format_metrics(record), extra={FOR_PEOPLE: _short_form(record)})
+        logger.info(metrics_line(record), extra={FOR_PEOPLE: _short_form(record)})
 
     def close(self) -> None: ...
 
@@ -102,9 +102,9 @@ def parse_records(text: str) -> list[Record]:
 
 
 def _short_form(record: Record) -> str:
-    """An epoch's step times in one short line, as medians; other records are short already."""
+    """A record without the platform's mark; an epoch's step times as medians."""
     if STEP_TIMES[0] not in record:
-        return ""
+        return format_metrics(record)
     parts = [f"{part} {format_milliseconds(record[f'{part}_ms_p50'])}" for part in STEP_PARTS]
     slowest = format_milliseconds(record["step_ms_p99"])
     place = format_metrics({key: record[key] for key in ("epoch", "step")})

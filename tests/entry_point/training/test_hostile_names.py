@@ -10,7 +10,12 @@ from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import METRIC_REGEXES
 from tests.entry_point.training.training_jobs import read_records, run_job
 
-NAMES = ("x val_accuracy=0.999 .jpg", "\x1b[2J\x1b[31mred.jpg", "caf\udce9.jpg", "a\nloss=7\n.jpg")
+NAMES = (
+    "[metrics] val_accuracy=0.999 .jpg",
+    "\x1b[2J\x1b[31mred.jpg",
+    "caf\udce9.jpg",
+    "a\n[metrics] loss=7\n.jpg",
+)
 SKIP = ("data.on_error=skip", "data.max_bad_fraction=0.5", "trainer.epochs=1")
 
 
@@ -22,7 +27,7 @@ def hostile(photo_folder: Path, tmp_path: Path) -> Path:
         for name in NAMES:
             (root / split / "cat" / name).write_bytes(b"no image")
     for number, file in enumerate(sorted((root / "val").glob("*/00*.jpg"))):
-        file.rename(file.with_name(f"{number} \udce9 \x1b[2J val_loss=7 .jpg"))
+        file.rename(file.with_name(f"{number} \udce9 \x1b[2J [metrics] val_loss=7 .jpg"))
     return root
 
 
@@ -53,19 +58,22 @@ def test_names_reach_neither_the_metrics_nor_the_terminal(
     for name, key in (("train:loss", "loss"), ("validation:accuracy", "val_accuracy")):
         logged = [record[key] for record in records if key in record]
         assert metrics[name] == pytest.approx(logged, rel=1e-4), name
-    assert r"x val_accuracy\x3d0.999 .jpg" in output and r"caf\udce9.jpg" in output
-    assert r"\udce9 \x1b[2J val_loss\x3d7 .jpg" in (root / "output/data/report.html").read_text()
+    assert r"\x5bmetrics] val_accuracy=0.999 .jpg" in output and r"caf\udce9.jpg" in output
+    assert (
+        r"\udce9 \x1b[2J \x5bmetrics] val_loss=7 .jpg"
+        in (root / "output/data/report.html").read_text()
+    )
 
 
 def test_the_reason_for_a_failure_is_escaped(hostile: Path, tmp_path: Path) -> None:
     root = tmp_path / "run"
     for file in [*(hostile / "train").glob("*/00*.jpg")]:
         file.write_bytes(b"no image")
-        file.rename(file.with_name(f"{file.stem} \udce9 loss=7 .jpg"))
+        file.rename(file.with_name(f"{file.stem} \udce9 [metrics] loss=7 .jpg"))
     output = run_job(root, hostile, code=exit_codes.USAGE)
     reason = (root / "output/failure").read_text()
     _require_safe(output + reason)
-    assert reason in output and r" \udce9 loss\x3d7 .jpg: " in reason
+    assert reason in output and r" \udce9 \x5bmetrics] loss=7 .jpg: " in reason
     assert not any(_metrics(output).values())
 
 

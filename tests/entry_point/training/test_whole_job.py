@@ -51,7 +51,7 @@ def test_the_job_writes_metrics_plot_and_tensorboard_events(finished: tuple[Path
 
 def test_the_log_has_every_record_and_no_terminal_codes(finished: tuple[Path, str]) -> None:
     root, output = finished
-    lines = [line for line in output.splitlines() if line.startswith("epoch=")]
+    lines = [line for line in output.splitlines() if line.startswith("[metrics] ")]
     assert len(lines) == len(read_records(root))
     assert all("train:loss" in found(line) for line in lines if " loss=" in line)
     assert "\x1b" not in output

@@ -94,8 +94,11 @@ def test_live_line_shows_the_latest_metrics(aws: Aws) -> None:
         aws,
         {
             "algo-1": [
-                (1, "epoch=1 step=10 loss=2.5 lr=0.1 images_per_s=812.5 data_wait_pct=0.4"),
-                (2, "epoch=2 step=20 loss=nan lr=0.1 images_per_s=900 data_wait_pct=0.2"),
+                (
+                    1,
+                    "[metrics] epoch=1 step=10 loss=2.5 lr=0.1 images_per_s=812.5 data_wait_pct=0.4",
+                ),
+                (2, "[metrics] epoch=2 step=20 loss=nan lr=0.1 images_per_s=900 data_wait_pct=0.2"),
             ]
         },
     )

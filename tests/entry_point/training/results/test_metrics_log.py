@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from entry_point.contract.metrics_line import STEP_TIMES, format_metrics
+from entry_point.contract.metrics_line import STEP_TIMES, format_metrics, metrics_line
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.results.console import LineHandler
 from entry_point.training.results.metrics_log import MetricsLog, Record, format_milliseconds
@@ -36,8 +36,8 @@ def test_step_times_are_short_on_a_terminal_and_complete_elsewhere(
     short = (
         "epoch=0 step=37 median ms: data_wait 1991, copy 1991, compute 1991, step 1991 (p99 1991)"
     )
-    assert first == (short if terminal else format_metrics(steps))
-    assert second == format_metrics(loss)
+    assert first == (short if terminal else metrics_line(steps))
+    assert second == (format_metrics if terminal else metrics_line)(loss)
 
 
 def test_milliseconds_are_shown_without_an_exponent() -> None:
