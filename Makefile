@@ -152,7 +152,7 @@ test-installs- := onnx timm mlflow bench
 test-installs-launch := launch-v2 launch-v3
 test-installs-dali := dali
 test-installs-gpu := dali
-test-installs-container := launch-v2 launch-v3
+test-installs-container := launch launch-v2 launch-v3
 test: ## All tests, or ONLY=launch|gpu|container|fuzz|arm64|...
 	$(call check_only,$(TESTS))@$(READY) job dev $(test-installs-$(ONLY))
 	@$(test-runs-$(ONLY)) $(ARGS)

@@ -96,9 +96,9 @@ def test_live_line_shows_the_latest_metrics(aws: Aws) -> None:
             "algo-1": [
                 (
                     1,
-                    "[metrics] epoch=1 step=10 loss=2.5 lr=0.1 images_per_s=812.5 data_wait_pct=0.4",
+                    "[metrics] epoch=1 step=10 loss=2.5 images_per_s=812.5 data_wait_pct=0.4",
                 ),
-                (2, "[metrics] epoch=2 step=20 loss=nan lr=0.1 images_per_s=900 data_wait_pct=0.2"),
+                (2, "[metrics] epoch=2 step=20 loss=nan images_per_s=900 data_wait_pct=0.2"),
             ]
         },
     )
