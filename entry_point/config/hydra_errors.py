@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from typing import Any, get_type_hints
 
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import (
@@ -15,6 +17,10 @@ from omegaconf.errors import (
 from entry_point.config.config_errors import ConfigError, near
 
 _BESIDE_OPTIONS = {"model": " (model.name=NAME takes any classification model of torchvision)"}
+_OF_LAUNCH = ("target", "job", "tuning", "resume_from")
+"""The keys of configs/launch.yaml, which no job has."""
+_MOST_NAMES, _MOST_SUGGESTED = 9, 3
+"""Nobody reads longer lists."""
 # Part of OmegaConf's text -> ours.
 _PLAIN = {
     "could not be converted to Integer": "must be a whole number",
@@ -40,6 +46,8 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
         text = str(cause.msg or cause).splitlines()[0]
         must = next((plain for words, plain in _PLAIN.items() if words in text), text)
         return ConfigError(_typed(cause.full_key, overrides, error), must=must)
+    if found := re.match(r"Could not override '([^']+)'", str(error)):
+        return _no_such_key(_typed(found[1], overrides, error), found[1], [])
     lines = (line.strip() for line in str(error).splitlines())
     return ConfigError("configuration", must=" ".join(line for line in lines if line))
 
@@ -54,10 +62,32 @@ def _unknown_key(error: OmegaConfBaseException, typed: str) -> ConfigError:
     full_key = error.full_key or str(error.key)
     schema = error.object_type
     known = [f.name for f in fields(schema)] if is_dataclass(schema) else []
-    group = full_key.rpartition(".")[0]
-    allowed = f"; {group or 'the top level'} has {', '.join(known)}" if known else ""
-    must = f"no such key{allowed}{near(str(error.key), known)}"
-    return ConfigError(typed, must=must)
+    if "." not in full_key and is_dataclass(schema):
+        below = [key for key in _keys(schema) if key.rpartition(".")[2] == full_key]
+        if 0 < len(below) <= _MOST_SUGGESTED:
+            return ConfigError(typed, must=f"no such key; did you mean {' or '.join(below)}?")
+    return _no_such_key(typed, full_key, known)
+
+
+def _keys(schema: Any, prefix: str = "") -> Iterator[str]:
+    """The dotted keys of a dataclass and of those in it."""
+    for name, kind in get_type_hints(schema).items():
+        yield f"{prefix}{name}"
+        if is_dataclass(kind):
+            yield from _keys(kind, f"{prefix}{name}.")
+
+
+def _no_such_key(typed: str, full_key: str, known: Sequence[str]) -> ConfigError:
+    group, _, name = full_key.rpartition(".")
+    if full_key in _OF_LAUNCH:
+        return ConfigError(typed, must="is for jobs on SageMaker, make sagemaker-train; drop it")
+    if advice := near(name, known):
+        return ConfigError(typed, must=f"no such key{advice}")
+    where = group or "the top level"
+    if len(known) > _MOST_NAMES:
+        return ConfigError(typed, must=f"no such key; docs/settings.md lists those of {where}")
+    has = f"; {where} has {', '.join(known)}" if known else ""
+    return ConfigError(typed, must=f"no such key{has}")
 
 
 def _typed(key: str, overrides: Sequence[str], error: Exception) -> str:

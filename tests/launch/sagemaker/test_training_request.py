@@ -192,7 +192,7 @@ def test_first_part_of_the_key_separates_launch_and_job_overrides() -> None:
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
-        ("job.rolle=x", r"^job\.rolle=x: no such key; job has name, .*; did you mean role\?$"),
+        ("job.rolle=x", r"^job\.rolle=x: no such key; did you mean role\?$"),
         ("target=gpuu", "^target=gpuu: must be one of cpu, gpu, .*; did you mean gpu"),
         ("job=training", "^job=training: must name a key"),
         ("target.instance_count=many", "target.instance_count"),
