@@ -15,7 +15,7 @@ from entry_point.config.check_config import CheckConfig
 from entry_point.config.compose import load_config
 from entry_point.config.data_config import usable_cores
 from entry_point.contract import exit_codes
-from entry_point.contract.program import run_program
+from entry_point.contract.program import asks_for_help, run_program
 from entry_point.data.errors import DataError
 from entry_point.data.packing.find_damage import find_damage
 from entry_point.large_imports import end_process
@@ -24,6 +24,8 @@ log = logging.getLogger("check_dataset")
 
 
 def main(arguments: Sequence[str]) -> int:
+    if asks_for_help(arguments, __doc__):
+        return exit_codes.FINISHED
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     return run_program("check-dataset", partial(check, arguments))
 

@@ -18,6 +18,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.processing_job import ProcessingJob, run_command
+from entry_point.contract.program import asks_for_help
 from entry_point.data.errors import DataError
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.merge import merge
@@ -29,6 +30,8 @@ log = logging.getLogger("optimize")
 
 
 def main(arguments: Sequence[str]) -> int:
+    if asks_for_help(arguments, __doc__):
+        return exit_codes.FINISHED
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
 
     def program(job: ProcessingJob | None) -> int:

@@ -32,6 +32,7 @@ from entry_point.config.predict_config import Part, PredictConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.printable import printable
 from entry_point.contract.processing_job import ProcessingJob, run_command
+from entry_point.contract.program import asks_for_help
 from entry_point.contract.temporary_folder import temporary_folder
 from entry_point.contract.user_error import UserError
 from entry_point.contract.whole_file import replacing
@@ -83,6 +84,8 @@ class Outcome:
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides of configs/predict.yaml."""
+    if asks_for_help(arguments, __doc__):
+        return exit_codes.FINISHED
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
 
     def program(job: ProcessingJob | None) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.serve_config import ServeConfig, load_serve_config
-from entry_point.contract.program import run_program
+from entry_point.contract.program import asks_for_help, run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.large_imports import end_process, large_imports
 
@@ -23,6 +23,8 @@ _LATEST = Path("runs/latest/model")
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides of configs/serve.yaml."""
+    if asks_for_help(arguments, __doc__):
+        return 0
     return run_program("serve", partial(serve, arguments))
 
 

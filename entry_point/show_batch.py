@@ -14,7 +14,7 @@ from pathlib import Path
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
-from entry_point.contract.program import run_program
+from entry_point.contract.program import asks_for_help, run_program
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.whole_file import replacing
 from entry_point.data.loader import build_loader, open_source
@@ -30,6 +30,8 @@ _ENDINGS = (".png", ".jpg", ".svg")
 
 
 def main(arguments: Sequence[str]) -> int:
+    if asks_for_help(arguments, __doc__):
+        return exit_codes.FINISHED
     return run_program("show-batch", partial(show, arguments))
 
 

@@ -24,7 +24,7 @@ from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import format_metrics
 from entry_point.contract.printable import masked
-from entry_point.contract.program import run_program
+from entry_point.contract.program import asks_for_help, run_program
 from entry_point.contract.stop_signals import stop_signals
 
 RUNS = Path("runs")
@@ -113,6 +113,8 @@ def sweep(arguments: Sequence[str]) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: `name=NAME` and Hydra overrides, swept or not."""
+    if asks_for_help(arguments, __doc__):
+        return exit_codes.FINISHED
     return run_program("sweep", partial(sweep, arguments))
 
 

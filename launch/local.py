@@ -17,7 +17,7 @@ from pathlib import Path
 
 from entry_point.contract import exit_codes, hyperparameters
 from entry_point.contract.platform_files import LOCAL
-from entry_point.contract.program import run_program
+from entry_point.contract.program import asks_for_help, run_program
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.stop_signals import defer_stop, exit_on_stop
 from entry_point.contract.whole_file import write_text
@@ -141,10 +141,8 @@ def _resource_config(hosts: Sequence[str], current: str) -> dict[str, object]:
 
 def main(arguments: Sequence[str]) -> None:
     """Start the job; an error before that is one line on stderr."""
-    if {"-h", "--help"} & {*arguments}:
-        sys.stdout.write(__doc__ or "")
-        sys.exit(0)
-    sys.exit(run_program("local-train", partial(start, arguments)))
+    if not asks_for_help(arguments, __doc__):
+        sys.exit(run_program("local-train", partial(start, arguments)))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
 from entry_point.config.compose import load_config
+from entry_point.contract.program import asks_for_help
 from launch.command_line import LaunchError
 from launch.sagemaker.aws import aws_client, is_dry_run, open_session, run_and_explain
 from launch.sagemaker.s3 import list_objects, split_prefix, upload
@@ -40,8 +41,7 @@ class LocalFile(NamedTuple):
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code 0 if S3 has all files (or DRY_RUN would send them), else 1."""
-    if {"-h", "--help"} & {*arguments}:
-        sys.stdout.write(f"{__doc__}")
+    if asks_for_help(arguments, __doc__):
         return 0
     return run_and_explain(lambda: _run(arguments))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from entry_point.contract import exit_codes
 from entry_point.contract.failure import failure_text
@@ -41,6 +41,14 @@ def run_program(
         if first:
             sys.stderr.write(f"{name}: {reason}\n")
         return code
+
+
+def asks_for_help(arguments: Sequence[str], usage: str | None) -> bool:
+    """Whether `--help` is among the arguments; prints the usage, a program's docstring, if so."""
+    if not {"-h", "--help"} & {*arguments}:
+        return False
+    sys.stdout.write(f"{usage}".rstrip() + "\n")
+    return True
 
 
 def run_for_reader(program: Callable[[], int]) -> int:

@@ -25,6 +25,7 @@ from botocore import xform_name
 from botocore.exceptions import ClientError, WaiterError
 
 from entry_point.config.compose import check_config, compose_plain, parse_overrides
+from entry_point.contract.program import asks_for_help
 from launch.command_line import LaunchError
 from launch.sagemaker.aws import (
     aws_client,
@@ -212,8 +213,7 @@ def stamped(name: str, now: datetime) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command; an error is one line on stderr and exit code 1."""
-    if {"-h", "--help"} & {*arguments}:
-        sys.stdout.write(f"{__doc__}")
+    if asks_for_help(arguments, __doc__):
         return 0
     commands = {"deploy": _deploy, "invoke": _invoke, "undeploy": _undeploy}
     if arguments and arguments[0] in commands:

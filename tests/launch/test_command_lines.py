@@ -54,12 +54,19 @@ def test_a_misspelt_flag_is_named_in_one_line(
     assert line in told and told.count("\n") == 1
 
 
-@pytest.mark.parametrize("program", ["docker", "image", "local"])
+PROGRAMS = [
+    *(f"launch.{name}" for name in ("docker", "image", "local", "setup_aws", "upload")),
+    *(f"entry_point.{name}" for name in ("predict", "serve", "optimize", "check_dataset")),
+    *(f"entry_point.{name}" for name in ("show_batch", "sweep")),
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_help_of_a_program_prints_its_usage(program: str) -> None:
-    command = [sys.executable, "-m", f"launch.{program}", "--help"]
+    command = [sys.executable, "-m", program, "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert f"python -m launch.{program}" in done.stdout
+    assert f"python -m {program}" in done.stdout
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in sagemaker.COMMANDS)])
