@@ -32,13 +32,14 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.packing.shard_packer import add_member
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.order import EpochPlan
+from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.dataset_description import (
     Description,
     Shard,
     Split,
     write_description,
 )
-from entry_point.data.sources.folder_index import FOLDER_INDEX, IndexedFile, write_folder_index
+from entry_point.data.sources.folder_index import IndexedFile, write_folder_index
 from entry_point.data.sources.packed.index import COLUMNS, Rows
 from entry_point.data.sources.packed.index_writer import write_index
 from entry_point.data.sources.source import Source

@@ -35,8 +35,8 @@ class DataConfig:
 
     format: str = "folder"
     """`demo`: generated on first use. `folder`: `root/train/<class>/*.jpg` and
-    `root/val/<class>/*.jpg`. `manifest`: the files that a table lists. `shards`: the output of
-    `make dataset`. Or the dotted path of your own source."""
+    `root/val/<class>/*.jpg`, or `root/<class>/*.jpg`. `manifest`: the files that a table lists.
+    `shards`: the output of `make dataset`. Or the dotted path of your own source."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments of your own source."""
     root: str | None = None
@@ -47,7 +47,8 @@ class DataConfig:
     table: TableConfig = field(default_factory=TableConfig)
     val_fraction: float | None = knob(None, above=0, below=1)
     """Share of the images to validate on, chosen by a hash of their paths: for a folder without
-    `val`, and for a table without a column of splits. It must not be set for others."""
+    `val`, and for a table without a column of splits. null: 0.1 for such a table, and for a folder
+    with neither `train` nor `val`. It must not be set for others."""
     balance: str | None = knob(None, choices=("classes",))
     """`classes`: training draws images with replacement, all classes equally often. null: each
     image once per epoch."""

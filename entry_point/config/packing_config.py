@@ -14,14 +14,15 @@ class OptimizeConfig:
     """Packing images for training."""
 
     source: str | None = None
-    """Folder with `source/<split>/<class>/` images, or a table that lists images and their labels.
-    null, in a Processing job: its input folder."""
+    """Folder with images in `source/<split>/<class>/` or `source/<class>/`, or a table that lists
+    images and their labels. null, in a Processing job: its input folder."""
     images: str | None = None
     """`source=TABLE`: folder that the table's paths start from. null: the table's folder."""
     table: TableConfig = field(default_factory=TableConfig)
     val_fraction: float | None = knob(None, above=0, below=1)
-    """Share of the images for `val`, chosen by a hash of their paths: for a folder without `val`,
-    and for a table without a column of splits. It must not be set for others."""
+    """Share of the images for `val`, chosen by a hash of their paths: for a folder without
+    `val`, and for a table without a column of splits. null: 0.1 for such a table, and for a folder
+    with neither `train` nor `val`. It must not be set for others."""
     output: str | None = None
     """Folder to create. null, in a Processing job: its output folder; with `output_format=index`:
     the source."""

@@ -302,13 +302,17 @@ def _require_empty(s3: Any, key: str, uri: str, but: str = "") -> None:
 
 
 def _classes(s3: Any, source: str, hosts: int) -> list[str]:
-    """The class folders, the same in both splits; raises LaunchError if the source is unusable."""
+    """The class folders of the splits, which have the same, or of a source without splits.
+
+    Raises LaunchError if the source is unusable.
+    """
     bucket, prefix = split_prefix(source, "source")
     present = [found for split in _SPLITS if (found := _folders(s3, bucket, f"{prefix}{split}/"))]
-    if not present:
+    present = present or [_folders(s3, bucket, prefix)]
+    if not present[0]:
         raise LaunchError(
-            f"source={source}: has no class folders; must have {source}/train/CLASS/IMAGE and "
-            f"{source}/val/CLASS/IMAGE"
+            f"source={source}: has no class folders; must have {source}/CLASS/IMAGE, or "
+            f"{source}/train/CLASS/IMAGE and {source}/val/CLASS/IMAGE"
         )
     if different := sorted(present[0] ^ present[-1]):
         raise LaunchError(

@@ -160,6 +160,14 @@ def test_launch_can_be_repeated_after_a_service_error(
     assert classes == b"a\nb\n"
 
 
+def test_a_source_without_splits_is_packed_by_its_class_folders(
+    aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(bucket, "photos/a/1.jpg", "photos/b/1.jpg")
+    assert run([*JOB, f"target.image={aws.pretend_image()}", "--no-wait"]) == 0
+    assert "packs 2 classes" in capsys.readouterr().out
+
+
 @pytest.fixture
 def photos(tmp_path: Path, bucket: Any) -> Path:
     """Photos of eight classes, in a local folder and in S3."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -15,15 +16,16 @@ from entry_point.data.packing.scan_source import (
     entry_of,
     list_classes,
     list_left_out,
-    list_splits,
     scan_split,
 )
 from entry_point.data.plan.path_split import chosen_for_val
-from entry_point.data.sources.class_folders import require_no_val
+from entry_point.data.sources.class_folders import existing_splits, layout_of, require_folder
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.label_kind import Kind
 from entry_point.data.sources.table.read_table import TableRequest, read_table
 from entry_point.data.sources.table.table_files import is_table
+
+log = logging.getLogger(__name__)
 
 
 class Contents(Protocol):
@@ -46,7 +48,7 @@ def contents_of(source: Path, options: OptimizeConfig) -> Contents:
 
 
 class FolderContents:
-    """A folder of splits and classes; with `val_fraction`, part of `train` becomes `val`."""
+    """A folder of splits and classes, or of classes; see `FolderSource` for `val_fraction`."""
 
     kind: Kind = "class"
 
@@ -54,22 +56,23 @@ class FolderContents:
         if options.images is not None or options.table != TableConfig():
             key = "table" if options.images is None else "images"
             raise ConfigError(key, must=f"needs a table as source, not the folder {source}")
-        self.root, self._fraction = source, options.val_fraction
+        require_folder("source", source)
+        self.root, self._layout = source, layout_of(source, options.val_fraction)
         self.classes = list_classes(source, options.classes)
-        self.splits = list_splits(source)
+        divided = self._layout.fraction is not None
+        self.splits = list(SPLITS) if divided else existing_splits(source)
         self.left_out = list_left_out(source)
         self._all_classes = options.classes is None
-        if self._fraction is not None:
-            require_no_val(source, "val_fraction", self._fraction)
-            self.splits = list(SPLITS)
+        if line := self._layout.describe(source):
+            log.info("%s", line)
 
     def entries(self, split: str) -> Iterator[Entry]:
-        folder = split if self._fraction is None else "train"
+        folder, fraction = self._layout.folders[split], self._layout.fraction
         found = scan_split(self.root, folder, self.classes, all_classes=self._all_classes)
         for entry in found:
-            if self._fraction is not None:
+            if fraction is not None:
                 path = entry.path.removeprefix(f"{folder}/")
-                if chosen_for_val([path], self._fraction)[0] != (split == "val"):
+                if chosen_for_val([path], fraction)[0] != (split == "val"):
                     continue
             yield entry
 

@@ -23,6 +23,7 @@ from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.errors import DataError
 from entry_point.data.progress_bar import track
 from entry_point.data.sources.class_folders import (
+    FOLDER_INDEX,
     existing_splits,
     require_folder,
     visible_files,
@@ -37,7 +38,7 @@ from entry_point.data.sources.dataset_description import (
 )
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import FolderSource
-from entry_point.data.sources.folder_index import FOLDER_INDEX, every_side_index, index_holder
+from entry_point.data.sources.folder_index import every_side_index, index_holder
 from entry_point.data.sources.label_kind import member
 from entry_point.data.sources.packed.index import (
     INDEX,
@@ -132,9 +133,11 @@ def _check(image: Image) -> Damage | None:
 def _open_splits(root: Path, damage: list[Damage]) -> list[FolderSource]:
     """The splits that can be opened. Raises DataError, which names every reason, if none can."""
     sources = []
-    for split in existing_splits(root) or SPLITS[:1]:
+    undivided = existing_splits(root)
+    # A fraction of 0 leaves every image of a root of class folders in `train`.
+    for split in undivided or SPLITS[:1]:
         try:
-            sources.append(FolderSource(root, split))
+            sources.append(FolderSource(root, split, None if undivided else 0.0))
         except DataError as error:
             damage.append(Damage(str(root / split), str(error)))
     if not sources:

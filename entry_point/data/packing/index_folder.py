@@ -23,7 +23,8 @@ from entry_point.data.packing.encode import index_file
 from entry_point.data.packing.output_folder import beside, locked
 from entry_point.data.packing.scan_source import Entry
 from entry_point.data.progress_bar import track
-from entry_point.data.sources.folder_index import FOLDER_INDEX, IndexedFile, write_folder_index
+from entry_point.data.sources.class_folders import FOLDER_INDEX
+from entry_point.data.sources.folder_index import IndexedFile, write_folder_index
 
 _AHEAD_PER_WORKER = 4
 _FILES_PER_CHUNK = 4096

@@ -28,6 +28,7 @@ from entry_point.data.packing.packing_report import Report, SplitReport
 from entry_point.data.packing.shard_packer import ShardPacker
 from entry_point.data.packing.work_folder import ShardRecord, WorkFolder
 from entry_point.data.progress_bar import track
+from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.dataset_description import (
     VERSION,
     Description,
@@ -35,7 +36,7 @@ from entry_point.data.sources.dataset_description import (
     Split,
     write_description,
 )
-from entry_point.data.sources.folder_index import FOLDER_INDEX, IndexedFile, write_folder_index
+from entry_point.data.sources.folder_index import IndexedFile, write_folder_index
 from entry_point.data.sources.packed.index import COLUMNS, Rows
 from entry_point.data.sources.packed.index_writer import write_index
 

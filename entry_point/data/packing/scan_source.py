@@ -9,15 +9,14 @@ from typing import NamedTuple
 
 from entry_point.data.errors import DataError
 from entry_point.data.sources.class_folders import (
+    FOLDER_INDEX,
     all_files,
     class_names,
     existing_splits,
     loose_files,
-    require_folder,
     shared_class_names,
 )
 from entry_point.data.sources.dataset_description import CLASS_NAME, SPLITS, is_class_name
-from entry_point.data.sources.folder_index import FOLDER_INDEX
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 
@@ -26,7 +25,7 @@ class Entry(NamedTuple):
     """One file of the source."""
 
     path: str
-    """Relative to the source: <split>/<class>/..., or as in the table."""
+    """Relative to the source: <split>/<class>/..., <class>/..., or as in the table."""
     key: str
     """<class>/<name>, or the path in the table, without suffix: the name of its members."""
     label: int | str
@@ -42,22 +41,16 @@ class Entry(NamedTuple):
 
 def list_classes(source: Path, file: str | None) -> list[str]:
     """Class names: those in `file`, or else the class folders, which all splits must share."""
-    splits = list_splits(source)
     if file is not None:
         return _read_classes(Path(file))
+    splits = existing_splits(source) or [""]
     return shared_class_names(source, splits, "rename a folder, or list all in classes=FILE")
-
-
-def list_splits(source: Path) -> list[str]:
-    require_folder("source", source)
-    splits = existing_splits(source)
-    if not splits:
-        raise DataError(f"source={source}: must hold a folder {' or '.join(SPLITS)}")
-    return splits
 
 
 def list_left_out(source: Path) -> list[str]:
     """Names beside the splits, which are not packed."""
+    if not existing_splits(source):
+        return []
     known = (*SPLITS, FOLDER_INDEX)
     return sorted(_printable(entry.name) for entry in source.iterdir() if entry.name not in known)
 
@@ -65,7 +58,7 @@ def list_left_out(source: Path) -> list[str]:
 def scan_split(
     source: Path, split: str, classes: list[str], *, all_classes: bool
 ) -> Iterator[Entry]:
-    """All files of a split in name order.
+    """All files in the folder of a split, in name order; "" is a root of class folders.
 
     Raises DataError for a folder that is not in `classes`; if `all_classes` must have images, also
     for a class that has none.
@@ -73,14 +66,16 @@ def scan_split(
     labels = {name: label for label, name in enumerate(classes)}
     present = class_names(source, split, least=int(all_classes))
     for file in loose_files(source / split):
-        yield entry_of(source, f"{split}/{file}", file, -1, "lies in no class folder")
+        if (split, file) != ("", FOLDER_INDEX):
+            path = PurePosixPath(split, file).as_posix()
+            yield entry_of(source, path, file, -1, "lies in no class folder")
     for name in present:
         if name not in labels:
             raise DataError(f"{source / split / name}: {name} is not in the list of classes")
         images = 0
         for file in all_files(source / split / name):
             path = f"{name}/{file}"
-            entry = entry_of(source, f"{split}/{path}", path, labels[name])
+            entry = entry_of(source, PurePosixPath(split, path).as_posix(), path, labels[name])
             images += not entry.rejected
             yield entry
         if all_classes and not images:

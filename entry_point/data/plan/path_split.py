@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from entry_point.data.plan.philox import philox, unit
 
+VAL_FRACTION = 0.1
+"""Of a dataset without splits, where nothing else is asked for."""
 _SPLIT_STREAM = 41
 
 

@@ -1,19 +1,25 @@
-"""The folder layout root/<split>/<class>/**: its splits, its classes and the files below them."""
+"""The folder layouts root/<split>/<class>/** and root/<class>/**: splits, classes, files."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import NoReturn
 
 from entry_point.data.errors import DataError
+from entry_point.data.plan.path_split import VAL_FRACTION
 from entry_point.data.sources.dataset_description import (
     CLASS_NAME,
     DESCRIPTION,
     SPLITS,
     is_class_name,
 )
+
+FOLDER_INDEX = "jpeg-index"
+"""The folder of a dataset's side indexes, which is no class."""
+_OTHER_SPLITS = ("training", "valid", "validation", "test", "testing")
 
 
 def require_folder(key: str, folder: Path) -> None:
@@ -24,10 +30,42 @@ def require_folder(key: str, folder: Path) -> None:
         raise DataError(f"{key}={folder}: is a file; it must be a folder")
 
 
-def require_no_val(root: Path, key: str, val_fraction: float) -> None:
-    """Raise DataError, which names the setting `key`, if `root` already holds a split `val`."""
-    if "val" in existing_splits(root):
+@dataclass(frozen=True)
+class Layout:
+    """Where the class folders of the splits are."""
+
+    folders: dict[str, str]
+    """Split -> its folder below the root; both have one if `fraction` divides it, which is "" for
+    a root of class folders."""
+    fraction: float | None
+    """Share of the images that is `val`; None if `val` has a folder."""
+
+    def describe(self, root: Path) -> str:
+        """For the log; empty where splits have folders or a fraction was asked for."""
+        if not self.fraction or set(self.folders.values()) != {""}:
+            return ""
+        return (
+            f"{root} holds no folders train and val: {100 * self.fraction:g} % of the images are "
+            "for validation, chosen by a hash of their paths; val_fraction sets the share"
+        )
+
+
+def layout_of(root: Path, val_fraction: float | None, key: str = "val_fraction") -> Layout:
+    """The layout of a folder. Raises DataError, which names the setting `key` of `val_fraction`."""
+    splits = existing_splits(root)
+    if val_fraction is not None and "val" in splits:
         raise DataError(f"{key}={val_fraction}: {root / 'val'} exists; remove the one or the other")
+    if splits or not root.is_dir():
+        undivided = {split: split for split in SPLITS}
+        return Layout(undivided, None) if val_fraction is None else _divided("train", val_fraction)
+    found = [entry.name for entry in _entries(root) if entry.name.lower() in _OTHER_SPLITS]
+    if found:
+        raise DataError(f"{root / found[0]}: the folders of splits must be named train and val")
+    return _divided("", VAL_FRACTION if val_fraction is None else val_fraction)
+
+
+def _divided(folder: str, fraction: float) -> Layout:
+    return Layout(dict.fromkeys(SPLITS, folder), fraction)
 
 
 def existing_splits(root: Path) -> list[str]:
@@ -35,11 +73,17 @@ def existing_splits(root: Path) -> list[str]:
 
 
 def class_names(root: Path, split: str, least: int = 1) -> list[str]:
-    """The class folders of a split, sorted. Raises DataError if there are fewer than `least`."""
+    """The class folders of a split, sorted. Raises DataError if there are fewer than `least`.
+
+    `split` is its folder, "" for a root of class folders.
+    """
     require_folder("data.root", root)
     folder = root / split
     if not folder.is_dir():
-        raise DataError(f"{folder} is missing: {root} must hold train/<class> and val/<class>")
+        raise DataError(
+            f"{folder} is missing: {root} must hold train/<class> and val/<class>; without val, "
+            "val_fraction=0.1 validates on a tenth of train"
+        )
     names = sorted(entry.name for entry in _entries(folder) if _is_class(entry))
     for name in names:
         if not is_class_name(name):
@@ -47,7 +91,10 @@ def class_names(root: Path, split: str, least: int = 1) -> list[str]:
     if len(names) < least:
         if (root / DESCRIPTION).is_file():
             raise DataError(f"{root} holds {DESCRIPTION}: it is packed, read it with data=shards")
-        raise DataError(f"{folder} has no class folders: put images into {folder}/<class>/")
+        raise DataError(
+            f"{folder} has no class folders: put images into {folder}/<class>/, or list them with "
+            "their labels in a table (data=manifest data.root=labels.csv)"
+        )
     return names
 
 
@@ -108,4 +155,5 @@ def _raise_unlistable(error: OSError) -> NoReturn:
 
 
 def _is_class(entry: Path) -> bool:
-    return entry.is_dir() and not entry.name.startswith(".")
+    hidden = entry.name.startswith(".") or entry.name == FOLDER_INDEX
+    return entry.is_dir() and not hidden

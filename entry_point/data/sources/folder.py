@@ -1,4 +1,4 @@
-"""JPEG files in the ImageFolder layout: root/<split>/<class>/**/*.jpg."""
+"""JPEG files in class folders: root/<split>/<class>/**/*.jpg, or root/<class>/**/*.jpg."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from entry_point.data.errors import DataError
 from entry_point.data.plan.path_split import chosen_for_val
 from entry_point.data.sources.class_folders import (
     existing_splits,
+    layout_of,
     loose_files,
-    require_no_val,
     shared_class_names,
     visible_files,
 )
@@ -26,23 +26,25 @@ JPEG_SUFFIXES = (".jpg", ".jpeg")
 class FolderSource(FileSource):
     """The JPEG files of one split, sorted by class and path.
 
-    With `val_fraction`, a folder without `val`: that share of `train` is validated on instead.
+    Without `val`, `val_fraction` of `train` is validated on instead; without `train` and `val`, of
+    all images, and a tenth by default.
     """
 
     def __init__(self, root: Path, split: str, val_fraction: float | None = None) -> None:
-        if val_fraction is not None:
-            require_no_val(root, "data.val_fraction", val_fraction)
-        folder = root / (split if val_fraction is None else "train")
-        splits = [folder.name, *(each for each in existing_splits(root) if each != folder.name)]
+        layout = layout_of(root, val_fraction, "data.val_fraction")
+        folder = layout.folders[split]
+        splits = [folder, *(each for each in existing_splits(root) if each != folder)]
         classes = shared_class_names(root, splits, "add or remove class folders")
-        self._folder = folder
-        self._names, labels = _jpegs(root, folder, classes)
-        if val_fraction is not None:
-            in_split = chosen_for_val(self._names, val_fraction) == (split == "val")
+        self._folder = root / folder
+        self._names, labels = _jpegs(root, self._folder, classes)
+        if layout.fraction is not None:
+            in_split = chosen_for_val(self._names, layout.fraction) == (split == "val")
             self._names = list(compress(self._names, in_split))
             labels = list(compress(labels, in_split))
             if not self._names:
-                raise DataError(f"data.val_fraction={val_fraction} leaves no image for {split}")
+                raise DataError(f"data.val_fraction={layout.fraction} leaves no image for {split}")
+            if split == "train" and (line := layout.describe(root)):
+                log.info("%s", line)
         super().__init__(self._names, labels, classes)
 
     def file(self, index: int) -> str:

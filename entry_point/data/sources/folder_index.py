@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from entry_point.contract.whole_file import whole_file
 from entry_point.data.errors import DataError
+from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.parquet import parquet_batches, write_batches
 from entry_point.data.sources.side_indexes import (
     SIDE_INDEXES,
@@ -26,8 +27,6 @@ from entry_point.data.sources.side_indexes import (
     SideIndexWriter,
     wrong_size,
 )
-
-FOLDER_INDEX = "jpeg-index"
 
 _FILES = "files.parquet"
 _ROWS = 65536  # per read

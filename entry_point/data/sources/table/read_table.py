@@ -17,7 +17,7 @@ from entry_point.config.table_config import TableConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.no_collection import no_collection
-from entry_point.data.plan.path_split import chosen_by_checksum, path_checksums
+from entry_point.data.plan.path_split import VAL_FRACTION, chosen_by_checksum, path_checksums
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.table.bad_row import BadRowError, quoted
 from entry_point.data.sources.table.choose_columns import Chosen, choose_columns
@@ -51,6 +51,11 @@ class TableRequest:
     @property
     def folder(self) -> str:
         return os.path.normpath((self.images or self.file.parent).absolute())
+
+    @property
+    def fraction(self) -> float:
+        """Of a table without a column of splits."""
+        return VAL_FRACTION if self.val_fraction is None else self.val_fraction
 
     @property
     def group(self) -> str:
@@ -95,11 +100,6 @@ def read_table(request: TableRequest) -> Table:
 
 def _check_fraction(request: TableRequest, chosen: Chosen) -> None:
     key = f"{request.group}val_fraction"
-    if chosen.split is None and request.val_fraction is None:
-        raise DataError(
-            f"{request.file} has no column of splits: add a column split with train or val, or set "
-            f"{key}=0.1 to validate on a tenth of the images"
-        )
     if chosen.split is not None and request.val_fraction is not None:
         raise DataError(
             f"{key}={request.val_fraction}: {request.file} has the column "
@@ -141,7 +141,7 @@ class _Reading:
         if self.chosen.split is not None:
             self._splits.append(self._by_column(columns[-1]))
         else:
-            in_val = chosen_by_checksum(checksums, request.val_fraction or 0)
+            in_val = chosen_by_checksum(checksums, request.fraction)
             self._splits.append(in_val.astype(np.int8))
         self.rows += count
 
@@ -196,7 +196,14 @@ class _Reading:
     def _log(self, splits: NDArray[np.int8], labels: Labels, repeated: int) -> None:
         how = f"by the column {quoted(self.chosen.split)}"
         if self.chosen.split is None:
-            how = f"by a hash of the paths, val_fraction={self.request.val_fraction}"
+            how = f"by a hash of the paths, val_fraction={self.request.fraction:g}"
+        if labels.kind == "labels" and len(self.chosen.labels) == 1 and _no_row_has_two(labels):
+            separator = self.request.settings.separator
+            log.warning(
+                "%s: no row has several labels; %s.separator=%s separates them in a cell",
+                printable(str(self.request.file)),
+                *(self.request.key, separator),
+            )
         unused = [f"{count} of split {quoted(name)}" for name, count in self._unused.most_common(9)]
         unused += [f"{repeated} that repeat an earlier row"] if repeated else []
         what = {"class": "classes", "labels": "labels", "numbers": "numbers"}[labels.kind]
@@ -211,3 +218,7 @@ class _Reading:
             len(labels.names),
             f"; not used: {', '.join(unused)}" if unused else "",
         )
+
+
+def _no_row_has_two(labels: Labels) -> bool:
+    return bool((labels.values.sum(axis=1) <= 1).all())

@@ -179,7 +179,7 @@ def test_description_that_is_a_pipe_is_named(shards: Path) -> None:
     [
         (["root={}/nowhere"], "check-dataset: root={}/nowhere: no such folder"),
         (["root={}/file"], "check-dataset: root={}/file: is a file; it must be a folder"),
-        (["root={}"], "check-dataset: {}/train is missing: {} must hold train/<class>"),
+        (["root={}"], "check-dataset: {} has no class folders: put images into {}/<class>/"),
         (["root={}", "images={}"], "check-dataset: images: needs a table as root, not {}"),
         (["root={}", "table.path=file"], "check-dataset: table: needs a table as root, not {}"),
         ([], "check-dataset: root: has no value; add root=VALUE"),

@@ -27,7 +27,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import folder_index
-from entry_point.data.sources.folder_index import FOLDER_INDEX
+from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.parquet import parquet_batches, write_batches
 from entry_point.optimize import main as optimize
 from tests.entry_point.data.packing.pack_command import contents, copy, pack

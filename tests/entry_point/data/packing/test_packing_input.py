@@ -199,7 +199,8 @@ def test_image_above_the_pixel_limit_is_rejected(
     [
         ([], "no such folder"),
         (["."], "is a file; it must be a folder"),
-        (["other/a/1.jpg"], "must hold a folder train or val"),
+        (["1.jpg"], "has no class folders"),
+        (["a/1.txt"], "a holds no image"),
         (["train/a/1.jpg", "train/b/.keep"], "b holds no image"),
         (["train/a/1.jpg", "train/b/notes.txt"], "b holds no image"),
         (["train/a/1.jpg", "val/b/1.jpg"], "differ, only one has a, b"),

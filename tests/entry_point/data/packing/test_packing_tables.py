@@ -162,6 +162,32 @@ def test_a_folder_without_val_is_packed_as_it_would_be_trained(
         assert names[0] == names[1] and len(names[0]) > 5
 
 
+def test_a_folder_without_splits_is_packed_and_checked_as_it_would_be_trained(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    root = tmp_path / "source"
+    copy(photo_folder / "train", root)
+    for output in (tmp_path / "packed", root):  # in shards, and with the indexes beside the files
+        kind = "shards" if output != root else "index"
+        assert pack(root, output, f"output_format={kind}") == 0
+    assert "are for validation" in caplog.text
+    folder = DataConfig(root=str(root))
+    shards = DataConfig(format="shards", root=str(tmp_path / "packed"))
+    count = 0
+    for split in ("train", "val"):
+        names = [
+            {"/".join(name.split("/")[-2:]) for name in by_name(open_source(data, split, tmp_path))}
+            for data in (folder, shards)
+        ]
+        assert names[0] == names[1] and names[0]
+        count += len(names[0])
+    assert count == 48
+    caplog.clear()
+    assert check_dataset([f"root={root}"]) == 0
+    assert "48 images" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

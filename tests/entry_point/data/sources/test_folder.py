@@ -74,12 +74,31 @@ def test_hidden_folders_are_not_entered(tmp_path: Path) -> None:
     assert len(FolderSource(tmp_path, "train")) == 3
 
 
+def test_a_tenth_of_a_folder_without_splits_is_validated_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = [f"{name}/{number}.jpg" for name in "ab" for number in range(200)]
+    _write(tmp_path, [*files, "jpeg-index/files.parquet", "notes.txt"])
+    with caplog.at_level(logging.INFO):
+        train, val = (FolderSource(tmp_path, split) for split in ("train", "val"))
+    assert train.classes == val.classes == ["a", "b"]
+    split = [{source.key(i) for i in range(len(source))} for source in (train, val)]
+    assert not split[0] & split[1]
+    assert split[0] | split[1] == {str(tmp_path / file) for file in files}
+    assert 20 < len(val) < 60
+    assert "10 % of the images are for validation" in caplog.text
+    assert len(FolderSource(tmp_path, "val", val_fraction=0.5)) > 150
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
         ([], "data.root=.*: no such folder"),
-        (["train/a/1.jpg"], "val is missing"),
+        (["train/a/1.jpg"], "val is missing.*val_fraction=0.1"),
         (["train/1.jpg", "val/1.jpg"], "no class folders"),
+        (["1.jpg", "2.jpg"], "root has no class folders: .* in a table .data=manifest"),
+        (["training/a/1.jpg", "test/a/1.jpg"], "must be named train and val"),
+        (["a/1.jpg", "b/1.jpg"], "data.val_fraction=0.1 leaves no image for val"),
         (["train/1.tar", "val/1.tar", "dataset.json"], "dataset.json: .* data=shards"),
         (["train/a/1.jpg", "val/a/1.png"], "val/a holds no JPEG file .*`make dataset "),
         (["train/a/1.jpg", "train/c/1.jpg", "val/a/1.jpg"], "differ, only one has c"),

@@ -46,7 +46,7 @@ CSV: dict[str, tuple[str | bytes, str]] = {
     "header only": ("path,label,split\n", "FILE holds no rows, only a header"),
     "no path column": (csv_of("a,b,c", header="foto,label,split"), "has no column of the images'"),
     "no label column": (csv_of("a,b,c", header="path,animal,split"), "has no column of labels"),
-    "no split column": (csv_of("a,b", header="path,label"), "data.val_fraction=0.1"),
+    "no split column": (csv_of("a,b", header="path,label"), "has no row for val"),
     "a column twice": (csv_of("a,b,c,d", header="path,label,label,split"), "two columns 'label'"),
     "too few cells": (csv_of("a.jpg,cat,train", "b.jpg,cat"), "row 2: has 2 cells, but the header"),
     "too many cells": (csv_of("a.jpg,cat,fat,train"), "row 1: has 4 cells, but the header has 3"),

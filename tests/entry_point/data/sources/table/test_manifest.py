@@ -150,6 +150,31 @@ def test_a_multilabel_manifest_of_ground_truth_names_its_labels(
     assert train.labels[:, 1].all()
 
 
+def test_a_tenth_of_a_table_without_splits_is_validated_on(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"path": row["path"], "label": row["label"]} for row in rows_of(photo_folder)]
+    file = write(tmp_path / "labels.csv", rows)
+    with caplog.at_level(logging.INFO):
+        train, val = opened(file, images=str(photo_folder))
+    assert len(train) + len(val) == len(rows) and 0 < len(val) < len(rows) / 4
+    assert "by a hash of the paths, val_fraction=0.1" in caplog.text
+
+
+def test_labels_of_which_no_row_has_several_are_a_warning_that_names_the_separator(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{**row, "label": f"{row['label']},photo"} for row in rows_of(photo_folder)]
+    file = write(tmp_path / "labels.csv", rows)
+    for separator, warned in (("|", True), (",", False)):
+        caplog.clear()
+        table = TableConfig(kind="labels", separator=separator)
+        train, _ = opened(file, images=str(photo_folder), table=table)
+        assert len(train.classes) == (8 if warned else 9)
+        line = "no row has several labels; data.table.separator=| separates them in a cell"
+        assert (line in caplog.text) == warned
+
+
 def test_whole_numbers_are_classes_in_their_order(photo_folder: Path, tmp_path: Path) -> None:
     rows = [{**row, "label": 11 - i % 12} for i, row in enumerate(rows_of(photo_folder))]
     for suffix in FORMATS:
