@@ -1,4 +1,4 @@
-"""Local mode of both SageMaker SDKs, unchanged, trains and serves with the image."""
+"""Local mode of both SageMaker SDKs trains and serves with the image."""
 
 import json
 import os
@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from launch.engine import Engine
 from launch.own_code import collect
+from tests.launch.conftest import BUCKET, ROLE, Aws
 from tests.launch.real_engine.engine_jobs import OVERRIDES, PATIENCE_SECONDS, ROOT
 from tests.launch.real_engine.photos import CLASSES
 
@@ -73,6 +75,35 @@ trainer.train(input_data_config=inputs)
 """
 
 
+OURS_V2 = """
+import sys
+from sagemaker.local import LocalSession
+from launch.notebook import trainer
+
+photos, folder, *overrides = sys.argv[1:]
+session = LocalSession()
+session.config = {"local": {"container_root": folder}}
+t = trainer(*overrides, session=session)
+t.instance_type, t.output_path = "local", f"file://{folder}/output"
+t.set_hyperparameters(**{"optim.lr": "0.0321"})
+t.inputs = {"training": f"file://{photos}"}
+t.fit()
+"""
+OURS_V3 = """
+import sys
+from sagemaker.train.configs import InputData
+from sagemaker.train.model_trainer import Mode
+from launch.notebook import trainer
+
+photos, folder, *overrides = sys.argv[1:]
+t = trainer(*overrides)
+t.training_mode, t.local_container_root = Mode.LOCAL_CONTAINER, folder
+t.compute.instance_type = "local_cpu"
+t.hyperparameters["optim.lr"] = "0.0321"
+t.train(input_data_config=[InputData(channel_name="training", data_source=photos)])
+"""
+
+
 def run_sdk(environment: str, program: str, *arguments: str) -> str:
     """Run a program in the environment of one SDK; returns its output."""
     python = ROOT / environment / "bin" / "python"
@@ -83,6 +114,7 @@ def run_sdk(environment: str, program: str, *arguments: str) -> str:
         pytest.skip("needs docker-compose, which requirements/dev.txt brings")
     done = subprocess.run(
         [str(python), "-c", program, *arguments],
+        cwd=ROOT,
         env={**os.environ, **ENVIRONMENT, "PATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -123,3 +155,32 @@ def test_local_mode_of_sdk_v3_trains_with_own_code(
     with tarfile.open(archive) as model:
         names = {Path(name).name for name in model.getnames()}
     assert names >= {"model.pt", "model.pt2", "classes.json", "training.yaml"}
+
+
+@pytest.mark.parametrize(("sdk", "program"), [("v2", OURS_V2), ("v3", OURS_V3)])
+def test_the_notebooks_object_trains_in_local_mode_with_what_was_changed_on_it(
+    sdk: str,
+    program: str,
+    aws: Aws,
+    engine: Engine,
+    prebuilt_image: str,
+    photos: Path,
+    tmp_path: Path,
+) -> None:
+    uri = aws.pretend_image()
+    engine.call("tag", prebuilt_image, uri)
+    overrides = [
+        *OVERRIDES,
+        f"target.image={uri}",
+        f"job.role={ROLE}",
+        f"job.output=s3://{BUCKET}/runs",
+        f"job.channels.training=s3://{BUCKET}/photos/",
+        "job.checkpoints=none",
+        "job.tensorboard=false",
+    ]
+    output = run_sdk(f".venv-launch-{sdk}", program, str(photos), str(tmp_path), *overrides)
+    (archive,) = tmp_path.rglob("model.tar.gz")
+    with tarfile.open(archive) as model:
+        (config,) = (name for name in model.getnames() if name.endswith("training.yaml"))
+        content = model.extractfile(config)
+        assert content is not None and b"lr: 0.0321" in content.read(), output
