@@ -41,7 +41,7 @@ class Layout:
     """Share of the images that is `val`; None if `val` has a folder."""
 
     def describe(self, root: Path) -> str:
-        """For the log; empty where splits have folders or a fraction was asked for."""
+        """For the log; empty where `train` has a folder."""
         if not self.fraction or set(self.folders.values()) != {""}:
             return ""
         return (
@@ -58,8 +58,8 @@ def layout_of(root: Path, val_fraction: float | None, key: str = "val_fraction")
     if splits or not root.is_dir():
         undivided = {split: split for split in SPLITS}
         return Layout(undivided, None) if val_fraction is None else _divided("train", val_fraction)
-    found = [entry.name for entry in _entries(root) if entry.name.lower() in _OTHER_SPLITS]
-    if found:
+    found = [entry.name for entry in _entries(root) if _is_class(entry)]
+    if found and all(name.lower() in _OTHER_SPLITS for name in found):
         raise DataError(f"{root / found[0]}: the folders of splits must be named train and val")
     return _divided("", VAL_FRACTION if val_fraction is None else val_fraction)
 

@@ -78,7 +78,7 @@ def test_a_tenth_of_a_folder_without_splits_is_validated_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = [f"{name}/{number}.jpg" for name in "ab" for number in range(200)]
-    _write(tmp_path, [*files, "jpeg-index/files.parquet", "notes.txt"])
+    _write(tmp_path, [*files, "jpeg-index/files.parquet", "notes.txt"])  # neither is a class
     with caplog.at_level(logging.INFO):
         train, val = (FolderSource(tmp_path, split) for split in ("train", "val"))
     assert train.classes == val.classes == ["a", "b"]
@@ -110,3 +110,8 @@ def test_unusable_folder_is_an_error_with_the_reason(
     root = _write(tmp_path / "root", files)
     with pytest.raises(DataError, match=message):
         FolderSource(root, "val")
+
+
+def test_classes_may_have_the_names_of_splits(tmp_path: Path) -> None:
+    files = [f"{name}/{number}.jpg" for name in ("valid", "invalid") for number in range(50)]
+    assert FolderSource(_write(tmp_path, files), "train").classes == ["invalid", "valid"]
