@@ -80,7 +80,7 @@ def _keys(schema: Any, prefix: str = "") -> Iterator[str]:
 def _no_such_key(typed: str, full_key: str, known: Sequence[str]) -> ConfigError:
     group, _, name = full_key.rpartition(".")
     if full_key in _OF_LAUNCH:
-        return ConfigError(typed, must="is for jobs on SageMaker, make sagemaker-train; drop it")
+        return ConfigError(typed, must="is a setting of `make sagemaker-train`; remove it")
     if advice := near(name, known):
         return ConfigError(typed, must=f"no such key{advice}")
     where = group or "the top level"

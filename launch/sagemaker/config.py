@@ -77,8 +77,7 @@ class Channel:
     s3: str | None = None
     """S3 prefix. In FastFile mode it ends in `/`."""
     file_system: str | None = None
-    """Id of an EFS or FSx for Lustre file system, instead of `s3`. Needs `job.subnets` and SDK
-    v3."""
+    """Id of an EFS or FSx for Lustre file system, instead of `s3`. Needs `job.subnets`."""
     path: str = "/"
     """`file_system`: the folder on it. FSx for Lustre: starts with its mount name."""
     mode: str = "FastFile"

@@ -133,11 +133,11 @@ def _check(image: Image) -> Damage | None:
 def _open_splits(root: Path, damage: list[Damage]) -> list[FolderSource]:
     """The splits that can be opened. Raises DataError, which names every reason, if none can."""
     sources = []
-    undivided = existing_splits(root)
-    # A fraction of 0 leaves every image of a root of class folders in `train`.
-    for split in undivided or SPLITS[:1]:
+    splits = existing_splits(root)
+    # Without splits, a fraction of 0 leaves every image in `train`.
+    for split in splits or SPLITS[:1]:
         try:
-            sources.append(FolderSource(root, split, None if undivided else 0.0))
+            sources.append(FolderSource(root, split, None if splits else 0.0))
         except DataError as error:
             damage.append(Damage(str(root / split), str(error)))
     if not sources:
