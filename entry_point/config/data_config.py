@@ -108,12 +108,6 @@ class DataConfig:
     views: Int = Field(default=1, ge=1, le=64)
     """Views of each training image: crops with a box, a flip and an augmentation of their own. With
     more than 1, for tasks that take several: images are `(N, views, 3, image_size, image_size)`."""
-    transform: Literal["imagenet", "stall"] = "imagenet"
-    """`imagenet`: a random crop by `scale` and `ratio`, resized to `image_size`. `stall`: the
-    published stall workload, which is a random crop of `image_size`, a random mask and YCbCr."""
-    transform_on: Literal["device", "cpu"] = "device"
-    """Where `transform=stall` runs. `device`: the decoder returns YCbCr and the device masks whole
-    batches. `cpu`: the decoding thread or worker masks and converts each sample, as published."""
     image_size: Int = Field(default=224, ge=1, le=SIZE_LIMIT)
     """Height and width of a sample in pixels."""
     progressive: list[list[int]] = Field(default=[])
@@ -175,15 +169,6 @@ class DataConfig:
             raise ConfigError("data.access", "stream", f"needs data=shards, not data={self.format}")
         if self.sharded_by_host and self.access != "stream":
             raise ConfigError("data.sharded_by_host", True, "needs data.access=stream")
-        if self.transform_on == "cpu" and self.transform != "stall":
-            raise ConfigError("data.transform_on", "cpu", "needs data.transform=stall")
-        if self.transform == "stall" and (any(self.mean) or set(self.std) != {1.0}):
-            raise ConfigError(
-                "data.transform",
-                "stall",
-                "only divides by 255, as published; add data.mean=[0,0,0] data.std=[1,1,1], or use "
-                "experiment=stall",
-            )
 
     def _check_sizes(self) -> None:
         if self.resize < self.val_size:
@@ -223,12 +208,6 @@ class DataConfig:
             if value is not None and self.access == "stream":
                 must = "needs data.access=map: a stream reads each shard once"
                 raise ConfigError(f"data.{key}", value, must)
-            if value is not None and self.transform == "stall":
-                must = "needs data.transform=imagenet: stall masks a repeated image in the same way"
-                raise ConfigError(f"data.{key}", value, must)
-        if self.views > 1 and self.transform == "stall":
-            must = "needs data.transform=imagenet: stall masks all views in the same way"
-            raise ConfigError("data.views", self.views, must)
 
     def demo(self) -> DemoConfig:
         """`kwargs` for `format=demo`. Raises ConfigError."""
@@ -243,11 +222,6 @@ class DataConfig:
     def val_size(self) -> int:
         """Height and width of a validation sample."""
         return self.image_size if self.eval_size is None else self.eval_size
-
-    @property
-    def color(self) -> Literal["rgb", "ycbcr"]:
-        """The color space that the decoder returns."""
-        return "ycbcr" if self.transform == "stall" and self.transform_on == "device" else "rgb"
 
 
 @dataclass(config=SETTINGS)

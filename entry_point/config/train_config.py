@@ -233,9 +233,6 @@ class TrainConfig:
             return
         key = "augment.erase" if self.augment.erase else "augment.name"
         value = self.augment.erase or self.augment.name
-        if self.data.transform == "stall":
-            must = "needs data.transform=imagenet: stall samples are masked, as published"
-            raise ConfigError(key, value, must)
         if self.pipeline.engine == "dali":
             must = "augments samples, which pipeline=dali cannot; use pipeline=threads"
             raise ConfigError(key, value, must)

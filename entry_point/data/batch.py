@@ -25,10 +25,8 @@ class Damage:
 @dataclass(frozen=True)
 class Batch:
     images: Tensor
-    """uint8 (N, 3, image_size, image_size), channels_last: RGB, or YCbCr for the stall workload.
-    With several views of an image: (N, views, 3, image_size, image_size), channels last.
-    With data.transform_on=cpu, floats from 0 to 1, ready for the model: bf16 if it computes in
-    bf16, else float32."""
+    """RGB, uint8 (N, 3, image_size, image_size), channels_last. With several views of an image:
+    (N, views, 3, image_size, image_size), channels last."""
     labels: Tensor
     """int64 (N,), or float32 (N, outputs) if the source's kind is `labels` or `numbers`."""
     indices: Tensor

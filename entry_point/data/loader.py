@@ -15,7 +15,6 @@ from entry_point.data.decode.batch_maker import BatchMaker
 from entry_point.data.decode.made_images import MakeImages
 from entry_point.data.decode.operator_batch import operator_batch_images
 from entry_point.data.decode.own_augment import OwnAugmented
-from entry_point.data.decode.stall import SampleBySample
 from entry_point.data.draw_weights import draw_weights
 from entry_point.data.engines.feed import Feed
 from entry_point.data.engines.workers import WorkerEngine
@@ -153,18 +152,12 @@ def image_maker(spec: LoaderSpec) -> MakeImages:
     if spec.pipeline.engine == "dali":
         return _dali(spec)
     make_images = _pixel_maker(spec)
-    if spec.data.transform_on == "cpu":
-        return SampleBySample(make_images, spec.dtype)
     if spec.augment.per == "sample":
         return OwnAugmented(make_images, spec.augment)
     return make_images
 
 
 def _dali(spec: LoaderSpec) -> MakeImages:
-    if spec.data.transform != "imagenet":
-        raise ConfigError(
-            "data.transform", spec.data.transform, "needs pipeline=threads, not pipeline=dali"
-        )
     custom_op.load()
     try:
         from entry_point.data.decode.dali_images import DaliImages
@@ -188,7 +181,7 @@ def _pixel_maker(spec: LoaderSpec) -> MakeImages:
 
         return pillow_images
     custom_op.load()  # once, before any worker starts
-    if spec.pipeline.engine == "workers" and spec.data.color == "rgb":
+    if spec.pipeline.engine == "workers":
         from entry_point.data.decode.operator_single import operator_single_images
 
         return operator_single_images

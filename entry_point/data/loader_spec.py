@@ -29,8 +29,6 @@ class LoaderSpec:
     world_size: int = 1
     device: torch.device = CPU
     """For a CUDA device, batches are in pinned memory, or with DALI on the device."""
-    dtype: torch.dtype = torch.float32
-    """Type of the images with data.transform_on=cpu; all others are uint8."""
     profile: bool = False
     """Record in `Batch.spans` how long each part of making a batch takes."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
@@ -61,8 +59,7 @@ class LoaderSpec:
         """Memory of the largest batch's images."""
         data = self.data
         side = max([side for _, side in data.progressive] or [data.image_size])
-        per_value = self.dtype.itemsize if data.transform_on == "cpu" else 1
-        size = per_value * self.batch_size * 3 * max(data.views * side**2, data.val_size**2)
+        size = self.batch_size * 3 * max(data.views * side**2, data.val_size**2)
         # torch allocates pinned memory in powers of two.
         return 1 << (size - 1).bit_length() if self._is_pinned else size
 

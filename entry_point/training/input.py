@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import repeat, zip_longest
 from pathlib import Path
 
@@ -19,14 +19,14 @@ from entry_point.data.loader import Loader, build_loaders, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.schedule import Schedule
 from entry_point.data.spans import Span
-from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.host_copy import RunAhead
 from entry_point.training.measure.stopwatch import Stopwatch, named_range
+from entry_point.training.normalize import Normalize
 from entry_point.training.stop import Stopped, StopRequest
 
-Prepare = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""(images, sample numbers), both on the device -> the model's input."""
+Prepare = Callable[[torch.Tensor], torch.Tensor]
+"""A loader's images, on the device -> the model's input."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class TrainingInput:
         self.classes = list(self.train.classes)
         if (difference := _first_difference(self.classes, list(self.val.classes))) is not None:
             raise DataError(f"the splits have different classes: {difference}")
-        transform = DeviceTransform(config.data, config.trainer.seed, devices.input_dtype)
-        self.transform = transform.to(devices.device)
+        normalize = Normalize(config.data.mean, config.data.std, devices.input_dtype)
+        self.normalize = normalize.to(devices.device)
         self.schedule = Schedule(config.trainer.epochs, config.trainer.evaluate_every_epochs)
         splits = {"train": self.train, "val": self.val}
         self.train_loader, self.val_loader = build_loaders(
@@ -88,20 +88,21 @@ class TrainingInput:
 
     def val_batches(self, epoch: int) -> Iterator[DeviceBatch]:
         """This rank's share of the validation split after `epoch`, on the device."""
-        return self.to_device(_begun_late(self.val_loader, epoch, 0), None)
+        return self.to_device(_begun_late(self.val_loader, epoch, 0), training=False)
 
-    def to_device(self, batches: Iterable[Batch], epoch: int | None) -> Iterator[DeviceBatch]:
-        """Put a loader's batches on the device; `epoch` is None in validation.
+    def to_device(
+        self, batches: Iterable[Batch], *, training: bool = True
+    ) -> Iterator[DeviceBatch]:
+        """Put a loader's batches on the device, normalized.
 
         Raises Stopped if the job is asked to stop while it waits for long; `train_batches` does
         that for several ranks.
         """
-        prepare = partial(self.transform, epoch=epoch)
-        may_stop = epoch is None or self._devices.world_size == 1
+        may_stop = not training or self._devices.world_size == 1
         return device_batches(
             batches,
             self._devices.device,
-            prepare,
+            self.normalize,
             waiting=self._stop.interrupting if may_stop else nullcontext,
         )
 
@@ -130,7 +131,6 @@ def loader_spec(config: TrainConfig, devices: Devices, split: str) -> LoaderSpec
         devices.rank,
         devices.world_size,
         devices.device,
-        devices.input_dtype,
         profile=config.trainer.profile and split == "train",
         augment=config.augment,
     )
@@ -155,8 +155,8 @@ def device_batches(
     previous step's kernels still compute, and the host stays at most two batches ahead.
     """
 
-    def prepared(images: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-        flat = prepare(images.flatten(0, -4), indices)  # views are prepared as images are
+    def prepared(images: torch.Tensor) -> torch.Tensor:
+        flat = prepare(images.flatten(0, -4))  # views are prepared as images are
         return flat.contiguous(memory_format=torch.channels_last).unflatten(0, images.shape[:-3])
 
     stream = _copy_stream(device) if device.type == "cuda" else None
@@ -164,13 +164,13 @@ def device_batches(
     for batch, wait in _timed(batches, waiting):
         with torch.cuda.stream(stream), Stopwatch(device) as copying:
             with named_range("copy"):
-                labels, indices, pixels = (
+                labels, pixels = (
                     # A non-blocking copy from a GPU to the CPU would return too early.
                     tensor.to(device, non_blocking=stream is not None)
-                    for tensor in (batch.labels, batch.indices, batch.images)
+                    for tensor in (batch.labels, batch.images)
                 )
             with named_range("prepare"):
-                images = prepared(pixels, indices)
+                images = prepared(pixels)
         if stream is not None:
             if batch.images.is_cuda:
                 batch.images.record_stream(stream)

@@ -130,7 +130,7 @@ class Trainer:
         progress, trainer = self.progress, self.config.trainer
         self.log.begin_epoch()
         batches = self.headspace.keep(self.input.train_batches(progress.epoch, progress.step))
-        on_device = self.input.to_device(batches, progress.epoch)
+        on_device = self.input.to_device(batches)
         title = f"epoch {progress.epoch + 1}/{trainer.epochs}"
         with epoch_bar(self.console, title, progress.steps_per_epoch, progress.step) as advance:
             for batch in self.profiler.watch(on_device, progress.steps_left):
@@ -213,7 +213,7 @@ class Trainer:
         They do not count as progress. Raises Stopped if the job is asked to stop.
         """
         steps = 0
-        for batch in self.input.to_device(batches, self.progress.epoch):
+        for batch in self.input.to_device(batches):
             steps += 1
             step = self.progress.global_step
             self.learner.loss(batch.images, batch.labels, step)

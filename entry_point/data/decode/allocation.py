@@ -24,12 +24,6 @@ def empty_images(allocate: Allocate, count: tuple[int, ...], side: int) -> Tenso
     return allocate(math.prod(shape)).view(shape).movedim(-1, -3)
 
 
-def empty_floats(allocate: Allocate, count: int, side: int, dtype: torch.dtype) -> Tensor:
-    """Memory for `count` images as floats: `dtype` (count, 3, side, side)."""
-    size = dtype.itemsize * count * side * side * 3
-    return allocate(size).view(dtype).view(count, 3, side, side)
-
-
 class ReusedMemory:
     """Allocates from the memory of batches that no tensor uses any more.
 

@@ -65,7 +65,6 @@ def decode_jpegs(
             augment=None if plan.operations is None else torch.from_numpy(plan.operations),
             out=images,
             num_threads=1,
-            color=planner.data.color,
             stale_indexes=stale,
             new_indexes=made,
         )

@@ -55,8 +55,7 @@ def decode_files(
     `formats` are Pillow's names of those to read; None: any.
     """
     damage: dict[int, str] = {}
-    mode = {"rgb": "RGB", "ycbcr": "YCbCr"}[planner.data.color]
-    photos = [_open(file, mode, formats, damage, i) for i, file in enumerate(files)]
+    photos = [_open(file, formats, damage, i) for i, file in enumerate(files)]
     widths, heights = np.array([photo.size for photo in photos]).T
     plan = planner.plan(epoch, indices, heights, widths)
     images = empty_images(allocate, plan.flips.shape, plan.side)
@@ -81,19 +80,18 @@ def _cut(photo: Image.Image, plan: CropPlan, at: tuple[int, ...], out: Tensor) -
 
 
 def _open(
-    file: Tensor, mode: str, formats: tuple[str, ...] | None, damage: dict[int, str], i: int
+    file: Tensor, formats: tuple[str, ...] | None, damage: dict[int, str], i: int
 ) -> Image.Image:
     """The whole upright image; one black pixel if it cannot be decoded."""
     try:
         with span("decode with Pillow"):
             image = Image.open(io.BytesIO(file.numpy().data), formats=formats)
-            image.draft(mode, None)  # a color JPEG holds YCbCr: avoid a round trip through RGB
-            return _upright(image).convert(mode)
+            return _upright(image).convert("RGB")
     except UnidentifiedImageError:
         damage[i] = "not an image in a format that Pillow reads"
     except _ERRORS as error:
         damage[i] = str(error)
-    return Image.new(mode, (1, 1))
+    return Image.new("RGB", (1, 1))
 
 
 def _upright(image: Image.Image) -> Image.Image:

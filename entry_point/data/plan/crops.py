@@ -57,9 +57,9 @@ class CropPlan:
 class CropPlanner:
     """Boxes and flips, a function of (seed, epoch, sample, repeat, view) and the image's size.
 
-    Training draws from the distributions of torchvision's RandomResizedCrop (RandomCrop for the
-    stall workload) and RandomHorizontalFlip. Validation takes the center box that a resize of the
-    shorter side to `resize` turns into `eval_size`, rounded to whole pixels.
+    Training draws from the distributions of torchvision's RandomResizedCrop and
+    RandomHorizontalFlip. Validation takes the center box that a resize of the shorter side to
+    `resize` turns into `eval_size`, rounded to whole pixels.
     """
 
     data: DataConfig
@@ -101,15 +101,12 @@ class CropPlanner:
     ) -> tuple[Ints, NDArray[np.bool_]]:
         if not self.train:
             return self._centre_boxes(heights, widths), np.zeros(len(indices), dtype=np.bool_)
-        plain = self.data.transform == "stall"
         # One call for all draws, since its cost hardly depends on their number. Row 0 is for the
-        # flip and plain boxes, the other rows are attempts at random boxes.
-        rows = np.arange(1 if plain else 1 + _ATTEMPTS)[:, None] + in_view(self.view)
+        # flip, the other rows are attempts at a box.
+        rows = np.arange(1 + _ATTEMPTS)[:, None] + in_view(self.view)
         repeats = 0 if self.repeats is None else self.repeats
         u = unit(philox((self.seed, _STREAM), (indices, epoch, rows, repeats)))
         flips = u[0, 0] < self.data.hflip
-        if plain:
-            return self._plain_boxes(u[1:3, 0], self.side(epoch), heights, widths), flips
         return self._random_boxes(u[:, 1:], heights, widths), flips
 
     def side(self, epoch: int) -> int:
@@ -131,13 +128,6 @@ class CropPlanner:
         share = self.data.val_size / self.data.resize
         side = np.maximum(1, np.rint(np.minimum(heights, widths) * share)).astype(np.int64)
         return np.stack([(heights - side) // 2, (widths - side) // 2, side, side], axis=1)
-
-    def _plain_boxes(self, u: Uniform, wanted: int, heights: Ints, widths: Ints) -> Ints:
-        """Squares of `wanted` pixels, or the largest that fit smaller images."""
-        side = np.minimum(wanted, np.minimum(heights, widths))
-        top = np.floor(u[0] * (heights - side + 1)).astype(np.int64)
-        left = np.floor(u[1] * (widths - side + 1)).astype(np.int64)
-        return np.stack([top, left, side, side], axis=1)
 
     def _random_boxes(self, u: Uniform, heights: Ints, widths: Ints) -> Ints:
         """For each image, the first attempt that fits, else a centered box."""

@@ -17,7 +17,7 @@ from entry_point import inference
 from entry_point.config.data_config import DataConfig
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.whole_file import replacing, write_text
-from entry_point.training.device_transform import FromRgb
+from entry_point.training.normalize import Normalize
 from entry_point.training.tasks.task import Export
 from entry_point.training.tensor_file import save_tensors
 
@@ -31,12 +31,12 @@ answers above 1 relative to the largest."""
 class Answers(nn.Module):
     """uint8 RGB `(N, 3, S, S)` -> float32 answers `(N, names)`, preprocessing included."""
 
-    def __init__(self, model: nn.Module, from_rgb: FromRgb, head: nn.Module) -> None:
+    def __init__(self, model: nn.Module, normalize: Normalize, head: nn.Module) -> None:
         super().__init__()
-        self.from_rgb, self.model, self.head = from_rgb, model, head
+        self.normalize, self.model, self.head = normalize, model, head
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self.model(self.from_rgb(images))
+        outputs: torch.Tensor = self.model(self.normalize(images))
         answers: torch.Tensor = self.head(outputs.float())
         return answers
 
@@ -81,7 +81,8 @@ def save_program(run: RunFolder, model: nn.Module, data: DataConfig, export: Exp
 
 def on_cpu(model: nn.Module, data: DataConfig, head: nn.Module) -> Answers:
     """A copy of the model on the CPU, for evaluation, with its preprocessing and its head."""
-    return Answers(copy.deepcopy(model).cpu(), FromRgb(data), copy.deepcopy(head).cpu()).eval()
+    normalize = Normalize(data.mean, data.std)
+    return Answers(copy.deepcopy(model).cpu(), normalize, copy.deepcopy(head).cpu()).eval()
 
 
 def exported(answers: Answers, data: DataConfig) -> torch.export.ExportedProgram:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -17,14 +16,13 @@ from torch.nn import functional
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.printable import printable
-from entry_point.data.decode.stall import BLACK, RGB_TO_YCBCR
 from entry_point.data.loader import Loader, build_loader
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import Source
 from entry_point.training.augmentation import BatchAugmentation, seed_step
-from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.input import device_batches
+from entry_point.training.normalize import Normalize
 from entry_point.training.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -64,10 +62,8 @@ def first_samples(
     `classes` are the source's. Raises DataError if the samples cannot be read.
     """
     batch = next(iter(loader.epoch(epoch, 0)))
-    prepare = partial(
-        DeviceTransform(config.data, config.trainer.seed).to(devices.device), epoch=epoch
-    )
-    made = next(device_batches([batch], devices.device, prepare))
+    normalize = Normalize(config.data.mean, config.data.std).to(devices.device)
+    made = next(device_batches([batch], devices.device, normalize))
     seed_step(devices, config.trainer.seed, 0)
     images, labels = BatchAugmentation(config, task)(made.images, made.labels)
     shown = to_rgb(images[:MOST].float().cpu(), config.data)
@@ -78,9 +74,6 @@ def first_samples(
 def to_rgb(images: Tensor, data: DataConfig) -> Tensor:
     """The model's input, float `(..., 3, H, W)`, as RGB from 0 to 1: `(..., H, W, 3)`."""
     pixels = images.movedim(-3, -1) * torch.tensor(data.std) + torch.tensor(data.mean)
-    if data.transform == "stall":
-        from_ycbcr = torch.linalg.inv(torch.tensor(RGB_TO_YCBCR))
-        pixels = (pixels - torch.tensor(BLACK) / 255) @ from_ycbcr.T
     return pixels.clamp(0, 1)
 
 
