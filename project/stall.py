@@ -5,8 +5,6 @@ A random mask, then YCbCr: little work in a batch on the device, much in Python 
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from torch import Tensor
 from torch.nn.functional import conv2d
@@ -17,23 +15,32 @@ MASKED = 0.25
 class Stall:
     """Masks a batch and turns it into YCbCr, on the device: `augment.per=batch`."""
 
+    def __init__(self) -> None:
+        self._matrix, self._offset = jfif()
+
     def __call__(self, images: Tensor) -> Tensor:
         """RGB from 0 to 1, float `(N, 3, S, S)` -> YCbCr from 0 to 1 of the same type.
 
         It needs `data.mean=[0,0,0] data.std=[1,1,1]`.
         """
+        # Only the first step copies them.
+        self._matrix, self._offset = self._matrix.to(images.device), self._offset.to(images.device)
         draws = torch.rand(len(images), 1, *images.shape[2:], device=images.device)
-        return masked_ycbcr(images.float(), dilated(draws < MASKED)).to(images.dtype)
+        masked = images.float() * ~dilated(draws < MASKED)
+        return ycbcr(masked, self._matrix, self._offset).to(images.dtype)
 
 
 class StallSample:
     """The same where each sample is decoded, as published: `augment.per=sample`."""
 
+    def __init__(self) -> None:
+        self._matrix, self._offset = jfif()
+
     def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
         """RGB, uint8 `(3, S, S)` -> YCbCr, uint8 `(3, S, S)`."""
         draws = torch.rand(1, *image.shape[1:], generator=generator)
-        ycbcr = masked_ycbcr(image.float() / 255, dilated(draws < MASKED))
-        return (255 * ycbcr).round_().to(torch.uint8)
+        masked = image.float() / 255 * ~dilated(draws < MASKED)
+        return (255 * ycbcr(masked, self._matrix, self._offset)).round_().to(torch.uint8)
 
 
 def dilated(mask: Tensor) -> Tensor:
@@ -46,24 +53,19 @@ def dilated(mask: Tensor) -> Tensor:
     return wide
 
 
-def masked_ycbcr(rgb: Tensor, mask: Tensor) -> Tensor:
-    """JFIF's full-range YCbCr, float32 `(..., 3, H, W)` from 0 to 1, with black where `mask` is true.
+def jfif() -> tuple[Tensor, Tensor]:
+    """The matrix of full-range YCbCr, as a convolution of single pixels, and the offset.
 
-    `rgb` is of the same shape and range, `mask` is bool `(..., 1, H, W)`.
+    On a scale from 0 to 1, 128 of 255 is no color.
     """
-    ycbcr = conv2d(rgb * ~mask, *_jfif(rgb.device))
-    return ycbcr.clamp_(0, 1)  # pure red and pure blue would be 255.5 of 255
+    matrix = [
+        [0.299, 0.587, 0.114],
+        [-0.168735892, -0.331264108, 0.5],
+        [0.5, -0.418687589, -0.081312411],
+    ]
+    return torch.tensor(matrix).view(3, 3, 1, 1), torch.tensor([0, 128 / 255, 128 / 255])
 
 
-@cache  # to make a constant on a GPU, the host waits for it
-def _jfif(device: torch.device) -> tuple[Tensor, Tensor]:
-    """The matrix, as a convolution of single pixels, and what to add: 128 of 255 is no color."""
-    matrix = torch.tensor(
-        [
-            [0.299, 0.587, 0.114],
-            [-0.168735892, -0.331264108, 0.5],
-            [0.5, -0.418687589, -0.081312411],
-        ],
-        device=device,
-    )
-    return matrix[:, :, None, None], torch.tensor([0, 128 / 255, 128 / 255], device=device)
+def ycbcr(rgb: Tensor, matrix: Tensor, offset: Tensor) -> Tensor:
+    """RGB, float32 `(..., 3, H, W)` from 0 to 1 -> YCbCr of the same shape and range."""
+    return conv2d(rgb, matrix, offset).clamp_(0, 1)  # pure red and blue would be 255.5 of 255

@@ -38,7 +38,7 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.order import EpochPlan
 from entry_point.data.sources.source import Source
-from entry_point.training.device_transform import Normalize
+from entry_point.training.normalize import Normalize
 
 STAGES = ("decode+resize", "+ batch", "+ normalize", "+ transfer")
 DALI_READER = "dali.fn"

@@ -26,8 +26,8 @@ PILLOW = "Pillow + DataLoader, as published"
 PUBLISHED = "crop + skip, as published (DataLoader workers)"
 WORKERS = "this template (workers), transform on the CPU"
 THREADS = "this template (threads), plain files"
-# As published: the transform runs on the CPU, one sample at a time, on planar images.
-_CPU = ("data.transform_on=cpu",)
+# As published: the transform runs on the CPU, one sample at a time.
+_CPU = ("augment.name=project.stall.StallSample", "augment.per=sample")
 CONTENDERS: Mapping[str, tuple[str, ...]] = {
     PILLOW: ("pipeline=pillow", *_CPU),
     PUBLISHED: ("pipeline=workers", *_CPU),
@@ -70,7 +70,8 @@ def training_loader(
     """The config's pipeline over the train split; `make_images` replaces its decoding."""
     data, pipeline, seed = config.data, config.pipeline, config.trainer.seed
     source = open_source(data, "train", Path())
-    spec = LoaderSpec(data, pipeline, "train", config.trainer.batch_size, seed, device=device)
+    size, augment = config.trainer.batch_size, config.augment
+    spec = LoaderSpec(data, pipeline, "train", size, seed, device=device, augment=augment)
     return build_loader(source, spec, make_images)
 
 

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,15 +32,15 @@ from benchmarks.training.stall_contenders import (
 )
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.metrics_line import STEP_PARTS
-from entry_point.data.decode.stall import SampleBySample
+from entry_point.data.decode.own_augment import OwnAugmented
 from entry_point.data.loader import Loader, open_source
-from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.input import device_batches
 from entry_point.training.learner import Learner
 from entry_point.training.measure.headspace import settled
 from entry_point.training.measure.stall_meter import StallMeter, Times
 from entry_point.training.measure.stopwatch import Stopwatch
+from entry_point.training.normalize import Normalize
 from entry_point.training.tasks.build_task import build_task
 
 ROUNDS = 5
@@ -66,9 +65,9 @@ class Training:
     """One contender in training."""
 
     def __init__(self, config: TrainConfig, loader: Loader, devices: Devices) -> None:
-        self._devices, self._config, self.loader = devices, config, loader
-        transform = DeviceTransform(config.data, config.trainer.seed, devices.input_dtype)
-        self._prepare = transform.to(devices.device)
+        self._devices, self.loader = devices, loader
+        normalize = Normalize(config.data.mean, config.data.std, devices.input_dtype)
+        self._normalize = normalize.to(devices.device)
         source = open_source(config.data, "train", Path())
         self._learner = Learner(
             config,
@@ -84,11 +83,7 @@ class Training:
         meter, device = StallMeter(self._devices), self._devices.device
         began = cpu_seconds()
         meter.begin_epoch()
-        batches = device_batches(
-            self.loader.epoch(number),
-            device,
-            partial(self._prepare, epoch=number),
-        )
+        batches = device_batches(self.loader.epoch(number), device, self._normalize)
         for step, batch in enumerate(batches):
             with Stopwatch(device) as computing:
                 self._learner.loss(batch.images, batch.labels, step)
@@ -105,7 +100,7 @@ def train_in_turns(
     contenders = {}
     for name in names:
         config = settings(name, root, model, devices.device.type)
-        published = SampleBySample(crop_skip_images) if name == PUBLISHED else None
+        published = OwnAugmented(crop_skip_images, config.augment) if name == PUBLISHED else None
         loader = training_loader(config, devices.device, published)
         contenders[name] = Training(config, loader, devices)
     return take_turns(contenders, rounds)
@@ -194,9 +189,10 @@ def main() -> None:
         TITLE,
         "533x800 JPEGs (photographs, quality 90, 4:2:0) -> random 256x256 crop -> random mask -> "
         f"YCbCr -> / 255 -> a step of {BATCH} images; one worker or thread per core. As published, "
-        "samples are masked and converted one by one on the CPU. In this template the decoder "
-        "returns YCbCr, and the device masks whole batches. The first tables use an almost free "
-        "model, so that input decides; the last uses a model that is slower than its input. "
+        "samples are masked and converted one by one on the CPU. In this template the device masks "
+        "and converts whole batches: both are augmentations in project/stall.py. The first tables "
+        "use an almost free model, so that input decides; the last uses a model that is slower "
+        "than its input. "
         f"Wall-clock time: median of {ROUNDS} rounds without the first steps, whose batches are "
         "made ahead. CPU time: all processes.",
         tables,

@@ -42,7 +42,7 @@ class KeptBatch:
 
 def bare_epoch(trainer: Trainer, batch: Batch, steps: int) -> None:
     """The same work on the same batch, written by hand."""
-    learner, normalize = trainer.learner, trainer.input.transform.normalize
+    learner, normalize = trainer.learner, trainer.input.normalize
     criterion = nn.CrossEntropyLoss(label_smoothing=trainer.config.task.label_smoothing)
     for _ in range(steps):
         images = normalize(batch.images)

@@ -13,9 +13,9 @@ from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import open_source
 from entry_point.show_batch import main
-from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import join_devices
 from entry_point.training.input import loader_spec
+from entry_point.training.normalize import Normalize
 from entry_point.training.results.sample_grid import (
     caption,
     first_samples_alone,
@@ -53,26 +53,10 @@ def test_a_wrong_file_or_setting_is_one_line(
     assert "did you mean trivial?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        DataConfig(),
-        DataConfig(transform="stall", mean=[0, 0, 0], std=[1, 1, 1]),
-    ],
-    ids=["imagenet", "stall"],
-)
-def test_the_models_input_becomes_the_pixels_of_the_photograph(data: DataConfig) -> None:
-    photo = torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
-    given = photo
-    if data.transform == "stall":
-        from entry_point.data.decode.stall import rgb_to_ycbcr
-
-        given = rgb_to_ycbcr(photo.float()) / 255
-    images = (
-        given if given.is_floating_point() else DeviceTransform(data, 0)(given, torch.arange(2))
-    )
-    expected = photo.permute(0, 2, 3, 1) / 255
-    assert torch.allclose(to_rgb(images, data), expected, atol=1e-3)
+def test_the_models_input_becomes_the_pixels_of_the_photograph() -> None:
+    data, photo = DataConfig(), torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
+    images = Normalize(data.mean, data.std)(photo)
+    assert torch.allclose(to_rgb(images, data), photo.permute(0, 2, 3, 1) / 255, atol=1e-3)
 
 
 def test_captions_name_classes_and_shares() -> None:

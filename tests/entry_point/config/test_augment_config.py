@@ -66,11 +66,6 @@ def test_the_log_says_what_is_augmented_and_what_costs_the_interpreter() -> None
             "augment.name=project.augmentations.Noise: augments samples, which pipeline=dali "
             "cannot; use pipeline=threads",
         ),
-        (
-            ["augment.erase=0.1", "experiment=stall"],
-            "augment.erase=0.1: needs data.transform=imagenet: stall samples are masked, as "
-            "published",
-        ),
     ],
 )
 def test_a_wrong_augmentation_setting_is_one_line(overrides: list[str], error: str) -> None:
@@ -79,6 +74,5 @@ def test_a_wrong_augmentation_setting_is_one_line(overrides: list[str], error: s
     assert str(caught.value) == error
 
 
-def test_a_batch_augmentation_of_your_own_goes_with_dali_and_stall() -> None:
+def test_a_batch_augmentation_of_your_own_goes_with_dali() -> None:
     load_train_config([OWN, "pipeline=dali"])
-    load_train_config([OWN, "experiment=stall"])

@@ -10,11 +10,11 @@ import torch
 from entry_point.config.compose import CONFIGS
 from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import build_loader, open_source
-from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.input import device_batches, loader_spec
 from entry_point.training.learner import Learner
 from entry_point.training.models.build_model import build_model
+from entry_point.training.normalize import Normalize
 from entry_point.training.tasks.build_task import build_task
 
 RECIPES = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
@@ -36,10 +36,9 @@ def test_a_recipe_trains_a_small_model(recipe: str, photo_folder: Path) -> None:
     task = build_task(config, train, ON_CPU.device)
     loader = build_loader(train, loader_spec(config, ON_CPU, "train"))
     learner = Learner(config, ON_CPU, task, loader.steps_per_epoch, Path())
-    transform = DeviceTransform(config.data, config.trainer.seed)
+    normalize = Normalize(config.data.mean, config.data.std)
     for step, epoch in enumerate((0, config.trainer.epochs - 1)):
-        prepare = lambda images, numbers, epoch=epoch: transform(images, numbers, epoch)  # noqa: E731
-        batch = next(device_batches(loader.epoch(epoch), ON_CPU.device, prepare))
+        batch = next(device_batches(loader.epoch(epoch), ON_CPU.device, normalize))
         assert batch.images.shape[-1] == config.data.train_size(epoch)
         assert torch.isfinite(learner.loss(batch.images, batch.labels, step))
         learner.update()

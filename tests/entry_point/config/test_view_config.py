@@ -19,10 +19,6 @@ from entry_point.config.train_config import load_train_config
             ["data.views=2", "optim.cutmix_alpha=1"],
             "optim.cutmix_alpha=1.0: blends images of one view, but data.views=2; set 0",
         ),
-        (
-            ["experiment=stall", "data.views=2"],
-            "data.views=2: needs data.transform=imagenet: stall masks all views in the same way",
-        ),
     ],
 )
 def test_what_does_not_fit_is_named(overrides: list[str], error: str) -> None:

@@ -11,7 +11,7 @@ from entry_point import inference
 from entry_point.config.data_config import DataConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.run_folder import RunFolder
-from entry_point.training.device_transform import FromRgb
+from entry_point.training.normalize import Normalize
 from entry_point.training.results.metrics_log import column, training_records
 from entry_point.training.results.model_files import Answers
 from tests.entry_point.training import forked
@@ -80,5 +80,7 @@ def test_a_compiled_model_trains_resumes_and_exports_like_any_other(
     model.load_state_dict(torch.load(compiled / "model" / "model.pt", weights_only=True))
     program = inference.load_program(compiled / "model" / "model.pt2", torch.device("cpu"), "")
     images = torch.randint(256, (3, 3, 32, 32), dtype=torch.uint8)
-    expected_program = Answers(model, FromRgb(DataConfig()), PROBABILITIES.head)
+    data = DataConfig()
+    normalize = Normalize(data.mean, data.std)
+    expected_program = Answers(model, normalize, PROBABILITIES.head)
     torch.testing.assert_close(program(images), expected_program(images))

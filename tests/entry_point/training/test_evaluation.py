@@ -9,16 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch, Damage
 from entry_point.data.errors import DataError
 from entry_point.training import evaluation
-from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.evaluation import evaluate
 from entry_point.training.host_copy import HostCopy
 from entry_point.training.input import DeviceBatch, device_batches
 from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
+from entry_point.training.normalize import Normalize
 from entry_point.training.stop import StopRequest
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 
@@ -72,7 +71,7 @@ def two_batches_and_a_damaged_image() -> Iterator[Batch]:
 
 
 def test_evaluation_counts_every_sample_and_finds_the_worst_mistake(stop: StopRequest) -> None:
-    identity = DeviceTransform(DataConfig(mean=[0, 0, 0], std=[1 / 255] * 3), 0)
+    identity = Normalize([0, 0, 0], [1 / 255] * 3)
     batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity)
     task = task_of(classes(3))
     (result,) = evaluate([_FirstPixel()], task, batches, CPU, samples=5, stop=stop)
@@ -84,7 +83,7 @@ def test_evaluation_counts_every_sample_and_finds_the_worst_mistake(stop: StopRe
 
 
 def test_one_pass_evaluates_several_models_each_by_itself(stop: StopRequest) -> None:
-    identity = DeviceTransform(DataConfig(mean=[0, 0, 0], std=[1 / 255] * 3), 0)
+    identity = Normalize([0, 0, 0], [1 / 255] * 3)
     training, frozen = _FirstPixel(), _FirstPixel().eval()
     models = [training, nn.Sequential(_FirstPixel(), nn.Softmax(1)), frozen]
 
@@ -101,7 +100,7 @@ def test_one_pass_evaluates_several_models_each_by_itself(stop: StopRequest) -> 
 
 def test_evaluation_in_which_every_image_is_damaged_is_an_error(stop: StopRequest) -> None:
     *_, damaged = two_batches_and_a_damaged_image()
-    identity = DeviceTransform(DataConfig(), 0)
+    identity = Normalize([0, 0, 0], [1 / 255] * 3)
     batches = device_batches([damaged, damaged], CPU.device, identity)
     with pytest.raises(DataError, match="none of the 2 validation images can be decoded"):
         evaluate([_FirstPixel()], task_of(classes(3)), batches, CPU, samples=2, stop=stop)
@@ -124,7 +123,7 @@ def test_evaluation_moves_its_results_from_the_device_once(
     monkeypatch.setattr(evaluation, "HostCopy", Counted)
     for name in ("cpu", "item", "tolist", "numpy"):
         monkeypatch.setattr(torch.Tensor, name, refuse)
-    identity = DeviceTransform(DataConfig(mean=[0, 0, 0], std=[1 / 255] * 3), 0)
+    identity = Normalize([0, 0, 0], [1 / 255] * 3)
     batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity)
     rows, damaged = evaluation._score([_FirstPixel()], task, batches, CPU, stop)
     assert len(moved) == 1 and rows.shape == (4, 4) and damaged == 1

@@ -206,9 +206,3 @@ def test_without_dali_the_error_says_how_to_install_it(
     how = r"pipeline.engine=dali: .*make setup EXTRAS=dali.*EXTRAS=dali"
     with pytest.raises(ConfigError, match=how):
         _loader(photo_folder, "dali")
-
-
-def test_dali_refuses_the_stall_workload(photo_folder: Path) -> None:
-    stall: dict[str, Any] = {"transform": "stall", "mean": [0.0] * 3, "std": [1.0] * 3}
-    with pytest.raises(ConfigError, match=r"data\.transform=stall: needs pipeline=threads"):
-        _loader(photo_folder, "dali", **stall)

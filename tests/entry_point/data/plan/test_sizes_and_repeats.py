@@ -142,11 +142,6 @@ def test_validation_at_a_size_is_validation_of_a_run_with_that_image_size(
         ),
         ({"repeats": 0}, "data.repeats=0: must be at least 1 and at most 64"),
         (
-            {"repeats": 2, "transform": "stall", "mean": [0, 0, 0], "std": [1, 1, 1]},
-            "data.repeats=2: needs data.transform=imagenet: stall masks a repeated image in the "
-            "same way",
-        ),
-        (
             {"repeats": 2, "format": "shards", "access": "stream"},
             "data.repeats=2: needs data.access=map: a stream reads each shard once",
         ),

@@ -242,7 +242,7 @@ def test_a_setting_that_changes_the_pixels_or_their_order_is_compared(packed_pho
     same_files_elsewhere = {"format", "kwargs", "root", "images", "table", "index_root", "demo"}
     # The images, their number and their classes are compared instead.
     seen_in_them = {"val_fraction"}
-    same_pixels = {"transform_on", "max_bad_fraction", "index"}
+    same_pixels = {"max_bad_fraction", "index"}
     compared: set[str] = set()
     for word in ("data.access=stream", "data.balance=classes", "data.repeats=2", "data.views=2"):
         config, _ = load_train_config(["data=shards", word, f"data.root={packed_photos}"])

@@ -2,7 +2,6 @@
 test_gpu.py shows it on a GPU."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,10 @@ from entry_point.config.train_config import load_train_config
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
 from entry_point.data.sources.source import Source
-from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.input import _copy_stream, device_batches
 from entry_point.training.learner import Learner
+from entry_point.training.normalize import Normalize
 from tests.entry_point.training.gpu.fake_gpu import (
     CUDA,
     FakeGpu,
@@ -42,16 +41,14 @@ def step(source: Source, gpu: FakeGpu, *overrides: str) -> None:
     devices = Devices(CUDA, None)
     task = task_of(source, *overrides, device=CUDA)
     learner = Learner(config, devices, task, steps_per_epoch=10, channels=Path())
-    transform = DeviceTransform(config.data, seed=0).to(CUDA)
+    normalize = Normalize(config.data.mean, config.data.std).to(CUDA)
     targets = source.labels[[0, 1, 2, 0]].to(CUDA)
     shape = (4, config.data.views, 3, 32, 32) if config.data.views > 1 else (4, 3, 32, 32)
     pixels = torch.zeros(shape, dtype=torch.uint8, device=CUDA)
-    numbers = torch.arange(4, device=CUDA)
     gpu.model = learner.model
-    transform(pixels.flatten(0, -4), numbers, 0)  # creates its constants
     gpu.waits.clear()
     for number in range(3):
-        images = transform(pixels.flatten(0, -4), numbers, 1).unflatten(0, shape[:-3])
+        images = normalize(pixels.flatten(0, -4)).unflatten(0, shape[:-3])
         loss = learner.loss(images, targets, number)
         learner.update()
         learner.estimate_statistics(images, steps_left=3 - number)
@@ -72,7 +69,7 @@ def step(source: Source, gpu: FakeGpu, *overrides: str) -> None:
         (SIX_CLASSES, ["task.name=project.tasks.OrderedClasses"]),
         (SIX_CLASSES, ["augment.name=project.augmentations.Noise", *BLENDED]),
         (SIX_CLASSES, [*VIEWS, "model.kwargs.backbone=resnet18"]),
-        (SIX_CLASSES, ["data.transform=stall", "data.mean=[0,0,0]", "data.std=[1,1,1]"]),
+        (SIX_CLASSES, ["augment.name=project.stall.Stall"]),
         (LABELS, ["task=multilabel", "task.class_weights=auto"]),
         (LABELS, ["task=multilabel", "task.loss=focal"]),
         (NUMBERS, ["task=regression"]),
@@ -96,10 +93,11 @@ def test_batches_cross_to_the_gpu_beside_its_computing(monkeypatch: pytest.Monke
     pixels = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
     made = [Batch(pixels, numbers, numbers)] * 4
     with fake_gpu(monkeypatch) as gpu:
-        transform = DeviceTransform(DataConfig(), seed=0, dtype=torch.bfloat16).to(CUDA)
+        data = DataConfig()
+        normalize = Normalize(data.mean, data.std, torch.bfloat16).to(CUDA)
         gpu.waits.clear()
         _copy_stream.cache_clear()
-        for batch in device_batches(made, CUDA, partial(transform, epoch=0)):
+        for batch in device_batches(made, CUDA, normalize):
             handed = [batch.images, batch.labels]
             assert [tensor.device for tensor in handed] == [CUDA] * len(handed)
             assert batch.images.dtype == torch.bfloat16 and batch.indices is numbers

@@ -13,7 +13,6 @@ from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import METRICS, STEP_PARTS, STEP_TIMES
 from entry_point.data.batch import Batch
-from entry_point.training.device_transform import DeviceTransform
 from entry_point.training.devices import Devices
 from entry_point.training.host_copy import RunAhead
 from entry_point.training.input import device_batches
@@ -21,6 +20,7 @@ from entry_point.training.learner import Learner
 from entry_point.training.measure.headspace import KEPT_BATCHES, Headspace, verdict
 from entry_point.training.measure.stall_meter import StallMeter, percentiles, wait_share
 from entry_point.training.measure.stopwatch import Stopwatch
+from entry_point.training.normalize import Normalize
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, weights
 from tests.entry_point.training.gpu.simulated_gpu import SimulatedGpu
@@ -180,12 +180,12 @@ def test_headspace_compares_real_steps_with_steps_on_kept_batches(seconds: float
         ]
     )
     learner = Learner(config, CPU, task_of(classes(4)), steps_per_epoch=9, channels=Path())
-    prepare = DeviceTransform(config.data, 0)
+    normalize = Normalize(config.data.mean, config.data.std)
     trained: list[int] = []
 
     def train(some: object, _deadline: float = 0.0) -> int:
         before = len(trained)
-        for batch in device_batches(some, CPU.device, prepare):  # type: ignore[arg-type]
+        for batch in device_batches(some, CPU.device, normalize):  # type: ignore[arg-type]
             trained.append(int(batch.images.shape[0]))
             learner.loss(batch.images, batch.labels, len(trained))
             learner.update()
