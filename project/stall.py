@@ -23,9 +23,11 @@ class Stall:
 
         It needs `data.mean=[0,0,0] data.std=[1,1,1]`.
         """
-        # Only the first step copies them.
-        self._matrix, self._offset = self._matrix.to(images.device), self._offset.to(images.device)
-        draws = torch.rand(len(images), 1, *images.shape[2:], device=images.device)
+        device = images.device
+        # Only the first step copies them, and does not wait for the device.
+        self._matrix = self._matrix.to(device, non_blocking=True)
+        self._offset = self._offset.to(device, non_blocking=True)
+        draws = torch.rand(len(images), 1, *images.shape[2:], device=device)
         masked = images.float() * ~dilated(draws < MASKED)
         return ycbcr(masked, self._matrix, self._offset).to(images.dtype)
 
@@ -63,7 +65,8 @@ def jfif() -> tuple[Tensor, Tensor]:
         [-0.168735892, -0.331264108, 0.5],
         [0.5, -0.418687589, -0.081312411],
     ]
-    return torch.tensor(matrix).view(3, 3, 1, 1), torch.tensor([0, 128 / 255, 128 / 255])
+    pixel = [[[[value]] for value in row] for row in matrix]
+    return torch.tensor(pixel), torch.tensor([0, 128 / 255, 128 / 255])
 
 
 def ycbcr(rgb: Tensor, matrix: Tensor, offset: Tensor) -> Tensor:
