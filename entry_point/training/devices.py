@@ -11,14 +11,18 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import _abort_process_group
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig, check_ranks
 from entry_point.supervisor.cuda_driver import describe_driver, has_gpus
+from entry_point.supervisor.hand_over import shared_folder
 from entry_point.training.numa import stay_near
 
+# How long until the other hosts have come.
+HOST_TIMEOUT = timedelta(minutes=15)
 # How long until a peer that vanished without closing its connections is noticed.
 PEER_TIMEOUT = timedelta(minutes=10)
 # How long the other ranks wait for the first one's export.
@@ -110,14 +114,14 @@ class Devices:
 
 @contextmanager
 def join_devices(config: TrainerConfig) -> Iterator[Devices]:
-    """Choose the device; under torchrun, also join the other ranks, and leave them at the end.
+    """Choose the device; of several ranks, also join the others, and leave them at the end.
 
     Raises:
         ConfigError: there is no CUDA device, or one that torch cannot use, unless trainer.device
             allows the CPU; or a batch size that is not a multiple of the ranks.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    rank, world_size, store = _meet(local_rank)
     check_ranks(config, world_size)
     device = _choose_device(config.device, local_rank)
     if device.type == "cuda":
@@ -125,15 +129,48 @@ def join_devices(config: TrainerConfig) -> Iterator[Devices]:
         stay_near(device)
     _set_determinism(config.deterministic)
     _set_tf32(config.precision, device)
-    with _all_ranks(device, world_size) as cpu_group:
+    with _all_ranks(device, rank, world_size, store) as cpu_group:
         yield Devices(
             device,
             _autocast_dtype(config.precision, device),
-            int(os.environ.get("RANK", "0")),
+            rank,
             local_rank,
             world_size,
             cpu_group,
         )
+
+
+def _meet(local_rank: int) -> tuple[int, int, Store | None]:
+    """This rank, the number of ranks, and the store where they meet; None for torch's own."""
+    folder = shared_folder()
+    if folder is None:  # started by hand, or by torchrun
+        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")), None
+    ranks, hosts = (int(os.environ[name]) for name in ("LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"))
+    if hosts > 1:
+        rank, world_size, store = _meet_hosts(local_rank, ranks, hosts)
+    else:  # without a port, or a name that would have to resolve
+        rank, world_size, store = local_rank, ranks, FileStore(str(folder / "ranks"), ranks)
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))  # for code of the user's
+    store.set_timeout(PEER_TIMEOUT)
+    return rank, world_size, store
+
+
+def _meet_hosts(local_rank: int, ranks: int, hosts: int) -> tuple[int, int, Store]:
+    """As `_meet`: hosts of several instance groups may have different numbers of ranks."""
+    host = int(os.environ["GROUP_RANK"])
+    is_first = host == local_rank == 0
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = TCPStore(
+        address, port, is_master=is_first, wait_for_workers=False, timeout=HOST_TIMEOUT
+    )
+    store.set(f"ranks of host {host}", str(ranks))
+    counts = [int(store.get(f"ranks of host {number}")) for number in range(hosts)]
+    world_size = sum(counts)
+    if store.add("ranks that have met", 1) == world_size:
+        store.set("all have met", "")
+    if is_first:  # It serves the store. If it ended now, the others would not learn their number.
+        store.wait(["all have met"])
+    return sum(counts[:host]) + local_rank, world_size, store
 
 
 def leave_ranks(group: dist.ProcessGroup | None) -> None:
@@ -148,16 +185,23 @@ def leave_ranks(group: dist.ProcessGroup | None) -> None:
 
 
 @contextmanager
-def _all_ranks(device: torch.device, world_size: int) -> Iterator[dist.ProcessGroup | None]:
+def _all_ranks(
+    device: torch.device, rank: int, world_size: int, store: Store | None
+) -> Iterator[dist.ProcessGroup | None]:
     """Join the other ranks. After an error, the others learn of it at once."""
     if world_size == 1:
         yield None
         return
-    if device.type == "cuda":
-        # The device's id has the ranks connect now, and keeps barriers off GPU 0.
-        dist.init_process_group("nccl", timeout=PEER_TIMEOUT, device_id=device)
-    else:
-        dist.init_process_group("gloo", timeout=PEER_TIMEOUT)
+    on_gpu = device.type == "cuda"
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        timeout=PEER_TIMEOUT,
+        rank=rank,
+        world_size=world_size,
+        store=store,
+        # Has the ranks connect now, and keeps barriers off GPU 0.
+        device_id=device if on_gpu else None,
+    )
     try:
         group = dist.new_group(backend="gloo", timeout=PEER_TIMEOUT)
         assert isinstance(group, dist.ProcessGroup)

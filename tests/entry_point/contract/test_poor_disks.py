@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.contract import exit_codes
-from entry_point.contract.failure import LIMIT, failure_file
+from entry_point.contract.program import LIMIT, failure_file
 from entry_point.contract.whole_file import link_or_copy, write_text
 from tests.entry_point.training.test_full_disk import fill, small_disk
 from tests.entry_point.training.training_jobs import run_job
