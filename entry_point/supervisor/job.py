@@ -13,9 +13,8 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.contract import exit_codes, own_code
 from entry_point.contract.hosts import read_hosts, wait_for_names
 from entry_point.contract.platform_files import check_channels, forget_credentials, read_overrides
@@ -23,9 +22,13 @@ from entry_point.contract.printable import mask_output
 from entry_point.contract.program import failure_file, run_program
 from entry_point.contract.run_folder import LINK_LATEST, RunFolder
 from entry_point.contract.whole_file import temporary_folder
+from entry_point.large_imports import large_imports
 from entry_point.supervisor import hand_over
 from entry_point.supervisor.cuda_driver import usable_gpus
 from entry_point.supervisor.ranks import STOP_PATIENCE_S, Ranks, rank_environment
+
+if TYPE_CHECKING:
+    from entry_point.config.train_config import TrainConfig
 
 
 def main(overrides: Sequence[str]) -> int:
@@ -60,6 +63,9 @@ class Job:
         """Run the job; returns the exit code. A reason that a rank reports is left, not raised."""
         run = self._run
         own_code.use_sent(run.channels)
+        # Not above: it finds the config tree, which may be the one that was sent.
+        with large_imports():
+            from entry_point.config.train_config import load_train_config
         read = read_overrides(run.platform_config)
         forget_credentials(run.platform_config, read)
         hosts = read_hosts(run.platform_config)

@@ -71,11 +71,24 @@ def test_a_named_run_has_a_folder_and_resumes_under_the_same_name(start_folder: 
     assert epochs == ["epoch=1"]
 
 
-def test_missing_data_is_one_line_that_names_it(start_folder: Path) -> None:
-    done = local_train(start_folder, *JOB, "data.root=nowhere")
+def test_missing_data_is_one_line_that_names_it_and_leaves_no_run(start_folder: Path) -> None:
+    done = local_train(start_folder, "name=wrong", *JOB, "data.root=nowhere")
     assert done.returncode == 2, done.stdout
     assert "nowhere" in done.stdout
     assert "Traceback" not in done.stdout
+    assert not (start_folder / "runs" / "wrong").exists()
+
+
+def test_latest_is_the_newest_run_that_has_a_model(start_folder: Path) -> None:
+    latest = start_folder / "runs" / "latest"
+    failing = "model.name=tests.own_models.useless_net"
+    for name, more, code in (("good", (), 0), ("bad", (failing,), 1), ("better", (), 0)):
+        newest = latest.resolve()
+        done = local_train(start_folder, f"name={name}", *JOB, "trainer.epochs=1", *more)
+        assert done.returncode == code, done.stdout
+        assert latest.resolve() == (newest if code else start_folder / "runs" / name)
+    again = local_train(start_folder, "name=bad", *JOB, "trainer.epochs=1")
+    assert again.returncode == 0, again.stdout
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, start_folder: Path, *arguments: str) -> None:
