@@ -50,10 +50,11 @@ def start(arguments: Sequence[str]) -> int:
     os.environ["ML_ROOT"] = os.environ[LINK_LATEST] = str(folder)
     if is_new:
         os.environ[NEW_RUN] = str(folder)
+    exit_on_stop(exit_codes.STOPPED, run.remove_if_new)
     try:
         write_input_config(folder, overrides, hosts=[HOST], current=HOST)
     except OSError:
-        run.discard()
+        run.remove_if_new()
         raise
     os.dup2(lock.fileno(), 0)  # the job takes over the lock
     defer_stop()

@@ -199,13 +199,15 @@ class RunFolder:
     def discard(self) -> None:
         """Remove what a start that took no step has left in an unused folder.
 
-        The reason of its failure stays, unless a launcher created the folder for this start: then
-        the whole folder goes.
+        The reason of its failure stays, unless the whole folder goes.
         """
+        shutil.rmtree(self.output_data, ignore_errors=True)
+        self.remove_if_new()
+
+    def remove_if_new(self) -> None:
+        """Remove the whole folder if a launcher created it for this start."""
         if os.environ.get(NEW_RUN) == str(self.root):
             shutil.rmtree(self.root, ignore_errors=True)
-        else:
-            shutil.rmtree(self.output_data, ignore_errors=True)
 
     def become_latest(self) -> None:
         """Make `latest` a link to this run; an existing link is replaced atomically."""
