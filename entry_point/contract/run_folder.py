@@ -165,9 +165,12 @@ class RunFolder:
 
     def _open_lock(self) -> BinaryIO:
         """The lock that this process has inherited, or the file. Raises RunFolderError."""
+        with suppress(OSError):  # there is no lock yet, or no standard input
+            if os.path.samestat(os.fstat(0), self.lock.stat()):
+                return os.fdopen(os.dup(0), "a+b")
         try:
             self.output.mkdir(parents=True, exist_ok=True)
-            file = self.lock.open("a+b")
+            return self.lock.open("a+b")
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
@@ -176,11 +179,6 @@ class RunFolder:
                 f"run as the owner of {self.root}, mount it writable, or name another run folder "
                 "with ML_ROOT"
             ) from error
-        with suppress(OSError):  # there may be no standard input
-            if os.path.samestat(os.fstat(0), os.fstat(file.fileno())):
-                file.close()
-                return os.fdopen(os.dup(0), "a+b")
-        return file
 
     def create(self) -> None:
         """Create the folders that a run writes to, and remove what killed processes left there.
