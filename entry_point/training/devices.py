@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,8 +23,8 @@ from entry_point.supervisor.cuda_driver import describe_driver, has_gpus
 from entry_point.supervisor.hand_over import shared_folder
 from entry_point.training.numa import stay_near
 
-# How long until the other hosts have come.
-HOST_TIMEOUT = timedelta(minutes=15)
+# How long until all hosts have started their ranks.
+MEETING_TIMEOUT = timedelta(minutes=15)
 # How long until a peer that vanished without closing its connections is noticed.
 PEER_TIMEOUT = timedelta(minutes=10)
 # How long the other ranks wait for the first one's export.
@@ -121,7 +123,13 @@ def join_devices(config: TrainerConfig) -> Iterator[Devices]:
             allows the CPU; or a batch size that is not a multiple of the ranks.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    rank, world_size, store = _meet(local_rank)
+    folder, meeting = shared_folder(), None
+    if folder is None:  # started by hand, or by a torchrun of the user's
+        rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    else:
+        meeting = _Meeting(folder, local_rank)
+        rank, world_size = meeting.place()
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))  # for code of the user's
     check_ranks(config, world_size)
     device = _choose_device(config.device, local_rank)
     if device.type == "cuda":
@@ -129,7 +137,7 @@ def join_devices(config: TrainerConfig) -> Iterator[Devices]:
         stay_near(device)
     _set_determinism(config.deterministic)
     _set_tf32(config.precision, device)
-    with _all_ranks(device, rank, world_size, store) as cpu_group:
+    with _all_ranks(device, rank, world_size, meeting) as cpu_group:
         yield Devices(
             device,
             _autocast_dtype(config.precision, device),
@@ -140,37 +148,52 @@ def join_devices(config: TrainerConfig) -> Iterator[Devices]:
         )
 
 
-def _meet(local_rank: int) -> tuple[int, int, Store | None]:
-    """This rank, the number of ranks, and the store where they meet; None for torch's own."""
-    folder = shared_folder()
-    if folder is None:  # started by hand, or by torchrun
-        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")), None
-    ranks, hosts = (int(os.environ[name]) for name in ("LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"))
-    if hosts > 1:
-        rank, world_size, store = _meet_hosts(local_rank, ranks, hosts)
-    else:  # without a port, or a name that would have to resolve
-        rank, world_size, store = local_rank, ranks, FileStore(str(folder / "ranks"), ranks)
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))  # for code of the user's
-    store.set_timeout(PEER_TIMEOUT)
-    return rank, world_size, store
+class _Meeting:
+    """Where the ranks that supervisors have started learn their number, and meet."""
 
+    def __init__(self, folder: Path, local_rank: int) -> None:
+        """`folder` is shared by the ranks of this host."""
+        self._local_rank = local_rank
+        self._ranks = int(os.environ["LOCAL_WORLD_SIZE"])
+        self._host, self._hosts = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
+        self._of_host = FileStore(str(folder / "ranks"), self._ranks)
+        self._of_host.set_timeout(MEETING_TIMEOUT)
 
-def _meet_hosts(local_rank: int, ranks: int, hosts: int) -> tuple[int, int, Store]:
-    """As `_meet`: hosts of several instance groups may have different numbers of ranks."""
-    host = int(os.environ["GROUP_RANK"])
-    is_first = host == local_rank == 0
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = TCPStore(
-        address, port, is_master=is_first, wait_for_workers=False, timeout=HOST_TIMEOUT
-    )
-    store.set(f"ranks of host {host}", str(ranks))
-    counts = [int(store.get(f"ranks of host {number}")) for number in range(hosts)]
-    world_size = sum(counts)
-    if store.add("ranks that have met", 1) == world_size:
-        store.set("all have met", "")
-    if is_first:  # It serves the store. If it ended now, the others would not learn their number.
-        store.wait(["all have met"])
-    return sum(counts[:host]) + local_rank, world_size, store
+    @cached_property
+    def store(self) -> Store:
+        """For all ranks: of one host without a port, or a name that would have to resolve."""
+        if self._hosts == 1:
+            return self._of_host
+        return TCPStore(
+            os.environ["MASTER_ADDR"],
+            int(os.environ["MASTER_PORT"]),
+            is_master=self._host == self._local_rank == 0,
+            wait_for_workers=False,
+            timeout=MEETING_TIMEOUT,
+        )
+
+    def place(self) -> tuple[int, int]:
+        """This rank, and the number of ranks.
+
+        One rank of each host asks the others. If all did, one could fail, and have its host's ranks
+        killed, while the first host still waits for them.
+        """
+        if self._local_rank == 0:
+            counts = self._count_ranks()
+            self._of_host.set("place", f"{sum(counts[: self._host])} {sum(counts)}")
+        first, world_size = map(int, self._of_host.get("place").split())
+        return first + self._local_rank, world_size
+
+    def _count_ranks(self) -> list[int]:
+        """The ranks of each host: those of several instance groups may have different numbers."""
+        hosts = range(self._hosts)
+        self.store.set(f"ranks of host {self._host}", str(self._ranks))
+        counts = [int(self.store.get(f"ranks of host {host}")) for host in hosts]
+        self.store.add(f"host {self._host} has counted", 1)
+        if self._host == 0:
+            # It serves the store: if it ended now, the others could not count.
+            self.store.wait([f"host {host} has counted" for host in hosts])
+        return counts
 
 
 def leave_ranks(group: dist.ProcessGroup | None) -> None:
@@ -186,7 +209,7 @@ def leave_ranks(group: dist.ProcessGroup | None) -> None:
 
 @contextmanager
 def _all_ranks(
-    device: torch.device, rank: int, world_size: int, store: Store | None
+    device: torch.device, rank: int, world_size: int, meeting: _Meeting | None
 ) -> Iterator[dist.ProcessGroup | None]:
     """Join the other ranks. After an error, the others learn of it at once."""
     if world_size == 1:
@@ -198,7 +221,7 @@ def _all_ranks(
         timeout=PEER_TIMEOUT,
         rank=rank,
         world_size=world_size,
-        store=store,
+        store=meeting.store if meeting else None,
         # Has the ranks connect now, and keeps barriers off GPU 0.
         device_id=device if on_gpu else None,
     )
