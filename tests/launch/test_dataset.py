@@ -79,11 +79,6 @@ def test_each_host_gets_a_share_of_the_source_and_the_whole_class_list(
         (["job.code=true"], "job.code: ", "not available for Processing"),
         (["job.request.RoleArn=a"], "job.request: ", "not available for Processing"),
         (["target.volume_gb=0"], "Invalid value", "VolumeSizeInGB"),
-        (
-            ["target.instance_groups=[{name:a,instance_type:x}]"],
-            "target.instance_groups",
-            "not available for Processing",
-        ),
         (["target.image=pytorch"], "target.image=pytorch", "make push"),
         (["classes=mine.txt"], "classes=mine.txt", "set by the launcher"),
         (["part=3"], "part=3", "set by the launcher"),

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import TableConfig
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.config.table_config import TableConfig
 from entry_point.data.packing.scan_source import (
     Entry,
     entry_of,
