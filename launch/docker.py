@@ -7,7 +7,7 @@ trains. ``data.root=FOLDER`` becomes the channel ``training``; of a table, its f
 ``configs/`` of this folder instead of the image's. The same name again resumes the run.
 
 ``python -m launch.docker serve [model_dir=FOLDER] [overrides of configs/serve.yaml]`` serves a
-model, by default that of the newest run, until Ctrl-C.
+model, by default that of the newest run that has one, until Ctrl-C.
 
 Environment variables, which ``make docker-train HOSTS=2`` sets:
 
@@ -150,7 +150,7 @@ def remove_if_unused(run: RunFolder) -> None:
     """Remove the folder of a job that has ended and took no step."""
     with suppress(RunBusyError), run.hold():
         if run.is_unused():
-            shutil.rmtree(run.root)
+            shutil.rmtree(run.root, ignore_errors=True)
 
 
 def run_hosts(engine: Engine, image: str, job: Job, isolated: bool) -> int:
