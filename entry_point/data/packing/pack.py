@@ -440,7 +440,7 @@ def _finish_split(plan: PackingPlan, work: WorkFolder, split: str, report: Repor
             made, counts = work.record(split, number).read()
             report.splits[split].add_shard(counts)
             index = IndexFile(work.record(split, number).index, columns_of(kind), mapped=False)
-            columns = {name: index.columns[name] for name in columns_of(kind)}
+            columns = {name: index[name] for name in columns_of(kind)}
             columns["shard"] = np.full(len(index), len(shards))
             if kind == "labels":
                 columns[LABEL_END] = columns[LABEL_END] + labels
@@ -463,6 +463,6 @@ def _plain_files(plan: PackingPlan, work: WorkFolder) -> Iterator[list[IndexedFi
             path = work.record(split, number).index
             index = IndexFile(path, columns_of(plan.contents.kind), mapped=False)
             names = (f"{split}/{key.decode()}.jpg" for key in index.keys())
-            lengths = index.columns["length"].tolist()
+            lengths = index["length"].tolist()
             found = zip(names, lengths, index.side_indexes(), strict=True)
             yield [IndexedFile(*each) for each in found]

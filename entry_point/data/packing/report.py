@@ -117,15 +117,15 @@ def find_duplicates(indexes: list[tuple[str, IndexFile]]) -> dict[str, Any]:
 
     Takes 16 bytes of memory per image.
     """
-    digests = [index.columns["digest"] for _, index in indexes]
+    digests = [index["digest"] for _, index in indexes]
     every = np.sort(np.concatenate([np.empty(0, np.uint64), *digests]))
     repeated = every[1:][every[1:] == every[:-1]]
     listed = np.unique(repeated)[:_GROUPS_LISTED]
     groups: dict[int, list[str]] = {digest: [] for digest in listed.tolist()}
     for split, index in indexes:
-        for row in np.flatnonzero(np.isin(index.columns["digest"], listed)).tolist():
+        for row in np.flatnonzero(np.isin(index["digest"], listed)).tolist():
             key = index.key(row).decode("utf-8", "backslashreplace")
-            groups[int(index.columns["digest"][row])].append(f"{split}/{key}")
+            groups[int(index["digest"][row])].append(f"{split}/{key}")
     return {"files": len(repeated), "examples": sorted(sorted(keys) for keys in groups.values())}
 
 

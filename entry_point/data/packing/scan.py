@@ -122,9 +122,8 @@ class FolderContents:
 
     def _scan(self, folder: str) -> Iterator[Entry]:
         for file in loose_files(self.root / folder):
-            if (folder, file) != ("", FOLDER_INDEX):
-                path = PurePosixPath(folder, file).as_posix()
-                yield _entry(self.root, path, file, -1, "lies in no class folder")
+            path = PurePosixPath(folder, file).as_posix()
+            yield _entry(self.root, path, file, -1, "lies in no class folder")
         labels = {name: label for label, name in enumerate(self.classes)}
         for name in class_names(self.root, folder, least=int(not self._share)):
             images = 0

@@ -115,8 +115,9 @@ def shared_class_names(root: Path, splits: Sequence[str], remedy: str) -> list[s
 
 
 def loose_files(folder: Path) -> list[str]:
-    """Everything beside the class folders of a split, including hidden files and folders."""
-    return sorted(entry.name for entry in _entries(folder) if not _is_class(entry))
+    """Everything beside the class folders and the index, including hidden files and folders."""
+    loose = (entry.name for entry in _entries(folder) if not _is_class(entry))
+    return sorted(name for name in loose if name != FOLDER_INDEX)
 
 
 def visible_files(folder: Path) -> Iterator[str]:

@@ -134,7 +134,7 @@ def _look_up(file: Path, paths: Sequence[str]) -> _Found:
             (found.lengths, SIDE_LENGTH),
             (found.sizes, _BYTES),
         ):
-            filled[known] = index.columns[column][places[known]]
+            filled[known] = index[column][places[known]]
     except IndexError as error:
         raise DataError(f"{file} is damaged ({error})") from error
     return found

@@ -22,7 +22,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
@@ -102,7 +102,10 @@ def _describe(dtype: Any, shape: Sequence[int], start: int) -> dict[str, Any]:
 
 
 class IndexFile:
-    """The table of an index file, and where its side indexes are."""
+    """The table of an index file, and where its side indexes are.
+
+    A column is read when it is first used; of a mapped file, it is a view.
+    """
 
     def __init__(
         self, file: Path, types: Mapping[str, Any], *, mapped: bool, crc32: int | None = None
@@ -113,32 +116,28 @@ class IndexFile:
         """
         self.file = file
         own = {SIDE_OFFSET: np.int64, SIDE_LENGTH: np.int32, _KEY_END: np.int64, _KEY: np.uint8}
+        self._columns: dict[str, NDArray[Any]] = {}
         try:
             start = read_bytes(file, 0, HEADER_BYTES).numpy()
             header = json.loads(start[8:].tobytes())
             self.side_bytes = int(header[_SIDE]["data_offsets"][1])
-            table_start = HEADER_BYTES + self.side_bytes
-            size = file.stat().st_size
+            table_start, size = HEADER_BYTES + self.side_bytes, file.stat().st_size
             if not HEADER_BYTES <= table_start <= size:
                 raise ValueError("it ends too early")
             if crc32 is not None and _table_crc32(file, table_start) != crc32:
                 raise ValueError("its checksum differs")
-            if mapped:
-                table = map_files([file])[0][table_start:].numpy()
-            else:
-                table = read_bytes(file, table_start, size - table_start).numpy()
-            self.columns = {
-                name: _column(header[name], np.dtype(number), table, self.side_bytes)
+            self._places = {
+                name: _Place.of(header[name], number, table_start, size)
                 for name, number in {**types, **own}.items()
             }
+            self._mapped = map_files([file])[0].numpy() if mapped else None
             self._check()
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-            raise DataError(
-                f"{file} is damaged ({error}): copy it again or make it again"
-            ) from error
+            remedy = "copy it again or make it again"
+            raise DataError(f"{file} is damaged ({error}): {remedy}") from error
 
     def _check(self) -> None:
-        offsets, lengths = self.columns[SIDE_OFFSET], self.columns[SIDE_LENGTH]
+        offsets, lengths = self[SIDE_OFFSET], self[SIDE_LENGTH]
         if len(offsets) != len(self) or len(lengths) != len(self):
             raise ValueError("its columns differ in length")
         end = HEADER_BYTES + self.side_bytes
@@ -147,15 +146,26 @@ class IndexFile:
             raise ValueError("it has impossible positions")
 
     def __len__(self) -> int:
-        return len(self.columns[_KEY_END])
+        return self._places[_KEY_END].shape[0]
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        """Raises OSError and DataError if it cannot be read."""
+        if column not in self._columns:
+            place = self._places[column]
+            if self._mapped is None:
+                data = read_bytes(self.file, place.start, place.end - place.start).numpy()
+            else:
+                data = self._mapped[place.start : place.end]
+            self._columns[column] = data.view(place.dtype).reshape(place.shape)
+        return self._columns[column]
 
     def key(self, row: int) -> bytes:
-        ends = self.columns[_KEY_END]
-        return self.columns[_KEY][(ends[row - 1] if row else 0) : ends[row]].tobytes()
+        ends = self[_KEY_END]
+        return self[_KEY][(ends[row - 1] if row else 0) : ends[row]].tobytes()
 
     def keys(self) -> list[bytes]:
-        text, start, keys = self.columns[_KEY].tobytes(), 0, []
-        for end in self.columns[_KEY_END].tolist():
+        text, start, keys = self[_KEY].tobytes(), 0, []
+        for end in self[_KEY_END].tolist():
             keys.append(text[start:end])
             start = end
         return keys
@@ -163,7 +173,7 @@ class IndexFile:
     def side_indexes(self) -> list[bytes]:
         """The side index of each image, empty for none. Raises OSError and DataError."""
         data = read_bytes(self.file, 0, HEADER_BYTES + self.side_bytes).numpy().data
-        places = (self.columns[name].tolist() for name in (SIDE_OFFSET, SIDE_LENGTH))
+        places = (self[name].tolist() for name in (SIDE_OFFSET, SIDE_LENGTH))
         spans = zip(*places, strict=True)
         return [bytes(data[start : start + length]) for start, length in spans]
 
@@ -172,13 +182,25 @@ class IndexFile:
         return _crc32(self.file, HEADER_BYTES, HEADER_BYTES + self.side_bytes)
 
 
-def _column(
-    described: Any, dtype: np.dtype[Any], table: NDArray[np.uint8], side_bytes: int
-) -> NDArray[Any]:
-    start, end = (int(place) - side_bytes for place in described["data_offsets"])
-    if _TYPES[described["dtype"]] != dtype or not 0 <= start <= end <= len(table):
-        raise ValueError("it has other columns")
-    return table[start:end].view(dtype).reshape([int(length) for length in described["shape"]])
+class _Place(NamedTuple):
+    """Where a column is in the file."""
+
+    start: int
+    end: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, described: Any, number: Any, table_start: int, size: int) -> _Place:
+        """From the header; raises ValueError, KeyError or TypeError."""
+        start, end = (HEADER_BYTES + int(place) for place in described["data_offsets"])
+        shape = tuple(int(length) for length in described["shape"])
+        found = cls(start, end, np.dtype(number), shape)
+        if _TYPES[described["dtype"]] != number or not table_start <= start <= end <= size:
+            raise ValueError("it has other columns")
+        if not shape or min(shape) < 0 or found.dtype.itemsize * math.prod(shape) != end - start:
+            raise ValueError("it has other columns")
+        return found
 
 
 def _table_crc32(file: Path, table_start: int) -> int:

@@ -75,7 +75,7 @@ class PartIndex:
             raise DataError(f"{file} is damaged (columns differ in length): pack again")
 
     def __getitem__(self, column: str) -> NDArray[Any]:
-        return self.file.columns[column]
+        return self.file[column]
 
     def __len__(self) -> int:
         return len(self.file)

@@ -103,7 +103,7 @@ def test_an_index_in_another_folder_serves_images_that_cannot_be_written(
     assert contents(photos) == before
     source = _open(photos, index_root=str(tmp_path / "indexes"))
     assert _indexes(source) == _expected(source)
-    with pytest.raises(DataError, match="holds no jpeg-index.safetensors; make it with"):
+    with pytest.raises(DataError, match=r"holds no jpeg-index\.safetensors; make it with"):
         _open(photos, index_root=str(tmp_path))
 
 
@@ -252,7 +252,11 @@ def test_check_dataset_lists_a_damaged_folder_index_and_reads_the_rest(
     file = photos / FOLDER_INDEX
     file.write_bytes(file.read_bytes()[:-1])
     code, log = _check_dataset(caplog, f"root={photos}")
-    assert code == exit_codes.FAILED and "jpeg-index.safetensors is damaged" in log and "problems: 1" in log
+    assert (
+        code == exit_codes.FAILED
+        and "jpeg-index.safetensors is damaged" in log
+        and "problems: 1" in log
+    )
     assert check_dataset([f"root={photos}", f"index_root={tmp_path / 'none'}"]) == exit_codes.USAGE
     assert "none: holds no jpeg-index.safetensors" in capsys.readouterr().err
 

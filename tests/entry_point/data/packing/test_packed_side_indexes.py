@@ -130,8 +130,8 @@ def test_a_stream_gives_the_same_indexes_from_memory_and_from_the_file(
             source.hold(reader, [0, 2])
         found = source.indexes(np.arange(len(source)))
     expected = side_indexes(packed, "train")
-    for i, index in enumerate(found):
-        assert index.numpy().tobytes() == expected[source.key(i).split(": ")[1]]
+    for i, one in enumerate(found):
+        assert one.numpy().tobytes() == expected[source.key(i).split(": ")[1]]
 
 
 def _shift(side_indexes: np.ndarray) -> np.ndarray:
