@@ -115,14 +115,15 @@ def _make_plan(source: Path, options: OptimizeConfig, part: Part, own_files: boo
         split: Listing(contents.entries(split), options.seed, options.shard_mb * 1e6)
         for split in contents.splits
     }
-    made_from = hashlib.sha256(json.dumps(contents.classes).encode())
+    files, times = hashlib.sha256(json.dumps(contents.classes).encode()), hashlib.sha256()
     for split, listing in listings.items():
-        made_from.update(split.encode())
-        listing.add_to(made_from)
+        files.update(split.encode())
+        listing.add_to(files, times)
     description = Description(
         contents.classes,
         {},
-        made_from.hexdigest(),
+        files.hexdigest(),
+        times.hexdigest(),
         {name: getattr(options, name) for name in _SETTINGS},
         options.output_format,
         contents.kind,
