@@ -18,7 +18,7 @@ from typing import Any
 from entry_point.config.train_config import ModelConfig, TrainConfig, TrainerConfig
 from entry_point.contract.own_code import PROGRAM
 from launch.command_line import LaunchError
-from launch.sagemaker.config import DEVICES, Channel, Job, LaunchConfig, Target
+from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
 
 # What to do about a required setting that is missing.
 HINTS = {
@@ -151,9 +151,6 @@ def gpu_count(instance_type: str) -> int | None:
 
 def machine_problems(target: Target) -> Iterator[str]:
     """Instance types that the image was not built for."""
-    if target.device not in DEVICES:
-        yield f"target.device={target.device}: must be cpu or gpu"
-        return
     several = "target.instance_groups" if target.instance_groups else "target.instance_types"
     key = several if target.instance_groups or target.instance_types else "target.instance_type"
     for kind in dict.fromkeys(kind for each in target.alternatives for kind, _ in each if kind):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from entry_point.config.config_errors import near
-from entry_point.config.table_config import TableConfig
+from entry_point.config.data_config import TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.table.bad_row import quoted
 from entry_point.data.sources.table.columns import METADATA

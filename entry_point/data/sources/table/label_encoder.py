@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from entry_point.config.table_config import TableConfig
+from entry_point.config.data_config import TableConfig
 from entry_point.data.sources.label_kind import Kind
 from entry_point.data.sources.table.bad_row import BadRowError, quoted
 from entry_point.data.sources.table.columns import Columns
