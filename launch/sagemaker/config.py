@@ -14,18 +14,6 @@ from entry_point.config.schema import SETTINGS, Bool, Int
 
 
 @dataclass(config=SETTINGS)
-class InstanceGroup:
-    """One instance type of a job that uses several."""
-
-    name: str
-    """Name of the group. Channels refer to it."""
-    instance_type: str
-    """Instance type of the group."""
-    instance_count: Int = 1
-    """Number of instances in the group."""
-
-
-@dataclass(config=SETTINGS)
 class Target:
     """The machines of a job, and how long it may use them."""
 
@@ -33,38 +21,18 @@ class Target:
     """ECR URI of the image, with a digest if possible. `make push` prints it."""
     device: Literal["cpu", "gpu"] = "cpu"
     """The device that the image was built for. `gpu` also sets `trainer.device=cuda`."""
-    instance_type: str | None = "ml.c7i.2xlarge"
+    instance_type: str = "ml.c7i.2xlarge"
     """SageMaker instance type."""
     instance_count: Int = 1
     """Number of instances."""
-    instance_groups: list[InstanceGroup] = Field(default=[])
-    """Several instance types: a list of {name, instance_type, instance_count}. Replaces
-    `instance_type` and `instance_count`."""
-    instance_types: list[str] = Field(default=[])
-    """Instance types in order of preference, at most 5: the job gets the first that is available.
-    Replaces `instance_type`."""
-    training_plan: str | None = None
-    """ARN of a SageMaker training plan whose reserved capacity the job uses."""
-    health_check: Bool = False
-    """Test hardware and network of the instances before the job starts."""
     volume_gb: Int = 50
     """Size of the EBS volume in GB. Instance types with a local NVMe disk use that instead."""
     max_runtime_s: Int = 86400
     """Seconds after which SageMaker stops the job."""
     spot: Bool = False
     """Use spot instances. An interrupted job resumes from its checkpoints."""
-    max_wait_s: Int | None = None
-    """`spot=true`: seconds for waiting and running together. null: `max_runtime_s` plus one day."""
     keep_alive_s: Int | None = None
     """Seconds to keep the instances in a warm pool after the job. null: no warm pool."""
-
-    @property
-    def alternatives(self) -> list[list[tuple[str, int]]]:
-        """Type and number of the machines, by group: one list, or one for each preferred type."""
-        if self.instance_groups:
-            return [[(group.instance_type, group.instance_count) for group in self.instance_groups]]
-        types = self.instance_types or [self.instance_type or ""]
-        return [[(instance_type, self.instance_count)] for instance_type in types]
 
 
 @dataclass(config=SETTINGS)
@@ -76,20 +44,14 @@ class Channel:
 
     s3: str | None = None
     """S3 prefix. In FastFile mode it ends in `/`."""
-    file_system: str | None = None
-    """Id of an EFS or FSx for Lustre file system, instead of `s3`. Needs `job.subnets`."""
-    path: str = "/"
-    """`file_system`: the folder on it. FSx for Lustre: starts with its mount name."""
+    source: dict[str, Any] = Field(default={})
+    """Another DataSource than an S3 prefix, as CreateTrainingJob takes it, such as
+    `{FileSystemDataSource: {FileSystemId: fs-..., ...}}`. It is mounted: `mode` does not count."""
     mode: str = "FastFile"
     """`File`: everything is copied before the job starts. `FastFile`: files are streamed as they
     are read."""
     distribution: str = "FullyReplicated"
     """`FullyReplicated`: each host gets all objects. `ShardedByS3Key`: each host gets its share."""
-    type: str = "S3Prefix"
-    """`S3Prefix`, or `ManifestFile` if `s3` names a manifest. `file_system`: `EFS` or
-    `FSxLustre`."""
-    instance_groups: list[str] = Field(default=[])
-    """Names of the instance groups that get this channel. Empty: all."""
 
 
 def _from_prefix(channel: object) -> object:
@@ -133,10 +95,6 @@ class Job:
     """KMS key of the EBS volume."""
     output_kms_key: str | None = None
     """KMS key of the output in S3."""
-    remote_debug: Bool = False
-    """Let you open a shell in the running container with AWS Systems Manager."""
-    session_chaining: Bool = False
-    """Pass the session tags of your role on to `role`."""
     mlflow: str | None = None
     """ARN of one of SageMaker's MLflow servers or apps, for `loggers=[mlflow]`."""
     queue: str | None = None
@@ -146,9 +104,8 @@ class Job:
     network_isolation: Bool = False
     """Run the container without network access."""
     request: dict[str, Any] = Field(default={})
-    """Any other members of CreateTrainingJob, merged into the request; null removes one."""
-    retries: Int | None = None
-    """Attempts after an internal error of the service, 1 to 30. null: SageMaker's default."""
+    """Any other members of CreateTrainingJob, merged into the request; null removes one.
+    docs/launch.md has examples."""
 
 
 @dataclass(config=SETTINGS)
@@ -188,19 +145,14 @@ class DeployConfig:
     """SageMaker instance type. null: ml.c7i.xlarge, or ml.g6.xlarge if the job trained on GPUs."""
     instance_count: Int = 1
     """Number of instances."""
-    ami: str | None = None
-    """System image of GPU instances. null: the newest, whose driver runs every older CUDA."""
-    startup_timeout_s: Int = 600
-    """Seconds that a container may take to load the model."""
     serverless: Bool = False
     """Start containers as requests arrive, and pay only for their time. CPU only."""
-    memory_mb: Int = 4096
-    """`serverless=true`: memory of a container, a multiple of 1024."""
-    max_concurrency: Int = 10
-    """`serverless=true`: number of containers."""
     async_output: str | None = None
     """S3 prefix for answers. The endpoint then queues its requests, and inputs and answers lie in
     S3. `async=` is short for it. null: answer at once."""
+    variant: dict[str, Any] = Field(default={})
+    """Any members of CreateEndpointConfig's production variant, merged into it; null removes one.
+    docs/launch.md has examples."""
     environment: dict[str, str] = Field(default={})
     """Environment variables of the container."""
 
