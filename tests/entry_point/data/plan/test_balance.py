@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
 from entry_point.data.batch import Batch
@@ -54,8 +55,9 @@ def test_numbers_cannot_be_balanced() -> None:
 
 
 def test_a_stream_cannot_be_balanced() -> None:
+    stream = {"balance": "classes", "format": "shards", "access": "stream"}
     with pytest.raises(ConfigError, match=r"data.balance=classes: .*needs data.access=map"):
-        DataConfig(balance="classes", format="shards", access="stream")
+        check_config(stream, DataConfig, "data")
 
 
 @given(
