@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
 from entry_point.data.batch import Batch
@@ -62,7 +63,7 @@ def test_numbers_cannot_be_balanced() -> None:
 )
 def test_what_cannot_be_balanced_is_refused(settings: dict[str, object], reason: str) -> None:
     with pytest.raises(ConfigError, match=f"data.balance=classes: .*{reason}"):
-        DataConfig(balance="classes", **settings)  # type: ignore[arg-type]
+        check_config({"balance": "classes", **settings}, DataConfig, "data")
 
 
 @given(

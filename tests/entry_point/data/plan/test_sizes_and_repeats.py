@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point.config.augment_config import AugmentConfig
+from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
 from entry_point.data.loader import Loader, build_loader, open_source
@@ -154,5 +155,5 @@ def test_validation_at_a_size_is_validation_of_a_run_with_that_image_size(
 )
 def test_a_wrong_size_or_repeat_is_one_line(settings: dict[str, Any], error: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        DataConfig(**settings)
+        check_config(settings, DataConfig, "data")
     assert str(caught.value) == error
