@@ -21,9 +21,8 @@ from entry_point.data.packing.scan_source import (
 from entry_point.data.plan.path_split import chosen_for_val
 from entry_point.data.sources.class_folders import existing_splits, layout_of, require_folder
 from entry_point.data.sources.dataset_description import SPLITS
+from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.label_kind import Kind
-from entry_point.data.sources.table.read_table import TableRequest, read_table
-from entry_point.data.sources.table.table_files import is_table
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +85,8 @@ class TableContents:
             raise ConfigError("output_format", "folder", must)
         if options.classes is not None:
             raise ConfigError("classes", options.classes, "needs a folder as source")
+        from entry_point.data.sources.table import TableRequest, read_table
+
         images = Path(options.images) if options.images else None
         request = TableRequest(source, images, options.table, options.val_fraction, "table")
         self._table = read_table(request)
