@@ -105,6 +105,19 @@ def test_a_part_that_is_asked_to_stop_leaves_no_file(
     assert not names(output)
 
 
+def test_a_part_that_does_not_fit_on_the_disk_is_one_line_and_leaves_no_file(
+    model: Path, images: Path, tmp_path: Path
+) -> None:
+    """The limit of a file's size stands for a full disk."""
+    code = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
+    process = start(*arguments(model, images, tmp_path / "output"), code=code)
+    _, error = process.communicate()
+    assert process.returncode == exit_codes.USAGE
+    assert "part-1-of-1.parquet" in error and "cannot be written: File too large" in error
+    assert error.splitlines()[-1].startswith("predict: ") and "Traceback" not in error
+    assert not names(tmp_path / "output")
+
+
 def test_a_rerun_skips_finished_parts(
     model: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

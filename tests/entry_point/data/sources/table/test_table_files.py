@@ -169,3 +169,13 @@ def test_a_cell_that_a_parquet_file_repeats_is_refused_before_it_fills_the_memor
     )
     done = subprocess.run([sys.executable, "-c", program, file], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1].endswith("the column 'label' is larger than 1 GB")
+
+
+def test_training_and_packing_without_a_table_do_not_import_polars() -> None:
+    program = (
+        "import sys\n"
+        "import entry_point.data.loader, entry_point.optimize, entry_point.check_dataset\n"
+        "import entry_point.training.trainer\n"
+        "assert 'polars' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
