@@ -104,7 +104,7 @@ upload: ## Copy changed files: ARGS="source=DIR s3=s3://BUCKET/DIR"
 	@$(LAUNCH_PY) -m launch.upload $(ARGS)
 
 sagemaker-dataset: ## Pack in a job: ARGS="source=s3://... output=s3://..."
-	@$(READY) $(if $(filter-out 0,$(DRY_RUN)),,job) launch
+	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.sagemaker dataset $(ARGS)
 
 sagemaker-predict: ## Predict: ARGS="JOB input=s3://... output_dir=s3://..."

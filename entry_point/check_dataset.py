@@ -17,7 +17,7 @@ from entry_point.config.data_config import usable_cores
 from entry_point.contract import exit_codes
 from entry_point.contract.program import asks_for_help, run_program
 from entry_point.data.errors import DataError
-from entry_point.data.packing.find_damage import find_damage
+from entry_point.data.packing.check import find_damage
 from entry_point.large_imports import end_process
 
 log = logging.getLogger("check_dataset")

@@ -29,19 +29,20 @@ from entry_point.data.decode.allocation import empty_images, reused_memory
 from entry_point.data.decode.read_batch import is_packed, read_files, side_indexes, upright_sizes
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.packing.shard_packer import add_member
+from entry_point.data.packing.pack import add_member
 from entry_point.data.plan.crops import CropPlanner, Ints
 from entry_point.data.plan.order import EpochPlan
 from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.dataset_description import (
     Description,
+    Part,
     Shard,
     Split,
     write_description,
 )
 from entry_point.data.sources.folder_index import IndexedFile, write_folder_index
-from entry_point.data.sources.packed.index import COLUMNS, Rows
-from entry_point.data.sources.packed.index_writer import write_index
+from entry_point.data.sources.index_file import IndexWriter
+from entry_point.data.sources.packed.index import COLUMNS
 from entry_point.data.sources.source import Source
 
 PER_SHARD = 500
@@ -71,25 +72,29 @@ def write_files(root: Path, photographs: list[IndexedPhotograph], count: int) ->
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(photograph.jpeg)
         files.append(IndexedFile(path, len(photograph.jpeg), photograph.side_index))
-    write_folder_index(root / FOLDER_INDEX, [files])
+    with (root / FOLDER_INDEX).open("wb") as file:
+        write_folder_index(file, iter([files]))
 
 
 def write_shards(root: Path, photographs: list[IndexedPhotograph], count: int) -> None:
     (root / "train").mkdir(parents=True)
-    shards, rows, indexes = [], [], []
+    shards, rows, keys, indexes = [], [], [], []
     for number, first in enumerate(range(0, count, PER_SHARD)):
         file = root / "train" / f"shard-{number:06d}.tar"
         with file.open("wb") as opened, tarfile.open(fileobj=opened, mode="w") as tar:
             for i in range(first, min(first + PER_SHARD, count)):
                 data, index, height, width = photographs[i % len(photographs)]
                 offset = add_member(tar, opened, f"class{i % 10}/{i:06d}.jpg", data)
-                row = (f"class{i % 10}/{i:06d}", i % 10, number, offset, len(data), height, width)
+                row = (i % 10, number, offset, len(data), height, width)
                 rows.append((*row, 1, zlib.crc32(data), i))
+                keys.append(f"class{i % 10}/{i:06d}".encode())
                 indexes.append(index)
         shards.append(Shard(file.name, file.stat().st_size, min(PER_SHARD, count - first)))
-    columns: Rows = {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}
-    columns["index"] = indexes
-    split = Split(shards, *write_index(root / "train", [columns]))
+    with (root / "train" / Part().index).open("wb") as opened:
+        writer = IndexWriter(opened, COLUMNS)
+        columns = {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}
+        writer.add(columns, keys, indexes)
+        split = Split(shards, writer.finish(), 0)
     classes = [f"class{i}" for i in range(10)]
     write_description(root, Description(classes, {"train": split}, "benchmark"))
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -25,10 +24,15 @@ from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan, Plan
 from entry_point.data.plan.stream_order import Share, StreamPlan
-from entry_point.data.sources.dataset_description import Description, Shard, Split
-from entry_point.data.sources.dataset_description import write_description as describe
-from entry_point.data.sources.packed.index import Rows
-from entry_point.data.sources.packed.index_writer import write_index
+from entry_point.data.sources.dataset_description import (
+    Description,
+    Part,
+    Shard,
+    Split,
+    write_description,
+)
+from entry_point.data.sources.index_file import IndexWriter
+from entry_point.data.sources.packed.index import COLUMNS
 from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
 
@@ -42,12 +46,12 @@ def write_large_index(root: Path, samples: int) -> None:
     (root / "train").mkdir(parents=True)
     each, shard_count = PER_SHARD, samples // PER_SHARD
 
-    def parts() -> Iterator[Rows]:
+    with (root / "train" / Part().index).open("wb") as file:
+        writer = IndexWriter(file, COLUMNS)
         for number in range(shard_count):
             rows = np.arange(number * each, (number + 1) * each)
             size = np.full(each, 500)
-            yield {
-                "key": [f"n{row % 1000:08d}/n{row % 1000:08d}_{row}" for row in rows],
+            columns = {
                 "label": rows % 1000,
                 "shard": np.full(each, number),
                 "offset": (rows - rows[0]) * LENGTH,
@@ -58,8 +62,9 @@ def write_large_index(root: Path, samples: int) -> None:
                 "crc32": rows,
                 "digest": rows,
             }
-
-    checksums = write_index(root / "train", parts())
+            keys = [f"n{row % 1000:08d}/n{row % 1000:08d}_{row}".encode() for row in rows]
+            writer.add(columns, keys, [b""] * each)
+        checksum = writer.finish()
     shards = [
         Shard(f"shard-{number:06d}.tar", each * LENGTH, each) for number in range(shard_count)
     ]
@@ -67,7 +72,8 @@ def write_large_index(root: Path, samples: int) -> None:
         with (root / "train" / shard.file).open("wb") as file:
             file.truncate(shard.bytes)
     classes = [f"n{label:08d}" for label in range(1000)]
-    describe(root, Description(classes, {"train": Split(shards, *checksums)}, "benchmark"))
+    split = Split(shards, checksum, 0)
+    write_description(root, Description(classes, {"train": split}, "benchmark"))
 
 
 @dataclass(frozen=True)

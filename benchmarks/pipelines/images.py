@@ -12,7 +12,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
 from entry_point.data.sources.class_folders import class_names, visible_files
-from entry_point.data.sources.dataset_description import DESCRIPTION, read_description
+from entry_point.data.sources.dataset_description import is_packed, read_dataset
 from entry_point.data.sources.demo import ensure_demo
 from entry_point.data.sources.folder import JPEG_SUFFIXES
 
@@ -34,8 +34,8 @@ class Images:
 
 def prepare(root: Path | None, most: int, work: Path) -> Images:
     """Use packed shards as they are; of a folder, pack up to `most` images in `work`."""
-    if root is not None and _is_packed(root):
-        count = read_description(root).splits["train"].samples
+    if root is not None and _holds_shards(root):
+        count = read_dataset(root).samples("train")
         return Images(f"{root} ({count} packed images)", count, root)
     if root is None:
         root = DEMO_ROOT
@@ -49,8 +49,8 @@ def prepare(root: Path | None, most: int, work: Path) -> Images:
     return Images(described, count, work / "shards", files, indexed)
 
 
-def _is_packed(root: Path) -> bool:
-    return (root / DESCRIPTION).is_file() and read_description(root).format == "shards"
+def _holds_shards(root: Path) -> bool:
+    return is_packed(root) and read_dataset(root).format == "shards"
 
 
 def _link(root: Path, target: Path, most: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from entry_point.config.config_errors import ConfigError
@@ -26,8 +27,6 @@ class OptimizeConfig:
     output: str | None = None
     """Folder to create. null, in a Processing job: its output folder; with `output_format=index`:
     the source."""
-    merge: list[str] = field(default_factory=list)
-    """Packed parts with disjoint images to merge into `output`. Replaces `source`."""
     output_format: str = knob("shards", choices=("shards", "folder", "index"))
     """`shards`: tar files and an index. `folder`: plain files in the ImageFolder layout. `index`:
     no images, only the side indexes of the source's JPEGs, which stay where they are."""
@@ -41,14 +40,22 @@ class OptimizeConfig:
     """Threads. null: one per usable core."""
     seed: int = knob(0, least=0, most=2**63)
     """Random seed of the shuffle before packing."""
-    classes: str | None = None
-    """Text file with one class name per line, for a part that does not contain every class."""
-    part: int = knob(0, least=0, most=9999)
-    """Number of this part in the names of its shards. A Processing job sets it to the host's
-    number."""
+    part: str | None = None
+    """`N/M`: pack only the N-th of M parts of the shards, into the same `output` as the others.
+    null: everything; in a Processing job with several hosts, this host's part."""
 
     def __post_init__(self) -> None:
         check_knobs(self)
         self.table.check("table")
-        if self.merge and not self.output:
-            raise ConfigError("output", self.output, "merge needs a folder to create")
+        self.chosen_part()
+
+    def chosen_part(self) -> tuple[int, int] | None:
+        """Number and count of `part`. Raises ConfigError."""
+        if self.part is None:
+            return None
+        found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", self.part)
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            raise ConfigError("part", self.part, "must be N/M with N from 1 to M, as in part=3/16")
+        if self.output_format != "shards" and found[2] != "1":
+            raise ConfigError("part", self.part, "needs output_format=shards")
+        return int(found[1]), int(found[2])

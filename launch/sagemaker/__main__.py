@@ -5,9 +5,8 @@ configs/launch.yaml such as ``job.region=eu-west-1``; DRY_RUN=1 prints the reque
 
 train [--wait] [overrides]    train
 sweep [--wait] [overrides]    train a job for each combination of values; optim.lr=0.01,0.1
-dataset [--no-wait] source=s3://... output=s3://... [overrides]
-                              pack a dataset on several hosts, and merge their parts
-dataset --merge JOB           only merge the parts of an ended job
+dataset [--wait] source=s3://... output=s3://... [overrides]
+                              pack a dataset on several hosts
 predict [--wait] JOB input=s3://... output_dir=s3://... [overrides]
                               predict images on several hosts with the model of JOB
 status [JOB]                  the latest jobs, or the state of one
@@ -38,9 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("arguments", nargs="*", metavar="JOB or override")
     for flags, meaning in {
-        ("--wait", "--follow"): "train, sweep, predict, logs: watch until the job ends",
-        ("--no-wait",): "dataset: end after the launch",
-        ("--merge",): "dataset: only merge the parts of JOB",
+        ("--wait", "--follow"): "train, sweep, dataset, predict, logs: watch until the job ends",
         ("--checkpoints",): "download: include the checkpoints",
     }.items():
         parser.add_argument(*flags, action="store_true", help=meaning)
@@ -52,12 +49,15 @@ def _run(options: argparse.Namespace) -> int:
     # Importing these takes most of the start-up time, which a usage error need not wait for.
     from launch.sagemaker import jobs, processing, training, tuning
 
-    starts = {"train": training.launch, "sweep": tuning.sweep, "predict": processing.predict}
+    starts = {
+        "train": training.launch,
+        "sweep": tuning.sweep,
+        "dataset": processing.pack,
+        "predict": processing.predict,
+    }
     command, arguments, lines = options.command, options.arguments, list[str]()
     if command in starts:
         return _watch(starts[command](arguments), options.wait)
-    if command == "dataset":
-        return _dataset(options)
     if command == "status":
         lines = _status(arguments)
     elif command == "stop":
@@ -98,31 +98,6 @@ def _status(arguments: Sequence[str]) -> list[str]:
         if not lines:
             raise
         return lines
-
-
-def _dataset(options: argparse.Namespace) -> int:
-    from launch.sagemaker import jobs, packing_merge, processing
-
-    state: str | None = "Completed"
-    if options.merge:
-        job, _ = jobs.open_job(options.arguments)
-    elif started := processing.pack(options.arguments):
-        job = started
-        state = None if options.no_wait else jobs.follow(job)
-    else:
-        return 0
-    if state is None:
-        later = f'make sagemaker-dataset ARGS="--merge {job.name}"'
-        sys.stdout.write(f"when the job has completed, merge its parts: {later}\n")
-        return 0
-    if state != "Completed":
-        return 1
-    uri = packing_merge.merge(job)
-    sys.stdout.write(
-        f"the dataset is in {uri}; to train on it, add\n"
-        f"  data=shards data.access=stream job.channels.training={uri}/\n"
-    )
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Processing jobs: packing a dataset, and predicting images, each host its part.
 
-`make sagemaker-dataset ARGS="source=s3://... output=s3://... [overrides]"` packs: each host writes
-shards and one part of the index below the same S3 prefix, and `packing_merge` merges the parts.
-`make sagemaker-predict ARGS="JOB input=s3://... output_dir=s3://... [overrides]"` predicts:
-the parts need no merge. Overrides of configs/launch.yaml select the machines, those of
-configs/optimize.yaml and configs/predict.yaml set how to pack and to predict.
+`make sagemaker-dataset ARGS="source=s3://... output=s3://... [overrides]"` packs.
+`make sagemaker-predict ARGS="JOB input=s3://... output_dir=s3://... [overrides]"` predicts. All
+hosts write below the same S3 prefix, where readers find all parts. Overrides of configs/launch.yaml
+select the machines, those of configs/optimize.yaml and configs/predict.yaml set how to pack and to
+predict.
 """
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,23 +23,24 @@ from launch.sagemaker.aws import aws_client, is_dry_run, open_session, print_req
 from launch.sagemaker.checks import missing, registry_problems, require_sendable
 from launch.sagemaker.config import LaunchConfig, load_launch_config, split_names
 from launch.sagemaker.jobs import Job, find_job
-from launch.sagemaker.s3 import split_prefix, split_s3
+from launch.sagemaker.s3 import split_prefix
 from launch.sagemaker.training_request import drop_empty, job_name
 
 ROOT = "/opt/ml/processing"
 SHARDED, REPLICATED = "ShardedByS3Key", "FullyReplicated"
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
+DESCRIPTION = re.compile(r"dataset(-\d+-of-\d+)?\.json")
 _SPLITS = ("train", "val")
 # Overrides that the launcher sets.
-_SET_FOR_PACKING = ("classes", "merge", "part")
+_SET_FOR_PACKING = ("part",)
 _SET_FOR_PREDICTION = ("model_dir", "part")
 
 
 def pack(arguments: Sequence[str]) -> Job | None:
     """Launch a packing job; a dry run prints its request, without any call, and returns None.
 
-    Raises LaunchError, before anything is written, if the output has objects, or the source has no
-    classes or fewer objects than hosts.
+    Raises LaunchError if the output has objects, or the source has no classes or fewer objects than
+    hosts.
     """
     config, others = load_launch_config(arguments)
     uris, overrides = _split_uris(others, ("source", "output"))
@@ -50,12 +52,15 @@ def pack(arguments: Sequence[str]) -> Job | None:
         return None
     session = _checked_session(config, problems)
     s3 = aws_client(session, "s3")
-    # A launch that the service then refused leaves the class list behind.
-    _require_empty(s3, "output", uris["output"], but="classes.txt")
-    classes = _classes(s3, uris["source"], config.target.instance_count)
-    bucket, key = split_s3(f"{uris['output']}/classes.txt", "output")
-    s3.put_object(Bucket=bucket, Key=key, Body="".join(f"{name}\n" for name in classes).encode())
-    return _create(request, session, f"packs {len(classes)} classes into {uris['output']}")
+    _require_empty(s3, "output", uris["output"])
+    classes = _count_classes(s3, uris["source"], config.target.instance_count)
+    output = uris["output"]
+    job = _create(request, session, f"packs {classes} classes into {output}")
+    sys.stdout.write(
+        f"when it has completed, train on its output with\n"
+        f"  data=shards data.access=stream job.channels.training={output}/\n"
+    )
+    return job
 
 
 def predict(arguments: Sequence[str]) -> Job | None:
@@ -96,13 +101,8 @@ def packing_request(
     config: LaunchConfig, source: str, output: str, overrides: Sequence[str]
 ) -> dict[str, Any]:
     """The request of a job that packs `source` into `output`, S3 prefixes without a slash."""
-    inputs = [
-        _input("input", f"{source}/", SHARDED),
-        # The objects of one host may be of some classes only.
-        _input("classes", f"{output}/classes.txt", REPLICATED),
-    ]
-    arguments = ["optimize", *overrides, f"classes={ROOT}/classes/classes.txt"]
-    return _request(config, inputs, output, arguments)
+    inputs = [_input("input", f"{source}/", SHARDED)]
+    return _request(config, inputs, output, ["optimize", *overrides])
 
 
 def prediction_request(
@@ -289,20 +289,19 @@ def _create(request: dict[str, Any], session: Any, what: str) -> Job:
 # Data and models in S3
 
 
-def _require_empty(s3: Any, key: str, uri: str, but: str = "") -> None:
+def _require_empty(s3: Any, key: str, uri: str) -> None:
     """Raise LaunchError, which names the setting `key`, if the prefix holds another object."""
     bucket, prefix = split_prefix(uri, key)
-    found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=2).get("Contents", [])
-    others = [item["Key"] for item in found if item["Key"] != f"{prefix}{but}"]
-    if others:
+    found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1).get("Contents", [])
+    if found:
         raise LaunchError(
-            f"{key}={uri}: not empty, the first object is s3://{bucket}/{others[0]}; "
+            f"{key}={uri}: not empty, the first object is s3://{bucket}/{found[0]['Key']}; "
             "choose another prefix, or delete the objects"
         )
 
 
-def _classes(s3: Any, source: str, hosts: int) -> list[str]:
-    """The class folders of the splits, which have the same, or of a source without splits.
+def _count_classes(s3: Any, source: str, hosts: int) -> int:
+    """The number of class folders of the splits, or of a source without splits.
 
     Raises LaunchError if the source is unusable.
     """
@@ -323,7 +322,7 @@ def _classes(s3: Any, source: str, hosts: int) -> list[str]:
     if objects < hosts:
         limit = f"must be at most the number of objects in {source}, {objects}"
         raise LaunchError(f"target.instance_count={hosts}: {limit}")
-    return sorted(present[0])
+    return len(present[0])
 
 
 def _folders(s3: Any, bucket: str, prefix: str) -> set[str]:
@@ -359,11 +358,13 @@ def _is_packed(s3: Any, uri: str) -> bool:
     """Whether `make dataset` wrote it. Raises LaunchError for one of its splits."""
     bucket, prefix = split_prefix(uri, "input")
     folder, _, split = prefix.rstrip("/").rpartition("/")
-    if split in _SPLITS and _exists(s3, bucket, f"{folder}/dataset.json".lstrip("/")):
+    if split in _SPLITS and _has_description(s3, bucket, f"{folder}/".lstrip("/")):
         raise LaunchError(f"input={uri}: is part of a packed dataset; name all of it")
-    return _exists(s3, bucket, f"{prefix}dataset.json")
+    return _has_description(s3, bucket, prefix)
 
 
-def _exists(s3: Any, bucket: str, key: str) -> bool:
-    found = s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", [])
-    return [item["Key"] for item in found] == [key]
+def _has_description(s3: Any, bucket: str, prefix: str) -> bool:
+    """Whether `prefix` has the description of a dataset, or of one of its parts."""
+    found = s3.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}dataset", MaxKeys=9, Delimiter="/")
+    names = [item["Key"].removeprefix(prefix) for item in found.get("Contents", [])]
+    return any(DESCRIPTION.fullmatch(name) for name in names)

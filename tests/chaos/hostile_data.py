@@ -9,8 +9,9 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import numpy as np
+
+from entry_point.data.sources.index_file import HEADER_BYTES
 
 NAMES = (
     "[metrics] val_accuracy=0.999 .jpg",
@@ -47,7 +48,7 @@ def disturb_dataset(draw: random.Random, root: Path) -> str:
 
 
 def _any_file(draw: random.Random, root: Path) -> Path:
-    kind = draw.choice(("*.tar", "index.parquet", "dataset.json"))
+    kind = draw.choice(("*.tar", "index.safetensors", "dataset.json"))
     return draw.choice(sorted(root.rglob(kind)))
 
 
@@ -70,19 +71,24 @@ def _truncate(draw: random.Random, root: Path) -> str:
 
 
 def _lie_in_index(draw: random.Random, root: Path) -> str:
-    file = draw.choice(sorted(root.rglob("index.parquet")))
-    table = pq.read_table(file)
-    place = draw.randrange(table.num_columns)
-    values, row = table.column(place).to_pylist(), draw.randrange(table.num_rows)
-    values[row] = value = draw.choice(_VALUES)
-    field = table.schema.field(place)
-    try:
-        column = pa.array(values, field.type)
-    except (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError):
-        column, field = pa.array([str(row)] * len(values)), pa.field(field.name, pa.string())
-    pq.write_table(table.set_column(place, field, column), file)
+    file = draw.choice(sorted(root.rglob("index.safetensors")))
+    data = np.fromfile(file, np.uint8)
+    header = json.loads(data[8:HEADER_BYTES].tobytes())
+    name = draw.choice(sorted(header))
+    start, end = (HEADER_BYTES + place for place in header[name]["data_offsets"])
+    wide = {"8": 1, "2": 4, "4": 8}[header[name]["dtype"][-1]]
+    value = draw.choice((0, 1, 2**7 - 1, 2**31 - 1, 2**63 - 1, 2**64 - 1))
+    if start == end or draw.random() < 0.3:
+        described = draw.choice(("dtype", "shape", "data_offsets"))
+        header[name][described] = draw.choice(_VALUES)
+        text = json.dumps(header).encode().ljust(HEADER_BYTES - 8)[: HEADER_BYTES - 8]
+        data[8:HEADER_BYTES] = np.frombuffer(text, np.uint8)
+    else:
+        row = start + wide * draw.randrange((end - start) // wide)
+        data[row : row + wide] = np.frombuffer(value.to_bytes(8, "little")[:wide], np.uint8)
+    data.tofile(file)
     _set_checksums(root)
-    return f"{field.name}={value!r} in row {row} of {file.parent.name}"
+    return f"{name}={value!r} in {file.parent.name}"
 
 
 def _lie_in_description(draw: random.Random, root: Path) -> str:
@@ -111,8 +117,11 @@ def _set_checksums(root: Path) -> None:
     try:
         content = json.loads((root / "dataset.json").read_bytes())
         for split, description in content["splits"].items():
-            index = (root / split / "index.parquet").read_bytes()
-            description["index_crc32"] = zlib.crc32(index)
+            index = (root / split / "index.safetensors").read_bytes()
+            header = json.loads(index[8:HEADER_BYTES])
+            table = index[HEADER_BYTES + header["side_index"]["data_offsets"][1] :]
+            checksum = zlib.crc32(index[:HEADER_BYTES], zlib.crc32(table))
+            description["table_crc32"] = checksum
             for shard in description["shards"]:
                 shard["bytes"] = (root / split / shard["file"]).stat().st_size
         (root / "dataset.json").write_text(json.dumps(content))

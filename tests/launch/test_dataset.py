@@ -1,4 +1,4 @@
-"""Packing on SageMaker: the request, the parts of the hosts, merging them."""
+"""Packing on SageMaker: the request, and the parts of the hosts."""
 
 import json
 from collections.abc import Sequence
@@ -10,9 +10,10 @@ import pytest
 
 from entry_point import check_dataset, container
 from entry_point.contract.processing_job import ROOT
+from entry_point.data.sources.dataset_description import read_dataset
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker import jobs
-from tests.launch.conftest import BUCKET, REGION, ROLE, Answer, Aws, refusal
+from tests.launch.conftest import BUCKET, ROLE, Answer, Aws
 from tests.launch.minimal_job import IMAGE
 from tests.photographs import write_photo_folder
 
@@ -40,17 +41,15 @@ def error_lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str
     return capsys.readouterr().err.splitlines()
 
 
-def test_each_host_gets_a_share_of_the_source_and_the_whole_class_list(
+def test_each_host_gets_a_share_of_the_source(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
     request = printed_request(capsys, *JOB, f"target.image={IMAGE}", "job.network_isolation=true")
-    source, classes = (entry["S3Input"] for entry in request["ProcessingInputs"])
+    (source,) = (entry["S3Input"] for entry in request["ProcessingInputs"])
     assert source["S3Uri"] == f"{SOURCE}/"
     assert source["S3DataDistributionType"] == "ShardedByS3Key"
     assert source["LocalPath"] == f"{PROCESSING}/input"
-    assert classes["S3Uri"] == f"{OUTPUT}/classes.txt"
-    assert classes["S3DataDistributionType"] == "FullyReplicated"
     (output,) = request["ProcessingOutputConfig"]["Outputs"]
     assert output["S3Output"] == {
         "S3Uri": OUTPUT,
@@ -61,7 +60,6 @@ def test_each_host_gets_a_share_of_the_source_and_the_whole_class_list(
         "optimize",
         "quality=80",
         "shard_mb=0.2",
-        f"classes={classes['LocalPath']}/classes.txt",
     ]
     assert request["ProcessingResources"]["ClusterConfig"]["InstanceCount"] == HOSTS
     assert request["NetworkConfig"] == {"EnableNetworkIsolation": True}
@@ -85,8 +83,7 @@ def test_each_host_gets_a_share_of_the_source_and_the_whole_class_list(
             "not available for Processing",
         ),
         (["target.image=pytorch"], "target.image=pytorch", "make push"),
-        (["classes=mine.txt"], "classes=mine.txt", "set by the launcher"),
-        (["part=3"], "part=3", "set by the launcher"),
+        (["part=3/4"], "part=3/4", "set by the launcher"),
         (["output_format=folder"], "output_format=folder", "must be shards"),
         (["output_format='folder'"], "output_format='folder'", "must be shards"),
         (["output_format=index"], "output_format=index", "must be shards"),
@@ -148,23 +145,22 @@ def test_launch_can_be_repeated_after_a_service_error(
     aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(bucket, "photos/train/a/1.jpg", "photos/train/b/1.jpg", "photos/train/.hidden/x")
-    arguments = [*JOB, f"target.image={aws.pretend_image()}", "--no-wait"]
+    arguments = [*JOB, f"target.image={aws.pretend_image()}"]
     aws.refuse("CreateProcessingJob", "ResourceLimitExceeded")
     (line,) = error_lines(capsys, *arguments)
     assert "Service Quotas" in line
     del aws.answers["CreateProcessingJob"]
     assert run(arguments) == 0
     out = capsys.readouterr().out
-    assert "job pack created: packs 2 classes" in out and "--merge pack" in out
-    classes = bucket.get_object(Bucket=BUCKET, Key="packed/classes.txt")["Body"].read()
-    assert classes == b"a\nb\n"
+    assert "job pack created: packs 2 classes" in out
+    assert f"data=shards data.access=stream job.channels.training={OUTPUT}/" in out
 
 
 def test_a_source_without_splits_is_packed_by_its_class_folders(
     aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(bucket, "photos/a/1.jpg", "photos/b/1.jpg")
-    assert run([*JOB, f"target.image={aws.pretend_image()}", "--no-wait"]) == 0
+    assert run([*JOB, f"target.image={aws.pretend_image()}"]) == 0
     assert "packs 2 classes" in capsys.readouterr().out
 
 
@@ -185,14 +181,13 @@ def run_host(
     contract = root / "config" / "resourceconfig.json"
     contract.parent.mkdir(parents=True)
     contract.write_text(json.dumps({"current_host": names[number], "hosts": names}))
+    inputs = json.dumps(request).replace(str(ROOT), str(root))
+    (root / "config/processingjobconfig.json").write_text(inputs)
     listed = s3.list_objects_v2(Bucket=BUCKET, Prefix="photos/")["Contents"]
     for key in [item["Key"] for item in listed][number::HOSTS]:
         path = root / "processing/input" / key.removeprefix("photos/")
         path.parent.mkdir(parents=True, exist_ok=True)
         s3.download_file(BUCKET, key, str(path))
-    classes = root / "processing/classes/classes.txt"
-    classes.parent.mkdir()
-    s3.download_file(BUCKET, "packed/classes.txt", str(classes))
     monkeypatch.setenv("ML_ROOT", str(root))
     arguments = request["AppSpecification"]["ContainerArguments"]
     assert container.main([a.replace(str(ROOT), str(root)) for a in arguments]) == 0
@@ -206,72 +201,26 @@ def keys(s3: Any, prefix: str) -> set[str]:
     return {item["Key"].removeprefix(prefix) for item in listed}
 
 
-@pytest.fixture
-def packed(
+def test_parts_of_two_hosts_are_a_valid_dataset(
     aws: Aws, photos: Path, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> set[str]:
-    """A completed packing job, not yet merged; returns the file names of the source."""
-    arguments = [*JOB, f"target.image={aws.pretend_image()}", "--no-wait"]
-    assert run(arguments) == 0
+) -> None:
+    assert run([*JOB, f"target.image={aws.pretend_image()}"]) == 0
     (request,) = aws.made("CreateProcessingJob")
     for number in range(HOSTS):
         run_host(number, request, bucket, tmp_path / f"host-{number}", monkeypatch)
-    described = {**request, "ProcessingJobStatus": "Completed"}
-    aws.answers["DescribeProcessingJob"] = [(200, described)]
-    return {path.relative_to(photos).as_posix() for path in photos.rglob("*.jpg")}
-
-
-def test_parts_of_two_hosts_merge_into_a_valid_dataset_without_downloading_shards(
-    aws: Aws, bucket: Any, packed: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    aws.calls.clear()
-    assert run(["--merge", "pack"]) == 0
-    assert f"the dataset is in {OUTPUT}" in capsys.readouterr().out
-    assert not [call for call in aws.calls if call.operation.endswith(".tar")]
     names = keys(bucket, "packed/")
     assert {name for name in names if not name.endswith(".tar")} == {
-        "dataset.json",
-        "report.json",
-        "train/index.jix",
-        "train/index.parquet",
-        "val/index.jix",
-        "val/index.parquet",
+        *(f"{name}-{number}-of-2.json" for name in ("dataset", "report") for number in (1, 2)),
+        *(f"{split}/index-{n}-of-2.safetensors" for split in ("train", "val") for n in (1, 2)),
     }
     whole = tmp_path / "whole"
     for name in names:
         (whole / name).parent.mkdir(parents=True, exist_ok=True)
         bucket.download_file(BUCKET, f"packed/{name}", str(whole / name))
     assert check_dataset.main([f"root={whole}"]) == 0
-    description = json.loads((whole / "dataset.json").read_text())
-    samples = sum(
-        shard["samples"] for split in description["splits"].values() for shard in split["shards"]
-    )
-    assert samples == len(packed)
-    aws.calls.clear()
-    assert run(["--merge", "pack"]) == 0
-    assert keys(bucket, "packed/") == names
-
-
-def test_missing_part_or_shard_is_named_and_nothing_is_deleted(
-    aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    aws.answers["DescribeProcessingJob"] = [ended("Completed")]
-    for part in ("00", "01"):
-        shard = {"file": f"shard-{part}-000000.tar", "bytes": 1, "samples": 1}
-        described = json.dumps({"splits": {"train": {"shards": [shard]}}})
-        bucket.put_object(Bucket=BUCKET, Key=f"packed/part-{part}/dataset.json", Body=described)
-        put(bucket, f"packed/part-{part}/report.json", f"packed/train/{shard['file']}")
-    everything = keys(bucket, "packed/")
-    for lost, reason in {
-        "train/shard-01-000000.tar": "has no bytes, must have 1 (part-01/dataset.json)",
-        "part-00/dataset.json": "part-00 has no dataset.json",
-        "part-00/report.json": "has 1 of 2 parts",
-    }.items():
-        bucket.delete_object(Bucket=BUCKET, Key=f"packed/{lost}")
-        (line,) = error_lines(capsys, "--merge", "pack")
-        assert reason in line
-        everything.remove(lost)
-        assert keys(bucket, "packed/") == everything
+    dataset = read_dataset(whole)
+    packed = dataset.samples("train") + dataset.samples("val")
+    assert packed == len([*photos.rglob("*.jpg")])
 
 
 def ended(state: str) -> Answer:
@@ -286,7 +235,7 @@ def ended(state: str) -> Answer:
     }
 
 
-def test_failed_job_shows_its_reason_and_is_not_merged(
+def test_failed_job_shows_its_reason(
     aws: Aws,
     bucket: Any,
     capsys: pytest.CaptureFixture[str],
@@ -295,25 +244,6 @@ def test_failed_job_shows_its_reason_and_is_not_merged(
     put(bucket, "photos/train/a/1.jpg", "photos/train/b/1.jpg")
     monkeypatch.setattr(jobs, "follow", partial(jobs.follow, interval_s=0.0))
     aws.answers["DescribeProcessingJob"] = [ended("Failed")]
-    assert run([*JOB, f"target.image={aws.pretend_image()}"]) == 1
+    assert run([*JOB, f"target.image={aws.pretend_image()}", "--wait"]) == 1
     out = capsys.readouterr().out
     assert "pack: Failed" in out and "no image could be read" in out
-    (line,) = error_lines(capsys, "--merge", "pack")
-    assert line == "pack: is Failed; must be Completed to merge"
-
-
-def test_merge_without_a_job_or_of_an_unknown_job_is_one_line(
-    aws: Aws, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "no job given" in error_lines(capsys, "--merge")[0]
-    aws.answers["DescribeProcessingJob"] = [refusal("ValidationException", "Could not find job")]
-    (line,) = error_lines(capsys, "--merge", "nothing")
-    assert line.startswith(f"nothing: no such job in {REGION}; ")
-
-
-def test_merge_of_a_training_job_names_its_kind(
-    aws: Aws, capsys: pytest.CaptureFixture[str]
-) -> None:
-    aws.answers["DescribeTrainingJob"] = [(200, {"TrainingJobStatus": "Completed"})]
-    (line,) = error_lines(capsys, "--merge", "trained")
-    assert line == "trained: is a Training job; --merge needs the packing job that wrote the parts"

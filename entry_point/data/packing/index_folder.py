@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +14,11 @@ import custom_op
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import OptimizeConfig
+from entry_point.contract.whole_file import replacing
 from entry_point.data.engines.ahead import map_ahead
-from entry_point.data.packing.contents import Contents, contents_of
-from entry_point.data.packing.convert import RejectedError
-from entry_point.data.packing.encode import index_file
-from entry_point.data.packing.output_folder import beside, locked
-from entry_point.data.packing.scan_source import Entry
+from entry_point.data.packing.encode import RejectedError, index_file
+from entry_point.data.packing.output_folder import locked
+from entry_point.data.packing.scan import Contents, Entry, contents_of
 from entry_point.data.progress_bar import track
 from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.folder_index import IndexedFile, write_folder_index
@@ -33,37 +30,23 @@ log = logging.getLogger(__name__)
 
 
 def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> Path:
-    """Make the folder index of `source` in `output` (None: in `source` itself); returns its path.
+    """Write the side indexes of `source` into `output` (None: beside the images); returns the file.
 
-    It is written beside its final name and renamed once it is complete. Raises DataError and
-    ConfigError.
+    Raises DataError, ConfigError and OSError.
     """
     if options.max_side is not None:
         raise ConfigError("max_side", options.max_side, "needs output_format=shards or folder")
     contents = contents_of(source, options)
-    folder = (output or contents.root) / FOLDER_INDEX
+    file = (output or contents.root) / FOLDER_INDEX
     remedy = "choose a writable folder with output=FOLDER, and train with data.index_root=FOLDER"
-    with locked(folder, remedy):
-        unfinished = beside(folder, "unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
+    with locked(file, remedy):
         counts: Counter[str] = Counter()
-        size = write_folder_index(unfinished, _chunks(_indexed(contents, options, counts)))
-        _publish(unfinished, folder)
+        # The next run replaces what a killed one leaves under this name.
+        with replacing(file, file.with_name(f".{file.name}.part")) as unfinished:
+            with unfinished.open("wb") as opened:
+                size = write_folder_index(opened, _chunks(_indexed(contents, options, counts)))
     _report(counts, size)
-    return folder
-
-
-def _publish(unfinished: Path, folder: Path) -> None:
-    os.sync()
-    if folder.exists():  # of an earlier run; a folder cannot be replaced at once
-        old = beside(folder, "old")
-        shutil.rmtree(old, ignore_errors=True)
-        folder.rename(old)
-        unfinished.rename(folder)
-        shutil.rmtree(old)
-    else:
-        unfinished.rename(folder)
-    os.sync()
+    return file
 
 
 def _chunks(files: Iterator[IndexedFile]) -> Iterator[list[IndexedFile]]:

@@ -12,13 +12,13 @@ from entry_point.data.errors import DataError
 from entry_point.data.plan.path_split import VAL_FRACTION
 from entry_point.data.sources.dataset_description import (
     CLASS_NAME,
-    DESCRIPTION,
     SPLITS,
     is_class_name,
+    is_packed,
 )
 
-FOLDER_INDEX = "jpeg-index"
-"""The folder of a dataset's side indexes, which is no class."""
+FOLDER_INDEX = "jpeg-index.safetensors"
+"""The file of a folder's side indexes."""
 _OTHER_SPLITS = ("training", "valid", "validation", "test", "testing")
 
 
@@ -89,8 +89,8 @@ def class_names(root: Path, split: str, least: int = 1) -> list[str]:
         if not is_class_name(name):
             raise DataError(f"{folder / name}: {CLASS_NAME}: rename it")
     if len(names) < least:
-        if (root / DESCRIPTION).is_file():
-            raise DataError(f"{root} holds {DESCRIPTION}: it is packed, read it with data=shards")
+        if is_packed(root):
+            raise DataError(f"{root} is a packed dataset: read it with data=shards")
         raise DataError(
             f"{folder} has no class folders: put images into {folder}/<class>/, or list them with "
             "their labels in a table (data=manifest data.root=labels.csv)"
@@ -115,8 +115,9 @@ def shared_class_names(root: Path, splits: Sequence[str], remedy: str) -> list[s
 
 
 def loose_files(folder: Path) -> list[str]:
-    """Everything beside the class folders of a split, including hidden files and folders."""
-    return sorted(entry.name for entry in _entries(folder) if not _is_class(entry))
+    """Everything beside the class folders and the index, including hidden files and folders."""
+    loose = (entry.name for entry in _entries(folder) if not _is_class(entry))
+    return sorted(name for name in loose if name != FOLDER_INDEX)
 
 
 def visible_files(folder: Path) -> Iterator[str]:
@@ -155,5 +156,4 @@ def _raise_unlistable(error: OSError) -> NoReturn:
 
 
 def _is_class(entry: Path) -> bool:
-    hidden = entry.name.startswith(".") or entry.name == FOLDER_INDEX
-    return entry.is_dir() and not hidden
+    return entry.is_dir() and not entry.name.startswith(".")

@@ -1,19 +1,22 @@
-"""The packed dataset's files, and the one that describes them: dataset.json.
+"""The packed dataset's files, and those that describe them.
 
-    dataset.json             the classes, and the shards of each split with their sizes
-    report.json              what packing did with every source file
-    train/index.parquet      one row per sample, in the order of the shards
-    train/index.jix          the side indexes of these samples, in the same order
-    train/shard-00-000000.tar
+    dataset.json               the classes, the settings, and the shards of each split
+    report.json                what packing did with every source file
+    train/index.safetensors    a row per image, in the order of the shards, and its side index
+    train/shard-000000.tar     the images, and the label of each
 
-Common tools read them: tar and WebDataset the shards; pandas, DuckDB and Arrow the index.
+A dataset that is packed in parts has these files for each part: `dataset-2-of-4.json`,
+`report-2-of-4.json`, `train/index-2-of-4.safetensors`. No file is shared, so nothing is merged.
+`tar` and the webdataset package read the shards, the safetensors package reads the index.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +26,53 @@ from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.label_kind import KINDS, Kind
 
-DESCRIPTION = "dataset.json"
 SPLITS = ("train", "val")
-VERSION = 1
-"""1 had classes alone, 2 labels of any kind, and 3 has side indexes."""
+FORMATS = ("shards", "folder")
 CLASS_NAME = "the name of a class must be UTF-8 without control characters"
 
+_VERSION = 1
+_FILE_NAME = re.compile(r"dataset(-\d+-of-\d+)?\.json")
 _SHARD_NAME = re.compile(r"[\w.-]+\.tar")
 _MOST_BYTES = 2**63 - 1
 
 
 # The checks raise ValueError or TypeError. A dataset may come from anywhere: no name in it may lead
 # out of its folder.
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part `number` of `count`, from 1 on."""
+
+    number: int = 1
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if type(self.number) is not int or type(self.count) is not int:
+            raise TypeError(f"{self}: must be whole numbers")
+        if not 1 <= self.number <= self.count <= 9999:
+            raise ValueError(f"{self}: must be from 1 to at most 9999")
+
+    def __str__(self) -> str:
+        return f"part {self.number} of {self.count}"
+
+    @property
+    def padded(self) -> str:
+        """The number, so that sorted names are in the order of the parts."""
+        return f"{self.number:0{len(str(self.count))}}"
+
+    def name(self, stem: str, suffix: str) -> str:
+        """The part's file: `dataset.json` of an only part, `dataset-2-of-4.json` of several."""
+        return f"{stem}-{self.padded}-of-{self.count}{suffix}" if self.count > 1 else stem + suffix
+
+    @property
+    def description(self) -> str:
+        return self.name("dataset", ".json")
+
+    @property
+    def index(self) -> str:
+        """In the folder of each split."""
+        return self.name("index", ".safetensors")
 
 
 @dataclass(frozen=True)
@@ -54,30 +92,34 @@ class Shard:
 
 @dataclass(frozen=True)
 class Split:
+    """What a part has of a split."""
+
     shards: list[Shard]
-    index_crc32: int
-    """CRC-32 of the index file, checked before the file is parsed."""
-    side_indexes_crc32: int = 0
-    """CRC-32 of the file of side indexes, 0 if there is none."""
+    table_crc32: int
+    """Of the index file, checked before the table is used."""
+    side_crc32: int
+    """Of the side indexes in the index file, for `make check-dataset`."""
 
     @property
     def samples(self) -> int:
         return sum(shard.samples for shard in self.shards)
 
 
-FORMATS = ("shards", "folder")
-
-
 @dataclass(frozen=True)
 class Description:
-    """The content of dataset.json."""
+    """What a part of a dataset holds."""
 
     classes: list[str]
     splits: dict[str, Split]
     made_from: str
-    """Fingerprint of the source's file listing and the options."""
+    """Hash of the list of source files and their labels."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """How the images are packed; parts of one dataset have the same."""
     format: str = "shards"
     kind: Kind = "class"
+    part: Part = field(default_factory=Part)
+    own_files: bool = False
+    """Whether the part saw only its own share of the source files, and perhaps not all classes."""
 
     def __post_init__(self) -> None:
         for split in self.splits:
@@ -85,6 +127,8 @@ class Description:
                 raise ValueError(f"split {split!r}: must be {' or '.join(SPLITS)}")
         if not isinstance(self.classes, list):
             raise TypeError(f"classes {self.classes!r}: must be a list")
+        if not isinstance(self.settings, dict):
+            raise TypeError(f"settings {self.settings!r}: must have names")
         for text in (*self.classes, self.made_from, self.format):
             if not isinstance(text, str):
                 raise TypeError(f"{text!r}: must be a string")
@@ -97,37 +141,144 @@ class Description:
                 raise ValueError(f"class {name!r}: {CLASS_NAME}")
 
 
+@dataclass(frozen=True)
+class Dataset:
+    """The parts that a folder holds."""
+
+    parts: list[Description]
+
+    @property
+    def format(self) -> str:
+        return self.parts[0].format
+
+    @property
+    def kind(self) -> Kind:
+        return self.parts[0].kind
+
+    @cached_property
+    def classes(self) -> list[str]:
+        """Those of all parts. A part's labels are positions in its own list."""
+        first = self.parts[0].classes
+        if all(part.classes == first for part in self.parts):
+            return first
+        return sorted({name for part in self.parts for name in part.classes})
+
+    @property
+    def splits(self) -> list[str]:
+        return [split for split in SPLITS if any(split in part.splits for part in self.parts)]
+
+    def shards(self, split: str) -> list[Shard]:
+        """In the order of their names, which the images are in."""
+        found = (part.splits[split].shards for part in self.parts if split in part.splits)
+        return sorted((shard for shards in found for shard in shards), key=lambda s: s.file)
+
+    def samples(self, split: str) -> int:
+        return sum(shard.samples for shard in self.shards(split))
+
+
 def is_class_name(name: str) -> bool:
     """Whether results and logs can hold the name as it is."""
     return escaped(name) == name
 
 
-def write_description(root: Path, description: Description) -> None:
-    content = asdict(description) | {"version": VERSION}
+def is_packed(root: Path) -> bool:
+    """Whether `root` holds a packed dataset, or parts of one."""
+    return bool(_files(root))
+
+
+def write_description(root: Path, part: Description) -> None:
+    content = asdict(part) | {"version": _VERSION}
     text = json.dumps(content, indent=1, ensure_ascii=False)
-    write_text(root / DESCRIPTION, text)
+    write_text(root / part.part.description, text)
 
 
-def read_description(root: Path) -> Description:
-    """Raises DataError unless `root` holds a complete packed dataset of this version."""
-    file = root / DESCRIPTION
+def read_dataset(root: Path) -> Dataset:
+    """Raises DataError unless `root` holds a packed dataset with all of its parts."""
+    parts = read_parts(root)
+    if not parts:
+        raise DataError(
+            f"{root} is not a packed dataset, it has no dataset.json: pack one with `make dataset`"
+        )
+    require_alike(root, parts)
+    count = parts[0].part.count
+    missing = sorted({*range(1, count + 1)} - {part.part.number for part in parts})
+    if missing:
+        numbers = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        raise DataError(
+            f"{root} has {len(parts)} of {count} parts, without {numbers}: copy them again or pack "
+            f"them with part={missing[0]}/{count}"
+        )
+    for split in SPLITS:
+        _require_distinct_shards(root / split, parts, split)
+    return Dataset(sorted(parts, key=lambda part: part.part.number))
+
+
+def read_parts(root: Path) -> list[Description]:
+    """The parts that are there. Raises DataError for one that is damaged."""
+    return [_read(file) for file in _files(root)]
+
+
+def require_alike(root: Path, parts: Sequence[Description]) -> None:
+    """Raise DataError unless these are parts of one dataset."""
+    first = parts[0]
+    for part in parts:
+        if difference := _difference(first, part):
+            raise DataError(
+                f"{root}: {first.part} and {part.part} {difference}: remove one, and pack it again "
+                "like the others"
+            )
+
+
+def _difference(first: Description, part: Description) -> str:
+    """Why two descriptions are not of one dataset; empty if they are."""
+    if first.part.count != part.part.count:
+        return "are of different datasets"
+    for name in ("format", "kind", "own_files"):
+        if (one := getattr(first, name)) != (other := getattr(part, name)):
+            return f"differ in {name}: {one} and {other}"
+    for name in {**first.settings, **part.settings}:
+        if (one := first.settings.get(name)) != (other := part.settings.get(name)):
+            return f"differ in {name}: {one} and {other}"
+    if first.own_files and part.kind == "class":  # each part has other files, and other classes
+        return ""
+    if changed := sorted({*first.classes} ^ {*part.classes}):
+        return f"have other classes, only one has {', '.join(changed[:5])}"
+    return "" if first.made_from == part.made_from else "were made from other files"
+
+
+def _require_distinct_shards(folder: Path, parts: Sequence[Description], split: str) -> None:
+    owners: dict[str, Part] = {}
+    for part in parts:
+        for shard in part.splits[split].shards if split in part.splits else ():
+            if shard.file in owners:
+                both = f"{owners[shard.file]} and {part.part}"
+                raise DataError(f"{folder / shard.file} belongs to {both}: pack one of them again")
+            owners[shard.file] = part.part
+
+
+def _files(root: Path) -> list[Path]:
+    found = root.glob("dataset*.json") if root.is_dir() else ()
+    return sorted(file for file in found if _FILE_NAME.fullmatch(file.name))
+
+
+def _read(file: Path) -> Description:
     try:
         content: dict[str, Any] = json.loads(read_bytes(file).numpy().tobytes())
         version = content.pop("version")
-        if version != VERSION:
+        if version != _VERSION:
             raise DataError(
-                f"{file} has version {version}, this code reads version {VERSION}: pack the "
+                f"{file} has version {version}, this code reads version {_VERSION}: pack the "
                 "dataset again"
             )
+        content["part"] = Part(**content["part"])
         content["splits"] = {
             name: Split(**split | {"shards": [Shard(**shard) for shard in split["shards"]]})
             for name, split in content["splits"].items()
         }
-        return Description(**content)
-    except FileNotFoundError as error:
-        raise DataError(
-            f"{root} is not a packed dataset, it has no {DESCRIPTION}: pack one with `make dataset`"
-        ) from error
+        part = Description(**content)
+        if part.part.description != file.name:
+            raise ValueError(f"it describes {part.part}")
+        return part
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{file} is damaged ({error}): pack the dataset again") from error
 

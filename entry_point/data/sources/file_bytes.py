@@ -1,12 +1,21 @@
-"""Bytes of regular files as tensors: one open, one read, no second copy."""
+"""Bytes of regular files as tensors: read with one open and one read, or memory-mapped.
+
+Files are mapped at consecutive addresses, so that one tensor covers them all. Python's mmap module
+cannot choose the address and keeps a file descriptor per map.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import mmap
 import os
 import stat
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from ctypes import c_int, c_long, c_size_t, c_void_p
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -15,6 +24,14 @@ from torch import Tensor
 from entry_point.data.errors import DataError
 
 _CHUNK = 1 << 22
+
+_PROT_NONE, _MAP_FIXED = 0, 0x10
+_FAILED = c_void_p(-1).value
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = c_void_p
+_libc.mmap.argtypes = (c_void_p, c_size_t, c_int, c_int, c_int, c_long)
+_libc.munmap.argtypes = (c_void_p, c_size_t)
 
 
 @contextmanager
@@ -52,3 +69,42 @@ def read_into_page_cache(file: str | Path) -> None:
     with opened(file) as descriptor:
         while os.readv(descriptor, [buffer]):
             pass
+
+
+def file_starts(files: Sequence[Path]) -> list[int]:
+    """Where `map_files` places each file."""
+    sizes = [_whole_pages(file.stat().st_size) for file in files]
+    return list(accumulate(sizes[:-1], initial=0))
+
+
+def _whole_pages(size: int) -> int:
+    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def map_files(files: Sequence[Path]) -> tuple[Tensor, list[int]]:
+    """The bytes of all files, uint8 and read-only, and the offset of each file in them.
+
+    Files start at page boundaries. Accessing the gaps between them may end the process.
+    """
+    starts = file_starts(files)
+    sizes = [file.stat().st_size for file in files]
+    end = starts[-1] + _whole_pages(sizes[-1])
+    base = _map(None, end, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, files[0])
+    memory = (ctypes.c_ubyte * (starts[-1] + sizes[-1])).from_address(base)
+    # Never unmap at exit: threads may still be reading.
+    weakref.finalize(memory, _libc.munmap, base, end).atexit = False
+    for file, start, size in zip(files, starts, sizes, strict=True):
+        with opened(file) as descriptor:
+            flags = mmap.MAP_PRIVATE | _MAP_FIXED
+            _map(base + start, size, mmap.PROT_READ, flags, descriptor, file)
+    return torch.frombuffer(memory, dtype=torch.uint8), starts
+
+
+def _map(
+    address: int | None, size: int, protection: int, flags: int, descriptor: int, file: Path
+) -> int:
+    found: int = _libc.mmap(address, size, protection, flags, descriptor, 0)
+    if found == _FAILED:
+        reason = os.strerror(ctypes.get_errno())
+        raise DataError(f"{file} cannot be memory-mapped ({reason}): use data.access=stream")
+    return found

@@ -17,8 +17,8 @@ from entry_point.contract.printable import printable
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder_index import find_side_indexes, index_holder
 from entry_point.data.sources.index_cache import IndexCache
+from entry_point.data.sources.index_file import SideIndexes
 from entry_point.data.sources.label_kind import Kind
-from entry_point.data.sources.side_indexes import SideIndexes
 
 
 @dataclass(frozen=True)

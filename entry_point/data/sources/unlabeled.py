@@ -19,7 +19,7 @@ from PIL import Image
 
 from entry_point.config.table_config import PathsConfig
 from entry_point.data.sources.class_folders import visible_files
-from entry_point.data.sources.dataset_description import DESCRIPTION, SPLITS, read_description
+from entry_point.data.sources.dataset_description import SPLITS, is_packed, read_dataset
 from entry_point.data.sources.file_source import FileSource, PathList
 from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.packed.shards import ShardSource
@@ -62,10 +62,10 @@ def open_images(path: Path, images: Path | None, table: PathsConfig) -> Unlabele
         from entry_point.data.sources.table import read_paths  # it imports polars
 
         return FileImages(*read_paths(path, images, table))
-    if (path / DESCRIPTION).is_file() and read_description(path).format == "shards":
+    if is_packed(path) and read_dataset(path).format == "shards":
         return PackedImages(path, SPLITS)
-    if path.name in SPLITS and (path.parent / DESCRIPTION).is_file():
-        if read_description(path.parent).format == "shards":
+    if path.name in SPLITS and is_packed(path.parent):
+        if read_dataset(path.parent).format == "shards":
             return PackedImages(path.parent, (path.name,))
     if path.is_dir():
         names, folder = _images_below(path), path
@@ -112,22 +112,22 @@ class PackedImages:
 
     def __init__(self, root: Path, splits: tuple[str, ...]) -> None:
         self._root = root
-        found = read_description(root).splits
-        self._splits = {name: found[name] for name in splits if name in found}
-        content = json.dumps({name: asdict(split) for name, split in self._splits.items()})
+        dataset = read_dataset(root)
+        self._samples = {name: dataset.samples(name) for name in splits if name in dataset.splits}
+        content = json.dumps([asdict(part)["splits"] for part in dataset.parts])
         self.fingerprint = sha256(content.encode()).hexdigest()
 
     def __len__(self) -> int:
-        return sum(split.samples for split in self._splits.values())
+        return sum(self._samples.values())
 
     def stretches(self, places: range) -> Iterator[Stretch]:
         first = 0
-        for name, split in self._splits.items():
-            start, stop = max(places.start - first, 0), min(places.stop - first, split.samples)
+        for name, samples in self._samples.items():
+            start, stop = max(places.start - first, 0), min(places.stop - first, samples)
             if start < stop:
                 source = ShardSource(self._root, name)
                 yield Stretch(source, range(start, stop), partial(_in_split, name, source))
-            first += split.samples
+            first += samples
 
 
 def _in_split(split: str, source: ShardSource, index: int) -> str:

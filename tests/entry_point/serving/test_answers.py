@@ -10,7 +10,7 @@ from PIL import Image
 from entry_point import inference, predict
 from entry_point.training.tasks.task import Export
 from tests.chromium import COMMAND, browser
-from tests.entry_point.prediction.predicted import rows
+from tests.entry_point.prediction.predicted import rows, score_names
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import CLASSES, write_model
 from tests.entry_point.serving.test_invocations import encoded

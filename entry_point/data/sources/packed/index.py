@@ -1,218 +1,245 @@
-"""The index of a packed split: one row per sample, in a Parquet file."""
+"""The index of a packed split: where each sample is, its size and its label."""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from arro3.core import Array, ChunkedArray, DataType, Field, RecordBatch, Schema
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
-from entry_point.data.sources.dataset_description import DESCRIPTION, Description
-from entry_point.data.sources.file_bytes import read_bytes
-from entry_point.data.sources.label_kind import (
-    KINDS,
-    Label,
-    arrow_type,
-    fill,
-    lists_of,
-)
-from entry_point.data.sources.parquet import parquet_batches
-from entry_point.data.sources.side_indexes import SIDE_INDEXES
+from entry_point.data.plan.orientation import upright_size
+from entry_point.data.sources.dataset_description import Dataset, Description, read_dataset
+from entry_point.data.sources.file_bytes import file_starts
+from entry_point.data.sources.index_file import SIDE_LENGTH, SIDE_OFFSET, IndexFile, SideIndexes
+from entry_point.data.sources.label_kind import Label
+from entry_point.data.sources.source import UprightSizes
 
-INDEX = "index.parquet"
-_ROWS = 65536  # per read
-
-# The Arrow type and, for numbers, the numpy type. The label's are those of the kind `class`.
-COLUMNS: dict[str, tuple[DataType, Any]] = {
-    "key": (DataType.string(), None),  # <class>/<name>; the members are <key>.jpg and <key>.cls
-    "label": (DataType.int32(), np.int32),  # position in dataset.json's classes
-    "shard": (DataType.int32(), np.int32),  # position in the split's list of shards
-    "offset": (DataType.int64(), np.int64),  # of the JPEG's first byte in the shard
-    "length": (DataType.int64(), np.int64),  # of the JPEG in bytes
-    "height": (DataType.int32(), np.int32),  # of the stored pixels, before orientation
-    "width": (DataType.int32(), np.int32),
-    "orientation": (DataType.int8(), np.int8),  # EXIF, 1 to 8
-    "crc32": (DataType.uint32(), np.uint32),  # of the JPEG's bytes
-    "digest": (DataType.uint64(), np.uint64),  # BLAKE2b (8 bytes) of the source file
+COLUMNS: dict[str, Any] = {
+    "label": np.int32,  # position in the part's classes
+    "shard": np.int32,  # position in the part's shards
+    "offset": np.int64,  # of the JPEG's first byte in the shard
+    "length": np.int64,  # of the JPEG in bytes
+    "height": np.int32,  # of the stored pixels, before orientation
+    "width": np.int32,
+    "orientation": np.int8,  # EXIF, 1 to 8
+    "crc32": np.uint32,  # of the JPEG's bytes
+    "digest": np.uint64,  # BLAKE2b (8 bytes) of the source file
 }
+LABEL_END = "label_end"
+"""Of the kind `labels`: where the labels of each sample end among those of all."""
 
-INDEX_LENGTH = "index_length"
-"""The column of the side indexes' lengths in bytes, 0 for none."""
-_INDEX_LENGTH = Field(INDEX_LENGTH, DataType.int32(), nullable=False)
-
-Rows = dict[str, Sequence[Any] | NDArray[Any]]
-"""A chunk of rows, by column; `index`, which may be missing, holds the side indexes as bytes."""
+Ints = NDArray[np.int64]
 
 
-def schema_of(kind: str) -> Schema:
-    types = {name: arrow for name, (arrow, _) in COLUMNS.items()} | {"label": arrow_type(kind)}
-    columns = [Field(name, arrow, nullable=False) for name, arrow in types.items()]
-    return Schema([*columns, _INDEX_LENGTH])
+def columns_of(kind: str) -> dict[str, Any]:
+    """The columns of an index and their types. Numbers are one row of the `label` per sample."""
+    if kind == "labels":
+        return COLUMNS | {LABEL_END: np.int64}
+    return COLUMNS | ({"label": np.float32} if kind == "numbers" else {})
 
 
-class Index:
-    """The columns needed to read a split: 41 bytes of memory per sample, plus the keys if used.
+class PartIndex:
+    """What one part holds of a split."""
 
-    Of the kinds `labels` and `numbers`, `label` is float32 (samples, outputs).
-    """
-
-    COLUMNS = (
-        *("label", "shard", "offset", "length", "height", "width", "orientation", "crc32"),
-        INDEX_LENGTH,
-    )
-
-    def __init__(self, columns: dict[str, NDArray[Any]], file: Path, kind: str) -> None:
-        self._columns, self._file, self._kind = columns, file, kind
-
-    def __len__(self) -> int:
-        return len(self._columns["label"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the keys: the receiving process reads them from the file if it needs them."""
-        return {"_columns": self._columns, "_file": self._file, "_kind": self._kind}
-
-    @cached_property
-    def _keys(self) -> ChunkedArray:
-        return ChunkedArray([batch["key"] for batch in _batches(self._file, self._kind)])
+    def __init__(
+        self, root: Path, part: Description, split: str, *, mapped: bool, checked: bool = False
+    ) -> None:
+        """`checked` skips the checksum. Raises DataError for a damaged index."""
+        self.part, self.split = part, part.splits[split]
+        self.folder = root / split
+        file = self.folder / part.part.index
+        if not file.is_file():
+            raise DataError(f"{file} is missing: copy it again or pack the dataset again")
+        crc32 = None if checked else self.split.table_crc32
+        self.file = IndexFile(file, columns_of(part.kind), mapped=mapped, crc32=crc32)
+        samples = self.split.samples
+        if len(self.file) != samples:
+            raise DataError(
+                f"{file} has {len(self.file)} rows, but {part.part.description} lists {samples} "
+                "samples: pack again"
+            )
+        lengths = {len(self[name]) for name in COLUMNS if name != "label"}
+        try:
+            self.labels = self._labels(samples)
+        except (ValueError, IndexError) as error:
+            raise DataError(f"{file} is damaged ({error}): pack the dataset again") from error
+        except MemoryError as error:
+            raise DataError(f"{file}: no memory for {samples} labels ({error})") from error
+        if lengths != {samples}:
+            raise DataError(f"{file} is damaged (columns differ in length): pack again")
 
     def __getitem__(self, column: str) -> NDArray[Any]:
-        """A numeric column."""
-        return self._columns[column]
+        return self.file[column]
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+    def key(self, row: int) -> str:
+        return self.file.key(row).decode("utf-8", "backslashreplace")
 
     def label(self, row: int) -> Label:
         """The sample's label."""
-        value = self._columns["label"][row]
+        value = self.labels[row]
         if value.ndim == 0:
             return int(value)
-        return value.tolist() if self._kind == "numbers" else np.flatnonzero(value).tolist()
+        return value.tolist() if self.part.kind == "numbers" else np.flatnonzero(value).tolist()
 
-    def key(self, row: int) -> str:
-        return str(self._keys[row].as_py())
+    def _labels(self, samples: int) -> NDArray[Any]:
+        """As `Source.labels`; positions in the part's classes. Raises ValueError."""
+        values, outputs = self["label"], len(self.part.classes)
+        if self.part.kind == "class":
+            if values.shape != (samples,):
+                raise ValueError("columns differ in length")
+            return values
+        if self.part.kind == "numbers":
+            if values.shape != (samples, outputs):
+                raise ValueError(f"a sample does not have {outputs} numbers")
+            if not np.isfinite(values).all():
+                raise ValueError("a number is not finite")
+            return values
+        counts = np.diff(self[LABEL_END], prepend=0)
+        if len(counts) != samples or (counts < 0).any() or counts.sum() != len(values):
+            raise ValueError("columns differ in length")
+        if len(values) and not 0 <= values.min() <= values.max() < outputs:
+            raise ValueError(f"a label is not from 0 to {outputs - 1}")
+        labels = np.zeros((samples, outputs), np.float32)
+        labels[np.repeat(np.arange(samples), counts), values] = 1
+        return labels
+
+    def wrong_rows(self) -> Iterator[tuple[int, str]]:
+        """Rows that contradict the description or describe no JPEG, and the reasons."""
+        ranges = {"height": (1, 65535), "width": (1, 65535), "orientation": (1, 8)}
+        sizes = np.array([shard.bytes for shard in self.split.shards], dtype=np.int64)
+        if self.part.kind == "class":
+            ranges = {"label": (0, len(self.part.classes) - 1)} | ranges
+        if self.part.format == "shards" and len(sizes):
+            longest = int(sizes.max())
+            ranges |= {"shard": (0, len(sizes) - 1), "offset": (0, longest), "length": (0, longest)}
+        for column, (least, most) in ranges.items():
+            values = self[column]
+            for row in np.flatnonzero((values < least) | (values > most)).tolist():
+                yield row, f"{column}={values[row]} in the index: must be {least} to {most}"
+        if "shard" in ranges:
+            # The sum of offset and length may overflow.
+            room = sizes[self["shard"].clip(0, len(sizes) - 1)] - self["offset"]
+            for row in np.flatnonzero(self["length"] > room).tolist():
+                yield row, "lies outside its shard"
 
 
-def read_index(root: Path, description: Description, name: str) -> Index:
-    """The split's index, checked against the description. Raises DataError."""
-    file, split = _checked_file(root, description, name), description.splits[name]
-    try:
-        types = {name: number for name, (_, number) in COLUMNS.items()} | {INDEX_LENGTH: np.int32}
-        columns = {name: np.empty(split.samples, types[name]) for name in Index.COLUMNS}
-        if description.kind != "class":
-            columns["label"] = np.empty((split.samples, len(description.classes)), np.float32)
-    except (MemoryError, ValueError) as error:
-        raise DataError(f"{file}: no memory for {split.samples} samples ({error})") from error
-    end = 0
-    for batch in _batches(file, description.kind):
-        start, end = end, end + batch.num_rows
-        if end <= split.samples:
-            part = {name: column[start:end] for name, column in columns.items()}
-            _copy(batch, part, description.kind, file)
-    if end != split.samples:
-        raise DataError(
-            f"{file} has {end} rows, but {DESCRIPTION} lists {split.samples} samples: pack again"
+class ShardIndex:
+    """All samples of a split of a dataset, in the order of the shards' names.
+
+    The columns of an only part stay where they are, mapped if `mapped`; those of several parts are
+    joined in memory: 41 bytes per sample.
+    """
+
+    def __init__(
+        self, root: Path, split: str, *, mapped: bool = True, checked: bool = False
+    ) -> None:
+        """`checked` skips checks that another process has made. Raises DataError."""
+        self._arguments = root, split, mapped
+        dataset = read_dataset(root)
+        if dataset.format != "shards":
+            raise DataError(f"{root} holds plain files: read it with data=folder")
+        if split not in dataset.splits:
+            raise DataError(f"{root} has no split {split}, only {', '.join(dataset.splits)}")
+        self.folder = root / split
+        self.classes, self.kind, self.shards = dataset.classes, dataset.kind, dataset.shards(split)
+        self._parts = [
+            PartIndex(root, part, split, mapped=mapped, checked=checked)
+            for part in dataset.parts
+            if split in part.splits and part.splits[split].shards
+        ]
+        if not any(map(len, self._parts)):
+            raise DataError(f"{self.folder} holds no samples: pack the dataset again")
+        if not checked:
+            self._require_right_rows()
+        self._join(dataset)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The receiving process opens the files again."""
+        return _reopened, self._arguments
+
+    def _require_right_rows(self) -> None:
+        for part in self._parts:
+            for row, reason in part.wrong_rows():
+                raise DataError(f"{self.folder}: {part.key(row)}: {reason}: pack the dataset again")
+
+    def _join(self, dataset: Dataset) -> None:
+        parts = self._parts
+        shards = [part["shard"] for part in parts]
+        self._order: Ints | None = None
+        if len(parts) > 1:
+            numbers = {shard.file: number for number, shard in enumerate(self.shards)}
+            for i, part in enumerate(parts):
+                shards[i] = _renumbered(shards[i], [s.file for s in part.split.shards], numbers)
+            self._order = np.argsort(np.concatenate(shards), kind="stable")
+        self.shard: NDArray[np.int32] = self._joined(shards)
+        self.offsets: Ints = self._joined([part["offset"] for part in parts])
+        self.lengths: Ints = self._joined([part["length"] for part in parts])
+        self.labels = self._joined_labels(dataset)
+        self.sizes = self._joined_sizes()
+        self.side_indexes = self._joined_side_indexes()
+
+    def _joined(self, columns: list[NDArray[Any]]) -> NDArray[Any]:
+        """A column of all samples, in their order."""
+        return columns[0] if self._order is None else np.concatenate(columns)[self._order]
+
+    def _joined_labels(self, dataset: Dataset) -> Tensor:
+        """See Source.labels."""
+        labels = [part.labels for part in self._parts]
+        numbers = {name: number for number, name in enumerate(dataset.classes)}
+        for i, part in enumerate(self._parts):
+            if part.part.classes != dataset.classes:  # only of class folders
+                labels[i] = _renumbered(labels[i], part.part.classes, numbers)
+        return torch.from_numpy(self._joined(labels))
+
+    def _joined_sizes(self) -> UprightSizes:
+        names = ("height", "width", "orientation")
+        return UprightSizes(
+            *upright_size(*(self._joined([part[name] for part in self._parts]) for name in names))
         )
-    return Index(columns, file, description.kind)
+
+    def _joined_side_indexes(self) -> SideIndexes | None:
+        """None if no image has one."""
+        files = [part.file.file for part in self._parts]
+        starts = [0] if self._order is None else file_starts(files)
+        offsets = [
+            part[SIDE_OFFSET] + start if start else part[SIDE_OFFSET]
+            for part, start in zip(self._parts, starts, strict=True)
+        ]
+        lengths = self._joined([part[SIDE_LENGTH] for part in self._parts])
+        return SideIndexes(files, self._joined(offsets), lengths) if lengths.any() else None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def name(self, index: int) -> str:
+        """Name of the sample's tar members, without their suffixes."""
+        row = index if self._order is None else int(self._order[index])
+        for part in self._parts:
+            if row < len(part):
+                return part.key(row)
+            row -= len(part)
+        raise IndexError(index)
+
+    def key(self, index: int) -> str:
+        shard = self.shards[self.shard[index]]
+        return printable(f"{self.folder / shard.file}: {self.name(index)}.jpg")
 
 
-def _copy(batch: RecordBatch, columns: dict[str, NDArray[Any]], kind: str, file: Path) -> None:
-    for name, column in columns.items():
-        if column.ndim == 1:
-            column[:] = batch[name].to_numpy()
-            continue
-        try:
-            fill(column, kind, batch[name])
-        except ValueError as error:
-            raise DataError(f"{file} is damaged ({error}): pack the dataset again") from error
+def _renumbered(
+    values: NDArray[np.int32], names: list[str], numbers: dict[str, int]
+) -> NDArray[np.int32]:
+    """Positions in `names` as the `numbers` of these names."""
+    return np.array([numbers[name] for name in names], np.int32)[values]
 
 
-def read_rows(root: Path, description: Description, name: str) -> Iterator[Rows]:
-    """The rows of a split's index in chunks, with the side indexes.
-
-    Raises DataError before the first one is read.
-    """
-    file = _checked_file(root, description, name)
-    if reason := damage_of_side_indexes(root, description, name):
-        raise DataError(f"{reason}: copy it again or pack the dataset again")
-    return _rows(_batches(file, description.kind), description.kind, file.parent / SIDE_INDEXES)
-
-
-def _rows(batches: Iterator[RecordBatch], kind: str, side_indexes: Path) -> Iterator[Rows]:
-    place = 0
-    for batch in batches:
-        rows: Rows = {name: batch[name].to_pylist() for name in COLUMNS if name != "label"}
-        label = batch["label"]
-        rows["label"] = label.to_pylist() if kind == "class" else lists_of(label)
-        lengths = np.asarray(batch[INDEX_LENGTH].to_numpy(), np.int64)
-        if total := int(lengths.sum()):
-            part = read_bytes(side_indexes, place, total).numpy()
-            rows["index"] = [cut.tobytes() for cut in np.split(part, np.cumsum(lengths)[:-1])]
-            place += total
-        yield rows
-
-
-def damage_of_side_indexes(root: Path, description: Description, name: str) -> str:
-    """How the split's file of side indexes differs from the description; empty if it does not."""
-    file, expected = root / name / SIDE_INDEXES, description.splits[name].side_indexes_crc32
-    if not expected:
-        return ""
-    if not file.is_file():
-        return f"{file} is missing"
-    return "" if checksum_of(file) == expected else f"{file} is damaged, its checksum differs"
-
-
-def _checked_file(root: Path, description: Description, name: str) -> Path:
-    """The split's index file, after a check of its CRC-32."""
-    if name not in description.splits:
-        raise DataError(f"{root} has no split {name}, only {', '.join(description.splits)}")
-    file = root / name / INDEX
-    if not file.is_file():
-        raise DataError(f"{file} is missing: copy it again or pack the dataset again")
-    if checksum_of(file) != description.splits[name].index_crc32:
-        raise DataError(f"{file} is damaged, its checksum differs: copy it again or pack again")
-    return file
-
-
-def read_digests(folder: Path) -> NDArray[np.uint64]:
-    """The column `digest` of a split's index; reads no other column into memory."""
-    batches = _batches(folder / INDEX)
-    parts = (np.asarray(batch["digest"].to_numpy(), np.uint64) for batch in batches)
-    return np.concatenate([np.empty(0, np.uint64), *parts])
-
-
-def read_keys(folder: Path) -> Iterator[tuple[str, int]]:
-    """The key and the digest of each row of a split's index."""
-    for batch in _batches(folder / INDEX):
-        yield from zip(batch["key"].to_pylist(), batch["digest"].to_pylist(), strict=True)
-
-
-def _batches(file: Path, kind: str | None = None) -> Iterator[RecordBatch]:
-    """The rows of an index file, of any kind or of this one.
-
-    Raises DataError if it is not an intact index.
-    """
-
-    accepted = [schema_of(each) for each in ([kind] if kind else KINDS)]
-
-    def check(schema: Schema) -> None:
-        if schema not in accepted:
-            raise TypeError("it has other columns")
-
-    return parquet_batches(file, _ROWS, check, "pack the dataset again")
-
-
-def index_lengths(lengths: Sequence[int]) -> Array:
-    return Array(list(lengths), type=_INDEX_LENGTH.type)
-
-
-def checksum_of(file: Path) -> int:
-    """CRC-32 of a file."""
-    checksum = 0
-    with file.open("rb") as opened:
-        while part := opened.read(1 << 20):
-            checksum = zlib.crc32(part, checksum)
-    return checksum
+def _reopened(root: Path, split: str, mapped: bool) -> ShardIndex:
+    return ShardIndex(root, split, mapped=mapped, checked=True)

@@ -12,8 +12,9 @@ from torch import Tensor
 from custom_op import Packed
 from entry_point.data.plan.crops import Ints
 from entry_point.data.sources.dataset_description import require_shard
-from entry_point.data.sources.packed.memory_map import map_files
-from entry_point.data.sources.packed.shard_index import ShardIndex
+from entry_point.data.sources.file_bytes import map_files
+from entry_point.data.sources.packed.index import ShardIndex
+from entry_point.data.sources.source import UprightSizes
 
 
 class ShardSource:
@@ -22,11 +23,17 @@ class ShardSource:
     def __init__(self, root: Path, split: str) -> None:
         self._index = ShardIndex(root, split)
         self.classes, self.kind = self._index.classes, self._index.kind
-        self.labels = self._index.labels
-        self.sizes = self._index.sizes
         for shard in self._index.shards:
             require_shard(self._index.folder, shard)
         self._map()
+
+    @property
+    def labels(self) -> Tensor:
+        return self._index.labels
+
+    @property
+    def sizes(self) -> UprightSizes:
+        return self._index.sizes
 
     def __len__(self) -> int:
         return len(self._index)

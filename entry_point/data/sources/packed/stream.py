@@ -20,7 +20,8 @@ from torch import Tensor
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import require_shard
 from entry_point.data.sources.file_bytes import read_bytes, read_into_page_cache
-from entry_point.data.sources.packed.shard_index import ShardIndex
+from entry_point.data.sources.packed.index import ShardIndex
+from entry_point.data.sources.source import UprightSizes
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +42,25 @@ class StreamSource:
 
     def __init__(self, root: Path, index_root: Path, split: str, all_here: bool) -> None:
         """Unless the shards are `all_here`, those missing in `root` are on other hosts."""
-        self.index = ShardIndex(index_root, split)
+        self.index = ShardIndex(index_root, split, mapped=False)
         self.classes, self.kind = self.index.classes, self.index.kind
-        self.labels = self.index.labels
-        self.sizes = self.index.sizes
-        self.shard_of = self.index.shard  # shard number of each sample
         self.shard_files = [root / split / shard.file for shard in self.index.shards]
         self.shards_here = self._shards_here(all_here)
         self._memory: dict[int, Future[HeldShard]] = {}
         self._cached: dict[int, Future[None]] = {}
+
+    @property
+    def labels(self) -> Tensor:
+        return self.index.labels
+
+    @property
+    def sizes(self) -> UprightSizes:
+        return self.index.sizes
+
+    @property
+    def shard_of(self) -> NDArray[np.int32]:
+        """Shard number of each sample."""
+        return self.index.shard
 
     def __len__(self) -> int:
         return len(self.index)

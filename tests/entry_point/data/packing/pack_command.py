@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import load_file
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.decode.read_batch import nth
@@ -35,6 +36,14 @@ def contents(folder: Path) -> dict[str, bytes]:
         for file in sorted(folder.rglob("*"))
         if file.is_file()
     }
+
+
+def index(packed: Path, split: str = "train", name: str = "index.safetensors") -> dict[str, Any]:
+    """The columns of a split's index, as the safetensors package reads them; keys as texts."""
+    columns: dict[str, Any] = load_file(packed / split / name)
+    text, ends = columns["key"].tobytes(), columns["key_end"].tolist()
+    columns["key"] = [text[a:b].decode() for a, b in zip([0, *ends], ends, strict=False)]
+    return columns
 
 
 def report(packed: Path) -> dict[str, Any]:

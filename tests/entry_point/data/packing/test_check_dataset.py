@@ -4,7 +4,6 @@ import json
 import tarfile
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from entry_point.check_dataset import main as check_dataset
@@ -12,8 +11,8 @@ from entry_point.config.data_config import DataConfig
 from entry_point.contract import exit_codes
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
-from entry_point.data.sources.dataset_description import read_description
-from tests.entry_point.data.packing.pack_command import copy, pack
+from entry_point.data.sources.dataset_description import read_dataset
+from tests.entry_point.data.packing.pack_command import copy, index, pack
 from tests.entry_point.data.sources.pipes import pipe_at
 
 
@@ -44,7 +43,7 @@ def _check(root: Path, caplog: pytest.LogCaptureFixture) -> str:
 
 
 def _first_shard(root: Path, split: str) -> Path:
-    return root / split / read_description(root).splits[split].shards[0].file
+    return root / split / read_dataset(root).shards(split)[0].file
 
 
 def _flip(file: Path, place: int) -> None:
@@ -64,10 +63,9 @@ def test_packed_dataset_has_no_damage(
 def test_one_flipped_bit_in_a_shard_is_found(
     shards: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    index = pq.read_table(shards / "train/index.parquet")
-    place = index["offset"][0].as_py() + index["length"][0].as_py() // 2
-    _flip(_first_shard(shards, "train"), place)
-    assert f"{index['key'][0]}.jpg: checksum differs" in _check(shards, caplog)
+    rows = index(shards)
+    _flip(_first_shard(shards, "train"), int(rows["offset"][0] + rows["length"][0] // 2))
+    assert f"{rows['key'][0]}.jpg: checksum differs" in _check(shards, caplog)
 
 
 def test_wrong_label_file_is_found(shards: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -75,7 +73,7 @@ def test_wrong_label_file_is_found(shards: Path, caplog: pytest.LogCaptureFixtur
     with tarfile.open(shard) as tar:
         member = tar.getmembers()[1]
     _flip(shard, member.offset_data)
-    assert "its .cls differs from the label in the index" in _check(shards, caplog)
+    assert "its .json differs from the label in the index" in _check(shards, caplog)
 
 
 @pytest.mark.parametrize("damage", ["missing", "short"])
@@ -89,7 +87,7 @@ def test_missing_or_truncated_shard_is_named_and_the_others_are_read(
         shard.write_bytes(data[:-1000])
     with pytest.raises(DataError, match=f"{shard.name} .*copy it again"):
         open_source(DataConfig(format="shards", root=str(shards)), "train", shards)
-    lost = read_description(shards).splits["train"].shards[1].samples
+    lost = read_dataset(shards).shards("train")[1].samples
     log = _check(shards, caplog)
     assert f"({lost} samples)" in log and shard.name in log
     assert f"{72 - lost} images checked, problems: 1" in log
@@ -112,19 +110,19 @@ def test_disk_read_error_is_listed_and_the_rest_is_read(
 def test_damaged_index_does_not_stop_the_check_of_the_other_split(
     shards: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (shards / "train/index.parquet").write_bytes(b"PAR1 no more")
+    (shards / "train/index.safetensors").write_bytes(b"no more")
     log = _check(shards, caplog)
-    assert "index.parquet is damaged" in log and "24 images checked" in log
+    assert "index.safetensors ends too early" in log and "24 images checked" in log
 
 
 def test_unreadable_tar_file_and_extra_shard_are_named(
     shards: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _flip(_first_shard(shards, "val"), 150)
-    (shards / "val/shard-07-000000.tar").write_bytes(b"left over")
+    (shards / "val/shard-000007.tar").write_bytes(b"left over")
     log = _check(shards, caplog)
     assert f"{_first_shard(shards, 'val')}: not a readable tar file" in log
-    assert "shard-07-000000.tar: not in the index" in log
+    assert "shard-000007.tar: not in the index" in log
 
 
 def test_damage_in_plain_files_is_found(files: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -206,7 +204,7 @@ def test_packed_dataset_takes_no_other_index(
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("train/index.parquet", b"PAR1 no more", "index.parquet is damaged"),
+        ("train/index.safetensors", b"no more", "index.safetensors ends too early"),
         ("dataset.json", b"{", "dataset.json is damaged"),
         ("dataset.json", b'{"version": 99}', "has version 99"),
     ],

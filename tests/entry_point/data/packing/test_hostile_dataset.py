@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import numpy as np
 import pytest
 
 from entry_point.check_dataset import main as check_dataset
@@ -18,8 +17,9 @@ from entry_point.contract import exit_codes
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
-from entry_point.optimize import main as optimize
-from tests.entry_point.data.packing.pack_command import copy, pack
+from entry_point.data.sources.index_file import HEADER_BYTES, IndexWriter
+from entry_point.data.sources.packed.index import COLUMNS
+from tests.entry_point.data.packing.pack_command import copy, index, pack
 
 MOST = 2**63 - 1
 
@@ -42,19 +42,39 @@ def _describe(root: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def _set_checksum(root: Path) -> None:
-    checksum = zlib.crc32((root / "val/index.parquet").read_bytes())
-    _describe(root, lambda content: content["splits"]["val"].update(index_crc32=checksum))
+    """That of the val index."""
+    data = (root / "val/index.safetensors").read_bytes()
+    header = json.loads(data[8:HEADER_BYTES])
+    table = data[HEADER_BYTES + header["side_index"]["data_offsets"][1] :]
+    checksum = zlib.crc32(data[:HEADER_BYTES], zlib.crc32(table))
+    _describe(root, lambda content: content["splits"]["val"].update(table_crc32=checksum))
 
 
-def _lie(root: Path, column: str, value: object) -> str:
+def _lie(root: Path, column: str, value: Any) -> str:
     """Change the first row of the val index, and its checksum; returns the row's key."""
-    table = pq.read_table(root / "val/index.parquet")
-    place = table.schema.get_field_index(column)
-    values = [value, *table[column].to_pylist()[1:]]
-    table = table.set_column(place, table.schema.field(place), pa.array(values, table[place].type))
-    pq.write_table(table, root / "val/index.parquet")
-    _set_checksum(root)
-    return str(table["key"][0])
+    rows = index(root, "val")
+    key, keys = rows["key"][0], [each.encode() for each in rows["key"]]
+    if column == "key":
+        keys[0] = value.encode()
+    else:
+        rows[column][0] = value
+    spans = zip(rows["side_offset"] - HEADER_BYTES, rows["side_length"], strict=True)
+    side = [rows["side_index"][start : start + length].tobytes() for start, length in spans]
+    with (root / "val/index.safetensors").open("wb") as file:
+        writer = IndexWriter(file, COLUMNS)
+        writer.add(rows, keys, side)
+        checksum = writer.finish()
+    _describe(root, lambda content: content["splits"]["val"].update(table_crc32=checksum))
+    return str(key)
+
+
+def _lie_in_header(root: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    file = root / "val/index.safetensors"
+    data = file.read_bytes()
+    header = json.loads(data[8:HEADER_BYTES])
+    change(header)
+    text = json.dumps(header).encode().ljust(HEADER_BYTES - 8)
+    file.write_bytes(data[:8] + text + data[HEADER_BYTES:])
 
 
 def _check(root: Path, caplog: pytest.LogCaptureFixture) -> str:
@@ -100,7 +120,7 @@ def test_impossible_values_of_the_index_are_named(
 def test_sample_that_ends_outside_its_shard_is_named(
     shards: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    length = (shards / "val/shard-00-000000.tar").stat().st_size
+    length = (shards / "val/shard-000000.tar").stat().st_size
     key = _lie(shards, "length", length)
     with pytest.raises(DataError, match=f"{key}: lies outside its shard"):
         _open(shards, "map")
@@ -131,35 +151,69 @@ def test_key_that_leads_out_of_the_dataset_is_not_read(
         assert f"{printable(key)}.jpg: leads out of the dataset" in _check(files, caplog)
 
 
-@pytest.mark.parametrize("content", [b"PAR1 no more", b"", b"PAR1" + bytes(40) + b"PAR1"])
-def test_broken_index_with_a_valid_checksum_is_named(
-    shards: Path,
-    content: bytes,
-    caplog: pytest.LogCaptureFixture,
-    capfd: pytest.CaptureFixture[str],
+HEADERS: list[Callable[[dict[str, Any]], object]] = [
+    lambda header: header.clear(),
+    lambda header: header.pop("offset"),
+    lambda header: header["offset"].update(dtype="I32"),
+    lambda header: header["offset"].update(dtype="BF7"),
+    lambda header: header["offset"].update(data_offsets=[-8, 16]),
+    lambda header: header["offset"].update(data_offsets=[0, 2**60]),
+    lambda header: header["offset"].update(data_offsets="no"),
+    lambda header: header["offset"].update(shape=[3]),
+    lambda header: header["offset"].update(shape=None),
+    lambda header: header["side_index"].update(data_offsets=[0, 2**60]),
+    lambda header: header["side_index"].update(data_offsets=[0, -(2**60)]),
+    lambda header: header.update(offset=header["side_offset"] | {"shape": [4, 6]}),
+    lambda header: header.update(label=header["key"]),
+    lambda header: header["side_offset"].update(header["offset"]),
+    lambda header: header["side_length"].update(header["length"] | {"dtype": "I32", "shape": [48]}),
+]
+
+
+@pytest.mark.parametrize("change", HEADERS)
+def test_false_header_of_an_index_with_a_valid_checksum_is_named(
+    shards: Path, change: Callable[[dict[str, Any]], object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    (shards / "val/index.parquet").write_bytes(content)
-    _set_checksum(shards)
-    with pytest.raises(DataError, match=r"val/index\.parquet is damaged"):
-        _open(shards, "map")
+    _lie_in_header(shards, change)
+    try:
+        _set_checksum(shards)
+    except (KeyError, TypeError):
+        pass  # there is no side index to find the table by
+    for access in ("map", "stream"):
+        with pytest.raises(DataError, match=r"val/index\.safetensors is damaged"):
+            _open(shards, access)
     log = _check(shards, caplog)
-    assert "val/index.parquet is damaged" in log and "48 images checked, problems: 1" in log
-    assert "panicked" not in capfd.readouterr().err  # what Rust prints
+    assert "val/index.safetensors is damaged" in log and "48 images checked" in log
 
 
-def test_index_with_other_columns_is_named(shards: Path) -> None:
-    pq.write_table(pa.table({"key": ["a/b"] * 24}), shards / "val/index.parquet")
-    _set_checksum(shards)
-    with pytest.raises(DataError, match="it has other columns"):
+@pytest.mark.parametrize("content", [b"", b"no more", bytes(5000), b"{" * 5000])
+def test_file_that_is_no_index_is_named(
+    shards: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (shards / "val/index.safetensors").write_bytes(content)
+    with pytest.raises(DataError, match=r"val/index\.safetensors (is damaged|ends too early)"):
         _open(shards, "map")
+    assert "48 images checked, problems: 1" in _check(shards, caplog)
+
+
+@pytest.mark.parametrize("ends", [[-1] * 24, [2**62] * 24, list(range(24, 0, -1))])
+def test_false_places_of_keys_end_no_process(shards: Path, ends: list[int]) -> None:
+    file = shards / "val/index.safetensors"
+    start, end = json.loads(file.read_bytes()[8:HEADER_BYTES])["key_end"]["data_offsets"]
+    data = np.fromfile(file, np.uint8)
+    data[HEADER_BYTES + start : HEADER_BYTES + end] = np.array(ends, np.int64).view(np.uint8)
+    data.tofile(file)
+    _set_checksum(shards)
+    source = open_source(DataConfig(format="shards", root=str(shards)), "val", shards)
+    assert all(isinstance(source.key(i), str) for i in range(len(source)))
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE])
-@pytest.mark.parametrize("suffix", ["jpg", "cls"])
+@pytest.mark.parametrize("suffix", [".jpg", ".json"])
 def test_shard_member_that_is_not_a_file_is_damage(
     shards: Path, kind: bytes, suffix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shard = shards / "val/shard-00-000000.tar"
+    shard = shards / "val/shard-000000.tar"
     with tarfile.open(shard) as tar:
         members = [(member, tar.extractfile(member).read()) for member in tar]  # type: ignore[union-attr]
     first = next(member for member, _ in members if member.name.endswith(suffix))
@@ -174,7 +228,7 @@ def test_shard_member_that_is_not_a_file_is_damage(
         content["splits"]["val"]["shards"][0]["bytes"] = size
 
     _describe(shards, fit)
-    assert f"{first.name[:-4]}.jpg: not in the shard" in _check(shards, caplog)
+    assert f"{first.name.removesuffix(suffix)}.jpg: not in the shard" in _check(shards, caplog)
 
 
 DESCRIPTIONS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
@@ -184,10 +238,13 @@ DESCRIPTIONS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda c: c["splits"]["val"]["shards"][0].update(file="\0.tar"), r"shard '\\x00.tar'"),
     (lambda c: c["splits"]["val"]["shards"][0].update(file=5), "is damaged"),
     (lambda c: c["splits"]["val"]["shards"][0].update(samples=-1), "-1 bytes or samples"),
-    (lambda c: c["splits"]["val"]["shards"][0].update(samples=10**15), "no memory for"),
+    (lambda c: c["splits"]["val"]["shards"][0].update(samples=10**15), "has 24 rows, but"),
     (lambda c: c["splits"]["val"]["shards"][0].update(bytes=2**70), "bytes or samples"),
     (lambda c: c["splits"]["val"]["shards"][0].update(bytes="9"), "'9' bytes or samples"),
     (lambda c: c.update(splits=[]), "is damaged"),
+    (lambda c: c.update(settings=[]), "is damaged"),
+    (lambda c: c.update(part=None), "is damaged"),
+    (lambda c: c.update(part={"number": 1, "count": 10**9}), "must be from 1 to at most 9999"),
     (lambda c: c.update(classes=5), "classes 5: must be a list"),
     (lambda c: c.update(classes=[1]), "1: must be a string"),
     (lambda c: c.update(format="/etc/passwd"), "format '/etc/passwd': must be shards or folder"),
@@ -201,20 +258,3 @@ def test_description_that_leads_out_of_the_dataset_or_makes_no_sense_is_named(
     _describe(shards, change)
     with pytest.raises(DataError, match=message):
         _open(shards, "map")
-
-
-@pytest.mark.parametrize("change", [change for change, _ in DESCRIPTIONS[:3]])
-def test_merge_neither_reads_nor_writes_outside_the_parts_and_the_output(
-    shards: Path,
-    change: Callable[[dict[str, Any]], object],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (shards / "secret.tar").write_bytes((shards / "val/shard-00-000000.tar").read_bytes())
-    _describe(shards, change)
-    before = sorted(tmp_path.rglob("*"))
-    output = tmp_path / "deep/er/all"
-    assert optimize([f"merge=[{shards}]", f"output={output}"]) == exit_codes.USAGE
-    assert "dataset.json is damaged" in capsys.readouterr().err
-    left = set(tmp_path.rglob("*")) - set(before)
-    assert not [path for path in left if path.suffix in (".tar", ".parquet")]

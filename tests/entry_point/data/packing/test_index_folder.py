@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import logging
 import os
 import shutil
@@ -14,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from arro3.core import Array, DataType, RecordBatch
 from PIL import Image
 from torch import Tensor
 
@@ -28,7 +28,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import folder_index
 from entry_point.data.sources.class_folders import FOLDER_INDEX
-from entry_point.data.sources.parquet import parquet_batches, write_batches
+from entry_point.data.sources.index_file import HEADER_BYTES
 from entry_point.optimize import main as optimize
 from tests.entry_point.data.packing.pack_command import contents, copy, pack
 from tests.entry_point.data.sources.packed_loaders import epoch_of
@@ -71,7 +71,7 @@ def test_an_indexed_folder_keeps_its_files_and_every_jpeg_finds_its_index(photos
         assert _index(photos) == exit_codes.FINISHED
     after = contents(photos)
     added = set(after) - set(before)
-    assert added == {f"{FOLDER_INDEX}/files.parquet", f"{FOLDER_INDEX}/index.jix"}
+    assert added == {FOLDER_INDEX}
     assert {name: after[name] for name in before} == before
     source = _open(photos)
     assert _indexes(source) == _expected(source) and sum(map(bool, _indexes(source))) > 30
@@ -90,7 +90,7 @@ def test_a_split_by_fraction_and_a_table_find_the_same_index(photos: Path) -> No
     (photos / "labels.csv").write_text("\n".join(["path,label,split", *rows]) + "\n")
     source = _open(photos / "labels.csv", format="manifest")
     assert any(_indexes(source)) and _indexes(source) == _expected(source)
-    shutil.rmtree(photos / FOLDER_INDEX)
+    (photos / FOLDER_INDEX).unlink()
     assert _index(photos / "labels.csv") == 0
     assert _indexes(_open(photos / "labels.csv", format="manifest")) == _expected(source)
 
@@ -103,7 +103,7 @@ def test_an_index_in_another_folder_serves_images_that_cannot_be_written(
     assert contents(photos) == before
     source = _open(photos, index_root=str(tmp_path / "indexes"))
     assert _indexes(source) == _expected(source)
-    with pytest.raises(DataError, match="holds no folder jpeg-index; make it with"):
+    with pytest.raises(DataError, match=r"holds no jpeg-index\.safetensors; make it with"):
         _open(photos, index_root=str(tmp_path))
 
 
@@ -113,7 +113,7 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
 ) -> None:
     assert _index(photos, "output=/proc/self") == exit_codes.USAGE
     error = capsys.readouterr().err
-    assert "output=/proc/self/jpeg-index cannot be made" in error
+    assert "output=/proc/self cannot be written" in error
     assert "train with data.index_root=FOLDER" in error
 
 
@@ -136,7 +136,7 @@ def test_changed_and_new_files_decode_without_an_index_and_are_counted(
     opened, decoded = warnings_in(caplog)
     assert "1 of 49 images are new and 1 have changed since" in opened
     assert "epoch 0: 1 images do not match" in decoded
-    shutil.rmtree(photos / FOLDER_INDEX)
+    (photos / FOLDER_INDEX).unlink()
     assert torch.equal(_images(photos), images)
 
 
@@ -180,13 +180,17 @@ def _cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-7])
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, _cut])
-@pytest.mark.parametrize("name", ["files.parquet", "index.jix"])
+def _make_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+@pytest.mark.parametrize("damage", [_make_folder, _cut])
 def test_a_damaged_folder_index_is_one_warning_and_no_error(
-    photos: Path, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+    photos: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert _index(photos) == 0
-    damage(photos / FOLDER_INDEX / name)
+    damage(photos / FOLDER_INDEX)
     with caplog.at_level(logging.WARNING):
         assert not any(_indexes(_open(photos)))
     (line,) = warnings_in(caplog)
@@ -194,23 +198,17 @@ def test_a_damaged_folder_index_is_one_warning_and_no_error(
 
 
 @pytest.mark.parametrize(
-    "lengths", [[-1] * 72, [-(2**31)] + [2**31 - 1] * 71, [2**31 - 1] * 72, [0] * 71 + [7], []]
+    "lengths", [[-1] * 72, [-(2**31)] + [2**31 - 1] * 71, [2**31 - 1] * 72, [0] * 71 + [10**7]]
 )
 def test_false_lengths_in_a_folder_index_are_one_warning_and_no_error(
     photos: Path, lengths: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert _index(photos) == 0
-    file = photos / FOLDER_INDEX / "files.parquet"
-    (table,) = parquet_batches(file, 1000, lambda _: None, "")
-    paths, sizes = (list(table[name].to_pylist())[: len(lengths)] for name in ("path", "bytes"))
-    columns = [
-        Array(paths, type=DataType.string()),
-        Array(sizes, type=DataType.int64()),
-        Array(lengths, type=DataType.int32()),
-    ]
-    rows = RecordBatch.from_arrays(columns, schema=folder_index._SCHEMA)
-    with file.open("wb") as changed:
-        write_batches(changed, folder_index._SCHEMA, [rows])
+    file = photos / FOLDER_INDEX
+    start, end = json.loads(file.read_bytes()[8:HEADER_BYTES])["side_length"]["data_offsets"]
+    data = np.fromfile(file, np.uint8)
+    data[HEADER_BYTES + start : HEADER_BYTES + end] = np.array(lengths, np.int32).view(np.uint8)
+    data.tofile(file)
     with caplog.at_level(logging.WARNING):
         assert not any(_indexes(_open(photos)))
     (line,) = warnings_in(caplog)
@@ -251,12 +249,16 @@ def test_check_dataset_lists_a_damaged_folder_index_and_reads_the_rest(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert _index(photos) == 0
-    side = photos / FOLDER_INDEX / "index.jix"
-    side.write_bytes(side.read_bytes()[:-1])
+    file = photos / FOLDER_INDEX
+    file.write_bytes(file.read_bytes()[:-1])
     code, log = _check_dataset(caplog, f"root={photos}")
-    assert code == exit_codes.FAILED and "index.jix has" in log and "problems: 1" in log
+    assert (
+        code == exit_codes.FAILED
+        and "jpeg-index.safetensors is damaged" in log
+        and "problems: 1" in log
+    )
     assert check_dataset([f"root={photos}", f"index_root={tmp_path / 'none'}"]) == exit_codes.USAGE
-    assert "none: holds no folder jpeg-index" in capsys.readouterr().err
+    assert "none: holds no jpeg-index.safetensors" in capsys.readouterr().err
 
 
 def test_an_interrupted_run_leaves_no_index_and_the_next_one_cleans_up(
@@ -267,7 +269,7 @@ def test_an_interrupted_run_leaves_no_index_and_the_next_one_cleans_up(
 
     before = contents(photos)
     with monkeypatch.context() as patched:
-        patched.setattr("entry_point.data.packing.index_folder._publish", stop)
+        patched.setattr("entry_point.data.packing.index_folder.index_file", stop)
         assert _index(photos) != exit_codes.FINISHED
     assert not (photos / FOLDER_INDEX).exists() and not any(_indexes(_open(photos)))
     assert _index(photos) == exit_codes.FINISHED

@@ -4,11 +4,9 @@ import io
 import logging
 import tarfile
 import tracemalloc
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import webdataset
 from PIL import Image
@@ -17,9 +15,9 @@ from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import DataConfig
 from entry_point.contract import exit_codes
 from entry_point.data.loader import open_source
-from entry_point.data.packing import listing
-from entry_point.data.packing.scan_source import scan_split
-from tests.entry_point.data.packing.pack_command import contents, copy, pack, report
+from entry_point.data.packing.scan import FolderContents, Listing
+from entry_point.data.sources.dataset_description import read_dataset
+from tests.entry_point.data.packing.pack_command import contents, copy, index, pack, report
 
 
 def _decoded(data: bytes) -> np.ndarray:
@@ -48,18 +46,18 @@ def test_shards_are_tar_files_for_webdataset(packed: Path) -> None:
     shards = sorted(str(file) for file in (packed / "train").glob("*.tar"))
     assert len(shards) > 2
     samples = list(webdataset.WebDataset(shards, shardshuffle=False).decode("rgb8"))
-    index = pq.read_table(packed / "train/index.parquet")
-    assert [sample["__key__"] for sample in samples] == index["key"].to_pylist()
-    assert [sample["cls"] for sample in samples] == index["label"].to_pylist()
+    rows, classes = index(packed), read_dataset(packed).classes
+    assert [sample["__key__"] for sample in samples] == rows["key"]
+    assert [sample["json"] for sample in samples] == [classes[label] for label in rows["label"]]
     with tarfile.open(shards[0]) as tar:
-        assert tar.getnames()[0] == f"{index['key'][0]}.jpg"
+        assert tar.getnames()[0] == f"{rows['key'][0]}.jpg"
 
 
 def test_seed_shuffles_the_order(photo_folder: Path, packed: Path, tmp_path: Path) -> None:
-    keys = pq.read_table(packed / "train/index.parquet")["key"].to_pylist()
+    keys = index(packed)["key"]
     assert keys != sorted(keys)
     pack(photo_folder, tmp_path / "other", "seed=1")
-    other = pq.read_table(tmp_path / "other/train/index.parquet")["key"].to_pylist()
+    other = index(tmp_path / "other")["key"]
     assert other != keys and sorted(other) == sorted(keys)
 
 
@@ -69,18 +67,19 @@ def test_report_has_sizes_before_and_after_and_class_balance(
     for split, images in {"train": 6, "val": 3}.items():
         split_report = report(packed)["splits"][split]
         files = (photo_folder / split).rglob("*.jpg")
-        lengths = pq.read_table(packed / split / "index.parquet")["length"].to_pylist()
+        rows = index(packed, split)
+        lengths = rows["length"].tolist()
         assert split_report["bytes_before"] == sum(file.stat().st_size for file in files)
         assert split_report["bytes_after"] == sum(lengths)
         assert split_report["files"] == len(lengths) == sum(split_report["how"].values())
-        assert split_report["side_index_bytes"] == (packed / split / "index.jix").stat().st_size
+        assert split_report["side_index_bytes"] == rows["side_length"].sum()
         assert set(split_report["classes"].values()) == {images}
 
 
 def test_max_side_shrinks_only_larger_images(photo_folder: Path, tmp_path: Path) -> None:
     assert pack(photo_folder, tmp_path / "packed", "max_side=400") == 0
-    index = pq.read_table(tmp_path / "packed/train/index.parquet")
-    assert max(index["height"].to_pylist() + index["width"].to_pylist()) == 400
+    rows = index(tmp_path / "packed")
+    assert max(*rows["height"], *rows["width"]) == 400
     counts = report(tmp_path / "packed")["splits"]["train"]["how"]
     assert counts["shrunk"] > 5 and counts["indexed"] > 5
 
@@ -128,32 +127,24 @@ def test_output_may_be_an_empty_folder_and_any_other_is_left_unchanged(
     assert contents(tmp_path / "full") == {"thesis.txt": b"mine"}
 
 
-def test_listing_memory_does_not_grow_with_the_number_of_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listing, "_ROWS_PER_INSERT", 64)
-    for classes in (8, 32):
-        for number in range(classes):
-            folder = tmp_path / str(classes) / "train" / f"class{number:02d}"
-            folder.mkdir(parents=True)
-            for image in range(100):
-                (folder / f"{image:04d}.jpg").touch()
+def test_listing_takes_little_memory_for_each_file(tmp_path: Path) -> None:
+    count = 4000
+    folder = tmp_path / "train" / "class"
+    folder.mkdir(parents=True)
+    for image in range(count):
+        (folder / f"{image:06d}.jpg").touch()
+    contents = FolderContents(tmp_path, None, share=False)
     # Twice, because Python may just then enlarge its table of interned strings, by megabytes.
-    few, many = (min(_listing_peak(tmp_path, classes) for _ in range(2)) for classes in (8, 32))
-    assert many < 1.5 * few
+    assert min(_listing_bytes(contents) for _ in range(2)) < 200 * count
 
 
-def _listing_peak(folder: Path, classes: int) -> int:
-    names = [f"class{number:02d}" for number in range(classes)]
+def _listing_bytes(contents: FolderContents) -> int:
     tracemalloc.start()
-    with closing(listing.Listing(folder / "list", seed=0, shard_bytes=1e9)) as found:
-        found.add("train", scan_split(folder / str(classes), "train", names, all_classes=True))
-        peak = tracemalloc.get_traced_memory()[1]
-        assert len(found) == 100 * classes and len(found.shards["train"]) == 1
-        keys = {entry.key for entry in found.entries("train", 0)}
+    listing = Listing(contents.entries("train"), seed=0, shard_bytes=1e9)
+    held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert len(keys) == 100 * classes
-    return peak
+    assert len({file.key for file in listing.files(0)}) == len(listing)
+    return held
 
 
 def test_split_without_usable_images_is_an_error_and_such_a_class_a_warning(
@@ -174,9 +165,14 @@ def test_split_without_usable_images_is_an_error_and_such_a_class_a_warning(
     assert check_dataset([f"root={tmp_path / 'packed'}"]) == 0
     # Training rejects plain files without one of the class folders.
     assert pack(source, tmp_path / "folder", "output_format=folder") == exit_codes.USAGE
-    assert "(cat)" in capsys.readouterr().err and not (tmp_path / "folder").exists()
+    assert "(cat)" in capsys.readouterr().err and not _visible(tmp_path / "folder")
     for file in (source / "val").rglob("*.jpg"):
         file.write_text("no image")
     assert pack(source, tmp_path / "none") == exit_codes.USAGE
     assert "8 of 8 classes have no usable image" in capsys.readouterr().err
-    assert not (tmp_path / "none").exists()
+    assert not _visible(tmp_path / "none")
+
+
+def _visible(folder: Path) -> list[Path]:
+    """Without what the next run resumes from."""
+    return list(folder.glob("[!.]*"))

@@ -1,14 +1,19 @@
-"""Packing on several hosts, as SageMaker Processing runs it, and merging their parts."""
+"""Packing in parts: by hand, and by the hosts of a SageMaker Processing job."""
 
 import json
+import logging
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from entry_point.check_dataset import main as check_dataset
+from entry_point.config.data_config import DataConfig
 from entry_point.contract import exit_codes
-from entry_point.data.sources.dataset_description import read_description
+from entry_point.data.errors import DataError
+from entry_point.data.loader import open_source
+from entry_point.data.sources.dataset_description import read_dataset
 from entry_point.optimize import main as optimize
 from tests.entry_point.data.packing.pack_command import (
     contents,
@@ -18,17 +23,31 @@ from tests.entry_point.data.packing.pack_command import (
     samples,
     side_indexes,
 )
-from tests.photographs import PHOTOGRAPHS
+from tests.entry_point.data.sources.packed_loaders import epoch_of, loader_of
+
+COUNTED = ("files", "how", "bytes_before", "bytes_after", "classes")
+
+
+@pytest.fixture(scope="module")
+def halves(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The photographs in two parts, packed by hand. Tests must not change it."""
+    output = tmp_path_factory.mktemp("halves") / "data"
+    for number in (2, 1):
+        assert pack(photo_folder, output, f"part={number}/2") == 0
+    return output
 
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The root of the platform's folders; `_prepare` fills it."""
     monkeypatch.setenv("ML_ROOT", str(tmp_path / "host"))
+    (tmp_path / "s3").mkdir()
     return tmp_path / "host"
 
 
-def _prepare(root: Path, number: int, hosts: int, photos: Path, output: Path) -> None:
+def _prepare(
+    root: Path, number: int, hosts: int, photos: Path, output: Path, *, sharded: bool = True
+) -> None:
     """Give the host its share of the files; it writes directly to where S3 would put its output."""
     shutil.rmtree(root, ignore_errors=True)
     (root / "processing").mkdir(parents=True)
@@ -37,96 +56,183 @@ def _prepare(root: Path, number: int, hosts: int, photos: Path, output: Path) ->
     (root / "config").mkdir()
     contract = {"current_host": names[number], "hosts": names}
     (root / "config/resourceconfig.json").write_text(json.dumps(contract))
-    for file in sorted(photos.rglob("*.jpg"))[number::hosts]:
+    source = {
+        "LocalPath": str(root / "processing/input"),
+        "S3DataDistributionType": "ShardedByS3Key" if sharded else "FullyReplicated",
+    }
+    inputs = {"ProcessingInputs": [{"S3Input": source}]}
+    (root / "config/processingjobconfig.json").write_text(json.dumps(inputs))
+    for file in sorted(photos.rglob("*.jpg"))[number::hosts] if sharded else photos.rglob("*.jpg"):
         target = root / "processing/input" / file.relative_to(photos)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, target)
 
 
-@pytest.fixture
-def parts(photo_folder: Path, packed: Path, tmp_path: Path, host: Path) -> list[Path]:
-    """The outputs of two hosts, which get one half of the files each."""
-    classes = tmp_path / "classes.txt"
-    classes.write_text("\n".join(read_description(packed).classes))
-    (tmp_path / "s3").mkdir()
+def _files(folder: Path) -> dict[str, bytes]:
+    """Without the descriptions, indexes and reports, which are of a part."""
+    return {name: data for name, data in contents(folder).items() if name.endswith(".tar")}
+
+
+def test_parts_hold_the_shards_of_the_whole_and_train_alike(halves: Path, packed: Path) -> None:
+    assert _files(halves) == _files(packed)
+    assert {name for name in contents(halves) if "/" not in name} == {
+        *("dataset-1-of-2.json", "dataset-2-of-2.json"),
+        *("report-1-of-2.json", "report-2-of-2.json"),
+    }
+    for split in ("train", "val"):
+        assert samples(halves, split) == samples(packed, split)
+        assert side_indexes(halves, split) == side_indexes(packed, split)
+    for access in ("map", "stream"):
+        for a, b in zip(
+            epoch_of(loader_of(packed, access=access)),
+            epoch_of(loader_of(halves, access=access)),
+            strict=True,
+        ):
+            assert torch.equal(a.images, b.images) and torch.equal(a.labels, b.labels)
+    assert check_dataset([f"root={halves}"]) == 0
+
+
+def test_packing_a_part_again_changes_nothing(photo_folder: Path, halves: Path) -> None:
+    before = contents(halves)
+    assert pack(photo_folder, halves, "part=1/2") == 0
+    assert contents(halves) == before
+
+
+def _described(folder: Path, name: str, **changes: object) -> None:
+    content = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(content | changes))
+
+
+def _open(root: Path) -> None:
+    open_source(DataConfig(format="shards", root=str(root)), "train", root)
+
+
+def test_missing_part_is_named_with_the_command_that_packs_it(halves: Path, tmp_path: Path) -> None:
+    root = copy(halves, tmp_path / "copy")
+    (root / "dataset-1-of-2.json").unlink()
+    with pytest.raises(DataError, match=r"1 of 2 parts, without 1: .* pack them with part=1/2"):
+        _open(root)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"made_from": "x"}, "part 1 of 2 and part 2 of 2 were made from other files"),
+        ({"classes": ["cat", "dog"]}, "have other classes, only one has astronaut, c"),
+        ({"settings": {"quality": 90}}, "differ in quality: 95 and 90"),
+        ({"kind": "numbers"}, "differ in kind: class and numbers"),
+        ({"part": {"number": 1, "count": 2}}, "dataset-2-of-2.json is damaged .* part 1 of 2"),
+        ({"part": {"number": 3, "count": 2}}, "part 3 of 2: must be from 1"),
+        ({"part": {"number": "2", "count": 2}}, "must be whole numbers"),
+    ],
+)
+def test_parts_that_disagree_are_named(
+    halves: Path, tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    root = copy(halves, tmp_path / "copy")
+    _described(root, "dataset-2-of-2.json", **changes)
+    with pytest.raises(DataError, match=message):
+        _open(root)
+
+
+def test_shard_of_two_parts_is_named(halves: Path, tmp_path: Path) -> None:
+    root = copy(halves, tmp_path / "copy")
+    splits = json.loads((root / "dataset-1-of-2.json").read_text())["splits"]
+    _described(root, "dataset-2-of-2.json", splits=splits)
+    with pytest.raises(DataError, match=r"tar belongs to part 1 of 2 and part 2 of 2"):
+        _open(root)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["part=1/2", "quality=80"], "part 2 of 2 and part 1 of 2 differ in quality: 95 and 80"),
+        (["part=1/3"], "are of different datasets"),
+        ([], "are of different datasets"),
+        (["part=3/2"], "part=3/2: must be N/M with N from 1 to M"),
+        (["part=1/2", "output_format=folder"], "part=1/2: needs output_format=shards"),
+    ],
+)
+def test_a_part_that_does_not_belong_to_the_others_is_refused_before_it_is_packed(
+    photo_folder: Path,
+    halves: Path,
+    tmp_path: Path,
+    options: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = copy(halves, tmp_path / "copy")
+    (root / "dataset-1-of-2.json").unlink()
+    before = contents(root)
+    assert pack(photo_folder, root, *options) == exit_codes.USAGE
+    assert message in capsys.readouterr().err
+    assert contents(root) == before
+
+
+@pytest.mark.parametrize("sharded", [True, False])
+def test_hosts_of_a_job_make_the_dataset_of_one_host(
+    photo_folder: Path, packed: Path, tmp_path: Path, host: Path, sharded: bool
+) -> None:
+    output = tmp_path / "s3"
     for number in range(2):
-        _prepare(host, number, 2, photo_folder, tmp_path / "s3")
+        _prepare(host, number, 2, photo_folder, output, sharded=sharded)
         for _again in range(2):
-            assert optimize([f"classes={classes}", "shard_mb=0.5"]) == 0
-    return [tmp_path / f"s3/part-{number:02d}" for number in range(2)]
-
-
-def _merge(parts: list[Path], output: Path) -> int:
-    return optimize([f"merge=[{','.join(map(str, parts))}]", f"output={output}"])
-
-
-def test_merged_parts_of_two_hosts_equal_the_dataset_of_one_host(
-    parts: list[Path], packed: Path, tmp_path: Path
-) -> None:
-    assert _merge(parts, tmp_path / "all") == 0
+            assert optimize(["shard_mb=0.5"]) == 0
+    if not sharded:
+        assert _files(output) == _files(packed)
     for split in ("train", "val"):
-        assert samples(tmp_path / "all", split) == samples(packed, split)
-        assert side_indexes(tmp_path / "all", split) == side_indexes(packed, split)
-    assert check_dataset([f"root={tmp_path / 'all'}"]) == 0
-    merged, whole = report(tmp_path / "all"), report(packed)
-    for split in ("train", "val"):
-        for counted in ("files", "how", "bytes_before", "bytes_after", "classes"):
-            assert merged["splits"][split][counted] == whole["splits"][split][counted]
-    assert _merge(parts, tmp_path / "all") == 0
+        assert samples(output, split) == samples(packed, split)
+        assert side_indexes(output, split) == side_indexes(packed, split)
+        parts = [
+            json.loads((output / f"report-{number}-of-2.json").read_text())["splits"][split]
+            for number in (1, 2)
+        ]
+        whole = report(packed)["splits"][split]
+        assert parts[0]["files"] + parts[1]["files"] == whole["files"]
+        for name, count in whole["classes"].items():
+            assert sum(part["classes"].get(name, 0) for part in parts) == count
+    assert check_dataset([f"root={output}"]) == 0
 
 
-def test_missing_or_truncated_shard_of_a_part_is_named(
-    parts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_hosts_that_see_different_classes_make_a_dataset_of_all(
+    photo_folder: Path, packed: Path, tmp_path: Path, host: Path
 ) -> None:
-    shard = sorted((tmp_path / "s3/train").glob("shard-01-*.tar"))[0]
+    output = tmp_path / "s3"
+    for number, missing in enumerate(["cat", "china"]):
+        _prepare(host, number, 2, photo_folder, output)
+        shutil.rmtree(host / "processing/input/train" / missing)
+        for file in (host / "processing/input/val").rglob("*.jpg") if number else ():
+            file.unlink()
+        shutil.rmtree(host / "processing/input/val" / missing)
+        assert optimize(["shard_mb=0.5"]) == 0
+    assert read_dataset(output).classes == read_dataset(packed).classes
+    assert len(read_dataset(output).parts[0].classes) == 7
+    whole = samples(packed, "train")
+    found = samples(output, "train")
+    assert {label for label, _ in found.values()} == set(range(8))
+    assert found.items() <= whole.items() and len(found) == 42
+    assert check_dataset([f"root={output}"]) == 0
+
+
+def test_missing_or_truncated_shard_of_a_part_is_named(halves: Path, tmp_path: Path) -> None:
+    root = copy(halves, tmp_path / "copy")
+    shard = sorted((root / "train").glob("shard-*.tar"))[1]
     data = shard.read_bytes()
     shard.write_bytes(data[:-1])
-    assert _merge(parts, tmp_path / "all") == exit_codes.USAGE
-    assert f"{shard} has {len(data) - 1} bytes instead of {len(data)}" in capsys.readouterr().err
+    with pytest.raises(DataError, match=f"{shard} has {len(data) - 1} bytes instead of"):
+        _open(root)
     shard.unlink()
-    assert _merge(parts, tmp_path / "all") == exit_codes.USAGE
-    assert f"{shard} is missing" in capsys.readouterr().err and not (tmp_path / "all").exists()
+    with pytest.raises(DataError, match=f"{shard} is missing"):
+        _open(root)
 
 
 def test_single_host_makes_the_complete_dataset(
     photo_folder: Path, packed: Path, tmp_path: Path, host: Path
 ) -> None:
-    (tmp_path / "s3").mkdir()
     _prepare(host, 0, 1, photo_folder, tmp_path / "s3")
-    assert optimize(["shard_mb=0.5"]) == 0
-    assert contents(tmp_path / "s3") == contents(packed)
-    assert optimize(["shard_mb=0.5"]) == exit_codes.USAGE
-    assert contents(tmp_path / "s3") == contents(packed)
-
-
-def test_single_host_rejects_a_split_without_images_even_with_a_class_list(
-    photo_folder: Path, tmp_path: Path, host: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "s3").mkdir()
-    _prepare(host, 0, 1, photo_folder, tmp_path / "s3")
-    (tmp_path / "classes.txt").write_text("\n".join(PHOTOGRAPHS))
-    for file in (host / "processing/input/val").rglob("*.jpg"):
-        file.write_text("no image")
-    assert optimize([f"classes={tmp_path / 'classes.txt'}"]) == exit_codes.USAGE
-    assert "val: 8 of 8 classes have no usable image" in capsys.readouterr().err
-
-
-def test_part_may_lack_images_of_a_class_or_a_split(
-    photo_folder: Path, packed: Path, tmp_path: Path, host: Path
-) -> None:
-    classes = tmp_path / "classes.txt"
-    classes.write_text("\n".join(read_description(packed).classes))
-    (tmp_path / "s3").mkdir()
-    _prepare(host, 1, 2, photo_folder, tmp_path / "s3")
-    source = host / "processing/input"
-    shutil.rmtree(source / "train/cat")
-    (source / "train/cat").mkdir()
-    shutil.rmtree(source / "train/china")
-    for file in (source / "val").rglob("*.jpg"):
-        file.unlink()
-    assert optimize([f"classes={classes}", "shard_mb=0.5"]) == 0
-    content = report(tmp_path / "s3/part-01")["splits"]
-    assert content["train"]["classes"]["cat"] == content["val"]["files"] == 0
+    for _again in range(2):
+        assert optimize(["shard_mb=0.5"]) == 0
+        assert contents(tmp_path / "s3") == contents(packed)
 
 
 @pytest.mark.parametrize(
@@ -134,14 +240,12 @@ def test_part_may_lack_images_of_a_class_or_a_split(
     [
         (["output_format='folder'"], "output_format=folder: must be shards"),
         (["output_format=index"], "output_format=index: must be shards"),
-        (["classes=none.txt"], "classes=none.txt cannot be read"),
         (["quality=101"], "quality=101"),
     ],
 )
 def test_failure_reason_is_written_where_the_platform_reads_it(
     photo_folder: Path, tmp_path: Path, host: Path, arguments: list[str], reason: str
 ) -> None:
-    (tmp_path / "s3").mkdir()
     _prepare(host, 0, 2, photo_folder, tmp_path / "s3")
     assert optimize(arguments) == exit_codes.USAGE
     assert (host / "output/message").read_text().startswith(reason)
@@ -151,33 +255,20 @@ def test_failure_reason_is_written_where_the_platform_reads_it(
 def test_current_host_outside_the_host_list_is_an_error(
     photo_folder: Path, tmp_path: Path, host: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "s3").mkdir()
     _prepare(host, 0, 2, photo_folder, tmp_path / "s3")
     (host / "config/resourceconfig.json").write_text('{"current_host": "x", "hosts": ["y"]}')
     assert optimize([]) == exit_codes.USAGE
     assert "'x' is not among hosts ['y']" in capsys.readouterr().err
 
 
-def test_same_files_in_two_parts_are_an_error(
-    photo_folder: Path, packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_check_finds_the_same_files_in_two_parts(
+    photo_folder: Path, tmp_path: Path, host: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert pack(photo_folder, tmp_path / "again", "part=1") == 0
-    assert _merge([packed, tmp_path / "again"], tmp_path / "all") == exit_codes.USAGE
-    assert (
-        "48 keys of train are in more than one part, for example astronaut/000"
-        in capsys.readouterr().err
-    )
-    assert not (tmp_path / "all").exists()
-
-
-def test_same_bytes_in_two_parts_are_reported_as_duplicates(
-    photo_folder: Path, packed: Path, tmp_path: Path
-) -> None:
-    source = copy(photo_folder, tmp_path / "source")
-    for file in [*source.rglob("*.jpg")]:
-        file.rename(file.with_stem(f"copy-{file.stem}"))
-    assert pack(source, tmp_path / "copies", "part=1", "quality=90") == 0
-    assert _merge([packed, tmp_path / "copies"], tmp_path / "all") == 0
-    content = report(tmp_path / "all")
-    assert content["duplicates"]["files"] == 72 and content["quality_of_converted"] == [90, 95]
-    assert ["train/cat/000", "train/cat/copy-000"] in content["duplicates"]["examples"]
+    for number in range(2):
+        _prepare(host, number, 2, photo_folder, tmp_path / "s3")
+        shutil.copytree(photo_folder, host / "processing/input", dirs_exist_ok=True)
+        assert optimize([]) == 0
+    with caplog.at_level(logging.INFO):
+        assert check_dataset([f"root={tmp_path / 's3'}"]) == exit_codes.FAILED
+    assert "48 keys are in more than one part, for example astronaut/000" in caplog.text
+    assert "48 files have the same bytes as another: train/astronaut/000, " in caplog.text

@@ -17,11 +17,10 @@ from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract import exit_codes
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
-from entry_point.data.packing import convert
-from entry_point.data.packing.convert import RejectedError
-from entry_point.data.packing.encode import encode
+from entry_point.data.packing import encode as encoding
+from entry_point.data.packing.encode import RejectedError, encode
 from entry_point.data.sources.class_folders import visible_files
-from tests.entry_point.data.packing.pack_command import copy, pack, rejected, report
+from tests.entry_point.data.packing.pack_command import copy, index, pack, rejected, report
 
 
 @pytest.fixture
@@ -187,7 +186,7 @@ def test_invalid_orientation_counts_as_upright(
 def test_image_above_the_pixel_limit_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(convert, "_MOST_PIXELS", 64 * 64)
+    monkeypatch.setattr(encoding, "_MOST_PIXELS", 64 * 64)
     Image.new("RGB", (64, 64)).save(tmp_path / "just.png")
     Image.new("RGB", (65, 64)).save(tmp_path / "over.png")
     assert _pixels(tmp_path / "just.png")[0].shape == (64, 64, 3)
@@ -204,8 +203,8 @@ def test_image_above_the_pixel_limit_is_rejected(
         (["train/a/1.jpg", "train/b/.keep"], "b holds no image"),
         (["train/a/1.jpg", "train/b/notes.txt"], "b holds no image"),
         (["train/a/1.jpg", "val/b/1.jpg"], "differ, only one has a, b"),
-        (["train/a/1.jpg", "train/a/1.png"], "share the key a/1"),
         (["train/a/x.y.jpg", "train/a/x_y.jpg"], "share the key a/x_y"),
+        (["train/a/1.jpg", "train/a/1.png", "train/a/1_png.jpg"], "share the key a/1_png"),
         (
             ["train/a/1.jpg", "train/caf\udce9/1.jpg"],
             "caf\\udce9: the name of a class must be",
@@ -221,6 +220,17 @@ def test_unusable_source_is_an_error_with_the_reason(
     assert pack(tmp_path / "source", tmp_path / "packed") == exit_codes.USAGE
     assert message in capsys.readouterr().err
     assert not (tmp_path / "packed").exists()
+
+
+def test_files_that_differ_in_their_suffix_keep_it_in_their_keys(
+    source: Path, photo: Image.Image, tmp_path: Path
+) -> None:
+    photo.save(source / "train/cat/orange.jpg")
+    photo.save(source / "train/cat/orange.tiff")
+    photo.save(source / "train/cat/apple.tiff")
+    assert pack(source, tmp_path / "packed") == 0
+    keys = index(tmp_path / "packed")["key"]
+    assert {"cat/orange_jpg", "cat/orange_tiff", "cat/apple", "cat/000"} <= {*keys}
 
 
 @pytest.mark.parametrize("place", ["train/packed", "train/cat/packed", "packed", "link/packed", ""])
@@ -253,7 +263,7 @@ def nobody() -> Iterator[Path]:
 def test_unwritable_output_is_named(nobody: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert pack(nobody / "source", nobody / "packed") == exit_codes.USAGE
     error = capsys.readouterr().err
-    assert f"dataset: output={nobody}/packed cannot be made: Permission denied" in error
+    assert f"dataset: output={nobody}/packed cannot be written: Permission denied" in error
 
 
 def test_unlistable_folder_is_named(nobody: Path) -> None:
@@ -266,4 +276,4 @@ def test_output_where_no_file_can_be_created_is_named_without_waiting(
     photo_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert pack(photo_folder, Path("/proc/self/packed")) == exit_codes.USAGE
-    assert "dataset: output=/proc/self/packed cannot be made" in capsys.readouterr().err
+    assert "dataset: output=/proc/self/packed cannot be written" in capsys.readouterr().err

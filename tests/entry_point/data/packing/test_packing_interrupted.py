@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.data.packing.work_folder import ShardRecord
+from entry_point.data.packing.pack import Record
+from entry_point.data.packing.report import SplitReport
+from entry_point.data.sources.dataset_description import is_packed
 from tests.entry_point.data.packing.pack_command import command, contents, copy, pack
 
-WORK = ".data.unfinished"
+WORK = "data/.unfinished"
 
 
 def _start(source: Path, output: Path) -> "subprocess.Popen[bytes]":
@@ -37,7 +39,7 @@ def _kill_when(ready: Callable[[], bool], process: "subprocess.Popen[bytes]") ->
 
 def _records(folder: Path) -> dict[str, int]:
     """Modification time of each shard record."""
-    files = folder.glob(f"{WORK}/records/[!.]*.json")  # without unfinished ones
+    files = folder.glob(f"{WORK}/records/[!.]*.json")  # written once their shard is complete
     return {file.name: file.stat().st_mtime_ns for file in files}
 
 
@@ -52,21 +54,21 @@ def _kill_with_some_shards_done(source: Path, output: Path) -> None:
     """Try again if the run was faster, as on a machine with other work."""
     while True:
         process = _start(source, output)
-        _kill_when(lambda: bool(_records(output.parent)) or output.exists(), process)
-        if not output.exists():
+        _kill_when(lambda: bool(_records(output.parent)) or is_packed(output), process)
+        if not is_packed(output):
             return
         shutil.rmtree(output)
 
 
 def _kill_with_all_shards_done(source: Path, output: Path) -> None:
     """Resume a run and kill it as it writes the index: a pipe in its place blocks it."""
-    pipe = output.parent / WORK / "data/train/index.parquet.part"
+    pipe = output.parent / WORK / "data/train/index.safetensors.part"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     _kill_when(lambda: _is_written_to(reader), _start(source, output))
     os.close(reader)
     pipe.unlink()
-    assert not output.exists()
+    assert not is_packed(output)
 
 
 def _fail(data: Path, _output: Path) -> None:
@@ -91,12 +93,30 @@ def test_killed_run_resumes_after_its_last_complete_shard_with_the_same_bytes(
     assert [file.name for file in tmp_path.iterdir()] == ["data"]
 
 
+def test_run_killed_while_its_files_move_to_their_place_moves_the_others(
+    photo_folder: Path, packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("entry_point.data.packing.pack._publish", _fail)
+        assert pack(photo_folder, tmp_path / "data") == 1
+    work = tmp_path / WORK
+    (work / "data/train").rename(tmp_path / "data/train")
+    (work / "data/val").rename(work / "data/other")
+    shutil.copytree(work / "data/other", tmp_path / "data/val")
+    shutil.rmtree(work / "data/other")
+    assert not is_packed(tmp_path / "data")
+    written = [file.stat().st_mtime_ns for file in tmp_path.rglob("*.tar")]
+    assert pack(photo_folder, tmp_path / "data") == 0
+    assert contents(tmp_path / "data") == contents(packed)
+    assert sorted(written) == sorted(file.stat().st_mtime_ns for file in tmp_path.rglob("*.tar"))
+
+
 def test_lost_or_truncated_shard_is_packed_again(
     photo_folder: Path, packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A power failure can leave shards that are recorded but not on disk."""
     with monkeypatch.context() as patch:
-        patch.setattr("entry_point.data.packing.pack.publish", _fail)
+        patch.setattr("entry_point.data.packing.pack._publish", _fail)
         assert pack(photo_folder, tmp_path / "data") == 1
     first, second, *_ = sorted((tmp_path / WORK / "data/train").glob("*.tar"))
     first.unlink()
@@ -121,7 +141,9 @@ def test_work_folder_of_a_run_killed_after_its_rename_is_removed(
 def test_record_of_lost_or_truncated_plain_files_is_not_intact(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat/1.jpg").write_bytes(b"1234")
-    record = ShardRecord({"cat/1.jpg": 4}, [])
+    record = Record(tmp_path / "train-000000")
+    record.index.touch()
+    record.write({"cat/1.jpg": 4}, SplitReport())
     assert record.is_intact(tmp_path)
     (tmp_path / "cat/1.jpg").write_bytes(b"123")
     assert not record.is_intact(tmp_path)
@@ -140,7 +162,7 @@ def _run_limited(source: Path, output: Path, largest_file: int) -> str:
         check=False,
     )
     assert job.returncode == 1 and "Traceback" not in job.stderr, job.stderr
-    assert not output.exists()
+    assert not is_packed(output)
     return job.stderr
 
 
@@ -148,11 +170,10 @@ def test_full_disk_error_names_the_file_and_the_next_run_resumes(
     photo_folder: Path, packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "data"
-    assert ".data.listing (the list of source files)" in _run_limited(photo_folder, output, 8_000)
     error = _run_limited(photo_folder, output, 300_000)
-    assert f"{tmp_path / WORK}/data/train/shard-00-0000" in error
+    assert f"{tmp_path / WORK}/data/train/shard-0000" in error
     assert "File too large: free up space and run" in error
-    index = tmp_path / WORK / "data/train/index.parquet.part"
+    index = tmp_path / WORK / "data/train/index.safetensors.part"
     index.symlink_to("/dev/full")
     assert pack(photo_folder, output) == 1
     reason = f"{index.with_suffix('')}: No space left on device: free up space"

@@ -16,7 +16,6 @@ from entry_point.contract import exit_codes
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import Source
-from entry_point.optimize import main as optimize
 from tests.entry_point.data.packing.pack_command import copy, pack, rejected, report
 from tests.entry_point.data.sources.table.labeled_tables import config, opened, rows_of, write
 
@@ -26,7 +25,7 @@ CELLS: dict[str, list[Any]] = {
     "numbers": [0.1, 2.5, -3.25],
 }
 MEMBERS: dict[str, list[Any]] = {
-    "class": [2, 1, 0],
+    "class": ["dog", "cat", "bird"],
     "labels": [["cat", "dog"], [], ["bird"]],
     "numbers": [{"tags": pytest.approx(0.1)}, {"tags": 2.5}, {"tags": -3.25}],
 }
@@ -93,8 +92,7 @@ def test_shards_of_any_kind_train_in_every_way_they_are_read(
 def test_the_webdataset_package_reads_the_labels(shards: Path, kind: str) -> None:
     files = sorted(str(file) for file in (shards / "train").glob("*.tar"))
     samples = webdataset.WebDataset(files, shardshuffle=False).decode()
-    suffix = "cls" if kind == "class" else "json"
-    found = [sample[suffix] for sample in samples]
+    found = [sample["json"] for sample in samples]
     assert len(found) == 48 and all(label in MEMBERS[kind] for label in found)
 
 
@@ -121,13 +119,19 @@ def test_the_report_counts_the_images_of_each_label(shards: Path, kind: str) -> 
     assert counts == {} if kind == "numbers" else set(counts.values()) == {16}
 
 
-def test_a_packed_table_is_merged_with_its_labels(shards: Path, kind: str, tmp_path: Path) -> None:
-    merged = tmp_path / "merged"
-    assert optimize([f"merge=[{shards}]", f"output={merged}"]) == 0
-    data = DataConfig(format="shards", root=str(merged))
-    again = open_source(data, "train", merged)
-    assert again.kind == kind
-    assert by_name(again) == by_name(open_source(data, "train", shards))
+def test_parts_of_a_table_have_its_labels(
+    table: Path, photo_folder: Path, shards: Path, tmp_path: Path
+) -> None:
+    options = (f"images={photo_folder}", "table.labels=[tags]")
+    for number in (1, 2, 3):
+        assert pack(table, tmp_path / "parts", *options, f"part={number}/3") == 0
+    for split in ("train", "val"):
+        whole, parts = (
+            open_source(DataConfig(format="shards", root=str(root)), split, root)
+            for root in (shards, tmp_path / "parts")
+        )
+        assert parts.kind == whole.kind and by_name(parts) == by_name(whole)
+        assert torch.equal(parts.labels, whole.labels)
 
 
 def test_other_formats_are_converted_and_missing_files_rejected(
@@ -192,7 +196,6 @@ def test_a_folder_without_splits_is_packed_and_checked_as_it_would_be_trained(
     ("options", "message"),
     [
         (["output_format=folder"], "output_format=folder: needs a folder as source"),
-        (["classes=names.txt"], "classes=names.txt: needs a folder as source"),
         (["val_fraction=0.2"], "val_fraction=0.2: "),
         (["table.kind=numbers"], "row 1: the label 'astronaut' is no number"),
     ],

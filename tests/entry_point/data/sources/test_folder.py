@@ -78,9 +78,10 @@ def test_a_tenth_of_a_folder_without_splits_is_validated_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = [f"{name}/{number}.jpg" for name in "ab" for number in range(200)]
-    _write(tmp_path, [*files, "jpeg-index/files.parquet", "notes.txt"])  # neither is a class
+    _write(tmp_path, [*files, "jpeg-index.safetensors", "notes.txt"])  # neither is a class
     with caplog.at_level(logging.INFO):
         train, val = (FolderSource(tmp_path, split) for split in ("train", "val"))
+    assert "1 files are not JPEG and are ignored, for example notes.txt" in caplog.text
     assert train.classes == val.classes == ["a", "b"]
     split = [{source.key(i) for i in range(len(source))} for source in (train, val)]
     assert not split[0] & split[1]
@@ -99,7 +100,10 @@ def test_a_tenth_of_a_folder_without_splits_is_validated_on(
         (["1.jpg", "2.jpg"], "root has no class folders: .* in a table .data=manifest"),
         (["training/a/1.jpg", "test/a/1.jpg"], "must be named train and val"),
         (["a/1.jpg", "b/1.jpg"], "data.val_fraction=0.1 leaves no image for val"),
-        (["train/1.tar", "val/1.tar", "dataset.json"], "dataset.json: .* data=shards"),
+        (
+            ["train/1.tar", "val/1.tar", "dataset.json"],
+            "is a packed dataset: read it with data=shards",
+        ),
         (["train/a/1.jpg", "val/a/1.png"], "val/a holds no JPEG file .*`make dataset "),
         (["train/a/1.jpg", "train/c/1.jpg", "val/a/1.jpg"], "differ, only one has c"),
     ],

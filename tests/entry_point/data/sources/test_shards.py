@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from entry_point.data.errors import DataError
-from entry_point.data.sources.packed.memory_map import map_files
+from entry_point.data.sources.file_bytes import map_files
 from entry_point.data.sources.packed.stream import StreamSource
 from tests.entry_point.data.engines.every_engine import ENGINES
 from tests.entry_point.data.packing.pack_command import pack
@@ -61,7 +61,7 @@ def _damage(root: Path, indices: list[int]) -> None:
 def test_mapped_shards_need_no_file_descriptors(packed: Path, tmp_path: Path) -> None:
     code = (
         "import resource, sys; from pathlib import Path; import torch\n"
-        "from entry_point.data.sources.packed.memory_map import map_files\n"
+        "from entry_point.data.sources.file_bytes import map_files\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
         "files = [Path(sys.argv[1])] * 500\n"
         "data, starts = map_files(files)\n"

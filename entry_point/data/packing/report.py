@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import json
 import logging
-from base64 import b64decode
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
-from entry_point.data.packing.contents import Contents
-from entry_point.data.sources.file_bytes import read_bytes
-from entry_point.data.sources.label_kind import Kind, names_of
+from entry_point.data.packing.encode import Encoded
+from entry_point.data.sources.dataset_description import Part
+from entry_point.data.sources.index_file import IndexFile
 
-REPORT = "report.json"
+_GROUPS_LISTED = 100
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class SplitReport:
-    """Counts of one split."""
+    """Counts of one split, or of one of its shards."""
 
     files: int = 0
     how: Counter[str] = field(default_factory=Counter)
@@ -42,27 +43,29 @@ class SplitReport:
     classes: Counter[str] = field(default_factory=Counter)
     """Images of each class or label; 0 if all its files were rejected. Empty for numbers."""
 
-    def add(self, row: dict[str, Any], contents: Contents) -> None:
+    def reject(self, path: str, reason: str) -> None:
         self.files += 1
-        if "rejected" in row:
-            self.rejected.append({"path": row["path"], "reason": row["rejected"]})
-            return
-        self.how[row["how"]] += 1
-        if row["note"]:
-            self.notes[f"{row['how']}: {row['note']}"] += 1
-        self.warnings.update(row["warnings"])
-        self.bytes_before += row["source_bytes"]
-        self.bytes_after += row["length"]
-        self.side_index_bytes += len(b64decode(row["index"]))
-        self.classes.update(names_of(contents.kind, contents.classes, row["label"]))
+        self.rejected.append({"path": path, "reason": reason})
 
-    def add_part(self, part: dict[str, Any]) -> None:
-        """Add the same split of a part, as read from its report."""
+    def add(self, encoded: Encoded, source_bytes: int, classes: list[str]) -> None:
+        """Count an image, which has these classes or labels."""
+        self.files += 1
+        self.how[encoded.how] += 1
+        if encoded.note:
+            self.notes[f"{encoded.how}: {encoded.note}"] += 1
+        self.warnings.update(encoded.warnings)
+        self.bytes_before += source_bytes
+        self.bytes_after += len(encoded.data)
+        self.side_index_bytes += len(encoded.index)
+        self.classes.update(classes)
+
+    def add_shard(self, shard: Mapping[str, Any]) -> None:
+        """Add the counts of a shard, as `vars` gives them."""
         for name, value in vars(self).items():
             if isinstance(value, Counter):
-                value.update(part[name])
+                value.update(shard[name])
             else:
-                setattr(self, name, value + part[name])
+                setattr(self, name, value + shard[name])
 
     def lines(self, split: str) -> list[str]:
         done = ", ".join(f"{count} {how}" for how, count in sorted(self.how.items()))
@@ -81,56 +84,49 @@ class SplitReport:
 
 @dataclass
 class Report:
-    """The content of report.json, and the class names."""
+    """The content of report.json."""
 
-    classes: list[str]
-    kind: Kind = "class"
     splits: dict[str, SplitReport] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     """Files and folders of the source beside its splits."""
-    quality_of_converted: list[int] = field(default_factory=list)
-    """JPEG quality of converted images; after a merge, the qualities of all parts."""
     duplicates: dict[str, Any] = field(default_factory=dict)
 
-    def split(self, name: str) -> SplitReport:
-        """The split's report; a new one counts 0 images for every class."""
-        names = [] if self.kind == "numbers" else self.classes
-        empty = SplitReport(classes=Counter(dict.fromkeys(names, 0)))
-        return self.splits.setdefault(name, empty)
+    def finish(self, folder: Path, part: Part, output_format: str) -> None:
+        """Write the report of a part and log a summary.
 
-    def add_part(self, folder: Path) -> None:
-        """Add the report of the part in `folder`. Raises DataError if it cannot be read."""
-        try:
-            part = json.loads(read_bytes(folder / REPORT).numpy().tobytes())
-            for name, values in part["splits"].items():
-                self.split(name).add_part(values)
-            for name in ("left_out", "quality_of_converted"):
-                setattr(self, name, sorted({*getattr(self, name), *part[name]}))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{folder / REPORT} cannot be read ({error}): copy it again") from error
-
-    def finish(self, folder: Path, output_format: str, is_part: bool = False) -> None:
-        """Write report.json and log a summary.
-
-        Raises DataError if training could not read the dataset, unless it `is_part` of another.
+        Raises DataError if training could not read the dataset, unless it has other parts.
         """
-        splits = {name: vars(report) for name, report in self.splits.items()}
-        content = {
-            key: value for key, value in vars(self).items() if key not in ("classes", "kind")
-        }
-        text = json.dumps(content | {"splits": splits}, indent=1, ensure_ascii=False)
-        write_text(folder / REPORT, text)
-        for line in self._lines():
+        name = part.name("report", ".json")
+        splits = {split: vars(report) for split, report in self.splits.items()}
+        content = json.dumps(vars(self) | {"splits": splits}, indent=1, ensure_ascii=False)
+        write_text(folder / name, content)
+        for line in self._lines(name):
             log.info("%s", printable(line))
-        if not is_part:
-            for name, report in self.splits.items():
-                _require_images(name, report, output_format)
+        for split, report in self.splits.items() if part.count == 1 else ():
+            _require_images(split, report, output_format)
 
-    def _lines(self) -> Iterator[str]:
-        for name, report in self.splits.items():
-            yield from report.lines(name)
+    def _lines(self, name: str) -> Iterator[str]:
+        for split, report in self.splits.items():
+            yield from report.lines(split)
         yield f"duplicate files: {self.duplicates['files']} (same bytes as another file)"
-        yield f"{REPORT} lists all rejected files and examples of duplicates"
+        yield f"{name} lists all rejected files and examples of duplicates"
+
+
+def find_duplicates(indexes: list[tuple[str, IndexFile]]) -> dict[str, Any]:
+    """The images whose source files have the same bytes, by the indexes of splits.
+
+    Takes 16 bytes of memory per image.
+    """
+    digests = [index["digest"] for _, index in indexes]
+    every = np.sort(np.concatenate([np.empty(0, np.uint64), *digests]))
+    repeated = every[1:][every[1:] == every[:-1]]
+    listed = np.unique(repeated)[:_GROUPS_LISTED]
+    groups: dict[int, list[str]] = {digest: [] for digest in listed.tolist()}
+    for split, index in indexes:
+        for row in np.flatnonzero(np.isin(index["digest"], listed)).tolist():
+            key = index.key(row).decode("utf-8", "backslashreplace")
+            groups[int(index["digest"][row])].append(f"{split}/{key}")
+    return {"files": len(repeated), "examples": sorted(sorted(keys) for keys in groups.values())}
 
 
 def _require_images(split: str, report: SplitReport, output_format: str) -> None:

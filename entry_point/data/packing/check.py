@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,7 @@ from entry_point.config.table_config import TableConfig
 from entry_point.data.batch import Damage
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.errors import DataError
+from entry_point.data.packing.report import find_duplicates
 from entry_point.data.progress_bar import track
 from entry_point.data.sources.class_folders import (
     FOLDER_INDEX,
@@ -30,11 +32,11 @@ from entry_point.data.sources.class_folders import (
     visible_files,
 )
 from entry_point.data.sources.dataset_description import (
-    DESCRIPTION,
     SPLITS,
-    Description,
+    Dataset,
     Shard,
-    read_description,
+    is_packed,
+    read_dataset,
     require_shard,
 )
 from entry_point.data.sources.file_bytes import read_bytes
@@ -42,14 +44,7 @@ from entry_point.data.sources.folder import FolderSource
 from entry_point.data.sources.folder_index import every_side_index, index_holder
 from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.label_kind import member
-from entry_point.data.sources.packed.index import (
-    INDEX,
-    Index,
-    damage_of_side_indexes,
-    read_index,
-)
-from entry_point.data.sources.packed.shard_index import find_wrong_rows
-from entry_point.data.sources.side_indexes import SIDE_INDEXES
+from entry_point.data.sources.packed.index import PartIndex
 
 if TYPE_CHECKING:
     from entry_point.data.sources.table import Table
@@ -60,6 +55,9 @@ _WRONG_INDEX = (
     "its side index does not match the file, so it decodes slower, to the same pixels; `make "
     'dataset ARGS="source=FOLDER output_format=index"` makes the indexes again'
 )
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -97,14 +95,14 @@ def find_damage(
     elif images_of_table is not None or settings != TableConfig():
         key = "table" if images_of_table is None else "images"
         raise ConfigError(key, must=f"needs a table as root, not {root}")
-    elif (root / DESCRIPTION).is_file():
+    elif is_packed(root):
         if index_root is not None:
             must = f"needs images that are not packed; {root} has its own side indexes"
             raise ConfigError("index_root", index_root, must)
-        description = read_description(root)
-        total = sum(split.samples for split in description.splits.values())
+        dataset = read_dataset(root)
+        total = sum(dataset.samples(split) for split in dataset.splits)
         images = chain.from_iterable(
-            _packed_images(root, description, split, damage) for split in description.splits
+            _packed_images(root, dataset, split, damage) for split in dataset.splits
         )
     else:
         require_folder("root", root)
@@ -189,53 +187,82 @@ def _with_indexes(
     )
 
 
+# Packed datasets
+
+
 def _packed_images(
-    root: Path, description: Description, split: str, damage: list[Damage]
+    root: Path, dataset: Dataset, split: str, damage: list[Damage]
 ) -> Iterator[Image]:
-    """The images of a split; adds to `damage` how its files differ from its index."""
-    folder = root / split
-    try:
-        index = read_index(root, description, split)
-        for row, reason in find_wrong_rows(index, description, split):
-            damage.append(Damage(f"{folder}: {index.key(row)}", reason))
-        if reason := damage_of_side_indexes(root, description, split):
-            damage.append(
-                Damage(reason, "training decodes without it; copy it again or pack again")
-            )
-        if description.format == "folder":
-            yield from _plain_images(folder, index, damage)
-            return
-        shards = description.splits[split].shards
-        _require_known(folder, {shard.file for shard in shards}, damage)
-        for number, shard in enumerate(shards):
-            rows = np.flatnonzero(index["shard"] == number).tolist()
-            yield from _shard_images(folder, shard, index, rows, description, damage)
-    except (OSError, DataError) as error:
-        damage.append(Damage(str(folder), str(error)))
+    """The images of a split; adds to `damage` how its files differ from its indexes."""
+    folder, known = root / split, set[str]()
+    indexes: list[PartIndex] = []
+    for part in dataset.parts:
+        if split not in part.splits or not part.splits[split].shards:
+            continue
+        known.add(part.part.index)
+        try:
+            index = PartIndex(root, part, split, mapped=True)
+            indexes.append(index)
+            _check_index(folder, index, damage)
+            if dataset.format == "folder":
+                yield from _plain_images(folder, index, known, damage)
+                continue
+            for number, shard in enumerate(part.splits[split].shards):
+                known.add(shard.file)
+                rows = np.flatnonzero(index["shard"] == number).tolist()
+                yield from _shard_images(folder, shard, index, rows, damage)
+        except (OSError, DataError) as error:
+            damage.append(Damage(str(folder), str(error)))
+            known.update(shard.file for shard in part.splits[split].shards)
+    for file in sorted({*visible_files(folder)} - known):
+        damage.append(Damage(str(folder / file), "not in the index: remove it"))
+    if len(indexes) > 1:
+        _compare_parts(folder, indexes, damage)
 
 
-def _plain_images(folder: Path, index: Index, damage: list[Damage]) -> Iterator[Image]:
-    known = {f"{index.key(row)}.jpg": row for row in range(len(index))}
-    for name, row in known.items():
+def _check_index(folder: Path, index: PartIndex, damage: list[Damage]) -> None:
+    for row, reason in index.wrong_rows():
+        damage.append(Damage(f"{folder}: {index.key(row)}", reason))
+    if index.file.side_crc32() != index.split.side_crc32:
+        reason = "its side indexes are damaged: training decodes without them; copy it again"
+        damage.append(Damage(str(index.file.file), reason))
+
+
+def _compare_parts(folder: Path, indexes: list[PartIndex], damage: list[Damage]) -> None:
+    """What several parts of a split have in common, which no part's report can say."""
+    seen: set[bytes] = set()
+    repeated: set[bytes] = set()
+    for index in indexes:
+        keys = {*index.file.keys()}
+        repeated |= keys & seen
+        seen |= keys
+    if repeated:
+        example = min(repeated).decode("utf-8", "backslashreplace")
+        reason = f"{len(repeated)} keys are in more than one part, for example {example}"
+        damage.append(Damage(str(folder), f"{reason}: the same images may be packed twice"))
+    found = find_duplicates([(folder.name, index.file) for index in indexes])
+    if found["files"]:
+        examples = ", ".join(found["examples"][0])
+        log.info(
+            "%s: %d files have the same bytes as another: %s", folder, found["files"], examples
+        )
+
+
+def _plain_images(
+    folder: Path, index: PartIndex, known: set[str], damage: list[Damage]
+) -> Iterator[Image]:
+    """The plain files in the index; adds their names to `known`."""
+    for row in range(len(index)):
+        name = f"{index.key(row)}.jpg"
+        known.add(name)
         if ".." in PurePosixPath(name).parts or name.startswith("/") or "\0" in name:
             damage.append(Damage(f"{folder}: {name}", "leads out of the dataset"))
         else:
             yield Image(str(folder / name), partial(_read_plain, folder / name, index, row))
-    _require_known(folder, known.keys(), damage)
-
-
-def _require_known(folder: Path, known: Iterable[str], damage: list[Damage]) -> None:
-    for file in sorted({*visible_files(folder)}.difference(known, [INDEX, SIDE_INDEXES])):
-        damage.append(Damage(str(folder / file), "not in the index: remove it"))
 
 
 def _shard_images(
-    folder: Path,
-    shard: Shard,
-    index: Index,
-    rows: list[int],
-    description: Description,
-    damage: list[Damage],
+    folder: Path, shard: Shard, index: PartIndex, rows: list[int], damage: list[Damage]
 ) -> Iterator[Image]:
     file = folder / shard.file
     try:
@@ -244,7 +271,7 @@ def _shard_images(
         damage.append(Damage(str(file), f"{error} ({len(rows)} samples)"))
         return
     try:
-        damage += _compare_members(file, index, rows, description)
+        damage += _compare_members(file, index, rows)
     except Exception as error:  # tarfile's parsers raise any type for a damaged file
         damage.append(Damage(str(file), f"not a readable tar file: {error}"))
     for row in rows:
@@ -252,17 +279,15 @@ def _shard_images(
         yield Image(f"{file}: {index.key(row)}.jpg", read)
 
 
-def _compare_members(
-    file: Path, index: Index, rows: list[int], description: Description
-) -> Iterator[Damage]:
+def _compare_members(file: Path, index: PartIndex, rows: list[int]) -> Iterator[Damage]:
     """Differences between the tar file's members and the index."""
     with tarfile.open(file, "r:") as tar:
         members = {each.name: each for each in tar if each.isreg()}
         for row in rows:
             name = index.key(row)
             key = f"{file}: {name}.jpg"
-            suffix, content = member(description.kind, description.classes, index.label(row))
-            image, label = members.pop(f"{name}.jpg", None), members.pop(name + suffix, None)
+            content = member(index.part.kind, index.part.classes, index.label(row))
+            image, label = members.pop(f"{name}.jpg", None), members.pop(f"{name}.json", None)
             if image is None or label is None:
                 yield Damage(key, "not in the shard")
                 continue
@@ -270,19 +295,19 @@ def _compare_members(
                 yield Damage(key, "its offset or length differs from the index")
             text = tar.extractfile(label)
             if text is None or text.read(len(content) + 1) != content:
-                yield Damage(key, f"its {suffix} differs from the label in the index")
+                yield Damage(key, "its .json differs from the label in the index")
     for name in members:
         yield Damage(f"{file}: {name}", "not in the index")
 
 
-def _read_plain(file: Path, index: Index, row: int) -> Tensor:
+def _read_plain(file: Path, index: PartIndex, row: int) -> Tensor:
     size, length = file.stat().st_size, int(index["length"][row])
     if size != length:
         raise DataError(f"has {size} bytes instead of {length}: copy it again or pack again")
     return _read(file, 0, index, row)
 
 
-def _read(file: Path, offset: int, index: Index, row: int) -> Tensor:
+def _read(file: Path, offset: int, index: PartIndex, row: int) -> Tensor:
     jpeg = read_bytes(file, offset, int(index["length"][row]))
     if zlib.crc32(jpeg.numpy().data) != index["crc32"][row]:
         raise DataError("checksum differs: copy it again or pack the dataset again")

@@ -1,0 +1,259 @@
+"""The index of many images in one file: columns of numbers, a key and a side index for each image.
+
+It is a safetensors file, which `safetensors.numpy.load_file` reads:
+
+| Tensor | Content |
+|---|---|
+| `side_index` | the side indexes, one after the other; about 1 % of the images' bytes |
+| `side_offset`, `side_length` | where an image's is in the file; length 0 for an image without |
+| `key`, `key_end` | the keys as UTF-8, one after the other, and where each ends |
+| others | a row for each image, or the values of all images one after the other |
+
+The side indexes come first, so that they are written as they are made. All that follows, the table,
+is small enough to be read at the start of each process; mapped, its ranks share it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from custom_op import Packed
+from entry_point.data.errors import DataError
+from entry_point.data.sources.file_bytes import file_starts, map_files, read_bytes
+
+HEADER_BYTES = 4096
+"""The header has a fixed size, as it is written last."""
+SIDE_OFFSET, SIDE_LENGTH = "side_offset", "side_length"
+_SIDE, _KEY, _KEY_END = "side_index", "key", "key_end"
+_TYPES = {
+    **{"I64": np.int64, "U64": np.uint64, "I32": np.int32, "U32": np.uint32, "F32": np.float32},
+    **{"I8": np.int8, "U8": np.uint8},
+}
+_NAMES = {np.dtype(number): name for name, number in _TYPES.items()}
+
+Ints = NDArray[np.int64]
+
+
+class IndexWriter:
+    """Writes an index file chunk by chunk; the table is in memory until `finish`."""
+
+    def __init__(self, file: BinaryIO, types: Mapping[str, Any]) -> None:
+        """`types` are those of the columns besides keys and side indexes."""
+        self._file, self._types = file, types
+        self._chunks: list[dict[str, NDArray[Any]]] = []
+        self._keys: list[bytes] = []
+        self.side_bytes = 0
+        file.write(bytes(HEADER_BYTES))
+
+    def add(
+        self, columns: Mapping[str, Any], keys: Sequence[bytes], side_indexes: Sequence[bytes]
+    ) -> None:
+        """Append some images; their side indexes are empty for none. Raises OSError."""
+        self._keys += keys
+        chunk = {name: np.asarray(columns[name], dtype) for name, dtype in self._types.items()}
+        self._chunks.append(chunk | {SIDE_LENGTH: np.array([*map(len, side_indexes)], np.int32)})
+        for side_index in side_indexes:
+            self.side_bytes += self._file.write(side_index)
+
+    def finish(self) -> int:
+        """Write the table and the header; returns the `table_crc32`. Raises OSError."""
+        if not self._chunks:
+            self.add(dict.fromkeys(self._types, ()), [], [])
+        names = self._chunks[0]
+        table = {name: np.concatenate([chunk[name] for chunk in self._chunks]) for name in names}
+        lengths = table[SIDE_LENGTH]
+        table[SIDE_OFFSET] = HEADER_BYTES + np.cumsum(lengths, dtype=np.int64) - lengths
+        table[_KEY_END] = np.cumsum([*map(len, self._keys)], dtype=np.int64)
+        table[_KEY] = np.frombuffer(b"".join(self._keys), np.uint8)
+        # Wide numbers come first, so that all are aligned.
+        columns = sorted(table.items(), key=lambda column: -column[1].itemsize)
+        end = self.side_bytes + -self.side_bytes % 8
+        self._file.write(bytes(end - self.side_bytes))
+        header: dict[str, Any] = {_SIDE: _describe(np.uint8, (end,), 0)}
+        checksum = 0
+        for name, column in columns:
+            header[name] = _describe(column.dtype, column.shape, end)
+            content = np.ascontiguousarray(column).tobytes()
+            checksum = zlib.crc32(content, checksum)
+            end += self._file.write(content)
+        text = json.dumps(header).encode().ljust(HEADER_BYTES - 8)
+        start = len(text).to_bytes(8, "little") + text
+        self._file.seek(0)
+        self._file.write(start)
+        return zlib.crc32(start, checksum)
+
+
+def _describe(dtype: Any, shape: Sequence[int], start: int) -> dict[str, Any]:
+    dtype = np.dtype(dtype)
+    end = start + dtype.itemsize * math.prod(shape)
+    return {"dtype": _NAMES[dtype], "shape": list(shape), "data_offsets": [start, end]}
+
+
+class IndexFile:
+    """The table of an index file, and where its side indexes are.
+
+    A column is read when it is first used; of a mapped file, it is a view.
+    """
+
+    def __init__(
+        self, file: Path, types: Mapping[str, Any], *, mapped: bool, crc32: int | None = None
+    ) -> None:
+        """`types` are those of the columns besides keys and side indexes.
+
+        Raises OSError, and DataError if the file is damaged or its `table_crc32` is not `crc32`.
+        """
+        self.file = file
+        own = {SIDE_OFFSET: np.int64, SIDE_LENGTH: np.int32, _KEY_END: np.int64, _KEY: np.uint8}
+        self._columns: dict[str, NDArray[Any]] = {}
+        try:
+            start = read_bytes(file, 0, HEADER_BYTES).numpy()
+            header = json.loads(start[8:].tobytes())
+            self.side_bytes = int(header[_SIDE]["data_offsets"][1])
+            table_start, size = HEADER_BYTES + self.side_bytes, file.stat().st_size
+            if not HEADER_BYTES <= table_start <= size:
+                raise ValueError("it ends too early")
+            if crc32 is not None and _table_crc32(file, table_start) != crc32:
+                raise ValueError("its checksum differs")
+            self._places = {
+                name: _Place.of(header[name], number, table_start, size)
+                for name, number in {**types, **own}.items()
+            }
+            self._mapped = map_files([file])[0].numpy() if mapped else None
+            self._check()
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+            remedy = "copy it again or make it again"
+            raise DataError(f"{file} is damaged ({error}): {remedy}") from error
+
+    def _check(self) -> None:
+        offsets, lengths = self[SIDE_OFFSET], self[SIDE_LENGTH]
+        if len(offsets) != len(self) or len(lengths) != len(self):
+            raise ValueError("its columns differ in length")
+        end = HEADER_BYTES + self.side_bytes
+        outside = (offsets < HEADER_BYTES) | (offsets > end) | (lengths < 0)
+        if (outside | (lengths > end - offsets)).any():
+            raise ValueError("it has impossible positions")
+
+    def __len__(self) -> int:
+        return self._places[_KEY_END].shape[0]
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        """Raises OSError and DataError if it cannot be read."""
+        if column not in self._columns:
+            place = self._places[column]
+            if self._mapped is None:
+                data = read_bytes(self.file, place.start, place.end - place.start).numpy()
+            else:
+                data = self._mapped[place.start : place.end]
+            self._columns[column] = data.view(place.dtype).reshape(place.shape)
+        return self._columns[column]
+
+    def key(self, row: int) -> bytes:
+        ends = self[_KEY_END]
+        return self[_KEY][(ends[row - 1] if row else 0) : ends[row]].tobytes()
+
+    def keys(self) -> list[bytes]:
+        text, start, keys = self[_KEY].tobytes(), 0, []
+        for end in self[_KEY_END].tolist():
+            keys.append(text[start:end])
+            start = end
+        return keys
+
+    def side_indexes(self) -> list[bytes]:
+        """The side index of each image, empty for none. Raises OSError and DataError."""
+        data = read_bytes(self.file, 0, HEADER_BYTES + self.side_bytes).numpy().data
+        places = (self[name].tolist() for name in (SIDE_OFFSET, SIDE_LENGTH))
+        spans = zip(*places, strict=True)
+        return [bytes(data[start : start + length]) for start, length in spans]
+
+    def side_crc32(self) -> int:
+        """CRC-32 of the side indexes. Raises OSError and DataError."""
+        return _crc32(self.file, HEADER_BYTES, HEADER_BYTES + self.side_bytes)
+
+
+class _Place(NamedTuple):
+    """Where a column is in the file."""
+
+    start: int
+    end: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, described: Any, number: Any, table_start: int, size: int) -> _Place:
+        """From the header; raises ValueError, KeyError or TypeError."""
+        start, end = (HEADER_BYTES + int(place) for place in described["data_offsets"])
+        shape = tuple(int(length) for length in described["shape"])
+        found = cls(start, end, np.dtype(number), shape)
+        if _TYPES[described["dtype"]] != number or not table_start <= start <= end <= size:
+            raise ValueError("it has other columns")
+        if not shape or min(shape) < 0 or found.dtype.itemsize * math.prod(shape) != end - start:
+            raise ValueError("it has other columns")
+        return found
+
+
+def _table_crc32(file: Path, table_start: int) -> int:
+    """As `IndexWriter.finish` returns it; reads the file without mapping it."""
+    return _crc32(file, 0, HEADER_BYTES, _crc32(file, table_start, file.stat().st_size))
+
+
+def _crc32(file: Path, start: int, end: int, checksum: int = 0) -> int:
+    while start < end:
+        part = read_bytes(file, start, min(1 << 20, end - start))
+        checksum = zlib.crc32(part.numpy().data, checksum)
+        start += len(part)
+    return checksum
+
+
+class SideIndexes:
+    """The side indexes of a source's images, in one index file or several."""
+
+    def __init__(self, files: Sequence[Path], offsets: Ints, lengths: NDArray[np.int32]) -> None:
+        """Offset and length of each image's index in the files as `map_files` places them; length 0
+        for an image without."""
+        self._files, self._offsets, self._lengths = files, offsets, lengths
+
+    def packed(self, indices: Ints) -> Packed:
+        """The mapped files, and the spans of these images' indexes in them."""
+        spans = np.stack([self._offsets[indices], self._lengths[indices]], axis=1)
+        return self._bytes, torch.from_numpy(spans)
+
+    def one(self, index: int) -> Tensor:
+        """An image's index, uint8 (bytes,); empty for none."""
+        length, first = int(self._lengths[index]), int(self._offsets[index])
+        return self._bytes[first : first + length] if length else torch.empty(0, dtype=torch.uint8)
+
+    def read(self, rows: Ints) -> tuple[int, Tensor]:
+        """The part of a file that holds the indexes of `rows`, and its offset.
+
+        Raises OSError and DataError.
+        """
+        start = int(self._offsets[rows].min())
+        end = int((self._offsets[rows] + self._lengths[rows]).max())
+        starts = file_starts(self._files)
+        number = bisect_right(starts, start) - 1
+        return start, read_bytes(self._files[number], start - starts[number], end - start)
+
+    def cut(self, index: int, start: int, part: Tensor) -> Tensor:
+        """An image's index from what `read` returned."""
+        first = int(self._offsets[index]) - start
+        return part[first : first + int(self._lengths[index])]
+
+    @cached_property
+    def _bytes(self) -> Tensor:
+        return map_files(self._files)[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the mapped bytes: the receiving process maps the files again."""
+        return {name: value for name, value in vars(self).items() if name != "_bytes"}
