@@ -8,6 +8,7 @@ turns cells of different types into text.
 from __future__ import annotations
 
 import csv
+import os
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -111,9 +112,10 @@ def _read_csv(file: Path, names: list[str], columns: Sequence[str]) -> pl.DataFr
         )
     except pl.exceptions.PolarsError:
         return _read_csv_by_row(file, names, columns)
-    # Short rows and blank lines have null in the last column, as an empty cell has.
+    # Short rows and blank lines have null in the last column, as an empty cell has. A row too long
+    # by an empty cell is refused, unless it ends the file.
     same = [name.strip() for name in frame.columns] == [names[place] for place in places]
-    if frame[:, -1].has_nulls() or not same:
+    if frame[:, -1].has_nulls() or not same or _last_byte(file) == _separator(file).encode():
         return _read_csv_by_row(file, names, columns)
     frame.columns = [names[place] for place in places]
     return frame.select(pl.col(columns).fill_null(""))
@@ -157,6 +159,12 @@ def _csv_rows(file: Path) -> Iterator[Iterator[list[str]]]:
         except csv.Error as error:
             where = f"{file}, line {reader.line_num}"
             raise DataError(f"{where}: {error}: check the quotes there") from error
+
+
+def _last_byte(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        opened.seek(-1, os.SEEK_END)
+        return opened.read()
 
 
 def _separator(file: Path) -> str:

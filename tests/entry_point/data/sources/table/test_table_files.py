@@ -45,6 +45,7 @@ def rows(file: Path, columns: list[str] | None = None) -> list[tuple[Any, ...]] 
     deadline=None, max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(content=tables())
+@example(b"x,y\n,;,")
 def test_any_csv_gives_the_rows_and_the_error_that_pythons_csv_gives(
     tmp_path: Path, content: bytes
 ) -> None:
