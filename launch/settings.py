@@ -1,24 +1,22 @@
 """Prints docs/settings.md: every key of every command, read from the config classes themselves."""
 
-import ast
-import inspect
 import sys
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast
 
 from omegaconf import OmegaConf
+from pydantic import TypeAdapter
 
 from entry_point.config.check_config import CheckConfig
 from entry_point.config.compose import CONFIGS
 from entry_point.config.config_errors import shown
+from entry_point.config.mistakes import Node, allowed, settled
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.config.serve_config import ServeConfig
 from entry_point.config.train_config import TrainConfig
-from launch.sagemaker.config import LaunchConfig
-from launch.sagemaker.hosting import DeployConfig
+from launch.sagemaker.config import DeployConfig, LaunchConfig
 from launch.setup_aws import SetupConfig
 from launch.upload import UploadConfig
 
@@ -45,36 +43,47 @@ value ends the command with one line that says what is allowed.
 An option, such as `model=resnet50`, is a file in `configs/` that changes some of the defaults. Add
 your own file to add an option. Options marked (default) apply unless you choose another."""
 _TYPE_NAMES = {
-    **{str: "text", bool: "true or false", int: "whole number", float: "number"},
-    Any: "any value",
+    "string": "text",
+    "boolean": "true or false",
+    "integer": "whole number",
+    "number": "number",
+    "object": "names with values",
 }
 
 
 def page() -> Iterator[str]:
     yield _INTRODUCTION
     for name, (commands, schema) in COMMANDS.items():
-        yield f"\n## {commands}\n\n{inspect.getdoc(schema)}"
+        whole = TypeAdapter(schema).json_schema()
+        yield f"\n## {commands}\n\n{whole['description']}"
         yield from _options(name)
-        yield from _tables(schema, "")
+        yield from _tables(whole, whole, "")
 
 
-def _tables(schema: type, group: str) -> Iterator[str]:
+def _tables(node: Node, whole: Node, group: str) -> Iterator[str]:
     """One table for the keys of a class, then those of the classes inside it."""
-    hints, texts = get_type_hints(schema), field_docstrings(schema)
-    inner = {f.name: c for f in fields(schema) if (c := config_class(hints[f.name]))}
-    rows = [f for f in fields(schema) if f.name in texts]
+    below = {name: settled(each, whole) for name, each in node["properties"].items()}
+    rows = {name: each for name, each in below.items() if "properties" not in each}
     if group:
-        yield f"\n### {group}\n\n{inspect.getdoc(schema)}"
+        yield f"\n### {group}\n\n{node['description']}"
     if rows:
         yield "\n| Key | Default | Allowed | Meaning |\n| --- | --- | --- | --- |"
-    for item in rows:
-        key = f"{group}.{item.name}".lstrip(".")
-        allowed = _allowed(item, hints[item.name])
-        yield f"| `{key}` | {_default(item)} | {allowed} | {texts[item.name]} |"
-    for name, child in inner.items():
-        kind = get_origin(hints[name])
-        suffix = ".NAME" if kind is dict else "[N]" if kind is list else ""
-        yield from _tables(child, f"{group}.{name}{suffix}".lstrip("."))
+    for name, each in rows.items():
+        key, meaning = f"{group}.{name}".lstrip("."), " ".join(each["description"].split())
+        yield f"| `{key}` | {_default(each)} | {_values(each)} | {meaning} |"
+    for name, each in below.items():
+        suffix, inner = _inner(each, whole)
+        if inner:
+            yield from _tables(inner, whole, f"{group}.{name}{suffix}".lstrip("."))
+
+
+def _inner(node: Node, whole: Node) -> tuple[str, Node | None]:
+    """The class of settings that a key, an item of a list, or a name of the user's holds."""
+    for suffix, word in (("", "properties"), ("[N]", "items"), (".NAME", "additionalProperties")):
+        each = node if word == "properties" else node.get(word)
+        if isinstance(each, dict) and "properties" in (inner := settled(each, whole)):
+            return suffix, inner
+    return "", None
 
 
 def _options(name: str) -> Iterator[str]:
@@ -117,51 +126,26 @@ def _chosen(content: dict[str, Any], group: str = "") -> dict[str, Any]:
     return chosen
 
 
-def field_docstrings(schema: type) -> dict[str, str]:
-    """The string literal under each field of a config class and its bases, on one line."""
-    classes = filter(is_dataclass, reversed(schema.__mro__))
-    return {name: text for each in classes for name, text in _own_docstrings(each).items()}
+def _values(node: Node) -> str:
+    """What a key may be."""
+    kind, words = _type_name(node), allowed(node)
+    if words:
+        kind = f"{kind}, {words}" if kind in ("number", "whole number") else words
+    null = {"type": "null"} in node.get("anyOf", ())
+    return f"{kind}, or null" if null else kind
 
 
-def _own_docstrings(schema: type) -> dict[str, str]:
-    (node,) = ast.parse(inspect.getsource(schema)).body
-    assert isinstance(node, ast.ClassDef)
-    found = {}
-    for statement, following in zip(node.body, node.body[1:], strict=False):
-        if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
-            assert isinstance(statement.target, ast.Name)
-            found[statement.target.id] = " ".join(str(ast.literal_eval(following.value)).split())
-    return found
+def _type_name(node: Node) -> str:
+    kind = str(node.get("type"))
+    if kind == "array":
+        return f"list of {_type_name(node['items'])}"
+    if kind == "object" and isinstance(each := node["additionalProperties"], dict):
+        return f"names, each with {_type_name(each)}"
+    return _TYPE_NAMES.get(kind, "the keys below" if "$ref" in node else "any value")
 
 
-def config_class(hint: Any) -> type | None:
-    """The config class of a field: its type, or the type of its items."""
-    types: tuple[type, ...] = (hint, *get_args(hint))
-    return next((each for each in types if is_dataclass(each)), None)
-
-
-def _allowed(item: Field[Any], hint: Any) -> str:
-    kind, bounds = _type_name(hint), item.metadata.get("allowed")
-    if bounds is not None:
-        kind = f"{kind}, {bounds}" if kind in ("number", "whole number") else str(bounds)
-    return f"{kind}, or null" if type(None) in get_args(hint) else kind
-
-
-def _type_name(hint: Any) -> str:
-    inner = [each for each in get_args(hint) if each is not type(None)]
-    if get_origin(hint) is list:
-        return f"list of {_type_name(inner[0])}"
-    if get_origin(hint) is dict:
-        return f"names, each with {_type_name(inner[1])}"
-    if inner:
-        return _type_name(inner[0])
-    return _TYPE_NAMES.get(hint, "the keys below")
-
-
-def _default(item: Field[Any]) -> str:
-    if item.default_factory is not MISSING:
-        return f"`{shown(item.default_factory())}`"
-    return "required" if item.default is MISSING else f"`{shown(item.default)}`"
+def _default(node: Node) -> str:
+    return f"`{shown(node['default'])}`" if "default" in node else "required"
 
 
 if __name__ == "__main__":

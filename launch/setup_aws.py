@@ -8,13 +8,15 @@ region come from boto3.
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import ClientError, WaiterError
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from entry_point.config.compose import load_config
+from entry_point.config.schema import SETTINGS, Bool
 from entry_point.contract.program import asks_for_help
 from launch.command_line import LaunchError
 from launch.sagemaker.aws import aws_client, is_dry_run, open_session, run_and_explain
@@ -22,23 +24,23 @@ from launch.sagemaker.aws import aws_client, is_dry_run, open_session, run_and_e
 TEMPLATE = Path(__file__).with_name("account.yaml")
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class SetupConfig:
     """Creating the role, bucket and repository that jobs need in an AWS account."""
 
     bucket: str
     """Bucket for data, results and checkpoints."""
-    create_bucket: bool = True
+    create_bucket: Bool = True
     """false: use a bucket that exists, and leave it unchanged."""
     repository: str = "managed-training-template"
     """ECR repository of the image."""
-    create_repository: bool = True
+    create_repository: Bool = True
     """false: use a repository that exists, and leave it unchanged."""
-    read_buckets: list[str] = field(default_factory=list)
+    read_buckets: list[str] = Field(default=[])
     """Names of other buckets that jobs may read."""
-    kms_keys: list[str] = field(default_factory=list)
+    kms_keys: list[str] = Field(default=[])
     """ARNs of the keys in `job.volume_kms_key` and `job.output_kms_key`."""
-    vpc: bool = False
+    vpc: Bool = False
     """Allow jobs to run in `job.subnets`."""
     stack: str = "managed-training-template"
     """Name of the CloudFormation stack. Another name creates another role."""

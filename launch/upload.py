@@ -8,20 +8,21 @@ whose size differs from the object's or that are newer than it. It never deletes
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from pydantic.dataclasses import dataclass
 from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
 from entry_point.config.compose import load_config
+from entry_point.config.schema import SETTINGS
 from entry_point.contract.program import asks_for_help
 from launch.command_line import LaunchError
 from launch.sagemaker.aws import aws_client, is_dry_run, open_session, run_and_explain
 from launch.sagemaker.s3 import list_objects, split_prefix, upload
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class UploadConfig:
     """Copying a dataset to S3."""
 

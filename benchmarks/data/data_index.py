@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -41,7 +42,7 @@ def write_files(root: Path, images: int) -> None:
         file.write_bytes(photographs[i % len(photographs)])
 
 
-def epochs(root: Path, workers: int, index: str = "auto", index_root: str | None = None) -> Epoch:
+def epochs(root: Path, workers: int, index: Any = "auto", index_root: str | None = None) -> Epoch:
     """A function that reads the next epoch."""
     data = DataConfig(format="folder", root=str(root), index=index, index_root=index_root)
     pipeline = PipelineConfig(engine="threads", num_workers=workers)

@@ -24,7 +24,7 @@ import torch
 from benchmarks import measure
 from benchmarks.sample_photographs import IndexedPhotograph, indexed_photographs
 from custom_op import decode_crop_resize_batch
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import Access, DataConfig, Engine, PipelineConfig
 from entry_point.data.decode.allocation import empty_images, reused_memory
 from entry_point.data.decode.read_batch import is_packed, read_files, side_indexes, upright_sizes
 from entry_point.data.loader import build_loader, open_source
@@ -100,7 +100,7 @@ def write_shards(root: Path, photographs: list[IndexedPhotograph], count: int) -
 
 
 def batches(
-    root: Path, kind: str, access: str = "map", engine: str = "threads", **crops: Any
+    root: Path, kind: str, access: Access = "map", engine: Engine = "threads", **crops: Any
 ) -> Callable[[], None]:
     """A function that makes only the last STEPS batches of the next epoch."""
     data = DataConfig(format=kind, root=str(root), access=access, **crops)

@@ -13,13 +13,14 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from typing import cast
 
 import numpy as np
 
 from benchmarks import measure
 from benchmarks.data.data_reading import write_shards
 from benchmarks.sample_photographs import indexed_photographs
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import Access, DataConfig, PipelineConfig
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan, Plan
@@ -38,7 +39,7 @@ from entry_point.data.sources.source import Source
 
 ROUNDS = 5
 SAMPLES, PER_SHARD, LENGTH = 1_000_000, 2_500, 100_000
-ACCESS = ("map", "stream")
+ACCESS: tuple[Access, ...] = ("map", "stream")
 
 
 def write_large_index(root: Path, samples: int) -> None:
@@ -89,13 +90,13 @@ class Start:
     """Peak growth of the process."""
 
 
-def start(root: Path, access: str) -> Start:
+def start(root: Path, access: Access) -> Start:
     """start_here in a new process, whose memory shows no earlier peak."""
     command = [sys.executable, "-m", "benchmarks.data.data_startup", str(root), access]
     return Start(**json.loads(subprocess.check_output(command)))
 
 
-def start_here(root: Path, access: str) -> Start:
+def start_here(root: Path, access: Access) -> Start:
     data = DataConfig(format="shards", root=str(root), access=access)
     with measure.peak_growth() as growth:
         began = time.perf_counter()
@@ -122,7 +123,7 @@ def start_rows(root: Path) -> list[list[object]]:
     return rows
 
 
-def resume_rows(root: Path, access: str) -> list[list[object]]:
+def resume_rows(root: Path, access: Access) -> list[list[object]]:
     data = DataConfig(format="shards", root=str(root), access=access)
     source = open_source(data, "train", root)
     loader = _loader(source, data)
@@ -173,6 +174,8 @@ def main() -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        sys.stdout.write(json.dumps(asdict(start_here(Path(sys.argv[1]), sys.argv[2]))))
+        sys.stdout.write(
+            json.dumps(asdict(start_here(Path(sys.argv[1]), cast(Access, sys.argv[2]))))
+        )
     else:
         main()

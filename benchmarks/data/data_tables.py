@@ -20,8 +20,7 @@ import pyarrow
 import pyarrow.parquet
 
 from benchmarks import measure
-from entry_point.config.data_config import DataConfig
-from entry_point.config.table_config import TableConfig
+from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.data.loader import open_source
 
 CLASSES, EACH, ROUNDS = 1000, 1000, 5

@@ -11,11 +11,12 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, cast
 
 import torch
 from omegaconf import OmegaConf
+from pydantic.dataclasses import dataclass
 
 from benchmarks import measure
 from benchmarks.gpu.gpu_page import Mixed, write_page
@@ -23,33 +24,37 @@ from benchmarks.gpu.gpu_plan import PARTS, Plan
 from benchmarks.gpu.gpu_runs import Result, read_results, run_part
 from benchmarks.gpu.gpu_verdicts import BROKEN, Verdict, judge
 from entry_point.config.compose import check_config
-from entry_point.config.config_errors import ConfigError
-from entry_point.config.knob import check_knobs, knob
+from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.schema import SETTINGS, Positive
 
 PAGE = "page"
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class Asked:
     """The command line."""
 
-    part: str | None = knob(None, choices=(*PARTS, PAGE))
-    device: str = knob("cuda", choices=("cuda", "cpu"))
+    part: str | None = None
+    device: Literal["cuda", "cpu"] = "cuda"
     out: str = "runs/gpu-check"
     """Results and logs."""
     work: str = "runs/gpu-work"
     """The data set, which is kept between parts, and the folders of the jobs."""
-    minutes: float = knob(9.5, above=0)
+    minutes: Positive = 9.5
     """For one part. A case is skipped if its estimate is longer than what is left."""
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        known = (*PARTS, PAGE)
+        if self.part is not None and self.part not in known:
+            must = f"must be one of {', '.join(known)}{near(self.part, known)}"
+            raise ConfigError("part", self.part, must)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code 0 if no promise is broken, 1 if one is, 2 if nothing could run."""
     try:
-        asked = check_config(OmegaConf.from_dotlist(list(arguments)), Asked, arguments)
+        typed = OmegaConf.to_container(OmegaConf.from_dotlist(list(arguments)))
+        asked = check_config(cast(dict[str, Any], typed), Asked)
     except ConfigError as error:
         return _refuse(str(error))
     if asked.part != PAGE and asked.device == "cuda" and not torch.cuda.is_available():

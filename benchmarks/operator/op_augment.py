@@ -20,7 +20,7 @@ from benchmarks.operator.op_resized import BATCH, SIZE, Work, random_boxes
 from benchmarks.sample_photographs import many_photographs, photographs, tensor
 from custom_op import decode_crop_resize_batch, index_jpeg
 from custom_op.augment_ops import COLUMNS, NUMBERS
-from entry_point.config.augment.augment_config import AugmentConfig
+from entry_point.config.augment_config import AugmentConfig
 from entry_point.data.plan.augment.augmenter import build_augmenter
 
 ROUNDS = 31

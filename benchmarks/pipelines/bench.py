@@ -17,10 +17,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any, cast
 
 from omegaconf import OmegaConf
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from benchmarks.measure import PLOTS, RESULTS
 from benchmarks.pipelines.images import Images, prepare
@@ -29,11 +32,11 @@ from benchmarks.pipelines.peers import PEERS
 from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import DALI_READER, STAGES, Case, Result
 from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, Measurement
-from entry_point.config.augment.augment_config import AugmentConfig
+from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.compose import check_config
-from entry_point.config.config_errors import ConfigError
+from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.data_config import usable_cores
-from entry_point.config.knob import check_knobs, knob
+from entry_point.config.schema import SETTINGS, Bool, Count, Int, Positive
 from entry_point.data.errors import DataError
 
 ENGINES = ("pillow", "workers", "threads")
@@ -51,34 +54,37 @@ START_S = 4.0
 """Rough start-up time of a process."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class Data:
     root: str | None = None
     """A folder with train/<class>/*.jpg, or the output of `make dataset`; null: the demo."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class BenchConfig:
-    data: Data = field(default_factory=Data)
-    image_size: int = knob(224, least=8, most=4096)
-    batch_size: int = knob(32, least=1)
-    images: int = 1000
+    data: Data = Field(default_factory=Data)
+    image_size: Int = Field(default=224, ge=8, le=4096)
+    batch_size: Count = 32
+    images: Count = 1000
     """The number of images to pack and read from a folder."""
-    ways: list[str] | None = knob(None, choices=(*ENGINES, *MODULES))
+    ways: list[str] | None = None
     """null: all engines, the loaders of `peers.py`, and DALI and spdl.io if they are installed."""
-    workers: list[int] | None = knob(None, least=1)
+    workers: list[Count] | None = None
     """null: 1, 2, 4 ... and the number of usable cores."""
-    seconds: float = knob(1.0, above=0)
+    seconds: Positive = 1.0
     """Duration of each stage of each run, after a warm-up of half that."""
-    rounds: int = knob(3, least=1)
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    rounds: Count = 3
+    augment: AugmentConfig = Field(default_factory=AugmentConfig)
     """Policies of training, as in `augment.name=trivial`. Other loaders are left out."""
     output: str = "runs/bench/pipelines"
-    publish: bool = False
+    publish: Bool = False
     """Also write docs/results/pipelines.md and its pictures."""
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        for way in self.ways or ():
+            if way not in (known := (*ENGINES, *MODULES)):
+                must = f"must be one of {', '.join(known)}{near(way, known)}"
+                raise ConfigError("ways", way, must)
         if self.images < self.batch_size:
             raise ConfigError(
                 "images", self.images, f"must be at least batch_size={self.batch_size}"
@@ -229,7 +235,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def read_config(arguments: Sequence[str]) -> BenchConfig:
-    return check_config(OmegaConf.from_dotlist(list(arguments)), BenchConfig, arguments)
+    typed = OmegaConf.to_container(OmegaConf.from_dotlist(list(arguments)))
+    return check_config(cast(dict[str, Any], typed), BenchConfig)
 
 
 if __name__ == "__main__":

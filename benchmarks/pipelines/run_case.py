@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from benchmarks.freed_memory import keep_freed_memory
 from benchmarks.pipelines import process_tree
 from benchmarks.pipelines.peers import PEERS, PeerLoader
-from entry_point.config.augment.augment_config import AugmentConfig
+from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import Allocate
@@ -128,7 +129,7 @@ def _start(case: Case, drops: bool) -> Loader:
     data = DataConfig(
         format=case.format, root=case.root, image_size=size, resize=resize, index="none"
     )
-    engine = "threads" if case.way in ("spdl.io", DALI_READER, *PEERS) else case.way
+    engine: Any = "threads" if case.way in ("spdl.io", DALI_READER, *PEERS) else case.way
     pipeline = PipelineConfig(engine=engine, num_workers=case.workers)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     spec = LoaderSpec(data, pipeline, "train", case.batch_size, seed=0, device=device)

@@ -27,7 +27,7 @@ PUBLISHED = "crop + skip, as published (DataLoader workers)"
 WORKERS = "this template (workers), transform on the CPU"
 THREADS = "this template (threads), plain files"
 # As published: the transform runs on the CPU, one sample at a time, on planar images.
-_CPU = ("data.transform_on=cpu", "trainer.channels_last=false")
+_CPU = ("data.transform_on=cpu",)
 CONTENDERS: Mapping[str, tuple[str, ...]] = {
     PILLOW: ("pipeline=pillow", *_CPU),
     PUBLISHED: ("pipeline=workers", *_CPU),

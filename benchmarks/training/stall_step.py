@@ -88,7 +88,6 @@ class Training:
             self.loader.epoch(number),
             device,
             partial(self._prepare, epoch=number),
-            self._config.trainer.channels_last,
         )
         for step, batch in enumerate(batches):
             with Stopwatch(device) as computing:

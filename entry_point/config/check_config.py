@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
-from entry_point.config.knob import check_knobs, knob
-from entry_point.config.table_config import TableConfig
+from entry_point.config.data_config import TableConfig
+from entry_point.config.schema import SETTINGS, Int
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class CheckConfig:
     """Reading a dataset from end to end to find damage."""
 
@@ -19,10 +20,9 @@ class CheckConfig:
     """`root=TABLE`: folder that the table's paths start from. null: the table's folder."""
     index_root: str | None = None
     """Folder that holds `jpeg-index`. null: the images' folder, if it holds one."""
-    table: TableConfig = field(default_factory=TableConfig)
-    workers: int | None = knob(None, least=1, most=1024)
+    table: TableConfig = Field(default_factory=TableConfig)
+    workers: Int | None = Field(default=None, ge=1, le=1024)
     """Threads. null: one per usable core."""
 
     def __post_init__(self) -> None:
-        check_knobs(self)
         self.table.check("table")

@@ -1,93 +1,120 @@
-"""The only way in for a configuration: Hydra composes it from `configs/`, a dataclass checks it."""
+"""The only way in for a configuration: Hydra composes it from `configs/`, pydantic checks it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar, cast
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import TypeAdapter, ValidationError
 
-from entry_point.config.config_errors import ConfigError
-from entry_point.config.hydra_errors import explain
+from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.mistakes import explain, no_such_key
 from entry_point.contract import own_code
 
 T = TypeVar("T")
 CONFIGS = own_code.configs()
-# Settings whose keys are the user's: model.kwargs, logger_kwargs, ...
-_OPEN = re.compile(r"((\w+\.)*(\w+_)?kwargs|optim\.groups)\b[.=]")
+_BESIDE_OPTIONS = {"model": " (model.name=NAME takes any classification model of torchvision)"}
 
 
 def load_config(name: str, schema: type[T], overrides: Sequence[str]) -> T:
     """Compose `configs/<name>.yaml` with Hydra overrides and return a checked `schema`.
 
-    The YAML file names `<name>_schema` in its defaults list.
+    The YAML file names `<name>_schema`, the defaults of the class, in its defaults list.
 
     Raises:
-        ConfigError: one line that names the key, its value and what is allowed.
+        ConfigError: a line for each mistake, with the key, its value and what is allowed.
     """
-    ConfigStore.instance().store(name=f"{name}_schema", node=schema)
-    return check_config(compose_plain(name, overrides), schema, overrides)
+    ConfigStore.instance().store(name=f"{name}_schema", node=defaults(schema))
+    return check_config(compose_plain(name, overrides), schema)
 
 
-def load_resolved(yaml_text: str, schema: type[T]) -> T:
+def check_config(plain: Mapping[str, Any], schema: type[T], group: str = "") -> T:
+    """Return `plain` as a checked `schema`, whose keys are below `group`; raises ConfigError."""
+    try:
+        return TypeAdapter(schema).validate_python(plain)
+    except ValidationError as error:
+        raise explain(error, schema, group) from error
+
+
+def defaults(schema: type) -> dict[str, Any]:
+    """The defaults of a class of settings by key; a key that needs a value has none."""
+    known = cast(Any, schema).__pydantic_fields__
+    return {
+        name: TypeAdapter(Any).dump_python(field.get_default(call_default_factory=True))
+        for name, field in known.items()
+        if not field.is_required()
+    }
+
+
+def load_resolved(text: str, schema: type[T]) -> T:
     """Return the config that `resolved_yaml` wrote, checked again; raises ConfigError."""
-    plain = OmegaConf.to_container(OmegaConf.create(yaml_text))
-    return check_config(_escaped(plain), schema)
+    return check_config(yaml.safe_load(text), schema)
 
 
 def resolved_yaml(config: Any) -> str:
     """A config as YAML text without interpolations or missing values."""
-    return OmegaConf.to_yaml(OmegaConf.create(_escaped(asdict(config))), resolve=True)
+    return yaml.safe_dump(asdict(config), sort_keys=False, allow_unicode=True)
 
 
 def compose_plain(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     """Compose `configs/<name>.yaml` with Hydra overrides, unchecked; raises ConfigError."""
+    groups = _groups(name)
+    opened = [_opened(override, groups) for override in parse_overrides(overrides)]
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            plain = OmegaConf.to_container(compose(name, [_opened(text) for text in overrides]))
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        raise explain(error, overrides) from error
-    return cast(dict[str, Any], plain)
-
-
-def _opened(override: str) -> str:
-    """The override, with which Hydra adds a new key below kwargs."""
-    return f"++{override}" if _OPEN.match(override) else override
-
-
-def check_config(plain: Mapping[str, Any], schema: type[T], overrides: Sequence[str] = ()) -> T:
-    """Return `plain` as a checked `schema`; `overrides` are quoted in a ConfigError."""
-    try:
-        config = OmegaConf.merge(OmegaConf.structured(schema), plain)
-        if missing := sorted(OmegaConf.missing_keys(config)):
-            raise ConfigError(missing[0], must=f"has no value; add {missing[0]}=VALUE")
-        return cast(T, OmegaConf.to_object(config))
+            plain = OmegaConf.to_container(compose(name, opened), resolve=True)
+    except MissingConfigException as error:
+        raise _no_such_option(error) from error
     except OmegaConfBaseException as error:
-        raise explain(error, overrides) from error
+        raise ConfigError(str(error.full_key), must=str(error.msg).splitlines()[0]) from error
+    except (HydraException, ValueError) as error:
+        raise ConfigError("configuration", must=" ".join(str(error).split())) from error
+    return cast(dict[str, Any], plain)
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
     """Parse Hydra overrides; raises ConfigError for the first that is none."""
     try:
         return OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException as error:
-        raise explain(error, overrides) from error
+    except OverrideParseException as error:
+        must = "not an override as in key=value; quote a value that has ,[]{}"
+        raise ConfigError(str(error.override), must=must) from error
 
 
-def _escaped(value: Any) -> Any:
-    """Keep OmegaConf from reading a resolved `${` as an interpolation."""
-    if isinstance(value, str):
-        return re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
-    if isinstance(value, dict):
-        return {key: _escaped(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_escaped(item) for item in value]
-    return value
+def _groups(name: str) -> set[str]:
+    """The groups of which `configs/<name>.yaml` has an option, as in `model: resnet18`."""
+    content = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text()) or {}
+    listed = content.get("defaults", ())
+    return {group for each in listed if isinstance(each, dict) for group in each}
+
+
+def _opened(override: Override, groups: Collection[str]) -> str:
+    """The override, with which Hydra takes any key: `check_config` knows which exist.
+
+    An option of a group, as in `model=resnet50`, and `~key` stay as they are.
+    """
+    text, key = override.input_line or "", override.key_or_group
+    if text.startswith("~") or re.search("[/@]", key) or key in groups:
+        return text
+    if (CONFIGS / key).is_dir():
+        raise ConfigError(text, must=no_such_key(key))
+    return f"++{text.lstrip('+')}"
+
+
+def _no_such_option(error: MissingConfigException) -> ConfigError:
+    group, _, option = (error.missing_cfg_file or "").rpartition("/")
+    options = sorted(error.options or ())
+    if not options:
+        return ConfigError("configuration", must=" ".join(str(error).split()))
+    allowed = ", ".join(options) + _BESIDE_OPTIONS.get(group, "")
+    return ConfigError(group, option, f"must be one of {allowed}{near(option, options)}")

@@ -1,35 +1,85 @@
-"""Typed settings of the groups `data` and `pipeline`."""
+"""Settings of the groups `data` and `pipeline`, and of tables."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from entry_point.config.config_errors import ConfigError, near
-from entry_point.config.knob import check_knobs, knob
-from entry_point.config.table_config import TableConfig
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from entry_point.config.compose import check_config
+from entry_point.config.config_errors import ConfigError, near, shown
+from entry_point.config.schema import SETTINGS, Bool, Float, Int, Positive, Share
 
 SIZE_LIMIT = 4096
+Engine = Literal["pillow", "workers", "threads", "dali"]
+Access = Literal["map", "stream"]
 FORMATS = ("demo", "folder", "manifest", "shards")
 
 
-@dataclass
+@dataclass(config=SETTINGS)
+class PathsConfig:
+    """The column of paths of a table (CSV, TSV, Parquet, JSON lines)."""
+
+    # pydantic does not inherit the text below a field.
+    path: str | None = Field(
+        default=None,
+        description="Column of the images' paths. null: `path`, `file`, `file_name`, `filename`, "
+        "`image`, `image_path` or `source-ref`.",
+    )
+    prefix: str | None = Field(
+        default=None,
+        description="Start of the paths that stands for the folder of images, such as "
+        "`s3://bucket/photos/`.",
+    )
+
+
+@dataclass(config=SETTINGS)
+class TableConfig(PathsConfig):
+    """Columns of a table of labels (CSV, TSV, Parquet, JSON lines)."""
+
+    labels: list[str] = Field(default=[])
+    """Columns of the labels. []: `label`, `labels` or `class`, or the attribute that SageMaker's
+    augmented manifest describes."""
+    split: str | None = None
+    """Column that holds `train` or `val`. null: `split`, if there is one. Rows with another value
+    are not used."""
+    kind: Literal["class", "labels", "numbers"] | None = None
+    """What the labels are. `class`: one name per image. `labels`: any number of names, as a list or
+    between `separator`s; or several columns that hold 0 or 1. `numbers`: one or more columns. null:
+    what `task.name` needs, or else what the first rows look like; whole numbers are classes."""
+    separator: str = "|"
+    """Between the names in a cell of text that holds several labels."""
+
+    def changed(self, group: str) -> list[str]:
+        """The settings that are not the defaults, as typed: `table.path=file`."""
+        values, defaults = vars(self), vars(TableConfig())
+        changes = {key: value for key, value in values.items() if value != defaults[key]}
+        return [f"{group}.{key}={shown(value)}" for key, value in changes.items()]
+
+    def check(self, group: str) -> None:
+        """Raise ConfigError for settings of `group` that do not go together."""
+        if not self.separator:
+            raise ConfigError(f"{group}.separator", repr(self.separator), "must not be empty")
+        if self.kind == "class" and len(self.labels) > 1:
+            must = f"{group}.kind=class takes one column; use kind=labels or kind=numbers"
+            raise ConfigError(f"{group}.labels", self.labels, must)
+        if len(set(self.labels)) < len(self.labels):
+            raise ConfigError(f"{group}.labels", self.labels, "names a column twice")
+
+
+@dataclass(config=SETTINGS)
 class DemoConfig:
-    """The generated dataset that `data=demo` uses."""
+    """What `data.kwargs` may hold with `data=demo`, the generated dataset."""
 
-    seed: int = knob(0, least=0)
-    """Random seed. The same seed generates the same images."""
-    train_images: int = knob(1200, least=10)
-    """Images in the train split, spread evenly over the ten classes."""
-    val_images: int = knob(300, least=10)
-    """Images in the val split."""
-
-    def __post_init__(self) -> None:
-        check_knobs(self, "data.demo")
+    seed: Int = Field(default=0, ge=0)
+    train_images: Int = Field(default=1200, ge=10)
+    """Spread evenly over the ten classes, as are those for validation."""
+    val_images: Int = Field(default=300, ge=10)
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class DataConfig:
     """The dataset, and how a sample is cut from an image."""
 
@@ -37,63 +87,65 @@ class DataConfig:
     """`demo`: generated on first use. `folder`: `root/train/<class>/*.jpg` and
     `root/val/<class>/*.jpg`, or `root/<class>/*.jpg`. `manifest`: the files that a table lists.
     `shards`: the output of `make dataset`. Or the dotted path of your own source."""
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    """Arguments of your own source."""
+    kwargs: dict[str, Any] = Field(default={})
+    """Arguments of your own source; of `demo`: `seed`, `train_images` and `val_images`."""
     root: str | None = None
     """Folder of the dataset; for `format=manifest`, the table. null: the input channel `training`,
     or the only table in it."""
     images: str | None = None
     """`format=manifest`: folder that the table's paths start from. null: the table's folder."""
-    table: TableConfig = field(default_factory=TableConfig)
-    val_fraction: float | None = knob(None, above=0, below=1)
+    table: TableConfig = Field(default_factory=TableConfig)
+    val_fraction: Float | None = Field(default=None, gt=0, lt=1)
     """Share of the images to validate on, chosen by a hash of their paths: for a folder without
     `val`, and for a table without a column of splits. null: 0.1 for such a table, and for a folder
     with neither `train` nor `val`. It must not be set for others."""
-    balance: str | None = knob(None, choices=("classes",))
+    balance: Literal["classes"] | None = None
     """`classes`: training draws images with replacement, all classes equally often. null: each
     image once per epoch."""
-    repeats: int = knob(1, least=1, most=64)
+    repeats: Int = Field(default=1, ge=1, le=64)
     """Repeated augmentation: training samples that an epoch takes of each image it draws. An epoch
     has as many samples as with 1, of fewer images."""
-    views: int = knob(1, least=1, most=64)
+    views: Int = Field(default=1, ge=1, le=64)
     """Views of each training image: crops with a box, a flip and an augmentation of their own. With
     more than 1, for tasks that take several: images are `(N, views, 3, image_size, image_size)`."""
-    transform: str = knob("imagenet", choices=("imagenet", "stall"))
+    transform: Literal["imagenet", "stall"] = "imagenet"
     """`imagenet`: a random crop by `scale` and `ratio`, resized to `image_size`. `stall`: the
     published stall workload, which is a random crop of `image_size`, a random mask and YCbCr."""
-    transform_on: str = knob("device", choices=("device", "cpu"))
+    transform_on: Literal["device", "cpu"] = "device"
     """Where `transform=stall` runs. `device`: the decoder returns YCbCr and the device masks whole
     batches. `cpu`: the decoding thread or worker masks and converts each sample, as published."""
-    image_size: int = knob(224, least=1, most=SIZE_LIMIT)
+    image_size: Int = Field(default=224, ge=1, le=SIZE_LIMIT)
     """Height and width of a sample in pixels."""
-    progressive: list[list[int]] = field(default_factory=list)
+    progressive: list[list[int]] = Field(default=[])
     """Training: other image sizes by epoch, as in `[[0,128],[10,160]]`: 128 pixels from epoch 0 on,
     160 from epoch 10 on. The model must take any size. []: `image_size` in all epochs."""
-    eval_size: int | None = knob(None, least=1, most=SIZE_LIMIT)
+    eval_size: Int | None = Field(default=None, ge=1, le=SIZE_LIMIT)
     """Height and width in pixels of a validation sample, and of what the exported model takes.
     null: `image_size`."""
-    resize: int = knob(256, least=1, most=SIZE_LIMIT)
+    resize: Int = Field(default=256, ge=1, le=SIZE_LIMIT)
     """Validation: length of the shorter side in pixels before the center crop. At least as long as
     the crop."""
-    scale: list[float] = knob([0.08, 1.0], length=2, above=0, most=1)
+    scale: list[Annotated[Float, Field(gt=0, le=1)]] = Field(
+        default=[0.08, 1.0], min_length=2, max_length=2
+    )
     """Training: smallest and largest share of the image's area that a random crop takes."""
-    ratio: list[float] = knob([3 / 4, 4 / 3], length=2, above=0)
+    ratio: list[Positive] = Field(default=[3 / 4, 4 / 3], min_length=2, max_length=2)
     """Training: smallest and largest width/height of a random crop."""
-    hflip: float = knob(0.5, least=0, most=1)
+    hflip: Share = 0.5
     """Training: probability of a left-right flip."""
-    mean: list[float] = knob([0.485, 0.456, 0.406], length=3)
+    mean: list[Float] = Field(default=[0.485, 0.456, 0.406], min_length=3, max_length=3)
     """Mean of red, green and blue on the 0 to 1 scale. The device subtracts it."""
-    std: list[float] = knob([0.229, 0.224, 0.225], length=3, above=0)
+    std: list[Positive] = Field(default=[0.229, 0.224, 0.225], min_length=3, max_length=3)
     """Standard deviation of red, green and blue on the 0 to 1 scale. The device divides by it."""
-    access: str = knob("map", choices=("map", "stream"))
+    access: Access = "map"
     """How `format=shards` is read. `map`: memory-mapped local files. `stream`: whole shards in
     order, for FastFile and network file systems."""
-    window_shards: int = knob(2, least=1, most=1024)
+    window_shards: Int = Field(default=2, ge=1, le=1024)
     """`access=stream`: number of shards among which samples are shuffled. Memory holds three such
     windows."""
-    sharded_by_host: bool = False
+    sharded_by_host: Bool = False
     """`access=stream`: each host has only its own shards (ShardedByS3Key) and reads only those."""
-    index: str = knob("auto", choices=("auto", "none"))
+    index: Literal["auto", "none"] = "auto"
     """Side indexes of JPEG files that have none beside them (`folder` and `manifest`). `auto`: they
     are made while the images are decoded for the first time, and kept in this host's cache.
     `none`: every epoch decodes from the start of the file. The samples are the same."""
@@ -101,19 +153,20 @@ class DataConfig:
     """Folder of the indexes, when another channel or folder holds them: with `access=stream`
     dataset.json and the splits' indexes, with `folder` and `manifest` the folder `jpeg-index`.
     null: the folder of the images."""
-    on_error: str = knob("raise", choices=("raise", "skip"))
+    on_error: Literal["raise", "skip"] = "raise"
     """What a damaged image does. `raise`: it stops the job. `skip`: it is logged, training uses the
     next sample instead, and validation leaves it out."""
-    max_bad_fraction: float = knob(0.01, least=0, most=1)
+    max_bad_fraction: Share = 0.01
     """`on_error=skip`: the job stops when more than this share of an epoch's samples is damaged."""
-    demo: DemoConfig = field(default_factory=DemoConfig)
 
     def __post_init__(self) -> None:
-        check_knobs(self, "data")
         self.table.check("data.table")
         self._check_format()
-        if self.format == "demo" and not self.root:
-            raise ConfigError("data.root", self.root, "data=demo needs a folder to generate into")
+        if self.format == "demo":
+            self.demo()
+            if not self.root:
+                must = "data=demo needs a folder to generate into"
+                raise ConfigError("data.root", self.root, must)
         self._check_sizes()
         for key in ("scale", "ratio"):
             if (pair := getattr(self, key))[0] > pair[1]:
@@ -151,7 +204,7 @@ class DataConfig:
         if not known and (len(parts) < 2 or not all(part.isidentifier() for part in parts)):
             must = f"must be one of {', '.join(FORMATS)}, or the dotted path of your own source"
             raise ConfigError("data.format", self.format, must + near(self.format, FORMATS))
-        if known and self.kwargs:
+        if known and self.kwargs and self.format != "demo":
             must = "are arguments of your own source; set data.format to its dotted path"
             raise ConfigError("data.kwargs", self.kwargs, must)
         if known and self.format != "manifest":
@@ -177,6 +230,10 @@ class DataConfig:
             must = "needs data.transform=imagenet: stall masks all views in the same way"
             raise ConfigError("data.views", self.views, must)
 
+    def demo(self) -> DemoConfig:
+        """`kwargs` for `format=demo`. Raises ConfigError."""
+        return check_config(self.kwargs, DemoConfig, "data.kwargs")
+
     def train_size(self, epoch: int) -> int:
         """Height and width of a training sample in `epoch`."""
         begun = [size for start, size in self.progressive if start <= epoch]
@@ -193,23 +250,20 @@ class DataConfig:
         return "ycbcr" if self.transform == "stall" and self.transform_on == "device" else "rgb"
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class PipelineConfig:
     """The engine that turns bytes into batches. Every engine gives the same samples."""
 
-    engine: str = knob("threads", choices=("pillow", "workers", "threads", "dali"))
+    engine: Engine = "threads"
     """`threads`: the batch operator in threads of the training process. `workers`: the operator in
     DataLoader workers. `pillow`: Pillow in DataLoader workers. `dali`: NVIDIA DALI, on the training
     GPU if there is one."""
-    num_workers: int | None = knob(None, least=0, most=512)
+    num_workers: Int | None = Field(default=None, ge=0, le=512)
     """Worker processes or threads of each rank, for training and validation together. null: its
     host's usable cores, divided by the ranks there. 0: `pillow` and `workers` decode in the
     training process."""
-    prefetch: int = knob(2, least=1, most=64)
+    prefetch: Int = Field(default=2, ge=1, le=64)
     """Batches decoded ahead of use: per worker process, or by all threads together."""
-
-    def __post_init__(self) -> None:
-        check_knobs(self, "pipeline")
 
     def worker_count(self) -> int:
         return cores_per_rank() if self.num_workers is None else self.num_workers

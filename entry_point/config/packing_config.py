@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.knob import check_knobs, knob
-from entry_point.config.table_config import TableConfig
+from entry_point.config.data_config import TableConfig
+from entry_point.config.schema import SETTINGS, Float, Int, Positive
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class OptimizeConfig:
     """Packing images for training."""
 
@@ -19,33 +22,32 @@ class OptimizeConfig:
     images and their labels. null, in a Processing job: its input folder."""
     images: str | None = None
     """`source=TABLE`: folder that the table's paths start from. null: the table's folder."""
-    table: TableConfig = field(default_factory=TableConfig)
-    val_fraction: float | None = knob(None, above=0, below=1)
+    table: TableConfig = Field(default_factory=TableConfig)
+    val_fraction: Float | None = Field(default=None, gt=0, lt=1)
     """Share of the images for `val`, chosen by a hash of their paths: for a folder without
     `val`, and for a table without a column of splits. null: 0.1 for such a table, and for a folder
     with neither `train` nor `val`. It must not be set for others."""
     output: str | None = None
     """Folder to create. null, in a Processing job: its output folder; with `output_format=index`:
     the source."""
-    output_format: str = knob("shards", choices=("shards", "folder", "index"))
+    output_format: Literal["shards", "folder", "index"] = "shards"
     """`shards`: tar files and an index. `folder`: plain files in the ImageFolder layout. `index`:
     no images, only the side indexes of the source's JPEGs, which stay where they are."""
-    max_side: int | None = knob(None, least=16)
+    max_side: Int | None = Field(default=None, ge=16)
     """Shrink images whose longer side has more pixels than this. null: lossless."""
-    quality: int = knob(95, least=1, most=100)
+    quality: Int = Field(default=95, ge=1, le=100)
     """JPEG quality of images that are converted or shrunk. Other images keep theirs."""
-    shard_mb: float = knob(256.0, above=0)
+    shard_mb: Positive = 256.0
     """Megabytes (10^6 bytes) of source files per shard."""
-    workers: int | None = knob(None, least=1, most=1024)
+    workers: Int | None = Field(default=None, ge=1, le=1024)
     """Threads. null: one per usable core."""
-    seed: int = knob(0, least=0, most=2**63)
+    seed: Int = Field(default=0, ge=0, le=2**63)
     """Random seed of the shuffle before packing."""
     part: str | None = None
     """`N/M`: pack only the N-th of M parts of the shards, into the same `output` as the others.
     null: everything; in a Processing job with several hosts, this host's part."""
 
     def __post_init__(self) -> None:
-        check_knobs(self)
         self.table.check("table")
         self.chosen_part()
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import PipelineConfig
-from entry_point.config.knob import check_knobs, knob
-from entry_point.config.table_config import PathsConfig
+from entry_point.config.data_config import PathsConfig, PipelineConfig
+from entry_point.config.schema import SETTINGS, Bool, Count
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Part:
         return range(first, end)
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class PredictConfig:
     """Predicting images with the model of a finished run."""
 
@@ -39,10 +41,10 @@ class PredictConfig:
     job: its input folder."""
     images: str | None = None
     """`input=TABLE`: folder that the table's paths start from. null: the table's folder."""
-    table: PathsConfig = field(default_factory=PathsConfig)
+    table: PathsConfig = Field(default_factory=PathsConfig)
     model_dir: str = "runs/latest/model"
     """The `model` folder of a finished run, or the model.tar.gz of a job on SageMaker."""
-    output: str = knob("scores", choices=("scores", "features"))
+    output: Literal["scores", "features"] = "scores"
     """`scores`: what the model predicts, and its probability for each class or label, or its
     numbers. `features`: what its last linear layer gets."""
     output_dir: str | None = None
@@ -50,14 +52,13 @@ class PredictConfig:
     part: str | None = None
     """`N/M`: predict only the N-th of M parts. null: everything; in a Processing job with several
     hosts, this host's part."""
-    batch_size: int = knob(32, least=1)
+    batch_size: Count = 32
     """Images per batch."""
-    allow_bad: bool = False
+    allow_bad: Bool = False
     """Exit with 0 even if some images could not be read."""
-    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
+    pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
 
     def __post_init__(self) -> None:
-        check_knobs(self)
         self.chosen_part()
 
     def chosen_part(self) -> Part | None:

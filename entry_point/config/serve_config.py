@@ -6,11 +6,14 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.knob import check_knobs, knob
+from entry_point.config.schema import SETTINGS, Bool, Count, Float, Int, Positive
 
 OVERRIDES = "SERVE_OVERRIDES"
 """Environment variable: Hydra overrides. SageMaker passes `serve` without any."""
@@ -27,58 +30,57 @@ _TRANSFORM_MB = 100
 """SageMaker's limit for the payloads of a batch transform that one container gets at once."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class ServerConfig:
     """The HTTP server: batches, limits and workers."""
 
     host: str = "0.0.0.0"
     """Address to listen on."""
-    port: int = knob(8080, least=0, most=65535)
+    port: Int = Field(default=8080, ge=0, le=65535)
     """Port to listen on. 0: any free one."""
-    max_batch: int | None = knob(None, least=1)
+    max_batch: Count | None = None
     """Largest number of images that the model gets at once. null: 32 on a GPU, 8 on a CPU, whose
     caches do not hold more."""
-    precision: str = knob("fp32", choices=("fp32", "bf16"))
+    precision: Literal["fp32", "bf16"] = "fp32"
     """Type that the model computes in. `bf16`: autocast to bfloat16. Halves the time of a
     ResNet-18 on a CPU with AVX-512 BF16; processors without bfloat16 are slower with it. Not
     measured on GPUs. Probabilities differ from those of `make predict` in the third digit."""
-    max_wait_ms: float = knob(2.0, least=0)
+    max_wait_ms: Float = Field(default=2.0, ge=0)
     """Milliseconds that a request may wait for others to share its batch. Only requests that find
     the server busy wait."""
-    max_queue: int = knob(256, least=1)
+    max_queue: Count = 256
     """Requests that may wait. More get the status 503."""
-    max_payload_mb: int = knob(25, least=1, most=1024)
+    max_payload_mb: Int = Field(default=25, ge=1, le=1024)
     """Megabytes (2^20 bytes) of a request's body. Asynchronous endpoints take up to 1024."""
-    max_instances: int = knob(1000, least=1)
+    max_instances: Count = 1000
     """Images in one request."""
-    max_megapixels: int = knob(64, least=1, most=178)
+    max_megapixels: Int = Field(default=64, ge=1, le=178)
     """Megapixels of one image. The images of a request together may have 8 pixels for each byte of
     `max_payload_mb`. More are refused before they are decoded."""
-    body_memory_mb: int = knob(512, least=1)
+    body_memory_mb: Count = 512
     """Megabytes (2^20 bytes) for the bodies of all requests together. At least `max_payload_mb`."""
-    read_timeout_s: float = knob(30.0, above=0)
+    read_timeout_s: Positive = 30.0
     """Seconds in which a request must arrive completely."""
-    drain_s: int = knob(20, least=1)
+    drain_s: Count = 20
     """Seconds after SIGTERM in which the requests that were accepted are answered."""
-    workers: int | None = knob(None, least=1, most=64)
+    workers: Int | None = Field(default=None, ge=1, le=64)
     """Threads that run the model. null: one per GPU; on a CPU, one per core, at most 8, or one per
     four cores if the model brings its own functions. Busy workers share the cores."""
-    decoder: str = knob("operator", choices=("operator", "pillow"))
+    decoder: Literal["operator", "pillow"] = "operator"
     """What decodes JPEGs. `pillow` needs no compiler."""
-    user_code: bool = True
+    user_code: Bool = True
     """Run the model's own code/inference.py if it is not the one that training wrote. It is code:
     set false for models that you did not train or review."""
     default_accept: str = "application/json"
     """Format of the answers to requests that accept any: application/json, application/jsonlines,
     text/csv, or what the model's own `output_fn` writes."""
-    max_concurrent_transforms: int | None = knob(None, least=1)
+    max_concurrent_transforms: Count | None = None
     """Requests that a batch transform sends at once. null: as many as SageMaker's limit of 100 MB
     allows, at most 16."""
-    log_every_s: float = knob(60.0, above=0)
+    log_every_s: Positive = 60.0
     """Seconds between log lines with the number of requests and their latency."""
 
     def __post_init__(self) -> None:
-        check_knobs(self, "serve")
         if self.body_memory_mb < self.max_payload_mb:
             must = f"must be at least serve.max_payload_mb={self.max_payload_mb}"
             raise ConfigError("serve.body_memory_mb", self.body_memory_mb, must)
@@ -93,14 +95,14 @@ class ServerConfig:
         return min(self.max_payload_mb, _TRANSFORM_MB)
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class ServeConfig:
     """Answering requests with the model of a finished run."""
 
     model_dir: str | None = None
     """The `model` folder of a finished run. null: /opt/ml/model in the container, else
     runs/latest/model."""
-    serve: ServerConfig = field(default_factory=ServerConfig)
+    serve: ServerConfig = Field(default_factory=ServerConfig)
 
 
 def load_serve_config(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
 from entry_point.config.config_errors import ConfigError, near
-from entry_point.config.knob import check_knobs, knob
 from entry_point.config.resolve import check_name
+from entry_point.config.schema import SETTINGS, Float, Share
 from entry_point.contract.metrics_line import LOSS, METRICS_OF
 
 LOSSES_OF = {
@@ -20,40 +22,36 @@ LOSSES_OF = {
 MOST_OWN_METRICS = 8
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class TaskConfig:
     """What the model learns: the kind of labels, the loss, and the metrics."""
 
     name: str = "classification"
     """`classification`: one class per image. `multilabel`: any number of labels per image.
     `regression`: one or more numbers per image. Or the dotted path of your own task."""
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    kwargs: dict[str, Any] = Field(default={})
     """Arguments of your own task."""
     loss: str | None = None
     """Training loss. null: `cross_entropy`, `binary_cross_entropy` or `squared_error`, as the task
     needs. Also `focal` (classification, multilabel), `absolute_error` and `huber` (regression), or
     the dotted path of your own function that takes the model's outputs and the targets."""
-    gamma: float = knob(2.0, least=0)
+    gamma: Float = Field(default=2.0, ge=0)
     """`loss=focal`: how much less samples count that the model already gets right. 0: no less."""
-    label_smoothing: float = knob(0.1, least=0, most=1)
+    label_smoothing: Share = 0.1
     """`name=classification`: label smoothing of the training loss."""
     class_weights: Any = None
     """Weights in the training loss: a list with one per class (for multilabel: what the images
     that have the label count), or `auto`: the inverse of its frequency in the train split. null:
     all count the same."""
-    threshold: float = knob(0.5, least=0, most=1)
+    threshold: Share = 0.5
     """`name=multilabel`: smallest probability with which a label counts as found."""
-    standardize: bool = True
-    """`name=regression`: let the model learn targets of mean 0 and standard deviation 1, measured
-    on the train split. Metrics and predictions stay in the units of the data."""
     best: str | None = None
     """Metric by which the best checkpoint is chosen, or `loss`. null: the task's first: `accuracy`,
     `map` or `mae`."""
-    metrics: list[str] = field(default_factory=list)
+    metrics: list[str] = Field(default=[])
     """Names of the metrics that only your own task has, so that SageMaker reads them too."""
 
     def __post_init__(self) -> None:
-        check_knobs(self, "task")
         self._check_name()
         self._check_loss()
         self._check_best()

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from entry_point.config.augment.augment_config import AugmentConfig
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.compose import load_config, resolved_yaml
 from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.data_config import DataConfig, PipelineConfig
-from entry_point.config.knob import check_knobs, knob
 from entry_point.config.resolve import check_name
+from entry_point.config.schema import SETTINGS, Bool, Count, Float, Int, Positive, Share
 from entry_point.config.task_config import TaskConfig
 
 OPTIMIZERS = (
@@ -29,23 +31,23 @@ SCHEDULES = ("cosine", "step")
 LOGGERS = ("tensorboard", "mlflow")
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class ModelConfig:
     """The network and the weights it starts from."""
 
     name: str = "resnet18"
     """A classification model of torchvision, `timm/NAME` for one of timm, or the dotted path of
     your own callable that takes `num_classes`."""
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    kwargs: dict[str, Any] = Field(default={})
     """Other arguments of the model, as in `model.kwargs.width=64`."""
     weights: str | None = None
     """State dict to start from: a file, or the name of a channel that holds exactly one .pt, .pth
     or .safetensors file. A head of another size keeps its initial weights. Nothing is
     downloaded."""
-    freeze: list[str] = field(default_factory=list)
+    freeze: list[str] = Field(default=[])
     """Patterns of parameter names that are not trained, as in `model.freeze=[conv1.*,layer?.*]`.
     Batch normalization still follows the statistics of the data."""
-    sync_batchnorm: bool = False
+    sync_batchnorm: Bool = False
     """Compute batch statistics over all ranks instead of per rank. GPUs only."""
 
     def __post_init__(self) -> None:
@@ -55,124 +57,110 @@ class ModelConfig:
             raise ConfigError("model.name", repr(self.name), must)
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class OptimConfig:
     """Optimizer, learning-rate schedule, and what blends or averages."""
 
     name: str = "sgd"
     """The optimizer: one of torch's in lower case, such as `sgd`, `adamw` or `rmsprop`, or the
     dotted path of your own class, which is called as in torch: `MyOptimizer(params, lr=...)`."""
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    """Other arguments of the optimizer, as in `optim.kwargs.eps=1e-6`."""
-    lr: float = knob(0.03, above=0)
+    kwargs: dict[str, Any] = Field(default={})
+    """Other arguments of the optimizer, by torch's names, as in `optim.kwargs.betas=[0.9,0.95]`.
+    `name=sgd` has Nesterov momentum of 0.9 unless `momentum` or `nesterov` is among them."""
+    lr: Positive = 0.03
     """Peak learning rate for the configured batch size. It is never rescaled."""
-    momentum: float = knob(0.9, least=0, most=1)
-    """`name=sgd`: momentum."""
-    nesterov: bool = True
-    """`name=sgd`: Nesterov momentum. Needs `momentum` above 0."""
-    betas: list[float] = knob([0.9, 0.999], length=2, least=0, below=1)
-    """`name=adamw`: decay rates of the two moment estimates."""
-    weight_decay: float = knob(5e-5, least=0)
+    weight_decay: Float = Field(default=5e-05, ge=0)
     """Weight decay. Biases, normalization weights, position embeddings, class tokens, layer scales
     and what the model's `no_weight_decay()` lists do not decay."""
-    groups: dict[str, dict[str, Any]] = field(default_factory=dict)
+    groups: dict[str, dict[str, Any]] = Field(default={})
     """Other arguments for the parameters whose names match a pattern, as in
     `optim.groups={fc.*:{lr:0.1},layer1.*:{lr:0.001}}` (quoted in a shell). The first
     pattern that matches counts; `*` is for the parameters that no other matches."""
     schedule: str = "cosine"
     """Shape of the learning rate after a linear warm-up. `cosine`: falls to zero at the end.
-    `step`: drops every `step_epochs`. Or the dotted path of your own function `(epoch, epochs)`,
-    which returns the share of `lr`; `epoch` is a fraction, 2.5 in the middle of the third epoch."""
-    schedule_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Other arguments of your own schedule."""
-    warmup_epochs: float = knob(1.0, least=0)
+    `step`: is multiplied by `schedule_kwargs.factor` (0.1) every `schedule_kwargs.every` (30)
+    epochs. Or the dotted path of your own function `(epoch, epochs)`, which returns the share of
+    `lr`; `epoch` is a fraction, 2.5 in the middle of the third epoch."""
+    schedule_kwargs: dict[str, Any] = Field(default={})
+    """Arguments of the schedule."""
+    warmup_epochs: Float = Field(default=1.0, ge=0)
     """Epochs of linear warm-up."""
-    step_epochs: float = knob(30.0, above=0)
-    """`schedule=step`: epochs between drops of the learning rate."""
-    step_factor: float = knob(0.1, least=0, most=1)
-    """`schedule=step`: the learning rate is multiplied by this at each drop."""
-    clip_norm: float | None = knob(None, above=0)
+    clip_norm: Positive | None = None
     """Largest gradient norm. null: no clipping."""
-    accumulate: int = knob(1, least=1)
+    accumulate: Count = 1
     """Number of pieces in which each rank computes its share of a batch, to save memory. Must
     divide `trainer.batch_size`."""
-    mixup_alpha: float = knob(0.0, least=0)
+    mixup_alpha: Float = Field(default=0.0, ge=0)
     """Parameter of MixUp's Beta distribution. 0: off."""
-    cutmix_alpha: float = knob(0.0, least=0)
+    cutmix_alpha: Float = Field(default=0.0, ge=0)
     """Parameter of CutMix's Beta distribution. 0: off. With both on, each batch uses one of them at
     random."""
-    ema_decay: float | None = knob(None, least=0, most=1)
+    ema_decay: Share | None = None
     """Decay of an exponential moving average of the weights, which is then evaluated and exported;
     `val_..._raw` are the values without it. It ramps up, n / (n + 9) after n steps, so that the
     average of a short run does not remember its start. null: off."""
 
     def __post_init__(self) -> None:
-        check_knobs(self, "optim")
         check_name("optim.name", self.name, OPTIMIZERS)
         check_name("optim.schedule", self.schedule, SCHEDULES)
-        if self.schedule_kwargs and self.schedule in SCHEDULES:
-            must = f"optim.schedule={self.schedule} has none; remove it"
+        if self.schedule_kwargs and self.schedule == "cosine":
+            must = "optim.schedule=cosine has none; remove it"
             raise ConfigError("optim.schedule_kwargs", self.schedule_kwargs, must)
-        if self.nesterov and not self.momentum and self.name == "sgd":
-            raise ConfigError("optim.nesterov", True, "needs optim.momentum above 0")
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class TrainerConfig:
     """The training loop: length, devices, logging and checkpoints."""
 
-    epochs: int = knob(5, least=1)
+    epochs: Count = 5
     """Passes over the train split."""
-    batch_size: int = knob(32, least=1)
+    batch_size: Count = 32
     """Images per optimizer step, over all ranks. Must be a multiple of the number of ranks."""
-    seed: int = knob(0, least=0, most=2**31 - 1)
+    seed: Int = Field(default=0, ge=0, le=2**31 - 1)
     """Random seed of initial weights, sample order, crops, dropout and MixUp."""
-    device: str = knob("auto", choices=("auto", "cpu", "cuda"))
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto`: CUDA if there is a CUDA device, otherwise the CPU. A GPU that does not work is an
     error, unless this is `cpu`."""
-    precision: str = knob("auto", choices=("auto", "fp32", "tf32", "bf16"))
+    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
     """`auto`: bf16 on CUDA devices that support it, otherwise fp32. `fp32`: without TF32. `tf32`:
     fp32, but GPUs round the inputs of convolutions and matrix products to TF32."""
-    channels_last: bool = True
-    """Use the channels_last memory format."""
-    compile: bool = False
+    compile: Bool = False
     """Run the model through `torch.compile`, once for each image size."""
-    deterministic: bool = False
+    deterministic: Bool = False
     """Use deterministic kernels only. On a CPU, a resumed run then ends bit-identical."""
-    nproc_per_host: int | None = knob(None, least=1)
+    nproc_per_host: Count | None = None
     """Ranks on each host. null: one per GPU that CUDA may use, or one."""
-    log_every_steps: int = knob(10, least=1)
+    log_every_steps: Count = 10
     """Steps between log lines."""
-    evaluate_every_epochs: int = knob(1, least=1)
+    evaluate_every_epochs: Count = 1
     """Epochs between evaluations. The last epoch is always evaluated."""
-    checkpoint_every_steps: int | None = knob(None, least=1)
+    checkpoint_every_steps: Count | None = None
     """Steps between checkpoints. null: no checkpoints by steps."""
-    checkpoint_every_minutes: float | None = knob(10.0, above=0)
+    checkpoint_every_minutes: Positive | None = 10.0
     """Minutes between checkpoints. null: no checkpoints by time. A checkpoint is also written after
     each evaluation and when the job is stopped."""
-    keep_checkpoints: int = knob(2, least=1)
+    keep_checkpoints: Count = 2
     """Number of newest checkpoints to keep, besides the best one."""
-    export: str = knob("last", choices=("last", "best"))
+    export: Literal["last", "best"] = "last"
     """Weights that `model/` holds and the report describes: those of the last step, or of the best
     checkpoint (see `task.best`). With `optim.ema_decay`, `last` exports the averaged weights and
     `best` the better of both."""
-    resume: bool = True
+    resume: Bool = True
     """Resume from the newest intact checkpoint in the run folder."""
-    report: bool = True
+    report: Bool = True
     """Write output/data/report.html and the exported program at the end."""
-    onnx: bool = False
+    onnx: Bool = False
     """Also write model/model.onnx, checked against torch. Needs the extra `onnx` and
     `trainer.report`."""
-    headspace: bool = False
+    headspace: Bool = False
     """After the first epoch, repeat its steps on batches kept in memory and report how much faster
     training would be if input were free. Does not change the training."""
-    profile: bool = False
+    profile: Bool = False
     """Trace ten steps of the first epoch into output/data/profile/ and log a table of them."""
-    overfit_one_batch: bool = False
+    overfit_one_batch: Bool = False
     """Train on the first batch only. If the loss does not fall, there is a bug."""
 
     def __post_init__(self) -> None:
-        check_knobs(self, "trainer")
         check_ranks(self, self.nproc_per_host or 1)
         if self.headspace and self.profile:
             raise ConfigError(
@@ -190,24 +178,27 @@ def check_ranks(trainer: TrainerConfig, ranks: int) -> None:
 
 
 # A task that the user chose says how to read whole numbers, and names without separators.
-_KIND_OF_TABLE = {"multilabel": "labels", "regression": "numbers"}
+_KIND_OF_TABLE: dict[str, Literal["labels", "numbers"]] = {
+    "multilabel": "labels",
+    "regression": "numbers",
+}
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class TrainConfig:
     """A training run."""
 
-    data: DataConfig = field(default_factory=DataConfig)
-    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    task: TaskConfig = field(default_factory=TaskConfig)
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    trainer: TrainerConfig = field(default_factory=TrainerConfig)
-    loggers: list[str] = field(default_factory=lambda: ["tensorboard"])
+    data: DataConfig = Field(default_factory=DataConfig)
+    pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    task: TaskConfig = Field(default_factory=TaskConfig)
+    augment: AugmentConfig = Field(default_factory=AugmentConfig)
+    optim: OptimConfig = Field(default_factory=OptimConfig)
+    trainer: TrainerConfig = Field(default_factory=TrainerConfig)
+    loggers: list[str] = Field(default=["tensorboard"])
     """What else gets every number, beside the log and metrics.jsonl: `tensorboard`, `mlflow`, or
     the dotted path of your own class."""
-    logger_kwargs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    logger_kwargs: dict[str, dict[str, Any]] = Field(default={})
     """Arguments of a logger, by the last part of its name, as in `logger_kwargs.mlflow.uri=URL`."""
 
     def __post_init__(self) -> None:

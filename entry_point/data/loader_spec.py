@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from entry_point.config.augment.augment_config import AugmentConfig
+from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.data_config import DataConfig, PipelineConfig
 
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torchvision.transforms import v2
 
-from entry_point.config.augment.augment_config import AugmentConfig
+from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import call, resolve
 from entry_point.config.train_config import TrainConfig

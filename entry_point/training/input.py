@@ -102,7 +102,6 @@ class TrainingInput:
             batches,
             self._devices.device,
             prepare,
-            self._config.trainer.channels_last,
             waiting=self._stop.interrupting if may_stop else nullcontext,
         )
 
@@ -148,7 +147,6 @@ def device_batches(
     batches: Iterable[Batch],
     device: torch.device,
     prepare: Prepare,
-    channels_last: bool,
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Iterator[DeviceBatch]:
     """Copy a loader's batches to the device as uint8, and prepare them there.
@@ -156,11 +154,10 @@ def device_batches(
     Each batch is awaited in the context `waiting`. On a GPU, both run on a side stream, while the
     previous step's kernels still compute, and the host stays at most two batches ahead.
     """
-    memory_format = torch.channels_last if channels_last else torch.contiguous_format
 
     def prepared(images: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
         flat = prepare(images.flatten(0, -4), indices)  # views are prepared as images are
-        return flat.contiguous(memory_format=memory_format).unflatten(0, images.shape[:-3])
+        return flat.contiguous(memory_format=torch.channels_last).unflatten(0, images.shape[:-3])
 
     stream = _copy_stream(device) if device.type == "cuda" else None
     ahead = RunAhead(device)

@@ -55,8 +55,7 @@ class Learner:
                     "model.sync_batchnorm", True, "needs GPUs; set it to false on a CPU"
                 )
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-        if config.trainer.channels_last:
-            model = model.to(memory_format=torch.channels_last)
+        model = model.to(memory_format=torch.channels_last)
         self.model = model.to(devices.device).train()
         decay = config.optim.ema_decay
         self.ema = None if decay is None else AveragedWeights(self.model, decay)

@@ -34,9 +34,11 @@ def build_optimizer(
     build = resolve("optim.name", config.name, known)
     # The rate is a float: as a tensor, each LambdaLR step would synchronize with the device.
     groups = parameter_groups(config, model)
-    settings = _own_settings(config) | _fused(build, config, device)
+    kwargs = _fused(build, config, device) | config.kwargs
+    if config.name == "sgd" and not {"momentum", "nesterov"} & kwargs.keys():
+        kwargs |= {"momentum": 0.9, "nesterov": True}
     try:
-        optimizer = call("optim.kwargs", build, config.kwargs, groups, lr=config.lr, **settings)
+        optimizer = call("optim.kwargs", build, kwargs, groups, lr=config.lr)
     except ValueError as error:
         if isinstance(error, ConfigError):
             raise
@@ -52,14 +54,8 @@ def build_optimizer(
     return optimizer
 
 
-def _own_settings(config: OptimConfig) -> dict[str, Any]:
-    """Arguments for which the config has keys, by optimizer."""
-    keys = {"sgd": ("momentum", "nesterov"), "adamw": ("betas",)}.get(config.name, ())
-    return {key: getattr(config, key) for key in keys}
-
-
 def _fused(build: Any, config: OptimConfig, device: torch.device) -> dict[str, bool]:
-    if device.type != "cuda" or "fused" in config.kwargs or config.name not in OPTIMIZERS:
+    if device.type != "cuda" or config.name not in OPTIMIZERS:
         return {}
     return {"fused": True} if "fused" in inspect.signature(build).parameters else {}
 
@@ -146,17 +142,15 @@ def rate_factor(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Calla
     """
     total = steps_per_epoch * epochs
     warmup = round(min(config.warmup_epochs * steps_per_epoch, total))
-    drop_every = max(1, round(min(config.step_epochs * steps_per_epoch, total + 1)))
 
     def cosine(step: int) -> float:
         done = (step - warmup) / max(1, total - warmup)
         return 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
 
-    def drops(step: int) -> float:
-        return config.step_factor ** (step // drop_every)
-
-    known = {"cosine": cosine, "step": drops}
-    after_warmup = known.get(config.schedule) or _own_shape(config, steps_per_epoch, epochs)
+    if config.schedule == "cosine":
+        after_warmup: Callable[[int], float] = cosine
+    else:
+        after_warmup = _shape(config, steps_per_epoch, epochs)
 
     def factor(step: int) -> float:
         return (step + 1) / warmup if step < warmup else after_warmup(step)
@@ -164,8 +158,13 @@ def rate_factor(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Calla
     return factor
 
 
-def _own_shape(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Callable[[int], float]:
-    function = resolve("optim.schedule", config.schedule, {})
+def drops(epoch: float, _epochs: int, every: float = 30, factor: float = 0.1) -> float:
+    """`optim.schedule=step`: the share of the peak rate, `factor` times less `every` epochs."""
+    return factor ** math.floor(epoch / every + 1e-9)
+
+
+def _shape(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Callable[[int], float]:
+    function = resolve("optim.schedule", config.schedule, {"step": drops})
 
     def shape(step: int) -> float:
         epoch = step / steps_per_epoch

@@ -18,7 +18,7 @@ from typing import Any
 from entry_point.config.train_config import ModelConfig, TrainConfig, TrainerConfig
 from entry_point.contract.own_code import PROGRAM
 from launch.command_line import LaunchError
-from launch.sagemaker.config import DEVICES, Channel, Job, LaunchConfig, Target
+from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
 
 # What to do about a required setting that is missing.
 HINTS = {
@@ -115,25 +115,22 @@ def launch_problems(config: LaunchConfig, region: str | None) -> Iterator[str]:
         )
     if job.mlflow and not job.mlflow.startswith("arn:"):
         yield f"job.mlflow={job.mlflow}: must be the ARN of an MLflow server or app"
-    if job.network_isolation:
-        for key, value in {"job.remote_debug": job.remote_debug, "job.mlflow": job.mlflow}.items():
-            if value:
-                yield f"{key}: needs the network; drop it or job.network_isolation"
+    if job.network_isolation and job.mlflow:
+        yield "job.mlflow: needs the network; drop it or job.network_isolation"
 
 
 def _channel_problems(key: str, channel: Channel) -> Iterator[str]:
     if channel.mode == "Pipe":
         yield f"{key}.mode=Pipe: must be File or FastFile, as the job reads files"
-    if channel.type == "AugmentedManifestFile":
+    if channel.source.get("S3DataSource", {}).get("S3DataType") == "AugmentedManifestFile":
         yield (
-            f"{key}.type={channel.type}: needs Pipe mode, and the job reads files; list the images "
-            "in a table (data=manifest)"
+            f"{key}.source: an AugmentedManifestFile needs Pipe mode, and the job reads files; "
+            "list the images in a table (data=manifest)"
         )
-    if bool(channel.s3) == bool(channel.file_system):
-        yield f"{key}: must have s3 or file_system, and not both"
-    elif (channel.mode, channel.type) == ("FastFile", "S3Prefix") and channel.s3:
-        if not channel.s3.endswith("/"):
-            yield f"{key}.s3={channel.s3}: must end in / in FastFile mode"
+    if bool(channel.s3) == bool(channel.source):
+        yield f"{key}: must have s3 or source, and not both"
+    elif channel.mode == "FastFile" and channel.s3 and not channel.s3.endswith("/"):
+        yield f"{key}.s3={channel.s3}: must end in / in FastFile mode"
 
 
 def is_gpu(instance_type: str) -> bool:
@@ -150,17 +147,12 @@ def gpu_count(instance_type: str) -> int | None:
 
 
 def machine_problems(target: Target) -> Iterator[str]:
-    """Instance types that the image was not built for."""
-    if target.device not in DEVICES:
-        yield f"target.device={target.device}: must be cpu or gpu"
-        return
-    several = "target.instance_groups" if target.instance_groups else "target.instance_types"
-    key = several if target.instance_groups or target.instance_types else "target.instance_type"
-    for kind in dict.fromkeys(kind for each in target.alternatives for kind, _ in each if kind):
-        on_cpu = not is_gpu(kind) and not _OTHER_ACCELERATOR.match(kind)
-        if not (is_gpu(kind) if target.device == "gpu" else on_cpu):
-            device = f"must be a {target.device.upper()} type, as target.device={target.device}"
-            yield f"{key}={kind}: {device}"
+    """An instance type that the image was not built for."""
+    kind = target.instance_type
+    on_cpu = not is_gpu(kind) and not _OTHER_ACCELERATOR.match(kind)
+    if not (is_gpu(kind) if target.device == "gpu" else on_cpu):
+        device = f"must be a {target.device.upper()} type, as target.device={target.device}"
+        yield f"target.instance_type={kind}: {device}"
 
 
 def registry_problems(target: Target, region: str | None) -> Iterator[str]:
@@ -194,8 +186,7 @@ def job_problems(
     target, job = launch.target, launch.job
     yield from _missing_inputs(train, job.channels)
     yield from code_problems(train, overrides)
-    alternatives = (_rank_problems(train.trainer, each) for each in target.alternatives)
-    yield from dict.fromkeys(line for lines in alternatives for line in lines)
+    yield from _rank_problems(train.trainer, target.instance_type, target.instance_count)
     if job.mlflow and "mlflow" not in train.loggers:
         yield f"job.mlflow={job.mlflow}: nothing logs there; add loggers=[tensorboard,mlflow]"
     yield from _sharding_problems(train, job, target)
@@ -227,32 +218,29 @@ def _names_code(train: TrainConfig) -> bool:
     return train.model.name != ModelConfig.name or any("." in (word or "") for word in words)
 
 
-def _rank_problems(trainer: TrainerConfig, machines: Sequence[tuple[str, int]]) -> Iterator[str]:
+def _rank_problems(trainer: TrainerConfig, instance_type: str, hosts: int) -> Iterator[str]:
     """The ranks of all hosts share a batch equally, and each has a GPU of its own."""
-    ranks = 0
-    for instance_type, count in machines:
-        on_gpus = is_gpu(instance_type) and trainer.device != "cpu"
-        gpus = gpu_count(instance_type) if on_gpus else None
-        if on_gpus and gpus is None:
-            return
-        asked = trainer.nproc_per_host
-        if gpus and asked and asked > gpus:
-            limit = f"must be at most {gpus}, the GPUs of {instance_type}"
-            yield f"trainer.nproc_per_host={asked}: {limit}"
-            return
-        ranks += count * (asked or gpus or 1)
+    on_gpus = is_gpu(instance_type) and trainer.device != "cpu"
+    gpus = gpu_count(instance_type) if on_gpus else None
+    asked = trainer.nproc_per_host
+    if on_gpus and gpus is None:
+        return
+    if gpus and asked and asked > gpus:
+        limit = f"must be at most {gpus}, the GPUs of {instance_type}"
+        yield f"trainer.nproc_per_host={asked}: {limit}"
+        return
+    ranks = hosts * (asked or gpus or 1)
     if trainer.batch_size % max(ranks, 1):
-        shown = ", ".join(f"{count} x {kind}" for kind, count in machines)
         yield (
             f"trainer.batch_size={trainer.batch_size}: must be a multiple of the {ranks} ranks "
-            f"that share it on {shown}"
+            f"that share it on {hosts} x {instance_type}"
         )
 
 
 def _sharding_problems(train: TrainConfig, job: Job, target: Target) -> Iterator[str]:
     """A dataset of which each of several hosts gets a share, where the job expects all of it."""
     root = CHANNELS / (train.data.root or DATA_CHANNEL)
-    hosts = min(sum(count for _, count in machines) for machines in target.alternatives)
+    hosts = target.instance_count
     if hosts == 1 or train.data.sharded_by_host or CHANNELS not in root.parents:
         return
     name = root.relative_to(CHANNELS).parts[0]

@@ -1,73 +1,41 @@
 """The launch config: on which machines (`target`) and as what (`job`) a job runs on SageMaker."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Annotated, Any, Literal
 
 from hydra.core.override_parser.types import Override
+from pydantic import BeforeValidator, Field
+from pydantic.dataclasses import dataclass
 
 from entry_point.config.compose import check_config, compose_plain, parse_overrides
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.knob import knob
-
-DEVICES = ("cpu", "gpu")
+from entry_point.config.schema import SETTINGS, Bool, Int
 
 
-@dataclass
-class InstanceGroup:
-    """One instance type of a job that uses several."""
-
-    name: str
-    """Name of the group. Channels refer to it."""
-    instance_type: str
-    """Instance type of the group."""
-    instance_count: int = 1
-    """Number of instances in the group."""
-
-
-@dataclass
+@dataclass(config=SETTINGS)
 class Target:
     """The machines of a job, and how long it may use them."""
 
     image: str | None = None
     """ECR URI of the image, with a digest if possible. `make push` prints it."""
-    device: str = knob("cpu", choices=DEVICES)
+    device: Literal["cpu", "gpu"] = "cpu"
     """The device that the image was built for. `gpu` also sets `trainer.device=cuda`."""
-    instance_type: str | None = "ml.c7i.2xlarge"
+    instance_type: str = "ml.c7i.2xlarge"
     """SageMaker instance type."""
-    instance_count: int = 1
+    instance_count: Int = 1
     """Number of instances."""
-    instance_groups: list[InstanceGroup] = field(default_factory=list)
-    """Several instance types: a list of {name, instance_type, instance_count}. Replaces
-    `instance_type` and `instance_count`."""
-    instance_types: list[str] = field(default_factory=list)
-    """Instance types in order of preference, at most 5: the job gets the first that is available.
-    Replaces `instance_type`."""
-    training_plan: str | None = None
-    """ARN of a SageMaker training plan whose reserved capacity the job uses."""
-    health_check: bool = False
-    """Test hardware and network of the instances before the job starts."""
-    volume_gb: int = 50
+    volume_gb: Int = 50
     """Size of the EBS volume in GB. Instance types with a local NVMe disk use that instead."""
-    max_runtime_s: int = 86400
+    max_runtime_s: Int = 86400
     """Seconds after which SageMaker stops the job."""
-    spot: bool = False
+    spot: Bool = False
     """Use spot instances. An interrupted job resumes from its checkpoints."""
-    max_wait_s: int | None = None
-    """`spot=true`: seconds for waiting and running together. null: `max_runtime_s` plus one day."""
-    keep_alive_s: int | None = None
+    keep_alive_s: Int | None = None
     """Seconds to keep the instances in a warm pool after the job. null: no warm pool."""
 
-    @property
-    def alternatives(self) -> list[list[tuple[str, int]]]:
-        """Type and number of the machines, by group: one list, or one for each preferred type."""
-        if self.instance_groups:
-            return [[(group.instance_type, group.instance_count) for group in self.instance_groups]]
-        types = self.instance_types or [self.instance_type or ""]
-        return [[(instance_type, self.instance_count)] for instance_type in types]
 
-
-@dataclass
+@dataclass(config=SETTINGS)
 class Channel:
     """One input of a job, in the container at `/opt/ml/input/data/<name>`.
 
@@ -76,23 +44,22 @@ class Channel:
 
     s3: str | None = None
     """S3 prefix. In FastFile mode it ends in `/`."""
-    file_system: str | None = None
-    """Id of an EFS or FSx for Lustre file system, instead of `s3`. Needs `job.subnets`."""
-    path: str = "/"
-    """`file_system`: the folder on it. FSx for Lustre: starts with its mount name."""
+    source: dict[str, Any] = Field(default={})
+    """Another DataSource than an S3 prefix, as CreateTrainingJob takes it, such as
+    `{FileSystemDataSource: {FileSystemId: fs-..., ...}}`. It is mounted: `mode` does not count."""
     mode: str = "FastFile"
     """`File`: everything is copied before the job starts. `FastFile`: files are streamed as they
     are read."""
     distribution: str = "FullyReplicated"
     """`FullyReplicated`: each host gets all objects. `ShardedByS3Key`: each host gets its share."""
-    type: str = "S3Prefix"
-    """`S3Prefix`, or `ManifestFile` if `s3` names a manifest. `file_system`: `EFS` or
-    `FSxLustre`."""
-    instance_groups: list[str] = field(default_factory=list)
-    """Names of the instance groups that get this channel. Empty: all."""
 
 
-@dataclass
+def _from_prefix(channel: object) -> object:
+    """A channel that is only an S3 prefix has the default fields."""
+    return {"s3": channel} if isinstance(channel, str) else channel
+
+
+@dataclass(config=SETTINGS)
 class Job:
     """The job's name, role, inputs, outputs and network."""
 
@@ -106,70 +73,93 @@ class Job:
     """ARN of the role that the job runs under. `make setup-aws` creates one."""
     output: str | None = None
     """S3 prefix. Everything the job writes goes below `OUTPUT/JOB-NAME/`."""
-    channels: dict[str, Channel] = field(default_factory=dict)
+    channels: dict[str, Annotated[Channel, BeforeValidator(_from_prefix)]] = Field(default={})
     """Inputs: each name with an S3 prefix, or with the fields of a channel."""
-    code: bool = False
+    code: Bool = False
     """Send `project/` and `configs/` with the job, in a channel `code`, and run these instead of
     the image's. They are uploaded below `OUTPUT/code/`, once per content. `make docker-train` takes
     this key too."""
     checkpoints: str = "auto"
     """`auto`: `OUTPUT/JOB-NAME/checkpoints`. `none`: no checkpoints. Or an S3 prefix."""
-    tensorboard: bool = True
+    tensorboard: Bool = True
     """Write TensorBoard logs to `OUTPUT/JOB-NAME/tensorboard`."""
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = Field(default={})
     """Environment variables of the container."""
-    tags: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = Field(default={})
     """AWS tags of the job."""
-    subnets: list[str] = field(default_factory=list)
+    subnets: list[str] = Field(default=[])
     """VPC subnets. Needs `security_groups`."""
-    security_groups: list[str] = field(default_factory=list)
+    security_groups: list[str] = Field(default=[])
     """VPC security groups. Needs `subnets`."""
     volume_kms_key: str | None = None
     """KMS key of the EBS volume."""
     output_kms_key: str | None = None
     """KMS key of the output in S3."""
-    remote_debug: bool = False
-    """Let you open a shell in the running container with AWS Systems Manager."""
-    session_chaining: bool = False
-    """Pass the session tags of your role on to `role`."""
     mlflow: str | None = None
     """ARN of one of SageMaker's MLflow servers or apps, for `loggers=[mlflow]`."""
     queue: str | None = None
     """Name of an AWS Batch queue that starts the job when there is capacity. null: at once."""
-    encrypt_traffic: bool = False
+    encrypt_traffic: Bool = False
     """Encrypt the traffic between hosts."""
-    network_isolation: bool = False
+    network_isolation: Bool = False
     """Run the container without network access."""
-    request: dict[str, Any] = field(default_factory=dict)
-    """Any other members of CreateTrainingJob, merged into the request; null removes one."""
-    retries: int | None = None
-    """Attempts after an internal error of the service, 1 to 30. null: SageMaker's default."""
+    request: dict[str, Any] = Field(default={})
+    """Any other members of CreateTrainingJob, merged into the request; null removes one.
+    docs/launch.md has examples."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class Tuning:
     """The trials of `make sagemaker-sweep`."""
 
     objective: str | None = None
     """Metric that the trials are compared by, as `validation:accuracy`. null: the task's first."""
-    max_jobs: int | None = None
+    max_jobs: Int | None = None
     """Number of trials. Needed if a value is an `interval`; otherwise every combination is
     trained."""
-    parallel: int = 2
+    parallel: Int = 2
     """Trials at a time."""
-    early_stopping: bool = False
+    early_stopping: Bool = False
     """Stop trials that are worse than the median of the earlier ones. Needs an `interval`."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class LaunchConfig:
     """A job on SageMaker."""
 
-    target: Target = field(default_factory=Target)
-    job: Job = field(default_factory=Job)
-    tuning: Tuning = field(default_factory=Tuning)
+    target: Target = Field(default_factory=Target)
+    job: Job = Field(default_factory=Job)
+    tuning: Tuning = Field(default_factory=Tuning)
     resume_from: str | None = None
     """Name of an earlier job from whose checkpoints to resume."""
+
+
+@dataclass(config=SETTINGS)
+class DeployConfig:
+    """An endpoint that answers requests with the model of a training job."""
+
+    name: str | None = None
+    """Name of the endpoint. null: the job's name. An existing endpoint is updated without
+    downtime."""
+    instance_type: str | None = None
+    """SageMaker instance type. null: ml.c7i.xlarge, or ml.g6.xlarge if the job trained on GPUs."""
+    instance_count: Int = 1
+    """Number of instances."""
+    ami: str | None = None
+    """System image of GPU instances. null: the newest, whose driver runs every older CUDA."""
+    startup_timeout_s: Int = 600
+    """Seconds that a container may take to load the model."""
+    serverless: Bool = False
+    """Start containers as requests arrive, and pay only for their time. CPU only."""
+    memory_mb: Int = 4096
+    """`serverless=true`: memory of a container, a multiple of 1024."""
+    max_concurrency: Int = 10
+    """`serverless=true`: number of containers."""
+    async_output: str | None = None
+    """S3 prefix for answers. The endpoint then queues its requests, and inputs and answers lie in
+    S3. `async=` is short for it. null: answer at once."""
+    environment: dict[str, str] = Field(default={})
+    """Environment variables of the container."""
 
 
 _LAUNCH_KEYS = {item.name for item in fields(LaunchConfig)}
@@ -180,9 +170,7 @@ _TEXT_KEYS = ("job.environment.", "job.tags.", "environment.")
 def load_launch_config(arguments: Sequence[str]) -> tuple[LaunchConfig, list[str]]:
     """Return the launch config and the job's overrides; raises ConfigError."""
     launch, job = split_overrides(arguments)
-    plain = compose_plain("launch", launch)
-    _expand_channels(plain)
-    return check_config(plain, LaunchConfig, arguments), job
+    return check_config(compose_plain("launch", launch), LaunchConfig), job
 
 
 def load_names(arguments: Sequence[str]) -> tuple[list[str], LaunchConfig]:
@@ -214,7 +202,7 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             )
         first = override.key_or_group.replace("/", ".").split(".")[0]
         if first in _LAUNCH_KEYS:
-            launch.append(opened(override))
+            launch.append(as_text(override))
         else:
             job.append(text)
     return launch, job
@@ -227,25 +215,9 @@ def require_job_keys(keys: Iterable[str]) -> None:
             raise ConfigError(key, must="is the same for all trials; vary a setting of the job")
 
 
-def opened(override: Override) -> str:
-    """The override, with which Hydra accepts any key: `check_config` knows which exist."""
+def as_text(override: Override) -> str:
+    """The override; the value of a variable or a tag in quotes if Hydra took it for a number."""
     text, name = override.input_line or "", override.key_or_group
-    if text.startswith("~") or name == "target":
-        return text
     if name.startswith(_TEXT_KEYS) and isinstance(override.value(), bool | int | float | None):
-        text = f"{name}='{text.partition('=')[2]}'"
-    return f"++{text.lstrip('+')}"
-
-
-def _expand_channels(plain: dict[str, Any]) -> None:
-    """Turn a channel that is only an S3 prefix into one with the default fields."""
-    job = plain.setdefault("job", {})
-    if not isinstance(job, dict):
-        raise ConfigError("job", job, "must name a key, as in job.role=ARN")
-    channels = job.get("channels", {})
-    if not isinstance(channels, Mapping):
-        raise ConfigError("job.channels", channels, "must name a channel, as in job.channels.NAME=")
-    job["channels"] = {
-        name: {"s3": channel} if isinstance(channel, str) else channel
-        for name, channel in channels.items()
-    }
+        return f"{name}='{text.partition('=')[2]}'"
+    return text

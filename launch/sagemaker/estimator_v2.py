@@ -8,7 +8,6 @@ from typing import Any
 from sagemaker.debugger import TensorBoardOutputConfig
 from sagemaker.estimator import Estimator
 from sagemaker.inputs import FileSystemInput, TrainingInput
-from sagemaker.instance_group import InstanceGroup
 from sagemaker.session import Session
 from sagemaker.workflow.execution_variables import ExecutionVariables
 from sagemaker.workflow.functions import Join
@@ -69,15 +68,12 @@ def estimator(
     `session` is one of the SDK's; None: a new one of `boto_session`. Raises LaunchError for what
     only v3 sends.
     """
-    target, job = spec.config.target, spec.config.job
-    for key, value in {
-        "target.instance_types": target.instance_types,
-        "job.request": job.request,
-    }.items():
-        if value:
-            raise LaunchError(
-                f"{key}={value}: SageMaker SDK v2 cannot send it; use v3, or `make sagemaker-train`"
-            )
+    job = spec.config.job
+    if job.request:
+        raise LaunchError(
+            f"job.request={job.request}: SageMaker SDK v2 cannot send it; use v3, or "
+            "`make sagemaker-train`"
+        )
     session = session or Session(boto_session=boto_session, sagemaker_config=defaults)
     session.sagemaker_config = defaults
     _fill_in_names(session)
@@ -122,10 +118,6 @@ def estimator_arguments(request: dict[str, Any]) -> dict[str, Any]:
     algorithm, resources = request["AlgorithmSpecification"], request["ResourceConfig"]
     stopping, output = request["StoppingCondition"], request["OutputDataConfig"]
     vpc, checkpoints = request.get("VpcConfig", {}), request.get("CheckpointConfig", {})
-    groups = [
-        InstanceGroup(group["InstanceGroupName"], group["InstanceType"], group["InstanceCount"])
-        for group in resources.get("InstanceGroups", [])
-    ]
     return {
         "image_uri": algorithm["TrainingImage"],
         "input_mode": algorithm["TrainingInputMode"],
@@ -133,8 +125,6 @@ def estimator_arguments(request: dict[str, Any]) -> dict[str, Any]:
         "role": request["RoleArn"],
         "instance_type": resources.get("InstanceType"),
         "instance_count": resources.get("InstanceCount"),
-        "instance_groups": groups or None,
-        "training_plan": resources.get("TrainingPlanArn"),
         "volume_size": resources["VolumeSizeInGB"],
         "volume_kms_key": resources.get("VolumeKmsKeyId"),
         "keep_alive_period_in_seconds": resources.get("KeepAlivePeriodInSeconds"),
@@ -155,12 +145,6 @@ def estimator_arguments(request: dict[str, Any]) -> dict[str, Any]:
             "EnableInterContainerTrafficEncryption", False
         ),
         "enable_network_isolation": request.get("EnableNetworkIsolation", False),
-        "enable_infra_check": request.get("InfraCheckConfig", {}).get("EnableInfraCheck"),
-        "enable_remote_debug": request.get("RemoteDebugConfig", {}).get("EnableRemoteDebug"),
-        "enable_session_tag_chaining": request.get("SessionChainingConfig", {}).get(
-            "EnableSessionTagChaining"
-        ),
-        "max_retry_attempts": request.get("RetryStrategy", {}).get("MaximumRetryAttempts"),
         "disable_profiler": True,
         "debugger_hook_config": False,
     }
@@ -177,7 +161,7 @@ def _input(channel: dict[str, Any]) -> TrainingInput | FileSystemInput:
             folder["FileSystemId"],
             folder["FileSystemType"],
             folder["DirectoryPath"],
-            folder["FileSystemAccessMode"],
+            folder.get("FileSystemAccessMode", "ro"),
         )
         source.config["InputMode"] = channel["InputMode"]  # not an argument
         return source
@@ -187,5 +171,4 @@ def _input(channel: dict[str, Any]) -> TrainingInput | FileSystemInput:
         distribution=prefix["S3DataDistributionType"],
         s3_data_type=prefix["S3DataType"],
         input_mode=channel["InputMode"],
-        instance_groups=prefix.get("InstanceGroupNames"),
     )

@@ -36,10 +36,11 @@ from launch.sagemaker.aws import (
 )
 from launch.sagemaker.checks import is_gpu
 from launch.sagemaker.config import (
+    DeployConfig,
     LaunchConfig,
+    as_text,
     load_launch_config,
     load_names,
-    opened,
     split_names,
 )
 from launch.sagemaker.jobs import JobLog, find_job
@@ -59,34 +60,6 @@ _LONGEST_NAME = 63
 _POLL_S, _MOST_POLLS = 15, 240
 _LAST_LINES = 10
 _PATIENCE_S = 900.0
-
-
-@dataclass
-class DeployConfig:
-    """An endpoint that answers requests with the model of a training job."""
-
-    name: str | None = None
-    """Name of the endpoint. null: the job's name. An existing endpoint is updated without
-    downtime."""
-    instance_type: str | None = None
-    """SageMaker instance type. null: ml.c7i.xlarge, or ml.g6.xlarge if the job trained on GPUs."""
-    instance_count: int = 1
-    """Number of instances."""
-    ami: str | None = None
-    """System image of GPU instances. null: the newest, whose driver runs every older CUDA."""
-    startup_timeout_s: int = 600
-    """Seconds that a container may take to load the model."""
-    serverless: bool = False
-    """Start containers as requests arrive, and pay only for their time. CPU only."""
-    memory_mb: int = 4096
-    """`serverless=true`: memory of a container, a multiple of 1024."""
-    max_concurrency: int = 10
-    """`serverless=true`: number of containers."""
-    async_output: str | None = None
-    """S3 prefix for answers. The endpoint then queues its requests, and inputs and answers lie in
-    S3. `async=` is short for it. null: answer at once."""
-    environment: dict[str, str] = field(default_factory=dict)
-    """Environment variables of the container."""
 
 
 @dataclass(frozen=True)
@@ -235,8 +208,8 @@ def load(arguments: Sequence[str]) -> Deployment:
             "`make sagemaker ARGS=status` lists the latest"
         )
     launch, others = load_launch_config(overrides)
-    plain = compose_plain("deploy", [opened(each) for each in parse_overrides(others)])
-    config = check_config(plain, DeployConfig, others)
+    plain = compose_plain("deploy", [as_text(each) for each in parse_overrides(others)])
+    config = check_config(plain, DeployConfig)
     session = None if is_dry_run() else open_session(launch.job.region)
     model = _trained(jobs[0], session) if session else TrainedModel.planned(jobs[0], launch)
     _check(model, config)

@@ -241,8 +241,6 @@ def _ignored(config: LaunchConfig) -> Iterator[str]:
     target, job = config.target, config.job
     for key, value in {
         "target.spot": target.spot,
-        "target.instance_groups": target.instance_groups,
-        "target.instance_types": target.instance_types,
         "target.keep_alive_s": target.keep_alive_s,
         "job.code": job.code,
         "job.request": job.request,

@@ -30,13 +30,7 @@ from launch.sagemaker.training_request import JOB, job_name, merged, named
 # Members whose keys are names of the user's.
 _MAPS = ("Environment", "HyperParameters")
 # Members that the constructor takes no argument for.
-_BESIDE = (
-    "TensorBoardOutputConfig",
-    "RemoteDebugConfig",
-    "InfraCheckConfig",
-    "SessionChainingConfig",
-    "RetryStrategy",
-)
+_BESIDE = ("TensorBoardOutputConfig",)
 
 
 class NamedTrainer(ModelTrainer):

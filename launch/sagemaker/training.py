@@ -84,13 +84,8 @@ def with_code(config: LaunchConfig, code: OwnCode) -> LaunchConfig:
     require_free_channel(job.channels, "job.channels")
     channels = {**job.channels}
     if job.output:
-        groups = [group.name for group in config.target.instance_groups]
-        grouped = any(channel.instance_groups for channel in channels.values())
-        channels[own_code.CHANNEL] = Channel(
-            s3=f"{job.output.rstrip('/')}/code/{code.hash}/",
-            mode="File",
-            instance_groups=groups if grouped else [],
-        )
+        prefix = f"{job.output.rstrip('/')}/code/{code.hash}/"
+        channels[own_code.CHANNEL] = Channel(s3=prefix, mode="File")
     environment = {**job.environment, own_code.HASH: code.hash}
     image = ECR_IMAGE.fullmatch(config.target.image or "")
     revision = revision_tag([image["tag"]] if image and image["tag"] else [])

@@ -37,10 +37,16 @@ def build(
         "RoleArn": job.role,
         "InputDataConfig": [_channel(name, channel) for name, channel in job.channels.items()],
         "OutputDataConfig": {"S3OutputPath": _root(job), "KmsKeyId": job.output_kms_key},
-        "ResourceConfig": _resources(target, job),
+        "ResourceConfig": {
+            "InstanceType": target.instance_type,
+            "InstanceCount": target.instance_count,
+            "VolumeSizeInGB": target.volume_gb,
+            "VolumeKmsKeyId": job.volume_kms_key,
+            "KeepAlivePeriodInSeconds": target.keep_alive_s,
+        },
         "StoppingCondition": {
             "MaxRuntimeInSeconds": target.max_runtime_s,
-            "MaxWaitTimeInSeconds": _max_wait(target),
+            "MaxWaitTimeInSeconds": target.max_runtime_s + SPOT_WAIT_S if target.spot else None,
         },
         "EnableManagedSpotTraining": target.spot or None,
         "CheckpointConfig": _checkpoints(config, name),
@@ -55,10 +61,6 @@ def build(
         "VpcConfig": {"SecurityGroupIds": job.security_groups, "Subnets": job.subnets},
         "EnableNetworkIsolation": job.network_isolation or None,
         "EnableInterContainerTrafficEncryption": job.encrypt_traffic or None,
-        "RemoteDebugConfig": {"EnableRemoteDebug": job.remote_debug or None},
-        "InfraCheckConfig": {"EnableInfraCheck": target.health_check or None},
-        "SessionChainingConfig": {"EnableSessionTagChaining": job.session_chaining or None},
-        "RetryStrategy": {"MaximumRetryAttempts": job.retries},
         "Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
     }
     return merged(drop_empty(request), job.request)
@@ -119,60 +121,16 @@ def _below_output(job: Job, name: str, folder: str) -> str | None:
 
 
 def _channel(name: str, channel: Channel) -> dict[str, Any]:
+    prefix = {
+        "S3DataType": "S3Prefix",
+        "S3Uri": channel.s3,
+        "S3DataDistributionType": channel.distribution,
+    }
     return {
         "ChannelName": name,
-        "DataSource": _on_file_system(channel) if channel.file_system else _in_s3(channel),
-        "InputMode": "File" if channel.file_system else channel.mode,
+        "DataSource": channel.source or {"S3DataSource": prefix},
+        "InputMode": "File" if channel.source else channel.mode,
     }
-
-
-def _in_s3(channel: Channel) -> dict[str, Any]:
-    return {
-        "S3DataSource": {
-            "S3DataType": channel.type,
-            "S3Uri": channel.s3,
-            "S3DataDistributionType": channel.distribution,
-            "InstanceGroupNames": channel.instance_groups,
-        }
-    }
-
-
-def _on_file_system(channel: Channel) -> dict[str, Any]:
-    return {
-        "FileSystemDataSource": {
-            "FileSystemId": channel.file_system,
-            "FileSystemAccessMode": "ro",
-            "FileSystemType": channel.type,
-            "DirectoryPath": channel.path,
-        }
-    }
-
-
-def _resources(target: Target, job: Job) -> dict[str, Any]:
-    groups = [
-        {
-            "InstanceGroupName": group.name,
-            "InstanceType": group.instance_type,
-            "InstanceCount": group.instance_count,
-        }
-        for group in target.instance_groups
-    ]
-    return {
-        "InstanceType": None if groups or target.instance_types else target.instance_type,
-        "InstanceCount": None if groups else target.instance_count,
-        "InstanceGroups": groups,
-        "InstancePreferences": [{"InstanceType": each} for each in target.instance_types],
-        "TrainingPlanArn": target.training_plan,
-        "VolumeSizeInGB": target.volume_gb,
-        "VolumeKmsKeyId": job.volume_kms_key,
-        "KeepAlivePeriodInSeconds": target.keep_alive_s,
-    }
-
-
-def _max_wait(target: Target) -> int | None:
-    if target.spot and target.max_wait_s is None:
-        return target.max_runtime_s + SPOT_WAIT_S
-    return target.max_wait_s
 
 
 def drop_empty(request: dict[str, Any]) -> dict[str, Any]:

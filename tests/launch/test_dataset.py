@@ -77,11 +77,6 @@ def test_each_host_gets_a_share_of_the_source(
         (["job.code=true"], "job.code: ", "not available for Processing"),
         (["job.request.RoleArn=a"], "job.request: ", "not available for Processing"),
         (["target.volume_gb=0"], "Invalid value", "VolumeSizeInGB"),
-        (
-            ["target.instance_groups=[{name:a,instance_type:x}]"],
-            "target.instance_groups",
-            "not available for Processing",
-        ),
         (["target.image=pytorch"], "target.image=pytorch", "make push"),
         (["part=3/4"], "part=3/4", "set by the launcher"),
         (["output_format=folder"], "output_format=folder", "must be shards"),

@@ -174,7 +174,7 @@ def test_killed_upload_is_completed_by_the_next_one(aws: Aws, bucket: Any, tmp_p
         ([f"s3={PREFIX}"], "source: has no value"),
         (["source=."], "s3: has no value"),
         (["source=.", "s3=bucket/x"], "s3=bucket/x: must be s3://bucket/prefix"),
-        (["sorce=.", f"s3={PREFIX}"], "sorce=.: no such key; did you mean source?"),
+        (["sorce=.", "source=.", f"s3={PREFIX}"], "sorce=.: no such key; did you mean source?"),
         (["source=empty", f"s3={PREFIX}"], "source=empty: contains no files"),
         (["source=full", "s3=s3://no-such-bucket/x"], "make setup-aws"),
         (["source=odd", f"s3={PREFIX}"], "must be UTF-8"),

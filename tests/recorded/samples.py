@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from entry_point.config.augment.augment_config import AugmentConfig
+from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec

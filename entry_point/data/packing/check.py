@@ -19,7 +19,7 @@ from torch import Tensor
 
 from custom_op import decode_and_crop_jpeg, index_jpeg, jpeg_headers, jpeg_size
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.table_config import TableConfig
+from entry_point.config.data_config import TableConfig
 from entry_point.data.batch import Damage
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.errors import DataError

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import TableConfig
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.config.table_config import TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.plan.path_split import chosen_for_val
 from entry_point.data.plan.philox import permutation

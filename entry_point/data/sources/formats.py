@@ -52,7 +52,7 @@ def open_format(data: DataConfig, root: Path, split: str) -> Source:
 
 
 def _demo(data: DataConfig, root: Path, split: str) -> Source:
-    ensure_demo(root, data.demo)
+    ensure_demo(root, data.demo())
     return _with_side_indexes(FolderSource(root, split), data, root, split)
 
 

@@ -17,8 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from entry_point.config.config_errors import near
-from entry_point.config.data_config import DataConfig
-from entry_point.config.table_config import PathsConfig, TableConfig
+from entry_point.config.data_config import DataConfig, PathsConfig, TableConfig
 from entry_point.contract.printable import printable
 from entry_point.data.check_command import check_command
 from entry_point.data.errors import DataError

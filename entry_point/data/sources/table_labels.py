@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from entry_point.config.table_config import TableConfig
+from entry_point.config.data_config import TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import CLASS_NAME, is_class_name
 from entry_point.data.sources.label_kind import Kind
@@ -48,7 +48,7 @@ def read_labels(columns: list[pl.Series], settings: TableConfig, key: str) -> La
             raise BadRowError(_first(column.is_null()), f"has no {quoted(column.name)}: {_ADD}")
     columns = [_text_or_numbers(column) for column in columns]
     column, is_one = columns[0], len(columns) == 1
-    kind = cast(Kind | None, settings.kind)
+    kind = settings.kind
     if kind is None:
         kind = _guess(column, settings.separator, key) if is_one else "numbers"
     if kind == "numbers" or not is_one:

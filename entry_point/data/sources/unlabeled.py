@@ -17,7 +17,7 @@ from typing import Protocol
 import torch
 from PIL import Image
 
-from entry_point.config.table_config import PathsConfig
+from entry_point.config.data_config import PathsConfig
 from entry_point.data.sources.class_folders import visible_files
 from entry_point.data.sources.dataset_description import SPLITS, is_packed, read_dataset
 from entry_point.data.sources.file_source import FileSource, PathList

@@ -67,7 +67,7 @@ def first_samples(
     prepare = partial(
         DeviceTransform(config.data, config.trainer.seed).to(devices.device), epoch=epoch
     )
-    made = next(device_batches([batch], devices.device, prepare, config.trainer.channels_last))
+    made = next(device_batches([batch], devices.device, prepare))
     seed_step(devices, config.trainer.seed, 0)
     images, labels = BatchAugmentation(config, task)(made.images, made.labels)
     shown = to_rgb(images[:MOST].float().cpu(), config.data)

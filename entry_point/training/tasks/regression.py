@@ -45,8 +45,6 @@ class Regression(Task):
         self.outputs = len(self.names)
         numbers = train.labels.double()
         mean, std = numbers.mean(0), numbers.std(0, correction=0)
-        if not task.standardize:
-            mean, std = torch.zeros_like(mean), torch.ones_like(std)
         self._scale = Standardized(mean, std).to(device)
         self.export = Export("regression", self._scale)
         self._loss = choose_loss(task, ERRORS)

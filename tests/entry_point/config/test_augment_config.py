@@ -1,7 +1,7 @@
 import pytest
 
-from entry_point.config.augment.policy_config import Rand
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.policy_config import Rand
 from entry_point.config.train_config import load_train_config
 
 OWN = "augment.name=project.augmentations.Noise"

@@ -31,8 +31,8 @@ def test_every_task_is_an_option(name: str) -> None:
         (["task=regression", "task.class_weights=auto"], r"regression has no classes; set null"),
         (["task.metrics=[a-b]"], r"task\.metrics=a-b: must be letters, digits and underscores"),
         ([f"task.metrics=[{','.join('abcdefghi')}]"], r"task\.metrics=\[a,.*\]: at most 8 names"),
-        (["task.gamma=-1"], r"task\.gamma=-1\.0: must be at least 0"),
-        (["task.threshold=2"], r"task\.threshold=2\.0: must be at least 0 and at most 1"),
+        (["task.gamma=-1"], r"task\.gamma=-1: must be at least 0"),
+        (["task.threshold=2"], r"task\.threshold=2: must be at least 0 and at most 1"),
     ],
 )
 def test_what_is_wrong_is_one_line(overrides: list[str], message: str) -> None:

@@ -15,7 +15,7 @@ ONE_BATCH = (*OVERRIDES, "trainer.overfit_one_batch=true")
 
 
 def test_the_loss_of_the_debug_recipe_falls(tmp_path: Path) -> None:
-    few = ["data.demo.train_images=128", "data.demo.val_images=10", "trainer.report=false"]
+    few = ["data.kwargs.train_images=128", "data.kwargs.val_images=10", "trainer.report=false"]
     command = [sys.executable, "-m", "entry_point.train", "experiment=debug", *few]
     environment = {**os.environ, "ML_ROOT": str(tmp_path), "DEMO_DATA": str(tmp_path / "demo")}
     environment["OMP_NUM_THREADS"] = "1"

@@ -105,5 +105,5 @@ def test_device_batches_have_the_requested_memory_format() -> None:
     images = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
     made = Batch(images, torch.zeros(2, dtype=torch.int64), torch.arange(2))
     prepare = DeviceTransform(DataConfig(), 0)
-    (got,) = device_batches([made], torch.device("cpu"), prepare, channels_last=True)
+    (got,) = device_batches([made], torch.device("cpu"), prepare)
     assert got.images.is_contiguous(memory_format=torch.channels_last)

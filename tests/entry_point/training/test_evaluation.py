@@ -73,7 +73,7 @@ def two_batches_and_a_damaged_image() -> Iterator[Batch]:
 
 def test_evaluation_counts_every_sample_and_finds_the_worst_mistake(stop: StopRequest) -> None:
     identity = DeviceTransform(DataConfig(mean=[0, 0, 0], std=[1 / 255] * 3), 0)
-    batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity, False)
+    batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity)
     task = task_of(classes(3))
     (result,) = evaluate([_FirstPixel()], task, batches, CPU, samples=5, stop=stop)
     assert result.indices.tolist() == [0, 1, 2, 3]
@@ -89,7 +89,7 @@ def test_one_pass_evaluates_several_models_each_by_itself(stop: StopRequest) -> 
     models = [training, nn.Sequential(_FirstPixel(), nn.Softmax(1)), frozen]
 
     def batches() -> Iterator[DeviceBatch]:
-        return device_batches(two_batches_and_a_damaged_image(), CPU.device, identity, False)
+        return device_batches(two_batches_and_a_damaged_image(), CPU.device, identity)
 
     task = task_of(classes(3))
     together = evaluate(models, task, batches(), CPU, samples=5, stop=stop)
@@ -102,7 +102,7 @@ def test_one_pass_evaluates_several_models_each_by_itself(stop: StopRequest) -> 
 def test_evaluation_in_which_every_image_is_damaged_is_an_error(stop: StopRequest) -> None:
     *_, damaged = two_batches_and_a_damaged_image()
     identity = DeviceTransform(DataConfig(), 0)
-    batches = device_batches([damaged, damaged], CPU.device, identity, False)
+    batches = device_batches([damaged, damaged], CPU.device, identity)
     with pytest.raises(DataError, match="none of the 2 validation images can be decoded"):
         evaluate([_FirstPixel()], task_of(classes(3)), batches, CPU, samples=2, stop=stop)
 
@@ -125,6 +125,6 @@ def test_evaluation_moves_its_results_from_the_device_once(
     for name in ("cpu", "item", "tolist", "numpy"):
         monkeypatch.setattr(torch.Tensor, name, refuse)
     identity = DeviceTransform(DataConfig(mean=[0, 0, 0], std=[1 / 255] * 3), 0)
-    batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity, False)
+    batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity)
     rows, damaged = evaluation._score([_FirstPixel()], task, batches, CPU, stop)
     assert len(moved) == 1 and rows.shape == (4, 4) and damaged == 1

@@ -277,13 +277,13 @@ def test_the_learning_rate_warms_up_then_follows_a_cosine_to_zero() -> None:
 
 
 def test_the_learning_rate_falls_in_steps() -> None:
-    config = OptimConfig(schedule="step", step_epochs=2, step_factor=0.1, warmup_epochs=0)
+    config = OptimConfig(schedule="step", schedule_kwargs={"every": 2}, warmup_epochs=0)
     factor = rate_factor(config, steps_per_epoch=10, epochs=6)
     assert [factor(step) for step in (0, 19, 20, 40)] == pytest.approx([1, 1, 0.1, 0.01])
 
 
 def test_the_longest_warmup_and_step_a_float_can_hold_give_a_learning_rate() -> None:
-    config = OptimConfig(schedule="step", warmup_epochs=1e308, step_epochs=1e308)
+    config = OptimConfig(schedule="step", warmup_epochs=1e308, schedule_kwargs={"every": 1e308})
     assert rate_factor(config, steps_per_epoch=10, epochs=6)(29) == pytest.approx(0.5)
-    late = OptimConfig(schedule="step", warmup_epochs=0, step_epochs=1e308)
+    late = OptimConfig(schedule="step", warmup_epochs=0, schedule_kwargs={"every": 1e308})
     assert [rate_factor(late, 10, 6)(step) for step in (0, 59, 60)] == [1, 1, 1]

@@ -188,8 +188,8 @@ def test_kwargs_reach_the_optimizer() -> None:
         ),
         (
             ["optim=adamw", "optim.kwargs.epsilon=1e-6"],
-            "optim.kwargs.epsilon=1e-06: no such argument; AdamW takes eps, weight_decay, amsgrad, "
-            "maximize, foreach, capturable, differentiable, fused; did you mean eps?",
+            "optim.kwargs.epsilon=1e-06: no such argument; AdamW takes betas, eps, weight_decay, "
+            "amsgrad, maximize, foreach, capturable, differentiable, fused; did you mean eps?",
         ),
         (["optim.kwargs.lr=1"], "optim.kwargs.lr=1: is set by the job; remove it"),
         (

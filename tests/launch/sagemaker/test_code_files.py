@@ -100,13 +100,6 @@ def test_a_job_with_own_code_has_its_channel_its_hash_and_its_tag() -> None:
     assert with_code(config, CODE).job.tags["image-revision"] == "ba9876543210"
 
 
-def test_groups_of_instances_all_get_the_code() -> None:
-    groups = "target.instance_groups=[{name:a,instance_type:ml.c7i.large}]"
-    channel = "job.channels.training={s3:s3://b/data/,instance_groups:[a]}"
-    config, _ = load_launch_config([*MINIMAL, groups, channel])
-    assert with_code(config, CODE).job.channels["code"].instance_groups == ["a"]
-
-
 def test_a_channel_of_the_same_name_is_refused() -> None:
     config, _ = load_launch_config([*MINIMAL, "job.channels.code=s3://bucket/mine/"])
     with pytest.raises(LaunchError, match=r"job\.channels\.code: .*give yours another") as caught:

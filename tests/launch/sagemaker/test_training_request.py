@@ -51,11 +51,9 @@ def test_every_setting_arrives_in_its_member() -> None:
     sent = checked(
         "target=gpu_spot",
         "target.instance_count=2",
-        "target.max_wait_s=90000",
         "job.name=mine",
         f"job.channels.training=s3://{BUCKET}/data/",
-        f"job.channels.extra={{s3:s3://{BUCKET}/list,mode:File,distribution:ShardedByS3Key,"
-        "type:ManifestFile}",
+        f"job.channels.extra={{s3:s3://{BUCKET}/list,mode:File,distribution:ShardedByS3Key}}",
         f"job.checkpoints=s3://{BUCKET}/kept",
         "job.tensorboard=false",
         "job.environment.LEVEL=info",
@@ -66,12 +64,11 @@ def test_every_setting_arrives_in_its_member() -> None:
         "job.output_kms_key=alias/results",
         "job.encrypt_traffic=true",
         "job.network_isolation=true",
-        "job.retries=3",
         "trainer.epochs=2",
     )
     assert sent["TrainingJobName"] == "mine"
     assert sent["EnableManagedSpotTraining"] is True
-    assert sent["StoppingCondition"]["MaxWaitTimeInSeconds"] == 90000
+    assert sent["StoppingCondition"]["MaxWaitTimeInSeconds"] == 86400 * 2
     training, extra = sent["InputDataConfig"]
     assert training == {
         "ChannelName": "training",
@@ -85,7 +82,6 @@ def test_every_setting_arrives_in_its_member() -> None:
         },
     }
     assert extra["InputMode"] == "File"
-    assert extra["DataSource"]["S3DataSource"]["S3DataType"] == "ManifestFile"
     assert extra["DataSource"]["S3DataSource"]["S3DataDistributionType"] == "ShardedByS3Key"
     assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/kept"
     assert "TensorBoardOutputConfig" not in sent
@@ -96,7 +92,6 @@ def test_every_setting_arrives_in_its_member() -> None:
     assert sent["OutputDataConfig"]["KmsKeyId"] == "alias/results"
     assert sent["EnableInterContainerTrafficEncryption"] is True
     assert sent["EnableNetworkIsolation"] is True
-    assert sent["RetryStrategy"] == {"MaximumRetryAttempts": 3}
     # A job that may train on the CPU would hide a GPU that does not work.
     assert decode(sent["HyperParameters"]) == ["trainer.device=cuda", "trainer.epochs=2"]
 
@@ -104,24 +99,6 @@ def test_every_setting_arrives_in_its_member() -> None:
 def test_spot_job_waits_one_day_longer_than_its_max_runtime() -> None:
     sent = checked("target=gpu_spot", "target.max_runtime_s=7200")
     assert sent["StoppingCondition"]["MaxWaitTimeInSeconds"] == 7200 + 86400
-
-
-def test_instance_groups_replace_type_and_count() -> None:
-    sent = checked(
-        "target.instance_groups=[{name:a,instance_type:ml.c7i.large,instance_count:2},"
-        "{name:b,instance_type:ml.m7i.large}]",
-        f"job.channels.training={{s3:s3://{BUCKET}/d/,instance_groups:[a,b]}}",
-        "trainer.batch_size=96",
-    )
-    assert set(sent["ResourceConfig"]) == {"InstanceGroups", "VolumeSizeInGB"}
-    second = sent["ResourceConfig"]["InstanceGroups"][1]
-    assert second == {
-        "InstanceGroupName": "b",
-        "InstanceType": "ml.m7i.large",
-        "InstanceCount": 1,
-    }
-    source = sent["InputDataConfig"][0]["DataSource"]["S3DataSource"]
-    assert source["InstanceGroupNames"] == ["a", "b"]
 
 
 def test_resumed_job_uses_the_checkpoints_of_the_earlier_job() -> None:

@@ -98,7 +98,7 @@ def test_an_interval_with_whole_ends_is_of_whole_numbers() -> None:
     [
         (["optim.lr=0.1"], "sweep: vary a setting, as in optim.lr=0.01,0.1"),
         (["optim.lr=interval(0.1,1)"], "tuning.max_jobs is missing; an interval has no end"),
-        (["optim.lr=0.1,-1"], "optim.lr=-1.0: must be above 0"),
+        (["optim.lr=0.1,-1"], "optim.lr=-1: must be above 0"),
         (["target.instance_count=1,2"], "target.instance_count: is the same for all trials"),
         (["+data.x=1,2"], "+data.x=1,2: must vary an existing key"),
         (["model.name=resnet18,resnet34x"], "model.name=resnet34x: must be a classification"),

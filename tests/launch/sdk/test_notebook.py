@@ -34,38 +34,38 @@ JOBS = {
         "job.output_kms_key=alias/results",
         "job.encrypt_traffic=true",
         "job.network_isolation=true",
-        "job.retries=3",
         "data.root='/opt/ml/input/data/training/it\\'s \"quoted\", $HOME ü'",
-    ],
-    "warm groups": [
-        "data=folder",
-        "target.instance_groups=[{name:a,instance_type:ml.c7i.large,instance_count:2},"
-        "{name:b,instance_type:ml.m7i.large}]",
-        f"job.channels.training={{s3:s3://{BUCKET}/data/,instance_groups:[a,b]}}",
-        "job.tensorboard=false",
-        "job.checkpoints=none",
-        "trainer.batch_size=96",
     ],
     "own code": ["job.code=true", "job.tags.team=vision"],
     "warm pool": ["target.keep_alive_s=600", f"job.checkpoints=s3://{BUCKET}/kept"],
     "debugged": [
         *PHOTOS[:1],
-        "target.health_check=true",
-        "job.remote_debug=true",
-        "job.session_chaining=true",
         "job.mlflow=arn:aws:sagemaker:eu-west-1:123456789012:mlflow-app/mine",
         "loggers=[mlflow]",
         "job.environment.Team=Vision",
-        "job.channels.training={file_system:fs-0123456789abcdef0,type:FSxLustre,path:/x/photos}",
+        "job.channels.training.source.FileSystemDataSource={FileSystemId:fs-0123456789abcdef0,"
+        "FileSystemType:FSxLustre,FileSystemAccessMode:ro,DirectoryPath:/x/photos}",
         "job.subnets=[subnet-1]",
         "job.security_groups=[sg-1]",
     ],
-    "planned": [
-        "target.training_plan=arn:aws:sagemaker:eu-west-1:123456789012:training-plan/mine",
-    ],
+    "without uploads": ["job.tensorboard=false", "job.checkpoints=none"],
 }
 ONLY_V3 = {
-    "choice of types": ["target.instance_types=[ml.c7i.2xlarge,ml.m7i.2xlarge]"],
+    "choice of types": [
+        "job.request.ResourceConfig={InstanceType:null,InstancePreferences:"
+        "[{InstanceType:ml.c7i.2xlarge},{InstanceType:ml.m7i.2xlarge}]}",
+    ],
+    "groups": [
+        "job.request.ResourceConfig={InstanceType:null,InstanceCount:null,InstanceGroups:"
+        "[{InstanceGroupName:a,InstanceType:ml.c7i.large,InstanceCount:2}]}",
+    ],
+    "planned": ["job.request.ResourceConfig.TrainingPlanArn=arn:aws:sagemaker:eu-west-1:1:mine"],
+    "debugged by hand": [
+        "job.request.InfraCheckConfig.EnableInfraCheck=true",
+        "job.request.RemoteDebugConfig.EnableRemoteDebug=true",
+        "job.request.SessionChainingConfig.EnableSessionTagChaining=true",
+        "job.request.RetryStrategy.MaximumRetryAttempts=3",
+    ],
     "any member": [
         "job.request.AlgorithmSpecification.EnableSageMakerMetricsTimeSeries=true",
         "job.request.ResourceConfig.VolumeSizeInGB=77",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from entry_point.config.augment import policy_config as config
-from entry_point.config.augment.augment_config import AugmentConfig
+from entry_point.config import policy_config as config
+from entry_point.config.augment_config import AugmentConfig
 from entry_point.data.plan.augment.automatic import (
     AutoAugment,
     RandAugment,

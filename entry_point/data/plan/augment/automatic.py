@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from custom_op.augment_ops import COLUMNS
-from entry_point.config.augment.policy_config import MAGNITUDES, RandTimm
+from entry_point.config.policy_config import MAGNITUDES, RandTimm
 from entry_point.data.plan.augment.policy import Floats, Uniform, applied, choice, rows
 from entry_point.data.plan.augment.strengths import (
     MOVES,

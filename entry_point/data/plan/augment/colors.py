@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from entry_point.config.augment import policy_config
+from entry_point.config import policy_config
 from entry_point.data.plan.augment.policy import (
     Floats,
     Uniform,

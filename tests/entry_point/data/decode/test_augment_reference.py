@@ -12,7 +12,7 @@ from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional
 
 from custom_op.augment_ops import NUMBERS
-from entry_point.config.augment.policy_config import RandTimm
+from entry_point.config.policy_config import RandTimm
 from entry_point.data.decode.augment_reference import augmented
 from entry_point.data.plan.augment.automatic import TimmRandAugment
 from entry_point.data.plan.augment.policy import row

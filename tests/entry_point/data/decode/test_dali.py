@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
@@ -39,7 +39,7 @@ DEVICES = (
 
 
 def _loader(
-    root: Path, engine: str, split: str = "train", device: str = "cpu", **data: Any
+    root: Path, engine: Engine, split: str = "train", device: str = "cpu", **data: Any
 ) -> Loader:
     config = DataConfig(root=str(root), **({"image_size": 96, "resize": 112} | data))
     source = open_source(config, split, root)

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
 from entry_point.contract.failure import failure_text
 from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
@@ -36,7 +36,7 @@ def damaged_folder(photo_folder: Path, tmp_path: Path) -> Path:
 
 
 def _loader(
-    root: Path, engine: str, split: str, on_error: str, num_workers: int = 0, **data: Any
+    root: Path, engine: Engine, split: str, on_error: str, num_workers: int = 0, **data: Any
 ) -> Loader:
     settings: dict[str, Any] = {"image_size": 32, "resize": 36, "scale": [1.0, 1.0]}
     settings |= {"max_bad_fraction": 0.1, "on_error": on_error} | data
@@ -61,7 +61,7 @@ def _indices(batches: list[Batch]) -> list[int]:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_damage_stops_the_job_with_an_error_that_names_the_file_and_what_to_do(
-    damaged_folder: Path, engine: str, split: str
+    damaged_folder: Path, engine: Engine, split: str
 ) -> None:
     listing = f'`make check-dataset ARGS="root={damaged_folder}"` lists them all'
     with pytest.raises(DataError, match=rf"{split}/.*\.jpg: .*data\.on_error=skip .*{listing}"):
@@ -69,7 +69,7 @@ def test_damage_stops_the_job_with_an_error_that_names_the_file_and_what_to_do(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_damage_found_in_another_process_is_one_line(damaged_folder: Path, engine: str) -> None:
+def test_damage_found_in_another_process_is_one_line(damaged_folder: Path, engine: Engine) -> None:
     with pytest.raises(DataError) as error:
         _epoch(damaged_folder, engine, "val", "raise", num_workers=1)
     file = damaged_folder / "val/cat/001.jpg"
@@ -83,7 +83,7 @@ class BrokenSource(FolderSource):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_unexpected_error_in_another_process_starts_with_its_reason_and_keeps_its_traceback(
-    photo_folder: Path, engine: str
+    photo_folder: Path, engine: Engine
 ) -> None:
     config = DataConfig(root=str(photo_folder), image_size=32, resize=36)
     spec = LoaderSpec(config, PipelineConfig(engine, num_workers=1), "val", 12, seed=0)
@@ -100,7 +100,7 @@ def test_an_unexpected_error_in_another_process_starts_with_its_reason_and_keeps
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_skipped_training_image_is_replaced_by_the_next_and_listed(
-    damaged_folder: Path, engine: str, caplog: pytest.LogCaptureFixture
+    damaged_folder: Path, engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
         batches = _epoch(damaged_folder, engine, "train", "skip")
@@ -115,20 +115,20 @@ def test_a_skipped_training_image_is_replaced_by_the_next_and_listed(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_skipped_validation_image_is_left_out(damaged_folder: Path, engine: str) -> None:
+def test_a_skipped_validation_image_is_left_out(damaged_folder: Path, engine: Engine) -> None:
     batches = _epoch(damaged_folder, engine, "val", "skip")
     assert _indices(batches) == [index for index in range(24) if index != 4]
     assert all(len(batch.images) == len(batch.labels) == len(batch.indices) for batch in batches)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_more_damage_than_allowed_stops_the_job(damaged_folder: Path, engine: str) -> None:
+def test_more_damage_than_allowed_stops_the_job(damaged_folder: Path, engine: Engine) -> None:
     with pytest.raises(DataError, match=r"3 damaged images in epoch 0, .*fraction=0\.05 .*check-"):
         _epoch(damaged_folder, engine, "train", "skip", max_bad_fraction=0.05)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_unreadable_file_is_damage(photo_folder: Path, engine: str, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_damage(photo_folder: Path, engine: Engine, tmp_path: Path) -> None:
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
     data = {"image_size": 32, "resize": 36}
     loaders = [_loader(root, engine, "train", on_error, **data) for on_error in ("raise", "skip")]
@@ -149,7 +149,7 @@ def test_an_unreadable_file_is_damage(photo_folder: Path, engine: str, tmp_path:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_pipe_is_damage_and_nothing_waits_for_its_writer(
-    photo_folder: Path, engine: str, tmp_path: Path
+    photo_folder: Path, engine: Engine, tmp_path: Path
 ) -> None:
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
     with pipe_at(root / "val/cat/000.jpg") as pipe:
@@ -161,7 +161,7 @@ def test_a_pipe_is_damage_and_nothing_waits_for_its_writer(
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_file_that_ends_before_the_crop_does_is_damage(
-    photo_folder: Path, tmp_path: Path, engine: str
+    photo_folder: Path, tmp_path: Path, engine: Engine
 ) -> None:
     """The crop is part of the image here; a crop above the end of the data can be decoded."""
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
@@ -175,7 +175,7 @@ def test_a_file_that_ends_before_the_crop_does_is_damage(
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_wrong_bits_affect_no_other_image_and_give_the_same_result_again(
-    photo_folder: Path, tmp_path: Path, engine: str
+    photo_folder: Path, tmp_path: Path, engine: Engine
 ) -> None:
     """Engines differ in whether they find wrong bits; none fails other than by reporting damage."""
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))

@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 from PIL import Image
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.stall import BLACK, kept_pixels, mask_ycbcr, rgb_to_ycbcr
 from entry_point.data.loader import build_loader, open_source
@@ -19,7 +20,7 @@ from entry_point.data.plan.crops import CropPlanner
 SIZE, SEED, EPOCH = 100, 4, 2
 
 
-def stall_data(root: Path, transform_on: str = "device") -> DataConfig:
+def stall_data(root: Path, transform_on: Any = "device") -> DataConfig:
     return DataConfig(
         root=str(root),
         transform="stall",
@@ -33,8 +34,8 @@ def stall_data(root: Path, transform_on: str = "device") -> DataConfig:
 
 def batches(
     root: Path,
-    engine: str,
-    transform_on: str,
+    engine: Engine,
+    transform_on: Any,
     split: str = "train",
     dtype: torch.dtype = torch.float32,
 ) -> list[Batch]:
@@ -111,7 +112,7 @@ def test_all_engines_give_the_same_samples_in_either_form(photo_folder: Path, sp
 
 
 @pytest.mark.parametrize("engine", ["pillow", "workers", "threads"])
-def test_a_model_in_bf16_gets_batches_in_bf16(photo_folder: Path, engine: str) -> None:
+def test_a_model_in_bf16_gets_batches_in_bf16(photo_folder: Path, engine: Engine) -> None:
     full = batches(photo_folder, engine, "cpu", "val")
     half = batches(photo_folder, engine, "cpu", "val", torch.bfloat16)
     for a, b in zip(full, half, strict=True):

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from entry_point.config.augment.augment_config import AugmentConfig
+from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.augment_reference import augmented
 from entry_point.data.loader import build_loader, open_source
@@ -22,7 +22,7 @@ OWN = "tests.entry_point.data.engines.test_augmented_engines"
 
 def batches(
     root: Path,
-    engine: str,
+    engine: Engine,
     augment: AugmentConfig,
     split: str = "train",
     step: int = 0,
@@ -63,7 +63,9 @@ def by_reference(plain: Batch, augment: AugmentConfig) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("engine", ["threads", "workers", "pillow"])
-def test_every_engine_applies_the_same_table_to_its_pixels(photo_folder: Path, engine: str) -> None:
+def test_every_engine_applies_the_same_table_to_its_pixels(
+    photo_folder: Path, engine: Engine
+) -> None:
     """Engines' pixels without augmentation differ by at most 1 level."""
     plain = batches(photo_folder, engine, AugmentConfig())
     for augment in POLICIES:
@@ -147,7 +149,7 @@ def test_your_own_function_draws_the_same_for_each_training_sample_in_every_engi
 ) -> None:
     own = AugmentConfig(f"{OWN}.Noisy", {"most": 30}, per="sample")
 
-    def noise(engine: str) -> torch.Tensor:
+    def noise(engine: Engine) -> torch.Tensor:
         plain = images(photo_folder, engine, AugmentConfig()).int()
         return images(photo_folder, engine, own).int() - plain // 2
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from entry_point.config.data_config import DataConfig, PipelineConfig, usable_cores
+from entry_point.config.data_config import DataConfig, Engine, PipelineConfig, usable_cores
 from entry_point.data.batch import Batch
 from entry_point.data.engines.feed import Feed
 from entry_point.data.engines.threads import ThreadEngine
@@ -27,19 +27,19 @@ SCHEDULE = Schedule(epochs=3, evaluate_every_epochs=2)
 ORDER = [("train", 0), ("train", 1), ("val", 1), ("train", 2), ("val", 2)]
 
 
-def specs(root: Path, engine: str, workers: int = 2) -> dict[str, LoaderSpec]:
+def specs(root: Path, engine: Engine, workers: int = 2) -> dict[str, LoaderSpec]:
     data = DataConfig(root=str(root), image_size=32, resize=40)
     pipeline = PipelineConfig(engine, num_workers=workers)
     return {split: LoaderSpec(data, pipeline, split, 10, seed=4) for split in ("train", "val")}
 
 
-def shared_loaders(root: Path, engine: str, workers: int = 2) -> dict[str, Loader]:
+def shared_loaders(root: Path, engine: Engine, workers: int = 2) -> dict[str, Loader]:
     splits = specs(root, engine, workers)
     pairs = [(open_source(spec.data, split, root), spec) for split, spec in splits.items()]
     return dict(zip(splits, build_loaders(pairs, SCHEDULE.after), strict=True))
 
 
-def alone(root: Path, engine: str, part: Part) -> list[Batch]:
+def alone(root: Path, engine: Engine, part: Part) -> list[Batch]:
     spec = specs(root, engine)[part.split]
     loader = build_loader(open_source(spec.data, part.split, root), spec)
     batches = list(loader.epoch(part.epoch, part.step))
@@ -64,7 +64,7 @@ def test_a_schedule_alternates_training_and_evaluation_and_ends() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_job_in_its_order_reads_the_batches_of_separate_loaders(
-    engine: str, photo_folder: Path
+    engine: Engine, photo_folder: Path
 ) -> None:
     loaders = shared_loaders(photo_folder, engine)
     for split, epoch in ORDER:
@@ -75,7 +75,7 @@ def test_a_job_in_its_order_reads_the_batches_of_separate_loaders(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_parts_out_of_order_or_left_early_read_the_same(engine: str, photo_folder: Path) -> None:
+def test_parts_out_of_order_or_left_early_read_the_same(engine: Engine, photo_folder: Path) -> None:
     loaders = shared_loaders(photo_folder, engine)
     for part, taken in (
         (Part("train", 1), 4),
@@ -91,7 +91,7 @@ def test_parts_out_of_order_or_left_early_read_the_same(engine: str, photo_folde
 
 
 @pytest.mark.parametrize("engine", ["pillow", "workers"])
-def test_training_and_validation_share_their_processes(engine: str, photo_folder: Path) -> None:
+def test_training_and_validation_share_their_processes(engine: Engine, photo_folder: Path) -> None:
     others = set(multiprocessing.active_children())
     loaders = shared_loaders(photo_folder, engine)
     for split, epoch in ORDER:
@@ -209,7 +209,7 @@ def test_the_ranks_of_a_host_share_its_cores(
     ],
 )
 def test_the_pipeline_announces_its_workers_and_their_memory(
-    engine: str, device: str, announced: str
+    engine: Engine, device: str, announced: str
 ) -> None:
     pipeline = PipelineConfig(engine, num_workers=4)
     spec = LoaderSpec(DataConfig(), pipeline, "train", 256, 0, device=torch.device(device))

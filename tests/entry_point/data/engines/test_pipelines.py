@@ -14,18 +14,18 @@ import pytest
 import torch
 from PIL import Image
 
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from tests.entry_point.data.engines.every_engine import has_ended
 
-ENGINES = ("pillow", "workers", "threads")
+ENGINES: tuple[Engine, ...] = ("pillow", "workers", "threads")
 SIZE = 96
 
 
 def _loader(
-    root: Path, engine: str, split: str = "train", num_workers: int = 0, batch_size: int = 10
+    root: Path, engine: Engine, split: str = "train", num_workers: int = 0, batch_size: int = 10
 ) -> Loader:
     data = DataConfig(root=str(root), image_size=SIZE, resize=112)
     source = open_source(data, split, root)
@@ -42,7 +42,7 @@ def _assert_same(left: list[Batch], right: list[Batch], levels: int = 0) -> None
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_batches_are_uint8_channels_last_with_the_labels_of_their_indices(
-    photo_folder: Path, engine: str
+    photo_folder: Path, engine: Engine
 ) -> None:
     loader = _loader(photo_folder, engine)
     source = open_source(DataConfig(root=str(photo_folder)), "train", photo_folder)
@@ -79,7 +79,7 @@ def test_a_photograph_with_malformed_exif_is_turned_like_any_other(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_samples_do_not_depend_on_the_number_of_workers(photo_folder: Path, engine: str) -> None:
+def test_samples_do_not_depend_on_the_number_of_workers(photo_folder: Path, engine: Engine) -> None:
     alone = list(_loader(photo_folder, engine).epoch(3))
     loader = _loader(photo_folder, engine, num_workers=2)
     _assert_same(alone, list(loader.epoch(3)))
@@ -88,7 +88,7 @@ def test_samples_do_not_depend_on_the_number_of_workers(photo_folder: Path, engi
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_epoch_resumed_at_a_step_gives_the_remaining_batches(
-    photo_folder: Path, engine: str
+    photo_folder: Path, engine: Engine
 ) -> None:
     loader = _loader(photo_folder, engine, num_workers=1)
     whole = list(loader.epoch(2))
@@ -99,7 +99,9 @@ def test_an_epoch_resumed_at_a_step_gives_the_remaining_batches(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_abandoned_epoch_takes_no_batch_from_the_next(photo_folder: Path, engine: str) -> None:
+def test_an_abandoned_epoch_takes_no_batch_from_the_next(
+    photo_folder: Path, engine: Engine
+) -> None:
     loader = _loader(photo_folder, engine, num_workers=1)
     left = loader.epoch(5)
     next(left)
@@ -130,7 +132,7 @@ def _worker_processes() -> list[int]:
 KILL_A_WORKER = """
 import multiprocessing, os, signal, sys
 from pathlib import Path
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import (DataConfig, Engine, PipelineConfig)
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 
@@ -147,7 +149,7 @@ list(batches)
 
 
 @pytest.mark.parametrize("engine", ["pillow", "workers"])
-def test_a_killed_worker_is_an_error_that_names_it(photo_folder: Path, engine: str) -> None:
+def test_a_killed_worker_is_an_error_that_names_it(photo_folder: Path, engine: Engine) -> None:
     job = subprocess.run(
         [sys.executable, "-c", KILL_A_WORKER, str(photo_folder), engine],
         capture_output=True,
@@ -162,7 +164,7 @@ DIE_CHECKING_THE_FLAG = """
 import multiprocessing, os, signal, sys
 from multiprocessing import synchronize
 from pathlib import Path
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import (DataConfig, Engine, PipelineConfig)
 from entry_point.data.engines import workers
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
@@ -212,7 +214,7 @@ def test_a_worker_killed_while_it_checks_the_stop_flag_does_not_hang_the_trainer
 NEVER_CLOSE = """
 import sys
 from pathlib import Path
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import (DataConfig, Engine, PipelineConfig)
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 
@@ -227,7 +229,9 @@ raise ValueError("the job fails")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_job_that_fails_without_closing_its_loader_ends(photo_folder: Path, engine: str) -> None:
+def test_a_job_that_fails_without_closing_its_loader_ends(
+    photo_folder: Path, engine: Engine
+) -> None:
     job = subprocess.run(
         [sys.executable, "-c", NEVER_CLOSE, str(photo_folder), engine],
         capture_output=True,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from entry_point.config.augment.augment_config import AugmentConfig
-from entry_point.config.data_config import DataConfig
+from entry_point.config.augment_config import AugmentConfig
+from entry_point.config.data_config import DataConfig, Engine
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.philox import in_view
 from tests.entry_point.data.engines.test_augmented_engines import OWN, SIZE, batches
@@ -20,7 +20,7 @@ SEVERAL: dict[str, Any] = {"views": 2}
 
 
 @pytest.mark.parametrize("engine", ["workers", "pillow"])
-def test_other_engines_give_the_pixels_of_threads(photo_folder: Path, engine: str) -> None:
+def test_other_engines_give_the_pixels_of_threads(photo_folder: Path, engine: Engine) -> None:
     threads = batches(photo_folder, "threads", PLAIN, **SEVERAL)
     for one, other in zip(threads, batches(photo_folder, engine, PLAIN, **SEVERAL), strict=True):
         assert torch.equal(one.labels, other.labels)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.errors import DataError
@@ -100,7 +100,7 @@ def test_workers_collect_their_own_garbage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["pillow", "workers"])
 def test_forks_of_a_trainer_that_shares_memory_with_the_network_are_refused(
-    engine: str, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     cuda = torch.device("cuda")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from entry_point.check_dataset import main as check_dataset
-from entry_point.config.data_config import DataConfig
+from entry_point.config.data_config import Access, DataConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
@@ -83,7 +83,7 @@ def _check(root: Path, caplog: pytest.LogCaptureFixture) -> str:
     return caplog.text
 
 
-def _open(root: Path, access: str) -> None:
+def _open(root: Path, access: Access) -> None:
     open_source(DataConfig(format="shards", root=str(root), access=access), "val", root)
 
 
@@ -107,7 +107,7 @@ def test_impossible_values_of_the_index_are_named(
     column: str,
     value: int,
     message: str,
-    access: str,
+    access: Access,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     key = _lie(shards, column, value)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from custom_op import index_jpeg
 from entry_point.check_dataset import main as check_dataset
-from entry_point.config.data_config import DataConfig
+from entry_point.config.data_config import Access, DataConfig, Engine
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract import exit_codes
 from entry_point.data.batch import Batch
@@ -83,7 +83,7 @@ def test_a_truncated_file_is_rejected_as_before(photo_folder: Path, tmp_path: Pa
     assert rejected["path"] == "train/cat/0.jpg" and "truncated" in rejected["reason"]
 
 
-def _images(root: Path, engine: str = "threads", access: str = "map") -> Tensor:
+def _images(root: Path, engine: Engine = "threads", access: Access = "map") -> Tensor:
     return _in_order(epoch_of(loader_of(root, engine, access=access)))
 
 
@@ -107,7 +107,7 @@ def plain(packed: Path) -> Tensor:
     [("threads", "map"), ("threads", "stream"), ("workers", "stream")],
 )
 def test_side_indexes_change_no_pixel_with_any_engine_or_access(
-    packed: Path, plain: Tensor, engine: str, access: str
+    packed: Path, plain: Tensor, engine: Engine, access: Access
 ) -> None:
     images = _images(packed, engine, access)
     if engine == "workers":  # torch resizes there
@@ -150,7 +150,7 @@ def test_damaged_side_indexes_cost_no_pixel_and_are_found_by_a_check(
     plain: Tensor,
     tmp_path: Path,
     damage: Callable[[np.ndarray], np.ndarray],
-    access: str,
+    access: Access,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     root = copy(packed, tmp_path / "copy")

@@ -10,8 +10,7 @@ import webdataset
 from PIL import Image
 
 from entry_point.check_dataset import main as check_dataset
-from entry_point.config.data_config import DataConfig, PipelineConfig
-from entry_point.config.table_config import TableConfig
+from entry_point.config.data_config import Access, DataConfig, Engine, PipelineConfig, TableConfig
 from entry_point.contract import exit_codes
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
@@ -62,7 +61,7 @@ def by_name(source: Source) -> dict[str, list[float]]:
 @pytest.mark.parametrize("access", ["map", "stream"])
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_packed_labels_are_those_of_the_table(
-    table: Path, photo_folder: Path, shards: Path, kind: str, access: str, split: str
+    table: Path, photo_folder: Path, shards: Path, kind: str, access: Access, split: str
 ) -> None:
     data = DataConfig(format="shards", root=str(shards), access=access)
     packed = open_source(data, split, shards)
@@ -76,7 +75,7 @@ def test_packed_labels_are_those_of_the_table(
 @pytest.mark.parametrize("engine", ["threads", "workers"])
 @pytest.mark.parametrize("access", ["map", "stream"])
 def test_shards_of_any_kind_train_in_every_way_they_are_read(
-    shards: Path, kind: str, access: str, engine: str
+    shards: Path, kind: str, access: Access, engine: Engine
 ) -> None:
     data = DataConfig(format="shards", root=str(shards), access=access, image_size=48, resize=56)
     source = open_source(data, "train", shards)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.draw_weights import draw_weights
 from entry_point.data.loader import build_loader, open_source
@@ -103,7 +103,7 @@ def lopsided(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def batches(root: Path, engine: str, workers: int, start: int = 0) -> list[Batch]:
+def batches(root: Path, engine: Engine, workers: int, start: int = 0) -> list[Batch]:
     data = DataConfig(root=str(root), image_size=48, resize=56, balance="classes")
     pipeline = PipelineConfig(engine=engine, num_workers=workers)
     source = open_source(data, "train", root)
@@ -114,7 +114,7 @@ def batches(root: Path, engine: str, workers: int, start: int = 0) -> list[Batch
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_engine_gives_the_same_balanced_samples(lopsided: Path, engine: str) -> None:
+def test_every_engine_gives_the_same_balanced_samples(lopsided: Path, engine: Engine) -> None:
     expected = batches(lopsided, "threads", 1)[1:]
     levels = {"threads": 0, "dali": 64}.get(engine, 1)
     for a, b in zip(expected, batches(lopsided, engine, 2, start=1), strict=True):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
@@ -11,7 +11,7 @@ from entry_point.data.loader_spec import LoaderSpec
 
 def loader_of(
     root: Path,
-    engine: str = "threads",
+    engine: Engine = "threads",
     split: str = "train",
     *,
     rank: int = 0,

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,7 @@ def test_mean_color_does_not_predict_the_class() -> None:
 
 
 def test_demo_dataset_is_a_folder_of_ten_classes(tmp_path: Path) -> None:
-    data = DataConfig(format="demo", root=str(tmp_path / "demo"), demo=SMALL)
+    data = DataConfig(format="demo", root=str(tmp_path / "demo"), kwargs=asdict(SMALL))
     train, val = (open_source(data, split, tmp_path) for split in ("train", "val"))
     assert train.classes == val.classes == sorted(PATTERNS)
     assert train.labels.bincount().tolist() == [2] * 10

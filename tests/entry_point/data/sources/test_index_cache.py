@@ -39,17 +39,17 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def config(root: Path, index: str = "auto") -> DataConfig:
+def config(root: Path, index: Any = "auto") -> DataConfig:
     return DataConfig(format="folder", root=str(root), image_size=64, index=index)
 
 
-def open_folder(root: Path, index: str = "auto") -> FileSource:
+def open_folder(root: Path, index: Any = "auto") -> FileSource:
     source = open_source(config(root, index), "train", root)
     assert isinstance(source, FileSource)
     return source
 
 
-def epochs(root: Path, count: int, index: str = "auto") -> list[Tensor]:
+def epochs(root: Path, count: int, index: Any = "auto") -> list[Tensor]:
     """The images of `count` epochs."""
     pipeline = PipelineConfig("threads", num_workers=2)
     spec = LoaderSpec(config(root, index), pipeline, "train", 12, seed=3)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.data.data_startup import start, write_large_index
+from entry_point.config.data_config import Access
 
 SAMPLES, BYTES_EACH = 250_000, 160
 
@@ -19,7 +20,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's clear_refs")
 @pytest.mark.parametrize("access", ["map", "stream"])
 def test_large_index_takes_little_memory_until_the_first_epoch_order_is_known(
-    large: Path, access: str
+    large: Path, access: Access
 ) -> None:
     """The goal is 200 MB for a million samples; the limit here is stricter."""
     found = start(large, access)

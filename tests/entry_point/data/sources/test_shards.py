@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from entry_point.config.data_config import Access, Engine
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import map_files
 from entry_point.data.sources.packed.stream import StreamSource
@@ -22,7 +23,7 @@ from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, 
 @pytest.mark.parametrize("access", ["map", "stream"])
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_all_engines_read_the_same_samples_from_shards(
-    packed: Path, access: str, split: str, engine: str
+    packed: Path, access: Access, split: str, engine: Engine
 ) -> None:
     reference = epoch_of(loader_of(packed, "pillow", split, access=access))
     batches = epoch_of(loader_of(packed, engine, split, access=access))
@@ -35,7 +36,7 @@ def test_all_engines_read_the_same_samples_from_shards(
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("access", ["map", "stream"])
 def test_resumed_epoch_starts_with_the_next_sample_and_decodes_none_before_it(
-    packed: Path, tmp_path: Path, engine: str, access: str
+    packed: Path, tmp_path: Path, engine: Engine, access: Access
 ) -> None:
     """The samples before the resumed step are damaged by then."""
     root = Path(shutil.copytree(packed, tmp_path / "copy"))
@@ -88,7 +89,7 @@ def _maps(file: Path) -> int:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_error_for_a_damaged_sample_names_its_shard_and_key(
-    packed: Path, tmp_path: Path, engine: str
+    packed: Path, tmp_path: Path, engine: Engine
 ) -> None:
     root = Path(shutil.copytree(packed, tmp_path / "copy"))
     _damage(root, [0])
@@ -100,7 +101,7 @@ def test_error_for_a_damaged_sample_names_its_shard_and_key(
 
 @pytest.mark.parametrize("access", ["map", "stream"])
 def test_corrupt_bits_between_restart_markers_are_detected_in_shards(
-    photo_folder: Path, tmp_path: Path, access: str
+    photo_folder: Path, tmp_path: Path, access: Access
 ) -> None:
     """Only entropy-coded data in the middle of a center crop changes; all markers stay valid."""
     files = Path(shutil.copytree(photo_folder / "val", tmp_path / "files" / "val"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
 from entry_point.data.engines import workers
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
@@ -67,7 +67,7 @@ def test_streaming_shuffles_shards_and_within_windows(packed: Path) -> None:
         assert set(shards[: last + 1]) <= set(firsts[: place + 2])
 
 
-def _stream(packed: Path, engine: str, batch_size: int = 1) -> tuple[StreamSource, Loader]:
+def _stream(packed: Path, engine: Engine, batch_size: int = 1) -> tuple[StreamSource, Loader]:
     config = DataConfig(
         format="shards", root=str(packed), image_size=8, resize=8, access="stream", window_shards=1
     )

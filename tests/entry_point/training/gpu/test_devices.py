@@ -29,7 +29,7 @@ def gpu_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("gpu_files")
 @pytest.mark.parametrize("device", ["auto", "cuda"])
-def test_a_gpu_that_torch_cannot_use_is_an_error_with_both_versions(device: str) -> None:
+def test_a_gpu_that_torch_cannot_use_is_an_error_with_both_versions(device: Any) -> None:
     expected = (
         rf"^trainer\.device={device}: torch cannot use the GPUs of this host: .*driver .*, torch "
         rf"{torch.__version__.split('+')[0]}.* (is built for CUDA|has no CUDA).*"
@@ -114,7 +114,7 @@ def test_a_rank_that_fails_aborts_its_process_groups(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(("precision", "wanted"), [("fp32", False), ("tf32", True)])
 def test_fp32_is_without_tf32_unless_it_is_asked_for(
-    precision: str, wanted: bool, monkeypatch: pytest.MonkeyPatch
+    precision: Any, wanted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32)
     FakeCuda(monkeypatch)

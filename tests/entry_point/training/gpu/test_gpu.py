@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
@@ -40,7 +40,7 @@ def _prepare(data: DataConfig, device: str) -> partial[torch.Tensor]:
 
 
 @pytest.mark.parametrize("engine", ["pillow", "workers", "threads"])
-def test_every_engine_returns_pinned_batches(engine: str, photo_folder: Path) -> None:
+def test_every_engine_returns_pinned_batches(engine: Engine, photo_folder: Path) -> None:
     data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
     source, pipeline = open_source(data, "train", Path()), PipelineConfig(engine, num_workers=1)
     loader = build_loader(source, LoaderSpec(data, pipeline, "train", 16, seed=0, device=CUDA))
@@ -63,7 +63,7 @@ def test_batches_are_intact_while_compute_lags_and_memory_is_reused(
         )
         seen = []
         busy = torch.randn(4096, 4096, device=place) if place.type == "cuda" else None
-        for batch in device_batches(loader.epoch(3), place, _prepare(data, device), True):
+        for batch in device_batches(loader.epoch(3), place, _prepare(data, device)):
             for _ in range(10 if busy is not None else 0):
                 busy = busy @ busy * 1e-4  # type: ignore[operator]
             seen.append((batch.images * 1).float())  # on the compute stream
@@ -80,7 +80,7 @@ def test_epochs_reuse_gpu_memory() -> None:
     reserved = []
     for _ in range(4):
         batches = [Batch(images, torch.arange(8), torch.arange(8))] * 3
-        list(device_batches(batches, CUDA, _prepare(data, "cuda"), True))
+        list(device_batches(batches, CUDA, _prepare(data, "cuda")))
         torch.cuda.synchronize()
         reserved.append(torch.cuda.memory_reserved())
     assert reserved[1] == reserved[-1]
@@ -121,7 +121,7 @@ ON_SECOND_GPU = """
 import sys
 from pathlib import Path
 import torch
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import (DataConfig, Engine, PipelineConfig)
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 

@@ -99,7 +99,7 @@ def test_batches_cross_to_the_gpu_beside_its_computing(monkeypatch: pytest.Monke
         transform = DeviceTransform(DataConfig(), seed=0, dtype=torch.bfloat16).to(CUDA)
         gpu.waits.clear()
         _copy_stream.cache_clear()
-        for batch in device_batches(made, CUDA, partial(transform, epoch=0), channels_last=True):
+        for batch in device_batches(made, CUDA, partial(transform, epoch=0)):
             handed = [batch.images, batch.labels]
             assert [tensor.device for tensor in handed] == [CUDA] * len(handed)
             assert batch.images.dtype == torch.bfloat16 and batch.indices is numbers

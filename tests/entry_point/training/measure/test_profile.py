@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.spans import Span
@@ -25,7 +25,7 @@ STEP = {"data_wait", "copy", "prepare", "forward", "backward", "optimizer"}
 
 @pytest.mark.parametrize("engine", PIPELINE)
 def test_a_trace_shows_the_parts_of_the_step_and_of_the_pipeline(
-    engine: str, tmp_path: Path, photo_folder: Path
+    engine: Engine, tmp_path: Path, photo_folder: Path
 ) -> None:
     overrides = [
         f"pipeline={engine}",
@@ -79,7 +79,7 @@ def test_a_profile_of_a_short_epoch_shows_how_its_batches_were_made(
 
 
 @pytest.mark.parametrize("engine", ["pillow", "workers", "threads"])
-def test_every_engine_records_spans(engine: str, photo_folder: Path) -> None:
+def test_every_engine_records_spans(engine: Engine, photo_folder: Path) -> None:
     data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
     source, pipeline = open_source(data, "train", Path()), PipelineConfig(engine, num_workers=1)
     loader = build_loader(source, LoaderSpec(data, pipeline, "train", 24, seed=0, profile=True))

@@ -185,7 +185,7 @@ def test_headspace_compares_real_steps_with_steps_on_kept_batches(seconds: float
 
     def train(some: object, _deadline: float = 0.0) -> int:
         before = len(trained)
-        for batch in device_batches(some, CPU.device, prepare, False):  # type: ignore[arg-type]
+        for batch in device_batches(some, CPU.device, prepare):  # type: ignore[arg-type]
             trained.append(int(batch.images.shape[0]))
             learner.loss(batch.images, batch.labels, len(trained))
             learner.update()

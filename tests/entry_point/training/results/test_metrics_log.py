@@ -56,7 +56,7 @@ def test_other_ranks_keep_the_records_and_write_nothing(tmp_path: Path) -> None:
 def test_a_record_has_the_learning_rate_of_the_step_that_was_just_made(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    drop = ["optim.schedule=step", "optim.step_epochs=1", "optim.step_factor=0.1"]
+    drop = ["optim.schedule=step", "optim.schedule_kwargs.every=1"]
     warm_up = ["optim.lr=0.3", "optim.warmup_epochs=1", "trainer.log_every_steps=1"]
     assert forked.run(tmp_path, photo_folder, [*drop, *warm_up]) == 0
     rates = [record["lr"] for record in read_records(tmp_path) if "lr" in record]

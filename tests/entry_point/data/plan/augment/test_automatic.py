@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from custom_op.augment_ops import PARAMETERS
-from entry_point.config.augment.augment_config import AugmentConfig
+from entry_point.config.augment_config import AugmentConfig
 from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.augment.strengths import MOVES
 

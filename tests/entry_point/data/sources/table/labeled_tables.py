@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from entry_point.config.data_config import DataConfig
-from entry_point.config.table_config import TableConfig
+from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.data.loader import open_source
 from entry_point.data.sources.source import Source
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from entry_point.config.table_config import TableConfig
+from entry_point.config.data_config import TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources import table_files, table_labels
 from entry_point.data.sources.table import Table, TableRequest, read_table

@@ -11,8 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entry_point.config.data_config import DataConfig, PipelineConfig
-from entry_point.config.table_config import TableConfig
+from entry_point.config.data_config import DataConfig, Engine, PipelineConfig, TableConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
@@ -78,7 +77,7 @@ def test_numbers_become_rows_of_numbers(photo_folder: Path, tmp_path: Path, suff
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", ["labels", "numbers"])
 def test_every_engine_passes_float_labels_on(
-    photo_folder: Path, tmp_path: Path, engine: str, kind: str
+    photo_folder: Path, tmp_path: Path, engine: Engine, kind: str
 ) -> None:
     file, settings = labeled(photo_folder, tmp_path / "tags.csv", kind)
     data = config(file, **settings)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from entry_point.config.augment.policy_config import POLICIES, Policy, policy
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.knob import check_knobs, knob
+from entry_point.config.policy_config import POLICIES, Policy, policy
 from entry_point.config.resolve import check_name
+from entry_point.config.schema import SETTINGS, Share
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class AugmentConfig:
     """Augmentation of training samples, after the random crop and flip and before MixUp."""
 
@@ -21,18 +23,17 @@ class AugmentConfig:
     `auto` (AutoAugment for ImageNet), `color_jitter`, `simclr`, `three` (DeiT III) or `erase`
     (RandomErasing). Or the dotted path of your own class or function, which is called once with
     `kwargs` and returns the function that `per` describes. null: none."""
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    kwargs: dict[str, Any] = Field(default={})
     """Arguments of the policy, as in `augment.kwargs.m=12`, or of your own."""
-    per: str = knob("batch", choices=("batch", "sample"))
+    per: Literal["batch", "sample"] = "batch"
     """What your own function takes and returns. `batch`: floats `(N, 3, image_size, image_size)`,
     normalized, on the device; torchvision's transforms are such functions and treat all images of
     a batch alike. `sample`: uint8 `(3, image_size, image_size)` and a `torch.Generator` to draw
     from, where images are decoded, at the cost of Python's interpreter lock."""
-    erase: float = knob(0.0, least=0, most=1)
+    erase: Share = 0.0
     """Probability of torchvision's RandomErasing after the policy, filled with `data.mean`."""
 
     def __post_init__(self) -> None:
-        check_knobs(self, "augment")
         if self.name is not None:
             check_name("augment.name", self.name, POLICIES)
         elif self.kwargs:

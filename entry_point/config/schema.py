@@ -1,0 +1,33 @@
+"""What the classes of settings share: pydantic checks them, and numbers are taken as typed.
+
+A setting is a field with a default, its bounds and, below it, the text of docs/settings.md:
+
+    @dataclass(config=SETTINGS)
+    class Group:
+        epochs: Int = Field(default=5, ge=1)
+        \"\"\"Passes over the train split.\"\"\"
+
+What several settings must agree on, `__post_init__` checks; it raises ConfigError.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, Strict
+
+SETTINGS = ConfigDict(
+    extra="forbid",
+    allow_inf_nan=False,
+    use_attribute_docstrings=True,
+    # A folder or a job may be called 2024.
+    coerce_numbers_to_str=True,
+)
+
+# Without Strict, `true` would be the number 1, and "3" the number 3.
+Int = Annotated[int, Strict()]
+Float = Annotated[float, Strict()]
+Bool = Annotated[bool, Strict()]
+Share = Annotated[float, Strict(), Field(ge=0, le=1)]
+Positive = Annotated[float, Strict(), Field(gt=0)]
+Count = Annotated[int, Strict(), Field(ge=1)]
