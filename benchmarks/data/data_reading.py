@@ -96,7 +96,7 @@ def write_shards(root: Path, photographs: list[IndexedPhotograph], count: int) -
         writer.add(columns, keys, indexes)
         split = Split(shards, writer.finish(), 0)
     classes = [f"class{i}" for i in range(10)]
-    write_description(root, Description(classes, {"train": split}, "benchmark"))
+    write_description(root, Description(classes, {"train": split}, "benchmark", ""))
 
 
 def batches(

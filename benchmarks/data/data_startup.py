@@ -74,7 +74,7 @@ def write_large_index(root: Path, samples: int) -> None:
             file.truncate(shard.bytes)
     classes = [f"n{label:08d}" for label in range(1000)]
     split = Split(shards, checksum, 0)
-    write_description(root, Description(classes, {"train": split}, "benchmark"))
+    write_description(root, Description(classes, {"train": split}, "benchmark", ""))
 
 
 @dataclass(frozen=True)

@@ -115,14 +115,15 @@ def _make_plan(source: Path, options: OptimizeConfig, part: Part, own_files: boo
         split: Listing(contents.entries(split), options.seed, options.shard_mb * 1e6)
         for split in contents.splits
     }
-    made_from = hashlib.sha256(json.dumps(contents.classes).encode())
+    files, times = hashlib.sha256(json.dumps(contents.classes).encode()), hashlib.sha256()
     for split, listing in listings.items():
-        made_from.update(split.encode())
-        listing.add_to(made_from)
+        files.update(split.encode())
+        listing.add_to(files, times)
     description = Description(
         contents.classes,
         {},
-        made_from.hexdigest(),
+        files.hexdigest(),
+        times.hexdigest(),
         {name: getattr(options, name) for name in _SETTINGS},
         options.output_format,
         contents.kind,
@@ -133,7 +134,7 @@ def _make_plan(source: Path, options: OptimizeConfig, part: Part, own_files: boo
 
 
 def _pack(plan: PackingPlan, output: Path, work: WorkFolder) -> None:
-    if _is_complete(plan.description, output, work):
+    if _is_complete(plan.description, output):
         shutil.rmtree(work.root, ignore_errors=True)  # left by a run killed at its very end
         return
     contents = plan.contents
@@ -156,11 +157,11 @@ def _pack(plan: PackingPlan, output: Path, work: WorkFolder) -> None:
     report.duplicates = find_duplicates(indexes)
     report.finish(work.data, plan.description.part, plan.options.output_format)
     write_description(work.data, replace(plan.description, splits=splits))
-    _publish(work.data, output)
+    _publish(work.data, output, plan.description.part)
     shutil.rmtree(work.root)
 
 
-def _is_complete(description: Description, output: Path, work: WorkFolder) -> bool:
+def _is_complete(description: Description, output: Path) -> bool:
     """Whether the part is already made. Raises DataError if `output` holds anything but parts."""
     parts = read_parts(output)
     remedy = "remove it or choose another folder"
@@ -176,21 +177,24 @@ def _is_complete(description: Description, output: Path, work: WorkFolder) -> bo
         return True
     if parts:
         require_alike(output, [*parts, description])
-    elif not work.root.exists() and any(not e.name.startswith(".") for e in output.iterdir()):
+    elif any(output.glob("[!.]*")) and not any(output.glob(".unfinished*")):
         raise DataError(f"output={output} holds other files: choose another folder")
     return False
 
 
-def _publish(data: Path, output: Path) -> None:
+def _publish(data: Path, output: Path, part: Part) -> None:
     """Move all files to their place; the description, which makes them a dataset, comes last."""
     os.sync()
     entries = sorted(data.iterdir(), key=lambda entry: entry.name.startswith("dataset"))
     for entry in entries:
-        if entry.is_dir() and (output / entry.name).is_dir():  # another part was here before
+        target = output / entry.name
+        if entry.is_dir() and part.count > 1:
+            target.mkdir(exist_ok=True)
+        if entry.is_dir() and target.is_dir():  # another part, or a killed run, was here before
             for file in entry.iterdir():
-                file.replace(output / entry.name / file.name)
+                file.replace(target / file.name)
         else:
-            entry.replace(output / entry.name)
+            entry.replace(target)
         os.sync()
 
 

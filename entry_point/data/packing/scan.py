@@ -243,14 +243,14 @@ class Listing:
             for row in rows
         ]
 
-    def add_to(self, fingerprint: Any) -> None:
-        """Update a hash with all files and their shards."""
+    def add_to(self, files: Any, times: Any) -> None:
+        """Update a hash with all files and their shards, and one with their modification times."""
+        times.update(self._changed.tobytes())
         for number, shard in enumerate(self.shards):
             for row in self._order[shard.start : shard.stop].tolist():
-                numbers = self._bytes[row], self._changed[row]
-                described = number, self._paths[row], self._labels[row], *numbers
+                described = number, self._paths[row], self._labels[row], self._bytes[row]
                 reason = self._rejected.get(row, "")
-                fingerprint.update(json.dumps([*described, reason]).encode())
+                files.update(json.dumps([*described, reason]).encode())
 
     def _key(self, row: int) -> str:
         """The name, without its suffix unless another file would have the same key."""

@@ -112,7 +112,9 @@ class Description:
     classes: list[str]
     splits: dict[str, Split]
     made_from: str
-    """Hash of the list of source files and their labels."""
+    """Hash of the list of source files, their sizes and labels: the same on every machine."""
+    source_times: str
+    """Hash of the files' modification times, which another copy of the files need not have."""
     settings: dict[str, Any] = field(default_factory=dict)
     """How the images are packed; parts of one dataset have the same."""
     format: str = "shards"
@@ -129,7 +131,7 @@ class Description:
             raise TypeError(f"classes {self.classes!r}: must be a list")
         if not isinstance(self.settings, dict):
             raise TypeError(f"settings {self.settings!r}: must have names")
-        for text in (*self.classes, self.made_from, self.format):
+        for text in (*self.classes, self.made_from, self.source_times, self.format):
             if not isinstance(text, str):
                 raise TypeError(f"{text!r}: must be a string")
         if self.format not in FORMATS:

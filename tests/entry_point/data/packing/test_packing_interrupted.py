@@ -71,7 +71,7 @@ def _kill_with_all_shards_done(source: Path, output: Path) -> None:
     assert not is_packed(output)
 
 
-def _fail(data: Path, _output: Path) -> None:
+def _fail(data: Path, *_: object) -> None:
     raise OSError(errno.EIO, "the power is gone", str(data))
 
 
