@@ -145,19 +145,14 @@ class DeployConfig:
     """SageMaker instance type. null: ml.c7i.xlarge, or ml.g6.xlarge if the job trained on GPUs."""
     instance_count: Int = 1
     """Number of instances."""
-    ami: str | None = None
-    """System image of GPU instances. null: the newest, whose driver runs every older CUDA."""
-    startup_timeout_s: Int = 600
-    """Seconds that a container may take to load the model."""
     serverless: Bool = False
     """Start containers as requests arrive, and pay only for their time. CPU only."""
-    memory_mb: Int = 4096
-    """`serverless=true`: memory of a container, a multiple of 1024."""
-    max_concurrency: Int = 10
-    """`serverless=true`: number of containers."""
     async_output: str | None = None
     """S3 prefix for answers. The endpoint then queues its requests, and inputs and answers lie in
     S3. `async=` is short for it. null: answer at once."""
+    variant: dict[str, Any] = Field(default={})
+    """Any members of CreateEndpointConfig's production variant, merged into it; null removes one.
+    docs/launch.md has examples."""
     environment: dict[str, str] = Field(default={})
     """Environment variables of the container."""
 

@@ -45,11 +45,14 @@ from launch.sagemaker.config import (
 )
 from launch.sagemaker.jobs import JobLog, find_job
 from launch.sagemaker.s3 import split_s3
+from launch.sagemaker.training_request import merged
 
 VARIANT = "AllTraffic"
 # The system image with the newest driver, which runs containers with any older CUDA. SageMaker's
 # own default has an older driver than the image's CUDA needs.
 GPU_AMI = "al2023-ami-sagemaker-inference-gpu-4-1"
+STARTUP_S = 600
+"""That a container may take to load the model."""
 # A queued request may have 1 GB, see docs/serving.md.
 LARGE_BODIES = {
     "SERVE_OVERRIDES": "serve.max_payload_mb=1024 serve.body_memory_mb=2048 "
@@ -147,7 +150,8 @@ class Deployment:
             "CreateEndpointConfig": {
                 "EndpointConfigName": unique,
                 "ProductionVariants": [
-                    {"VariantName": VARIANT, "ModelName": unique, **self._capacity()}
+                    {"VariantName": VARIANT, "ModelName": unique}
+                    | merged(self._capacity(), config.variant)
                 ],
                 **_given(AsyncInferenceConfig=self._queue()),
                 **tags,
@@ -158,14 +162,13 @@ class Deployment:
     def _capacity(self) -> dict[str, Any]:
         config = self.config
         if config.serverless:
-            memory, most = config.memory_mb, config.max_concurrency
-            return {"ServerlessConfig": {"MemorySizeInMB": memory, "MaxConcurrency": most}}
+            return {"ServerlessConfig": {"MemorySizeInMB": 4096, "MaxConcurrency": 10}}
         instance_type = config.instance_type or _DEFAULT_INSTANCES[self.model.on_gpu]
         return {
             "InstanceType": instance_type,
             "InitialInstanceCount": config.instance_count,
-            "ContainerStartupHealthCheckTimeoutInSeconds": config.startup_timeout_s,
-            **_given(InferenceAmiVersion=config.ami or (is_gpu(instance_type) and GPU_AMI)),
+            "ContainerStartupHealthCheckTimeoutInSeconds": STARTUP_S,
+            **({"InferenceAmiVersion": GPU_AMI} if is_gpu(instance_type) else {}),
         }
 
     def _queue(self) -> dict[str, Any]:
@@ -236,10 +239,8 @@ def _check(model: TrainedModel, config: DeployConfig) -> None:
             f"instance_type={config.instance_type}: must be a CPU type, as {model.job} trained on "
             "CPUs and its image is built for them"
         )
-    if config.serverless and (config.instance_type or config.ami or config.instance_count != 1):
-        raise LaunchError(
-            "serverless=true: has no instances; drop instance_type, instance_count and ami"
-        )
+    if config.serverless and (config.instance_type or config.instance_count != 1):
+        raise LaunchError("serverless=true: has no instances; drop instance_type, instance_count")
 
 
 def _deploy(arguments: Sequence[str]) -> int:

@@ -457,7 +457,7 @@ def test_a_gpu_endpoint_has_the_system_image_with_the_newest_driver(
 def test_a_serverless_endpoint_has_memory_instead_of_machines(
     planned: Planned,
 ) -> None:
-    requests = planned("serverless=true", "memory_mb=2048")
+    requests = planned("serverless=true", "variant.ServerlessConfig.MemorySizeInMB=2048")
     (variant,) = requests["CreateEndpointConfig"]["ProductionVariants"]
     assert variant.pop("ServerlessConfig") == {"MemorySizeInMB": 2048, "MaxConcurrency": 10}
     assert set(variant) == {"VariantName", "ModelName"}

@@ -59,7 +59,10 @@ ONLY_V3 = {
         "job.request.ResourceConfig={InstanceType:null,InstanceCount:null,InstanceGroups:"
         "[{InstanceGroupName:a,InstanceType:ml.c7i.large,InstanceCount:2}]}",
     ],
-    "planned": ["job.request.ResourceConfig.TrainingPlanArn=arn:aws:sagemaker:eu-west-1:1:mine"],
+    "planned": [
+        "job.request.ResourceConfig.TrainingPlanArn="
+        "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/mine"
+    ],
     "debugged by hand": [
         "job.request.InfraCheckConfig.EnableInfraCheck=true",
         "job.request.RemoteDebugConfig.EnableRemoteDebug=true",
