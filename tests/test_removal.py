@@ -33,7 +33,7 @@ for package in (custom_op, entry_point):
                 raise
 """
 TRAIN = (
-    *("data=demo", "data.demo.train_images=20", "data.demo.val_images=10"),
+    *("data=demo", "+data.kwargs.train_images=20", "+data.kwargs.val_images=10"),
     *("data.image_size=32", "data.resize=32", "trainer.device=cpu", "trainer.epochs=1"),
     *("trainer.batch_size=10", "optim.warmup_epochs=0"),
 )

@@ -43,6 +43,8 @@ class Labels:
 
 def read_labels(columns: list[pl.Series], settings: TableConfig, key: str) -> Labels:
     """The labels of all rows; `key` is the settings' group. Raises BadRowError and DataError."""
+    if columns[0].is_empty():
+        return Labels("class", [], np.zeros(0, np.int32))
     for column in columns:
         if column.has_nulls():
             raise BadRowError(_first(column.is_null()), f"has no {quoted(column.name)}: {_ADD}")

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point import predict
+from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.predict_config import Part, PredictConfig
 from entry_point.contract import exit_codes
@@ -55,7 +56,7 @@ def test_the_files_of_the_parts_sort_in_the_order_of_the_parts(count: int) -> No
 @pytest.mark.parametrize("part", ["0/2", "3/2", "1/0", "1", "1/2/3", "-1/2", "a/b", "1.5/2"])
 def test_a_wrong_part_is_an_error_that_says_what_is_allowed(part: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"part={part}: must be N/M with N from 1")):
-        PredictConfig(part=part)
+        load_config("predict", PredictConfig, [f"part={part}"])
 
 
 @pytest.mark.parametrize("count", [1, 3, 5, 14])

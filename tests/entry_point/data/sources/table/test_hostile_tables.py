@@ -213,6 +213,17 @@ def test_a_wrong_parquet_file_is_one_line(
     assert not capfd.readouterr().err
 
 
+def test_rows_of_other_splits_need_no_labels(tmp_path: Path) -> None:
+    file = tmp_path / "labels.csv"
+    file.write_text(GOOD + "e.jpg,,test\n")
+    table = read(file)
+    assert table.labels.names == ["cat", "dog"] and table.splits.tolist() == [0, 0, 1, 1, -1]
+    parquet(tmp_path / "t.parquet", path=["a"], label=[[0.5]], split=["test"])
+    assert "no row for train; its column of splits holds 'test'" in complaint(
+        tmp_path / "t.parquet"
+    )
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     assert "no such table" in complaint(tmp_path / "gone.csv")
     (tmp_path / "labels.xlsx").touch()
