@@ -19,7 +19,7 @@ class CheckConfig:
     images: str | None = None
     """`root=TABLE`: folder that the table's paths start from. null: the table's folder."""
     index_root: str | None = None
-    """Folder that holds `jpeg-index`. null: the images' folder, if it holds one."""
+    """Folder that holds `jpeg-index.safetensors`. null: the images' folder, if it holds one."""
     table: TableConfig = Field(default_factory=TableConfig)
     workers: Int | None = Field(default=None, ge=1, le=1024)
     """Threads. null: one per usable core."""

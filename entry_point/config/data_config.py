@@ -150,9 +150,9 @@ class DataConfig:
     are made while the images are decoded for the first time, and kept in this host's cache.
     `none`: every epoch decodes from the start of the file. The samples are the same."""
     index_root: str | None = None
-    """Folder of the indexes, when another channel or folder holds them: with `access=stream`
-    dataset.json and the splits' indexes, with `folder` and `manifest` the folder `jpeg-index`.
-    null: the folder of the images."""
+    """Folder of the indexes, when another channel or folder holds them: with `access=stream` all
+    files of the dataset but the shards, with `folder` and `manifest` the file
+    `jpeg-index.safetensors`. null: the folder of the images."""
     on_error: Literal["raise", "skip"] = "raise"
     """What a damaged image does. `raise`: it stops the job. `skip`: it is logged, training uses the
     next sample instead, and validation leaves it out."""
