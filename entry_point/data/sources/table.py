@@ -386,7 +386,7 @@ def _check_files(table: Table, data: DataConfig) -> None:
             "%s is slow: %d of %d files were looked up, the others are once they are read",
             *(table.folder, checked, len(used)),
         )
-    if len(missing):
+    if missing:
         found = f"{len(missing)} of {checked} files are missing: {_examples(used, paths, missing)}"
         check = check_command(data)
         if data.on_error == "raise":
@@ -394,8 +394,8 @@ def _check_files(table: Table, data: DataConfig) -> None:
                 f"{found}; correct the table or data.images, or set data.on_error=skip; {check}"
             )
         log.warning("%s; %s", found, check)
-    others = (~paths.str.to_lowercase().str.contains(_JPEG)).arg_true()
-    if len(others):
+    others = (~paths.str.to_lowercase().str.contains(_JPEG)).arg_true().to_list()
+    if others:
         log.warning(
             "%d files are not JPEG by their names: %s; `make dataset` converts other formats",
             *(len(others), _examples(used, paths, others)),
@@ -404,41 +404,40 @@ def _check_files(table: Table, data: DataConfig) -> None:
 
 def find_missing(
     folder: str, paths: pl.Series, seconds: float = LISTING_SECONDS
-) -> tuple[pl.Series, int]:
+) -> tuple[list[int], int]:
     """The places of paths without a file, ascending, and how many were checked in time.
 
     Lists each folder once.
     """
     frame = pl.DataFrame({"path": paths}).with_row_index("place")
-    frame = frame.with_columns(
-        parent=pl.col("path").str.extract("^(.*/)").fill_null(""),
-        name=pl.col("path").str.extract("([^/]*)$").cast(pl.Binary),
-    )
-    parents = frame.group_by("parent", maintain_order=True).agg("place", "path", "name")
-    missing, checked, end = [pl.Series(dtype=pl.UInt32)], 0, time.monotonic() + seconds
+    frame = frame.with_columns(parent=pl.col("path").str.extract("(?s)^(.*/)").fill_null(""))
+    parents = frame.group_by("parent", maintain_order=True).agg("place", "path")
+    missing, checked, end = list[int](), 0, time.monotonic() + seconds
     for number, parent in enumerate(parents["parent"]):
         if time.monotonic() > end:
             break
-        places, names = parents["place"][number], parents["name"][number]
-        if len(places) <= _FEW:
-            there = pl.Series([Path(folder, path).exists() for path in parents["path"][number]])
+        of_parent = parents["path"][number].to_list()
+        if len(of_parent) <= _FEW:
+            there = {path for path in of_parent if Path(folder, path).exists()}
         else:
-            there = names.is_in(_listed(f"{folder}/{parent}").implode())
-        missing.append(places.filter(~there))
-        checked += len(places)
-    return pl.concat(missing).sort(), checked
+            there = {f"{parent}{name}" for name in _listed(f"{folder}/{parent}")}
+        if not there.issuperset(of_parent):
+            places = zip(parents["place"][number], of_parent, strict=True)
+            missing += [place for place, path in places if path not in there]
+        checked += len(of_parent)
+    return sorted(missing), checked
 
 
-def _listed(folder: str) -> pl.Series:
+def _listed(folder: str) -> list[str]:
     """The names in a folder; none if it does not exist."""
     try:
-        with os.scandir(os.fsencode(folder)) as entries:
-            return pl.Series([entry.name for entry in entries], dtype=pl.Binary)
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
-        return pl.Series(dtype=pl.Binary)
+        return []
 
 
-def _examples(rows: pl.Series, paths: pl.Series, places: pl.Series) -> str:
-    first = [f"{paths[place]} (row {rows[place] + 1})" for place in places.head(_EXAMPLES)]
+def _examples(rows: pl.Series, paths: pl.Series, places: Sequence[int]) -> str:
+    first = [f"{paths[place]} (row {rows[place] + 1})" for place in places[:_EXAMPLES]]
     more = [f"{len(places) - _EXAMPLES} more"] if len(places) > _EXAMPLES else []
     return printable(", ".join([*first, *more]))
