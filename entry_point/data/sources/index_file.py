@@ -53,7 +53,6 @@ class IndexWriter:
         """`types` are those of the columns besides keys and side indexes."""
         self._file, self._types = file, types
         self._chunks: list[dict[str, NDArray[Any]]] = []
-        self._keys: list[bytes] = []
         self.side_bytes = 0
         file.write(bytes(HEADER_BYTES))
 
@@ -61,9 +60,11 @@ class IndexWriter:
         self, columns: Mapping[str, Any], keys: Sequence[bytes], side_indexes: Sequence[bytes]
     ) -> None:
         """Append some images; their side indexes are empty for none. Raises OSError."""
-        self._keys += keys
         chunk = {name: np.asarray(columns[name], dtype) for name, dtype in self._types.items()}
-        self._chunks.append(chunk | {SIDE_LENGTH: np.array([*map(len, side_indexes)], np.int32)})
+        chunk[SIDE_LENGTH] = np.array([*map(len, side_indexes)], np.int32)
+        chunk[_KEY_END] = np.array([*map(len, keys)], np.int64)
+        chunk[_KEY] = np.frombuffer(b"".join(keys), np.uint8)
+        self._chunks.append(chunk)
         for side_index in side_indexes:
             self.side_bytes += self._file.write(side_index)
 
@@ -75,8 +76,7 @@ class IndexWriter:
         table = {name: np.concatenate([chunk[name] for chunk in self._chunks]) for name in names}
         lengths = table[SIDE_LENGTH]
         table[SIDE_OFFSET] = HEADER_BYTES + np.cumsum(lengths, dtype=np.int64) - lengths
-        table[_KEY_END] = np.cumsum([*map(len, self._keys)], dtype=np.int64)
-        table[_KEY] = np.frombuffer(b"".join(self._keys), np.uint8)
+        table[_KEY_END] = np.cumsum(table[_KEY_END])
         # Wide numbers come first, so that all are aligned.
         columns = sorted(table.items(), key=lambda column: -column[1].itemsize)
         end = self.side_bytes + -self.side_bytes % 8
@@ -85,7 +85,7 @@ class IndexWriter:
         checksum = 0
         for name, column in columns:
             header[name] = _describe(column.dtype, column.shape, end)
-            content = np.ascontiguousarray(column).tobytes()
+            content = column.ravel().view(np.uint8).data
             checksum = zlib.crc32(content, checksum)
             end += self._file.write(content)
         text = json.dumps(header).encode().ljust(HEADER_BYTES - 8)
