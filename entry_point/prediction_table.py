@@ -29,7 +29,7 @@ _NO_FEATURES = (
     "output=features: the model does not end in a linear layer that takes one vector per image; "
     "use output=scores"
 )
-_ROW_GROUP_BYTES = 1 << 26
+_ROW_GROUP_BYTES = 1 << 24
 """Rows that a reader, and the writer, keep in memory at once."""
 MADE_FROM, NAMES = "made_from", "names"
 """Keys of the file's metadata: the fingerprint; and the names of the scores, as a JSON list."""
