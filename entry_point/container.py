@@ -14,15 +14,14 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
 from entry_point.contract import exit_codes, own_code
-from entry_point.contract.failure import failure_file
-from entry_point.contract.program import run_program
+from entry_point.contract.program import exit_on_stop, run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder, has_resources
-from entry_point.contract.stop_signals import exit_on_stop
 from entry_point.large_imports import end_process, large_imports
 from entry_point.supervisor import hand_over
 
@@ -73,32 +72,23 @@ def main(arguments: Sequence[str]) -> int:
     if command not in PROGRAMS:
         sys.stderr.write(f"container: {command}: no such command; use {', '.join(PROGRAMS)}\n")
         return exit_codes.USAGE
+    os.environ[hand_over.STARTED] = repr(time.time())
     if command == "train":
-        exit_on_stop(exit_codes.STOPPED)  # until its ranks run
+        exit_on_stop(exit_codes.STOPPED, RunFolder(root).remove_if_new)  # until its ranks run
     else:
         signal.signal(signal.SIGTERM, _exit_with_clean_up)
-    os.environ[hand_over.STARTED] = repr(time.time())
-    if code := use_sent_code(command, RunFolder(root)):
-        return code
+        if code := run_program(command, partial(_use_sent_code, RunFolder(root))):
+            return code
     with large_imports():
         program = import_module(PROGRAMS[command])
     return int(program.main(overrides))
 
 
-def use_sent_code(command: str, run: RunFolder) -> int:
-    """Check and use the code that was sent with the job; returns an exit code, FINISHED if it is
-    right. No program may be imported before."""
-
-    def use() -> int:
-        own_code.use_sent(run.channels)
-        return exit_codes.FINISHED
-
-    def use_in_job() -> int:
-        with run.hold(run.lock), failure_file(run.failure) as leave_reason:
-            return run_program(command, use, leave_reason)
-
-    sent_with_job = command == "train" and os.environ.get(own_code.HASH)
-    return run_program(command, use_in_job if sent_with_job else use)
+def _use_sent_code(run: RunFolder) -> int:
+    """Use the code that was sent with a job; before any other program is imported. A training job
+    does it once it holds its run folder, where it can leave the reason of a failure."""
+    own_code.use_sent(run.channels)
+    return exit_codes.FINISHED
 
 
 def _exit_with_clean_up(_number: int, _frame: FrameType | None) -> None:

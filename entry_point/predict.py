@@ -32,10 +32,8 @@ from entry_point.config.predict_config import Part, PredictConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.printable import printable
 from entry_point.contract.processing_job import ProcessingJob, run_command
-from entry_point.contract.program import asks_for_help
-from entry_point.contract.temporary_folder import temporary_folder
-from entry_point.contract.user_error import UserError
-from entry_point.contract.whole_file import replacing
+from entry_point.contract.program import UserError, asks_for_help
+from entry_point.contract.whole_file import replacing, temporary_folder
 from entry_point.data.errors import DataError
 from entry_point.data.packing.output_folder import locked
 from entry_point.data.prediction_loader import build_prediction_loader

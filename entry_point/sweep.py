@@ -24,8 +24,7 @@ from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import format_metrics
 from entry_point.contract.printable import masked
-from entry_point.contract.program import asks_for_help, run_program
-from entry_point.contract.stop_signals import stop_signals
+from entry_point.contract.program import asks_for_help, run_program, stop_signals
 
 RUNS = Path("runs")
 

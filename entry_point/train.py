@@ -14,30 +14,20 @@ from functools import partial
 
 from entry_point.config.compose import load_resolved
 from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.contract import exit_codes
-from entry_point.contract.failure import failure_file
-from entry_point.contract.lasting_output import make_output_last
-from entry_point.contract.printable import masked
-from entry_point.contract.program import run_program
+from entry_point.contract.printable import mask_output, masked
+from entry_point.contract.program import failure_file, run_program
 from entry_point.contract.run_folder import RunFolder
 from entry_point.large_imports import end_process, large_imports
 from entry_point.supervisor import hand_over
-from entry_point.supervisor.die_with_parent import die_with_parent
 
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides; ignored under the supervisor."""
-    make_output_last()
-    if hand_over.FOLDER not in os.environ:
+    mask_output()
+    if hand_over.shared_folder() is None:
         return run_program("train", partial(train_by_hand, arguments))
-    die_with_parent(int(os.environ[hand_over.PARENT]))
     hand_over.keep_sockets()
-    code = exit_codes.FAILED
-    try:
-        code = run_program("train", partial(train, arguments), hand_over.report_reason)
-    finally:
-        hand_over.report_exit_code(code)
-    return hand_over.process_code(code)
+    return run_program("train", partial(train, arguments), hand_over.report_reason)
 
 
 def train_by_hand(arguments: Sequence[str]) -> int:
@@ -45,8 +35,8 @@ def train_by_hand(arguments: Sequence[str]) -> int:
     if os.environ.get("RANK", "0") != "0":
         return train(arguments)
     run = RunFolder.from_environment()
-    with run.hold(run.lock), failure_file(run.failure) as leave_reason:
-        return run_program("train", partial(train, arguments), leave_reason)
+    with run.hold():
+        return run_program("train", partial(train, arguments), failure_file(run.failure))
 
 
 def train(arguments: Sequence[str]) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from entry_point.config.config_errors import near
-from entry_point.contract.user_error import UserError
+from entry_point.contract.program import UserError
 
 
 class CommandLine(argparse.ArgumentParser):

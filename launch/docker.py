@@ -7,7 +7,7 @@ trains. ``data.root=FOLDER`` becomes the channel ``training``; of a table, its f
 ``configs/`` of this folder instead of the image's. The same name again resumes the run.
 
 ``python -m launch.docker serve [model_dir=FOLDER] [overrides of configs/serve.yaml]`` serves a
-model, by default that of the newest run, until Ctrl-C.
+model, by default that of the newest run that has one, until Ctrl-C.
 
 Environment variables, which ``make docker-train HOSTS=2`` sets:
 
@@ -28,23 +28,21 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from entry_point.contract import own_code
+from entry_point.contract import exit_codes, own_code
 from entry_point.contract.platform_files import forget_credentials
-from entry_point.contract.program import run_for_reader
-from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
-from entry_point.contract.user_error import UserError
+from entry_point.contract.program import UserError, run_for_reader
+from entry_point.contract.run_folder import CONTAINER_ROOT, LATEST, RunBusyError, RunFolder
 from launch.command_line import LaunchError
 from launch.containers import Containers
 from launch.engine import Engine, find_engine
 from launch.image import ROOT, built_revision, image_reference, revision
 from launch.local import (
-    LATEST,
     RUNS,
     create_run_folder,
-    point_latest_at,
     split_name,
     write_input_config,
 )
@@ -132,16 +130,27 @@ def train(arguments: Sequence[str]) -> int:
         require_free_channel(channels, "channel")
         for line in (*code.left_out, code.describe()):
             say("docker-train", line)
-    job = Job(create_run_folder(name), hosts, channels, code, overrides)
-    folder = RunFolder(job.run)
-    with folder.hold(folder.launch_lock):
-        with folder.hold(folder.lock):
-            job.write_inputs()
-        point_latest_at(job.run)
-        try:
-            return run_hosts(engine, image, job, isolated=network == "none")
-        finally:
-            job.forget_credentials()
+    folder, is_new = create_run_folder(name)
+    run, job = RunFolder(folder), Job(folder, hosts, channels, code, overrides)
+    with run.hold():  # until the first host's container does
+        job.write_inputs()
+    exit_code = exit_codes.FAILED
+    try:
+        exit_code = run_hosts(engine, image, job, isolated=network == "none")
+    finally:
+        job.forget_credentials()
+        if exit_code != exit_codes.FINISHED and is_new:
+            remove_if_unused(run)
+    if exit_code == exit_codes.FINISHED:
+        run.become_latest()
+    return exit_code
+
+
+def remove_if_unused(run: RunFolder) -> None:
+    """Remove the folder of a job that has ended and took no step."""
+    with suppress(RunBusyError), run.hold():
+        if run.is_unused():
+            shutil.rmtree(run.root, ignore_errors=True)
 
 
 def run_hosts(engine: Engine, image: str, job: Job, isolated: bool) -> int:

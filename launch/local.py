@@ -3,7 +3,7 @@
 ``python -m launch.local [name=NAME] [Hydra overrides]`` is ``make local-train``. It writes the
 files that SageMaker would write into ``runs/NAME/input/config``, then replaces itself with the
 process that the container starts. The same name again resumes the run from its checkpoints;
-without a name, each run gets a new folder.
+without a name, each run gets a new folder. A new folder goes if the job takes no step.
 """
 
 import json
@@ -17,15 +17,13 @@ from pathlib import Path
 
 from entry_point.contract import exit_codes, hyperparameters
 from entry_point.contract.platform_files import LOCAL
-from entry_point.contract.program import asks_for_help, run_program
-from entry_point.contract.run_folder import RunFolder
-from entry_point.contract.stop_signals import defer_stop, exit_on_stop
+from entry_point.contract.program import asks_for_help, defer_stop, exit_on_stop, run_program
+from entry_point.contract.run_folder import LATEST, LINK_LATEST, NEW_RUN, RunFolder
 from entry_point.contract.whole_file import write_text
 from launch.command_line import LaunchError
 
 HOST = "algo-1"
 RUNS = Path("runs")
-LATEST = "latest"
 # The pattern of SageMaker's job names, so that a run and a job can have the same name.
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 FOLDERS = ("input/config", "input/data", "model", "output/data", "checkpoints")
@@ -46,16 +44,21 @@ def start(arguments: Sequence[str]) -> int:
 
     name, overrides = split_name(arguments)
     load_train_config(overrides)
-    folder = create_run_folder(name)
+    folder, is_new = create_run_folder(name)
     run = RunFolder(folder)
-    launch_lock = run.hold(run.launch_lock)
-    with run.hold(run.lock):
+    lock = run.hold()
+    os.environ["ML_ROOT"] = os.environ[LINK_LATEST] = str(folder)
+    if is_new:
+        os.environ[NEW_RUN] = str(folder)
+    exit_on_stop(exit_codes.STOPPED, run.remove_if_new)
+    try:
         write_input_config(folder, overrides, hosts=[HOST], current=HOST)
-    point_latest_at(folder)
-    # With exec, the job itself receives signals and sets the exit code. It inherits the lock.
-    os.set_inheritable(launch_lock.fileno(), True)
+    except OSError:
+        run.remove_if_new()
+        raise
+    os.dup2(lock.fileno(), 0)  # the job takes over the lock
     defer_stop()
-    os.environ["ML_ROOT"] = str(folder)
+    # With exec, the job itself receives signals and sets the exit code.
     os.execv(sys.executable, [sys.executable, "-m", "entry_point.container", "train"])
 
 
@@ -78,25 +81,19 @@ def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     return name, overrides
 
 
-def create_run_folder(name: str | None) -> Path:
-    """Create ``runs/NAME``, or a new folder named after the current time."""
+def create_run_folder(name: str | None) -> tuple[Path, bool]:
+    """``runs/NAME``, or a folder named after the current time, and whether it is new."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    folder = RUNS / (name or stamp)
-    attempt = 1
+    folder, attempt = RUNS / (name or stamp), 1
     while True:
         try:
-            folder.mkdir(parents=True, exist_ok=name is not None)
-            return folder.resolve()
+            folder.mkdir(parents=True)
+            return folder.resolve(), True
         except FileExistsError:
+            if name is not None:
+                return folder.resolve(), False
             attempt += 1
             folder = RUNS / f"{stamp}-{attempt}"
-
-
-def point_latest_at(folder: Path) -> None:
-    """Make ``runs/latest`` a link to this run; an existing link is replaced atomically."""
-    fresh = RUNS / f".latest-{os.getpid()}"
-    fresh.symlink_to(folder.name)
-    fresh.replace(RUNS / LATEST)
 
 
 def write_input_config(

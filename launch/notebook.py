@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import Any
 
-from entry_point.contract.user_error import UserError
+from entry_point.contract.program import UserError
 from launch.command_line import LaunchError
 from launch.sagemaker import tuning
 from launch.sagemaker.aws import explain

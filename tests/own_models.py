@@ -131,6 +131,15 @@ class failing_net(_Hooked):
         return logits
 
 
+class useless_net(_Hooked):
+    """Raises in the first training step."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            raise ArithmeticError("cannot take a step")
+        return super().forward(images)
+
+
 class blind_net(_Hooked):
     """Returns NaN in evaluation only."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from entry_point.contract.user_error import UserError
+from entry_point.contract.program import UserError
 
 _NO_VALUE = object()
 

@@ -15,3 +15,4 @@ NO_READER = 141
 """Nobody reads the output any more, as a shell reports it: 128 + SIGPIPE."""
 TERMINATED = 143
 """Ended by SIGTERM with nothing to save, as a shell reports it: 128 + SIGTERM."""
+NO_FAILURE = (FINISHED, STOPPED)

@@ -11,8 +11,8 @@ from typing import Any
 
 from entry_point.contract import hyperparameters
 from entry_point.contract.printable import masked
+from entry_point.contract.program import UserError
 from entry_point.contract.run_folder import RunFolder
-from entry_point.contract.user_error import UserError
 from entry_point.contract.whole_file import write_text
 
 LOCAL = "local"

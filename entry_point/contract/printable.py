@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
-from typing import Any, TypeVar, cast
+import sys
+from contextlib import suppress
+from typing import Any, TextIO, TypeVar, cast
 
 from entry_point.contract.metrics_line import MARK
 
@@ -39,3 +42,31 @@ def escaped(text: str) -> str:
 def printable(text: str) -> str:
     """`escaped` and `masked`, and never the beginning of a line of metrics."""
     return escaped(masked(text)).replace(MARK, rf"\x5b{MARK[1:]}")
+
+
+class _MaskedText(io.TextIOWrapper):
+    """Whoever writes, a logger, a library or Python a traceback, writes a URI in one call.
+
+    A line that nobody reads any more is dropped: it must not end the job before its checkpoint.
+    """
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            super().write(masked(text))
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
+
+
+def mask_output() -> None:
+    """Replace stdout and stderr of this process by streams that mask credentials in URIs."""
+    sys.stdout, sys.stderr = _masking(sys.stdout), _masking(sys.stderr)
+
+
+def _masking(stream: TextIO) -> TextIO:
+    if not isinstance(stream, io.TextIOWrapper):  # the program was started without it
+        return stream
+    options = (stream.encoding, stream.errors, None, stream.line_buffering, stream.write_through)
+    return _MaskedText(stream.buffer, *options)

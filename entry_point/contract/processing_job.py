@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from entry_point.contract.failure import failure_file
 from entry_point.contract.hosts import Hosts, read_hosts
 from entry_point.contract.platform_files import ContractError, read_json
-from entry_point.contract.program import run_program
+from entry_point.contract.program import failure_file, run_program
 
 ROOT = Path("/opt/ml")
 
@@ -59,9 +58,8 @@ def run_command(name: str, program: Callable[[ProcessingJob | None], int]) -> in
     root = Path(os.environ.get("ML_ROOT", ROOT))
     if not (root / "config" / "resourceconfig.json").is_file():
         return run_program(name, lambda: program(None))
-    with failure_file(root / "output" / "message") as leave_reason:
-        return run_program(
-            name,
-            lambda: program(ProcessingJob(root, read_hosts(root / "config"))),
-            leave_reason,
-        )
+    return run_program(
+        name,
+        lambda: program(ProcessingJob(root, read_hosts(root / "config"))),
+        failure_file(root / "output" / "message"),
+    )

@@ -1,19 +1,33 @@
-"""What every program does with its errors: a line on stderr, an exit code, a reason to keep."""
+"""How every program ends: its errors, the reason of a failure, and requests to stop."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
 
 from entry_point.contract import exit_codes
-from entry_point.contract.failure import failure_text
-from entry_point.contract.printable import printable
-from entry_point.contract.user_error import UserError
+from entry_point.contract.printable import masked, printable
 from entry_point.contract.whole_file import NO_SPACE
 
 _NO_ROOM = (*NO_SPACE, errno.EFBIG)
+LIMIT = 1024
+"""SageMaker shows that many characters of a failure file."""
+
+
+class UserError(Exception):
+    """What is wrong, what is allowed, what to do; it needs no traceback.
+
+    One argument for each problem; each becomes one printable line.
+    """
+
+    def __str__(self) -> str:
+        return "\n".join(map(printable, self.args))
 
 
 def run_program(
@@ -43,6 +57,16 @@ def run_program(
         return code
 
 
+def _explain(error: Exception) -> tuple[int, str | None]:
+    """The exit code, and one line unless only the traceback explains the error."""
+    if isinstance(error, UserError):
+        return exit_codes.USAGE, str(error)
+    if not isinstance(error, OSError) or error.filename is None:
+        return exit_codes.FAILED, None
+    advice = ": free up space and run the same command again" if error.errno in _NO_ROOM else ""
+    return exit_codes.FAILED, printable(f"{error.filename}: {error.strerror}{advice}")
+
+
 def asks_for_help(arguments: Sequence[str], usage: str | None) -> bool:
     """Whether `--help` is among the arguments; prints the usage, a program's docstring, if so."""
     if not {"-h", "--help"} & {*arguments}:
@@ -63,11 +87,65 @@ def run_for_reader(program: Callable[[], int]) -> int:
         return exit_codes.NO_READER
 
 
-def _explain(error: Exception) -> tuple[int, str | None]:
-    """The exit code, and one line unless only the traceback explains the error."""
-    if isinstance(error, UserError):
-        return exit_codes.USAGE, str(error)
-    if not isinstance(error, OSError) or error.filename is None:
-        return exit_codes.FAILED, None
-    advice = ": free up space and run the same command again" if error.errno in _NO_ROOM else ""
-    return exit_codes.FAILED, printable(f"{error.filename}: {error.strerror}{advice}")
+# -- the reason of a failure
+
+
+def failure_text(error: BaseException) -> str:
+    """The error, then as many of the traceback's last lines as fit."""
+    headline = "".join(traceback.format_exception_only(error)).strip()
+    headline = "\n".join(map(printable, headline.split("\n")))[: LIMIT // 2]
+    trace = "".join(traceback.format_tb(error.__traceback__))
+    room = LIMIT - len(headline) - 1
+    if len(trace) > room:
+        trace = trace[-room:].partition("\n")[2]
+    return f"{headline}\n{trace}".rstrip()
+
+
+def failure_file(path: Path) -> Callable[[str], bool]:
+    """Remove the reason of the last attempt; returns a function that writes this one's to `path`.
+
+    If it cannot be written, only the log has it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+
+    def write(reason: str) -> bool:
+        try:
+            path.write_bytes(masked(reason)[:LIMIT].encode("utf-8", "backslashreplace"))
+        except OSError:
+            path.unlink(missing_ok=True)
+        return True
+
+    return write
+
+
+# -- requests to stop
+
+
+def stop_signals() -> list[signal.Signals]:
+    """SIGTERM from the platform, SIGINT from Ctrl-C, SIGHUP from a terminal that is closed.
+
+    nohup starts a program with SIGHUP ignored, which must stay so.
+    """
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGTERM, signal.SIGINT, *([] if ignored else [signal.SIGHUP])]
+
+
+def exit_on_stop(code: int, clean_up: Callable[[], None] = lambda: None) -> None:
+    """Call `clean_up` and exit with `code` at once when asked to stop, from now on.
+
+    Without an exception: raised by a signal handler, it can be lost in an import that is under way.
+    """
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        clean_up()
+        os._exit(code)
+
+    for number in stop_signals():
+        signal.signal(number, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, stop_signals())
+
+
+def defer_stop() -> None:
+    """Have requests to stop wait until the program that replaces this one is ready for them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())

@@ -9,13 +9,15 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
-from entry_point.contract.user_error import UserError
+from entry_point.contract.program import UserError
 from entry_point.contract.whole_file import remove_partial_files
 
 CONTAINER_ROOT = Path("/opt/ml")
@@ -23,6 +25,12 @@ RESOURCES = Path("input/config/resourceconfig.json")
 """The platform's file that every job has, relative to the root."""
 TUNING_KEY = "_tuning_objective_metric"
 """The hyperparameter that SageMaker adds in a tuning job."""
+NEW_RUN = "TRAIN_NEW_RUN"
+"""Environment variable: the run folder that a launcher on this machine created for this start."""
+LATEST = "latest"
+"""The link, beside this machine's runs, to the newest one that has a model."""
+LINK_LATEST = "TRAIN_LINK_LATEST"
+"""Environment variable: set to the run folder that becomes `latest` once it has a model."""
 LOCK_PATIENCE_S = 5.0
 """The kernel takes a moment to end a killed process, and then releases its locks."""
 
@@ -128,27 +136,41 @@ class RunFolder:
         return self.output / "failure"
 
     @property
-    def launch_lock(self) -> Path:
-        """Held by the launcher: from before it writes `input` until its job has ended."""
-        return self.root / "input" / "lock"
-
-    @property
     def lock(self) -> Path:
-        """Held by the job: by the supervisor and by every rank, until the last of them has ended.
-
-        Containers that share a run share `output`, and platforms upload only `output/data`.
-        """
+        """Containers that share a run share `output`, and platforms upload only `output/data`."""
         return self.output / "lock"
 
-    def hold(self, lock: Path) -> BinaryIO:
-        """Lock one of the files above; whoever has the returned file, by inheritance too, holds it.
+    def hold(self) -> BinaryIO:
+        """Lock this run. Whoever has the returned file, by inheritance too, holds the lock.
+
+        The launcher holds it while it writes `input`, then the supervisor and every rank until the
+        last of them has ended. A process passes it on as standard input.
 
         Raises RunBusyError if another process holds it, and RunFolderError if this user cannot
         write to the run folder.
         """
+        deadline = time.monotonic() + LOCK_PATIENCE_S
+        while True:
+            file = self._open_lock()
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(file.fileno()).st_nlink:
+                    return file
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise RunBusyError(self.root) from error
+            # Another process holds it, or has removed it with its run (`discard`).
+            file.close()
+            time.sleep(0.02)
+
+    def _open_lock(self) -> BinaryIO:
+        """The lock that this process has inherited, or the file. Raises RunFolderError."""
+        with suppress(OSError):  # there is no lock yet, or no standard input
+            if os.path.samestat(os.fstat(0), self.lock.stat()):
+                return os.fdopen(os.dup(0), "a+b")
         try:
-            lock.parent.mkdir(parents=True, exist_ok=True)
-            file = lock.open("a+b")
+            self.output.mkdir(parents=True, exist_ok=True)
+            return self.lock.open("a+b")
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
@@ -157,16 +179,6 @@ class RunFolder:
                 f"run as the owner of {self.root}, mount it writable, or name another run folder "
                 "with ML_ROOT"
             ) from error
-        deadline = time.monotonic() + LOCK_PATIENCE_S
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return file
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    file.close()
-                    raise RunBusyError(self.root) from error
-            time.sleep(0.02)
 
     def create(self) -> None:
         """Create the folders that a run writes to, and remove what killed processes left there.
@@ -176,3 +188,27 @@ class RunFolder:
         for folder in (self.model, self.output_data, self.tensorboard, self.checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
             remove_partial_files(folder)
+
+    def is_unused(self) -> bool:
+        """Whether no job has left a model, a checkpoint or metrics here."""
+        folders = (self.model, self.output_data, self.root / "checkpoints")
+        return not any(path.is_file() for folder in folders for path in folder.rglob("*"))
+
+    def discard(self) -> None:
+        """Remove what a start that took no step has left in an unused folder.
+
+        The reason of its failure stays, unless the whole folder goes.
+        """
+        shutil.rmtree(self.output_data, ignore_errors=True)
+        self.remove_if_new()
+
+    def remove_if_new(self) -> None:
+        """Remove the whole folder if a launcher created it for this start."""
+        if os.environ.get(NEW_RUN) == str(self.root):
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def become_latest(self) -> None:
+        """Make `latest` a link to this run; an existing link is replaced atomically."""
+        fresh = self.root.with_name(f".{LATEST}-{os.getpid()}")
+        fresh.symlink_to(self.root.name)
+        fresh.replace(self.root.with_name(LATEST))

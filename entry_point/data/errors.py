@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from entry_point.contract.user_error import UserError
+from entry_point.contract.program import UserError
 
 
 class DataError(UserError, RuntimeError):

@@ -20,7 +20,7 @@ from entry_point import inference
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
 from entry_point.config.serve_config import ServerConfig
-from entry_point.contract.user_error import UserError
+from entry_point.contract.program import UserError
 from entry_point.inference import Model, ModelError, RequestError
 from entry_point.serving.batching import Batcher, Worker
 from entry_point.serving.folded_norms import fold_batch_norms

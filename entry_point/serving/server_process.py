@@ -13,7 +13,7 @@ from pathlib import Path
 
 from entry_point.config.serve_config import ServerConfig
 from entry_point.contract import exit_codes
-from entry_point.contract.user_error import UserError
+from entry_point.contract.program import UserError
 from entry_point.inference import ModelError
 from entry_point.serving.http_server import http_server, listen
 from entry_point.serving.model_service import ModelService

@@ -1,26 +1,22 @@
-"""What the supervisor and its ranks exchange: files in a folder that they share.
+"""What the supervisor and its ranks exchange, as files in a temporary folder that they share.
 
-Signals and exit codes cannot carry it: torchrun kills its workers 30 s after a signal, finished or
-not, and takes any exit code but 0 for a failure.
+The supervisor writes `config.yaml`, and `stop` to ask for a checkpoint and an end: between steps,
+the ranks look whether it is there. A signal would also reach the processes that load data. A rank
+writes `begun` once it heeds such a request, and `reason` if it fails.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import sys
 from pathlib import Path
-from typing import NoReturn
 
-from entry_point.contract import exit_codes
 from entry_point.contract.whole_file import write_text
 
 STARTED = "TRAIN_STARTED"
 """Environment variable: when the container's first process began, in seconds since the epoch."""
 FOLDER = "TRAIN_HAND_OVER"
-"""Environment variable: the folder. A rank that was started by hand has none."""
-PARENT = "TRAIN_PARENT"
-"""Environment variable: the process id that a rank's parent must have."""
+"""Environment variable: the folder. A rank that was started by hand or by torchrun has none."""
 
 _SOCKET = "/listener-abcdefgh"
 _LONGEST_ADDRESS = 107
@@ -45,37 +41,25 @@ def has_begun(folder: Path) -> bool:
     return (folder / "begun").exists()
 
 
-def read_exit_code(folder: Path) -> int | None:
-    """The first code that a rank reported, if any did."""
-    code = _read(folder, "code")
-    return int(code) if code else None
-
-
 def read_reason(folder: Path) -> str | None:
     """Why the first rank to fail did, if any has."""
-    return _read(folder, "reason")
-
-
-def read_death(folder: Path) -> tuple[str, int] | None:
-    """The rank that torchrun saw die by a signal, if any did, and the signal."""
-    death = (_read(folder, "death") or "").split()
-    return (f"rank {death[0]}", int(death[1])) if death else None
-
-
-def _read(folder: Path, name: str) -> str | None:
-    try:
-        return (folder / name).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
+    path = folder / "reason"
+    return path.read_text(encoding="utf-8") if path.exists() else None
 
 
 # -- in a rank
 
 
-def read_config() -> str | None:
-    """The resolved configuration, in a rank; None if no supervisor started this process."""
+def shared_folder() -> Path | None:
+    """The folder; None if no supervisor started this process."""
     folder = os.environ.get(FOLDER)
-    return Path(folder, "config.yaml").read_text(encoding="utf-8") if folder else None
+    return Path(folder) if folder else None
+
+
+def read_config() -> str | None:
+    """The resolved configuration; None if no supervisor started this process."""
+    folder = shared_folder()
+    return (folder / "config.yaml").read_text(encoding="utf-8") if folder else None
 
 
 def keep_sockets() -> None:
@@ -91,54 +75,22 @@ def keep_sockets() -> None:
 
 def stop_requested() -> bool:
     """Whether the supervisor has asked this rank to stop."""
-    folder = os.environ.get(FOLDER)
-    return folder is not None and Path(folder, "stop").exists()
+    folder = shared_folder()
+    return folder is not None and (folder / "stop").exists()
 
 
 def report_begun() -> None:
     """Report that this rank has taken a step and heeds a request to stop."""
-    _report("begun", "")
-
-
-def report_exit_code(code: int) -> None:
-    """Report how a rank ended, one of `contract.exit_codes`. The first report counts."""
-    _report("code", str(code))
+    if folder := shared_folder():
+        (folder / "begun").touch()
 
 
 def report_reason(reason: str) -> bool:
     """Report why this rank failed; False if another rank has reported already."""
-    return _report("reason", reason)
-
-
-def report_death(rank: int, signal: int) -> None:
-    """Report a rank that a signal killed."""
-    _report("death", f"{rank} {signal}")
-
-
-def process_code(code: int) -> int:
-    """The exit code of a rank's process: torchrun takes any code but 0 for a failure."""
-    stopped_under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ and code == exit_codes.STOPPED
-    return exit_codes.FINISHED if stopped_under_torchrun else code
-
-
-def exit_at_once(code: int) -> NoReturn:
-    """Report the code and end this process and its workers without waiting for any of them."""
-    report_exit_code(code)
-    for worker in multiprocessing.active_children():
-        worker.kill()
-    sys.stdout.flush()
-    os._exit(process_code(code))
-
-
-def _report(name: str, text: str) -> bool:
-    """Write a file unless it exists. Without a folder, or once the job is gone, do nothing."""
-    folder = os.environ.get(FOLDER)
-    try:
-        if folder is not None:
-            with Path(folder, name).open("x", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
-    except FileExistsError:
-        return False
-    except FileNotFoundError:
-        pass
+    if folder := shared_folder():
+        try:
+            with (folder / "reason").open("x", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(reason)
+        except FileExistsError:
+            return False
     return True

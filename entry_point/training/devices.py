@@ -7,18 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import _abort_process_group
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig, check_ranks
 from entry_point.supervisor.cuda_driver import describe_driver, has_gpus
+from entry_point.supervisor.hand_over import shared_folder
 from entry_point.training.numa import stay_near
 
+# How long until all hosts have started their ranks.
+MEETING_TIMEOUT = timedelta(minutes=15)
 # How long until a peer that vanished without closing its connections is noticed.
 PEER_TIMEOUT = timedelta(minutes=10)
 # How long the other ranks wait for the first one's export.
@@ -110,14 +116,20 @@ class Devices:
 
 @contextmanager
 def join_devices(config: TrainerConfig) -> Iterator[Devices]:
-    """Choose the device; under torchrun, also join the other ranks, and leave them at the end.
+    """Choose the device; of several ranks, also join the others, and leave them at the end.
 
     Raises:
         ConfigError: there is no CUDA device, or one that torch cannot use, unless trainer.device
             allows the CPU; or a batch size that is not a multiple of the ranks.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    folder, meeting = shared_folder(), None
+    if folder is None:  # started by hand, or by a torchrun of the user's
+        rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    else:
+        meeting = _Meeting(folder, local_rank)
+        rank, world_size = meeting.place()
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))  # for code of the user's
     check_ranks(config, world_size)
     device = _choose_device(config.device, local_rank)
     if device.type == "cuda":
@@ -125,15 +137,63 @@ def join_devices(config: TrainerConfig) -> Iterator[Devices]:
         stay_near(device)
     _set_determinism(config.deterministic)
     _set_tf32(config.precision, device)
-    with _all_ranks(device, world_size) as cpu_group:
+    with _all_ranks(device, rank, world_size, meeting) as cpu_group:
         yield Devices(
             device,
             _autocast_dtype(config.precision, device),
-            int(os.environ.get("RANK", "0")),
+            rank,
             local_rank,
             world_size,
             cpu_group,
         )
+
+
+class _Meeting:
+    """Where the ranks that supervisors have started learn their number, and meet."""
+
+    def __init__(self, folder: Path, local_rank: int) -> None:
+        """`folder` is shared by the ranks of this host."""
+        self._local_rank = local_rank
+        self._ranks = int(os.environ["LOCAL_WORLD_SIZE"])
+        self._host, self._hosts = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
+        self._of_host = FileStore(str(folder / "ranks"), self._ranks)
+        self._of_host.set_timeout(MEETING_TIMEOUT)
+
+    @cached_property
+    def store(self) -> Store:
+        """For all ranks: of one host without a port, or a name that would have to resolve."""
+        if self._hosts == 1:
+            return self._of_host
+        return TCPStore(
+            os.environ["MASTER_ADDR"],
+            int(os.environ["MASTER_PORT"]),
+            is_master=self._host == self._local_rank == 0,
+            wait_for_workers=False,
+            timeout=MEETING_TIMEOUT,
+        )
+
+    def place(self) -> tuple[int, int]:
+        """This rank, and the number of ranks.
+
+        One rank of each host asks the others. If all did, one could fail, and have its host's ranks
+        killed, while the first host still waits for them.
+        """
+        if self._local_rank == 0:
+            counts = self._count_ranks()
+            self._of_host.set("place", f"{sum(counts[: self._host])} {sum(counts)}")
+        first, world_size = map(int, self._of_host.get("place").split())
+        return first + self._local_rank, world_size
+
+    def _count_ranks(self) -> list[int]:
+        """The ranks of each host: those of several instance groups may have different numbers."""
+        hosts = range(self._hosts)
+        self.store.set(f"ranks of host {self._host}", str(self._ranks))
+        counts = [int(self.store.get(f"ranks of host {host}")) for host in hosts]
+        self.store.add(f"host {self._host} has counted", 1)
+        if self._host == 0:
+            # It serves the store: if it ended now, the others could not count.
+            self.store.wait([f"host {host} has counted" for host in hosts])
+        return counts
 
 
 def leave_ranks(group: dist.ProcessGroup | None) -> None:
@@ -148,16 +208,23 @@ def leave_ranks(group: dist.ProcessGroup | None) -> None:
 
 
 @contextmanager
-def _all_ranks(device: torch.device, world_size: int) -> Iterator[dist.ProcessGroup | None]:
+def _all_ranks(
+    device: torch.device, rank: int, world_size: int, meeting: _Meeting | None
+) -> Iterator[dist.ProcessGroup | None]:
     """Join the other ranks. After an error, the others learn of it at once."""
     if world_size == 1:
         yield None
         return
-    if device.type == "cuda":
-        # The device's id has the ranks connect now, and keeps barriers off GPU 0.
-        dist.init_process_group("nccl", timeout=PEER_TIMEOUT, device_id=device)
-    else:
-        dist.init_process_group("gloo", timeout=PEER_TIMEOUT)
+    on_gpu = device.type == "cuda"
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        timeout=PEER_TIMEOUT,
+        rank=rank,
+        world_size=world_size,
+        store=meeting.store if meeting else None,
+        # Has the ranks connect now, and keeps barriers off GPU 0.
+        device_id=device if on_gpu else None,
+    )
     try:
         group = dist.new_group(backend="gloo", timeout=PEER_TIMEOUT)
         assert isinstance(group, dist.ProcessGroup)

@@ -1,7 +1,7 @@
 """Requests to stop, and how all ranks agree on the step after which they stop.
 
 A request is a signal to this process (SIGTERM from the platform, SIGINT from Ctrl-C), or a file
-that `entry_point.container` creates when the signal reaches it instead.
+that the supervisor creates when the signal reaches it instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
-from entry_point.contract.stop_signals import stop_signals
+from entry_point.contract.program import stop_signals
 from entry_point.supervisor.hand_over import report_begun, stop_requested
 
 _LONG_WAIT_S, _POLL_S = 5.0, 1.0

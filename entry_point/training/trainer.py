@@ -18,7 +18,7 @@ from entry_point.config.train_config import TrainConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
-from entry_point.supervisor import hand_over
+from entry_point.large_imports import end_at_once
 from entry_point.training.checkpoints.checkpoint import Checkpoints
 from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.checkpoints.resume import job_settings, load_best, load_to_resume
@@ -308,7 +308,7 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
         logger.info("stopped on request; the same command%s resumes from here", how)
         if trainer.stop.gave_up_waiting:
             leave_ranks(devices.cpu_group)
-            hand_over.exit_at_once(exit_codes.STOPPED)
+            end_at_once(exit_codes.STOPPED)
         return exit_codes.STOPPED
     except torch.OutOfMemoryError as error:
         reason = str(error).partition(". ")[0]

@@ -8,8 +8,7 @@ from typing import Any
 
 from botocore import exceptions
 
-from entry_point.contract.program import run_for_reader
-from entry_point.contract.user_error import UserError
+from entry_point.contract.program import UserError, run_for_reader
 from launch.command_line import LaunchError
 
 _REGION = "AWS_DEFAULT_REGION, the profile's region or, for a job, job.region"

@@ -11,10 +11,10 @@ _CHECKPOINT = re.compile(r"(aside-)?(step-\d{9}|best)\.pt")
 _EVENTS = re.compile(r"events\.out\.tfevents\..*")
 
 
-def require_free(lock: Path) -> None:
+def require_free(run: Path) -> None:
     """No process holds the lock; the kernel may take a moment to release a dead one's."""
-    if lock.exists():
-        RunFolder(lock.parent).hold(lock).close()
+    if RunFolder(run).lock.exists():
+        RunFolder(run).hold().close()
 
 
 def require_empty(folder: Path) -> None:

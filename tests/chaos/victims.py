@@ -12,7 +12,6 @@ VARIABLE = "CHAOS_JOB"
 _ROLES = (
     ("multiprocessing.resource_tracker", "tracker"),
     ("multiprocessing.spawn", "loader"),
-    ("entry_point.supervisor.ranks", "torchrun"),
     ("launch.local", "launcher"),
     ("entry_point.container", "supervisor"),
     ("entry_point.train", "rank"),
@@ -51,8 +50,7 @@ def _role(folder: Path) -> str:
 
 def _is_rank(folder: Path) -> bool:
     command = (folder / "cmdline").read_bytes().split(b"\0")
-    # torchrun's command ends with that of its ranks.
-    return b"entry_point.train" in command and b"entry_point.supervisor.ranks" not in command
+    return b"entry_point.train" in command
 
 
 def _parent(folder: Path) -> Path:

@@ -71,11 +71,24 @@ def test_a_named_run_has_a_folder_and_resumes_under_the_same_name(start_folder: 
     assert epochs == ["epoch=1"]
 
 
-def test_missing_data_is_one_line_that_names_it(start_folder: Path) -> None:
-    done = local_train(start_folder, *JOB, "data.root=nowhere")
+def test_missing_data_is_one_line_that_names_it_and_leaves_no_run(start_folder: Path) -> None:
+    done = local_train(start_folder, "name=wrong", *JOB, "data.root=nowhere")
     assert done.returncode == 2, done.stdout
     assert "nowhere" in done.stdout
     assert "Traceback" not in done.stdout
+    assert not (start_folder / "runs" / "wrong").exists()
+
+
+def test_latest_is_the_newest_run_that_has_a_model(start_folder: Path) -> None:
+    latest = start_folder / "runs" / "latest"
+    failing = "model.name=tests.own_models.useless_net"
+    for name, more, code in (("good", (), 0), ("bad", (failing,), 1), ("better", (), 0)):
+        newest = latest.resolve()
+        done = local_train(start_folder, f"name={name}", *JOB, "trainer.epochs=1", *more)
+        assert done.returncode == code, done.stdout
+        assert latest.resolve() == (newest if code else start_folder / "runs" / name)
+    again = local_train(start_folder, "name=bad", *JOB, "trainer.epochs=1")
+    assert again.returncode == 0, again.stdout
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, start_folder: Path, *arguments: str) -> None:
@@ -120,8 +133,7 @@ def test_a_second_run_of_a_busy_name_is_refused_and_changes_nothing(
         refused(monkeypatch, tmp_path, "name=busy", "trainer.epochs=1")
     assert f"another process is training in {tmp_path}/runs/busy; wait" in capsys.readouterr().err
     left = [str(path.relative_to(tmp_path)) for path in (tmp_path / "runs").rglob("*")]
-    folders = ["runs/busy", "runs/busy/input", "runs/busy/output"]
-    assert sorted(left) == sorted([*folders, "runs/busy/input/lock", "runs/busy/output/lock"])
+    assert sorted(left) == ["runs/busy", "runs/busy/output", "runs/busy/output/lock"]
 
 
 @pytest.mark.parametrize("name", ["with space", "", "-x", "a" * 64, "../up", "under_score"])
@@ -149,5 +161,5 @@ def test_runs_started_in_the_same_second_get_separate_folders(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folders = {local.create_run_folder(None) for _ in range(5)}
+    folders = {local.create_run_folder(None)[0] for _ in range(5)}
     assert len(folders) == 5

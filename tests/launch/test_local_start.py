@@ -79,13 +79,16 @@ def test_of_starts_at_the_same_moment_one_trains_with_its_own_settings(start_fol
         *((delay, signal.SIGHUP) for delay in (0.05, 0.6, 1.2)),
     ],
 )
-def test_a_stop_at_any_moment_of_the_start_ends_without_a_traceback(
+def test_a_stop_at_any_moment_of_the_start_leaves_no_traceback_and_no_run(
     delay: float, number: signal.Signals, start_folder: Path
 ) -> None:
-    process = start(start_folder, *ENDLESS)
+    name = f"stopped-{number}-{round(delay * 100)}"
+    process = start(start_folder, f"name={name}", *ENDLESS)
     wait_for_sigterm_handler(process.pid)
     time.sleep(delay)
     process.send_signal(number)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == exit_codes.STOPPED, output
     assert "Traceback" not in output and "KeyboardInterrupt" not in output
+    run = start_folder / "runs" / name
+    assert not run.exists() or list((run / "checkpoints").glob("step-*.pt"))

@@ -17,7 +17,6 @@ checkpoints/step-000000012.pt
 input/config/hyperparameters.json
 input/config/inputdataconfig.json
 input/config/resourceconfig.json
-input/lock
 model/classes.json
 model/code/inference.py
 model/code/requirements.txt

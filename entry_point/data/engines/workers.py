@@ -28,7 +28,7 @@ from entry_point.data.errors import picklable
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.no_collection import no_collection
 from entry_point.data.plan.schedule import Part
-from entry_point.supervisor.die_with_parent import die_with_parent
+from entry_point.supervisor.ranks import die_with_parent
 
 _SECONDS_TO_DIE = 5.0
 _TRAINER_SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -53,7 +53,7 @@ def traps(ran: Path) -> dict[str, str]:
 def test_every_process_uses_the_code_that_was_sent(
     tmp_path: Path, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The processes: the supervisor, torchrun, two ranks, and a reader for each of them."""
+    """The processes: the supervisor, two ranks, and a reader for each of them."""
     run = RunFolder(tmp_path)
     texts = {p: p.read_text() for p in CONFIGS.rglob("*.yaml")}
     configs = {p.relative_to(CONFIGS.parent).as_posix(): text for p, text in texts.items()}

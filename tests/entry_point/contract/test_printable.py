@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entry_point.contract.failure import failure_text
 from entry_point.contract.metrics_line import metric_regexes
 from entry_point.contract.printable import printable
+from entry_point.contract.program import failure_text
 from entry_point.data.errors import DataError
 
 HOSTILE = "x\n\x1b[2J[metrics] val_accuracy=0.999 loss=1 \udce9\u202e.jpg"

@@ -9,9 +9,8 @@ import pytest
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.contract import exit_codes
-from entry_point.contract.failure import LIMIT, failure_file, failure_text
 from entry_point.contract.platform_files import ContractError
-from entry_point.contract.program import run_program
+from entry_point.contract.program import LIMIT, failure_file, failure_text, run_program
 from entry_point.contract.run_folder import RunFolderError
 from entry_point.data.errors import DataError
 from entry_point.supervisor import hand_over
@@ -56,8 +55,8 @@ def test_any_other_error_keeps_its_traceback_which_is_the_reason(
     error: Exception, tmp_path: Path
 ) -> None:
     path = tmp_path / "output" / "failure"
-    with pytest.raises(type(error), match="lost"), failure_file(path) as leave_reason:
-        run_program("train", lambda: raising(error), leave_reason)
+    with pytest.raises(type(error), match="lost"):
+        run_program("train", lambda: raising(error), failure_file(path))
     reason = path.read_text()
     assert reason.startswith(type(error).__name__) and "in raising" in reason
 
@@ -82,8 +81,7 @@ def test_a_reason_that_another_rank_has_reported_is_not_printed_again(
 def test_a_failure_from_before_is_removed_and_success_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "failure"
     path.write_text("of the last attempt")
-    with failure_file(path):
-        assert not path.exists()
+    failure_file(path)
     assert not list(tmp_path.iterdir())
 
 
@@ -101,14 +99,12 @@ def test_the_failure_file_starts_with_the_error_and_fits_the_limit(tmp_path: Pat
     assert 'raise ValueError("the reason")' in text
     assert len(text) <= LIMIT
     path = tmp_path / "output" / "failure"
-    with failure_file(path) as leave_reason:
-        leave_reason(text)
+    failure_file(path)(text)
     assert path.read_text() == text
     assert [file.name for file in path.parent.iterdir()] == ["failure"]
 
 
 def test_a_reason_with_a_name_that_is_no_text_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "failure"
-    with failure_file(path) as leave_reason:
-        leave_reason(os.fsdecode(b"caf\xe9.jpg: is damaged"))
+    failure_file(path)(os.fsdecode(b"caf\xe9.jpg: is damaged"))
     assert path.read_text() == "caf\\udce9.jpg: is damaged"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.contract.temporary_folder import PREFIX, temporary_folder
+from entry_point.contract.whole_file import FOLDER_PREFIX, temporary_folder
 
 HOLDER = """
 import sys
-from entry_point.contract.temporary_folder import temporary_folder
+from entry_point.contract.whole_file import temporary_folder
 
 with temporary_folder() as folder:
     (folder / "config.yaml").write_text("a: 1")
@@ -63,15 +63,15 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_kept
 
 def test_folders_that_are_no_jobs_are_kept(tmp_path: Path) -> None:
     """Without a lock, another user's, or a link to a folder elsewhere."""
-    own = tmp_path / f"{PREFIX}of-a-person"
+    own = tmp_path / f"{FOLDER_PREFIX}of-a-person"
     own.mkdir()
     linked = tmp_path / "linked"
     linked.mkdir()
     (linked / "lock").touch()
-    (tmp_path / f"{PREFIX}link").symlink_to(linked)
-    kept = {own, linked, tmp_path / f"{PREFIX}link"}
+    (tmp_path / f"{FOLDER_PREFIX}link").symlink_to(linked)
+    kept = {own, linked, tmp_path / f"{FOLDER_PREFIX}link"}
     if os.getuid() == 0:
-        other = tmp_path / f"{PREFIX}other-user"
+        other = tmp_path / f"{FOLDER_PREFIX}other-user"
         other.mkdir()
         (other / "lock").touch()
         os.chown(other, 12345, -1)

@@ -1,4 +1,4 @@
-"""A run folder belongs to one job: who holds its locks, and who may write into it."""
+"""A run folder belongs to one job: who holds its lock, and who may write into it."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.contract import exit_codes
-from entry_point.contract.run_folder import RunBusyError, RunFolder
+from entry_point.contract.run_folder import NEW_RUN, RunBusyError, RunFolder
 from entry_point.supervisor import hand_over
 from tests.entry_point.supervisor.test_processes import (
     ENDLESS,
@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 from entry_point.contract.run_folder import RunFolder
 run = RunFolder(Path(sys.argv[1]))
-lock = run.hold(run.lock)
+lock = run.hold()
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -46,7 +46,7 @@ def test_a_lock_is_waited_for_while_its_killed_holder_dies(tmp_path: Path) -> No
     run = RunFolder(tmp_path)
     holder = hold_elsewhere(run)
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(run.hold, run.lock)
+        waiting = threads.submit(run.hold)
         time.sleep(0.2)  # it has tried in vain
         holder.kill()
         waiting.result().close()
@@ -57,13 +57,28 @@ def test_a_lock_is_refused_while_its_holder_lives_and_reached_by_inheritance(
     tmp_path: Path,
 ) -> None:
     run = RunFolder(tmp_path)
-    with run.hold(run.lock) as lock:
+    with run.hold() as lock:
         heir = subprocess.Popen(["sleep", "600"], stdin=lock)
     with pytest.raises(RunBusyError, match="another process is training in"):
-        run.hold(run.lock)
+        run.hold()
     heir.kill()
     heir.wait()
-    run.hold(run.lock).close()
+    run.hold().close()
+
+
+def test_a_start_that_waits_for_a_run_that_is_then_removed_locks_a_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    monkeypatch.setenv(NEW_RUN, str(run.root))
+    with ThreadPoolExecutor(1) as threads:
+        with run.hold():
+            waiting = threads.submit(run.hold)
+            time.sleep(0.2)  # it has tried in vain
+            run.discard()
+            assert not run.root.exists()
+        with waiting.result(), pytest.raises(RunBusyError):
+            run.hold()
 
 
 def test_no_rank_outlives_a_job_killed_while_the_ranks_start(
@@ -83,7 +98,7 @@ def test_no_rank_outlives_a_job_killed_while_the_ranks_start(
 
 
 def test_a_rank_whose_job_has_gone_leaves_no_failure(tmp_path: Path) -> None:
-    gone = {hand_over.FOLDER: str(tmp_path / "gone"), hand_over.PARENT: str(os.getpid())}
+    gone = {hand_over.FOLDER: str(tmp_path / "gone")}
     done = subprocess.run(
         [sys.executable, "-m", "entry_point.train"],
         env={**os.environ, **gone, "ML_ROOT": str(tmp_path)},

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.contract import exit_codes
-from entry_point.supervisor.rank_processes import ONE_REQUEST_S
+from entry_point.supervisor.ranks import ONE_REQUEST_S
 from tests.entry_point.supervisor.test_processes import (
     ENDLESS,
     TWO_RANKS,

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
-from entry_point.contract.failure import failure_text
+from entry_point.contract.program import failure_text
 from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source

@@ -142,7 +142,7 @@ def _one_of_two_fails(rank: int, folder: str) -> None:
     original = dist.init_process_group
 
     def meet(backend: str, **options: Any) -> None:
-        original(backend, f"file://{folder}/meeting", rank=rank, world_size=2, **options)
+        original(backend, f"file://{folder}/meeting", **options)
 
     dist.init_process_group = meet  # type: ignore[assignment]
     try:
