@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from entry_point import inference
-from entry_point.contract.user_error import UserError
+from entry_point.contract.program import UserError
 from entry_point.data.errors import DataError
 
 _COLUMNS: dict[str, dict[str, Any]] = {
