@@ -22,8 +22,8 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import torch
-from arro3.core import RecordBatch, Schema
 
 from entry_point import inference
 from entry_point.config.compose import load_config
@@ -38,14 +38,11 @@ from entry_point.data.errors import DataError
 from entry_point.data.packing.output_folder import locked
 from entry_point.data.prediction_loader import build_prediction_loader
 from entry_point.data.progress_bar import track
-from entry_point.data.sources.parquet import read_metadata, write_batches
 from entry_point.data.sources.unlabeled import Stretch, UnlabeledImages, open_images
 from entry_point.large_imports import end_process
-from entry_point.prediction_table import MADE_FROM, PredictionTable, build_table
+from entry_point.prediction_table import MADE_FROM, PredictionTable, build_table, write_parquet
 
 _MODEL_FILES = (inference.PROGRAM, inference.SETTINGS, inference.CLASSES)
-_ROW_GROUP_BYTES = 1 << 26
-"""Rows that a reader, and the writer, keep in memory at once."""
 _LISTED = 20
 """Damaged images to list; all are in the column `error`."""
 
@@ -190,11 +187,19 @@ def is_complete(prediction: Prediction) -> bool:
     done = prediction.file in others
     # All parts were compared with the first one.
     for file in [prediction.file] if done else others[:1]:
-        if read_metadata(file, "remove it").get(MADE_FROM) != prediction.made_from:
+        if _made_from(file) != prediction.made_from:
             raise DataError(
                 f"{file} was made from other images, or with another model or output: {choose}"
             )
     return done
+
+
+def _made_from(file: Path) -> str | None:
+    try:
+        return pl.read_parquet_metadata(file).get(MADE_FROM)
+    except pl.exceptions.PolarsError as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{file} is damaged ({reason}): remove it") from error
 
 
 def predict(prediction: Prediction) -> Outcome:
@@ -205,30 +210,23 @@ def predict(prediction: Prediction) -> Outcome:
     except inference.ModelError as error:
         raise UserError(str(error)) from error
     table = build_table(model, config.output)
-    schema = table.schema(prediction.made_from)
     stretches = prediction.images.stretches(prediction.places)
     batches = track(
-        (rows for each in stretches for rows in _rows(each, table, schema, config, outcome)),
+        (rows for each in stretches for rows in _rows(each, table, config, outcome)),
         len(prediction.places),
         "predicting",
-        images_of=lambda rows: rows.num_rows,
+        images_of=len,
     )
     file = prediction.file
     # The next run replaces what a killed one leaves under this name, which readers ignore.
     with replacing(file, file.with_name(f".{file.name}.part")) as unfinished:
-        with unfinished.open("wb") as opened:
-            row_group = max(1, _ROW_GROUP_BYTES // (4 * table.width))
-            write_batches(opened, schema, batches, row_group=row_group, compression="zstd(1)")
+        write_parquet(unfinished, table, prediction.made_from, batches)
     return outcome
 
 
 def _rows(
-    stretch: Stretch,
-    table: PredictionTable,
-    schema: Schema,
-    config: PredictConfig,
-    outcome: Outcome,
-) -> Iterator[RecordBatch]:
+    stretch: Stretch, table: PredictionTable, config: PredictConfig, outcome: Outcome
+) -> Iterator[pl.DataFrame]:
     """The rows of each batch; counts them in `outcome`."""
     model = table.model
     loader = build_prediction_loader(
@@ -245,7 +243,7 @@ def _rows(
                 answers = inference.predict_batch(batch.images, model)
             else:
                 answers = torch.empty(0, table.width)
-            yield table.rows(schema, [stretch.name(i) for i in samples], answers, errors)
+            yield table.rows([stretch.name(i) for i in samples], answers, errors)
             outcome.predicted += len(batch.indices)
             outcome.damaged += len(batch.damage)
             room = _LISTED - len(outcome.listed)

@@ -1,37 +1,27 @@
-"""The columns that `entry_point.predict` writes: answers of a model, or its features, as Arrow."""
+"""The rows that `entry_point.predict` writes: answers of a model, or its features."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
-from arro3.core import (
-    Array,
-    DataType,
-    Field,
-    RecordBatch,
-    Schema,
-    fixed_size_list_array,
-    list_array,
-)
 from numpy.typing import NDArray
 
 from entry_point import inference
+from entry_point.contract.program import UserError
 from entry_point.data.errors import DataError
 
-_ITEM = Field("item", DataType.float32(), nullable=False)
-_TEXTS = DataType.list(Field("item", DataType.utf8(), nullable=False))
-_COLUMNS = {
-    "classification": {
-        "class": DataType.utf8(),
-        "class_index": DataType.int32(),
-        "probability": DataType.float32(),
-    },
-    "multilabel": {"labels": _TEXTS},
+_COLUMNS: dict[str, dict[str, Any]] = {
+    "classification": {"class": pl.String, "class_index": pl.Int32, "probability": pl.Float32},
+    "multilabel": {"labels": pl.List(pl.String)},
     "regression": {},
 }
 """What the model's kind predicts, before the scores."""
@@ -39,6 +29,8 @@ _NO_FEATURES = (
     "output=features: the model does not end in a linear layer that takes one vector per image; "
     "use output=scores"
 )
+_ROW_GROUP_BYTES = 1 << 24
+"""Rows that a reader, and the writer, keep in memory at once."""
 MADE_FROM, NAMES = "made_from", "names"
 """Keys of the file's metadata: the fingerprint; and the names of the scores, as a JSON list."""
 
@@ -52,72 +44,104 @@ class PredictionTable:
     """`scores` or `features`: the name of the list column, float32 (width,)."""
     width: int
 
-    def schema(self, made_from: str) -> Schema:
-        columns = {} if self.output == "features" else _COLUMNS[self.model.kind]
-        fields = [Field(name, kind) for name, kind in columns.items()]
-        metadata = {MADE_FROM: made_from}
-        if self.output == "scores":
-            metadata[NAMES] = json.dumps(self.model.names, ensure_ascii=False)
-        return Schema(
-            [
-                Field("path", DataType.utf8(), nullable=False),
-                *fields,
-                Field(self.output, DataType.list(_ITEM, self.width)),
-                Field("error", DataType.utf8()),
-            ],
-            metadata=metadata,
-        )
+    @property
+    def schema(self) -> dict[str, Any]:
+        predicted = {} if self.output == "features" else _COLUMNS[self.model.kind]
+        vectors = {self.output: pl.Array(pl.Float32, self.width)}
+        return {"path": pl.String, **predicted, **vectors, "error": pl.String}
+
+    def metadata(self, made_from: str) -> dict[str, str]:
+        """Of the file."""
+        names = json.dumps(self.model.names, ensure_ascii=False)
+        return {MADE_FROM: made_from} | ({NAMES: names} if self.output == "scores" else {})
 
     def rows(
-        self,
-        schema: Schema,
-        names: Sequence[str],
-        answers: torch.Tensor,
-        errors: Sequence[str | None],
-    ) -> RecordBatch:
+        self, names: Sequence[str], answers: torch.Tensor, errors: Sequence[str | None]
+    ) -> pl.DataFrame:
         """One row for each of `names`; `answers`, float32 (images, width), are those of the images
         without an error."""
         good = np.array([error is None for error in errors])
         values = np.zeros((len(names), self.width), np.float32)
         values[good] = answers.numpy()
-        vectors = fixed_size_list_array(
-            Array.from_numpy(values.ravel()),
-            self.width,
-            type=DataType.list(_ITEM, self.width),
-            mask=Array.from_numpy(~good),
-        )
-        predicted = [] if self.output == "features" else self._predicted(values, good)
-        # Arrow's text is UTF-8; the bytes of a file name need not be.
+        predicted = {} if self.output == "features" else self._predicted(values)
+        # polars' text is UTF-8; the bytes of a file name need not be.
         texts = [name.encode(errors="backslashreplace").decode() for name in names]
-        return RecordBatch.from_arrays(
-            [
-                Array(texts, type=DataType.utf8()),
-                *predicted,
-                vectors,
-                Array(list(errors), type=DataType.utf8()),
-            ],
-            schema=schema,
+        columns = {"path": texts, **predicted, self.output: values, "error": errors}
+        frame = pl.DataFrame(columns, schema=self.schema)
+        return frame.with_columns(
+            pl.when(pl.Series(good)).then(pl.col(name)) for name in (*predicted, self.output)
         )
 
-    def _predicted(self, values: NDArray[np.float32], good: NDArray[np.bool_]) -> list[Array]:
+    def _predicted(self, values: NDArray[np.float32]) -> dict[str, Any]:
         """The columns of _COLUMNS."""
         names = self.model.names
         if self.model.kind == "classification":
             likeliest = values.argmax(1)
-            found = [
-                (names[place], place, float(row[place])) if known else (None, None, None)
-                for row, place, known in zip(values, likeliest.tolist(), good, strict=True)
-            ]
-            kinds = _COLUMNS["classification"].values()
-            columns = zip(*found, strict=True)
-            return [Array(column, type=kind) for column, kind in zip(columns, kinds, strict=True)]
+            return {
+                "class": [names[place] for place in likeliest],
+                "class_index": likeliest,
+                "probability": values.max(1),
+            }
         if self.model.kind == "multilabel":
-            reached = (values.astype(np.float64) >= self.model.threshold) & good[:, None]
-            ends = np.cumsum([0, *reached.sum(1)], dtype=np.int32)
-            texts = Array([names[label] for label in np.nonzero(reached)[1]], type=DataType.utf8())
-            mask = Array.from_numpy(~good)
-            return [list_array(Array.from_numpy(ends), texts, type=_TEXTS, mask=mask)]
-        return []
+            reached = values.astype(np.float64) >= self.model.threshold
+            return {"labels": [[names[place] for place in np.flatnonzero(row)] for row in reached]}
+        return {}
+
+
+def write_parquet(
+    file: Path, table: PredictionTable, made_from: str, batches: Iterable[pl.DataFrame]
+) -> None:
+    """Write rows, batch by batch; memory holds a few row groups.
+
+    polars writes a Parquet file at once: until then, the rows lie in a folder beside the file.
+    Raises UserError for a disk that is full, and what `batches` raises.
+    """
+    row_group = max(1, _ROW_GROUP_BYTES // (4 * table.width))
+    folder = file.with_name(f"{file.name}.rows")
+    shutil.rmtree(folder, ignore_errors=True)  # of a killed process
+    folder.mkdir()
+    try:
+        parts = _write_parts(folder, pl.DataFrame(schema=table.schema), row_group, batches)
+        with _writing(file):
+            pl.scan_ipc(parts, glob=False).sink_parquet(
+                file,
+                compression="zstd",
+                compression_level=1,
+                row_group_size=row_group,
+                metadata=table.metadata(made_from),
+            )
+    finally:
+        shutil.rmtree(folder)
+
+
+def _write_parts(
+    folder: Path, held: pl.DataFrame, row_group: int, batches: Iterable[pl.DataFrame]
+) -> list[Path]:
+    """Write the rows to files of `row_group` rows or a few more, without compression."""
+    parts: list[Path] = []
+
+    def write() -> None:
+        parts.append(folder / f"{len(parts)}.arrow")
+        with _writing(parts[-1]):
+            held.write_ipc(parts[-1])
+
+    for batch in batches:
+        held = held.vstack(batch)
+        if len(held) >= row_group:
+            write()
+            held = held.clear()
+    if len(held) or not parts:
+        write()
+    return parts
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    """Name the file in the errors of polars."""
+    try:
+        yield
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise UserError(f"{file} cannot be written: {' '.join(str(error).split())}") from error
 
 
 def build_table(model: inference.Model, output: str) -> PredictionTable:

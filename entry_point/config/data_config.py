@@ -48,7 +48,7 @@ class TableConfig(PathsConfig):
     kind: Literal["class", "labels", "numbers"] | None = None
     """What the labels are. `class`: one name per image. `labels`: any number of names, as a list or
     between `separator`s; or several columns that hold 0 or 1. `numbers`: one or more columns. null:
-    what `task.name` needs, or else what the first rows look like; whole numbers are classes."""
+    what `task.name` needs, or else what the rows look like; whole numbers are classes."""
     separator: str = "|"
     """Between the names in a cell of text that holds several labels."""
 

@@ -29,7 +29,6 @@ from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.formats import open_format
 from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
-from entry_point.data.sources.table.manifest import only_table
 
 CHANNEL = "training"
 _HOLDS = {
@@ -72,7 +71,7 @@ def dataset_root(data: DataConfig, channels: Path) -> Path:
             f"data.root is not set and there is no input channel {CHANNEL!r}: add "
             f"data.root=FOLDER, or in a container the channel {CHANNEL!r}; it must hold {holds}"
         )
-    return only_table(folder) if data.format == "manifest" else folder
+    return folder
 
 
 def build_loader(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -41,10 +42,12 @@ from entry_point.data.sources.dataset_description import (
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import FolderSource
 from entry_point.data.sources.folder_index import every_side_index, index_holder
+from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.label_kind import member
 from entry_point.data.sources.packed.index import PartIndex
-from entry_point.data.sources.table.read_table import UNUSED, Table, TableRequest, read_table
-from entry_point.data.sources.table.table_files import is_table
+
+if TYPE_CHECKING:
+    from entry_point.data.sources.table import Table
 
 _AHEAD_PER_WORKER = 4
 _HEADER = ("height", "width", "orientation")
@@ -82,9 +85,11 @@ def find_damage(
     images: Iterable[Image]
     settings = table or TableConfig()
     if is_table(root):
+        from entry_point.data.sources.table import TableRequest, read_table
+
         request = TableRequest(root, images_of_table, settings, None, "table", splits=False)
         rows = read_table(request)
-        total = int((rows.splits != UNUSED).sum())
+        total = len(rows.used)
         holder = index_holder(index_root, Path(rows.folder), "index_root")
         images = _with_indexes(_table_images(rows), _table_paths(rows), holder, damage)
     elif images_of_table is not None or settings != TableConfig():
@@ -156,13 +161,13 @@ def _paths(sources: list[FolderSource], root: Path) -> Iterator[str]:
 
 
 def _table_images(table: Table) -> Iterator[Image]:
-    for row in np.flatnonzero(table.splits != UNUSED).tolist():
+    for row in table.used.tolist():
         file = f"{table.folder}/{table.paths[row]}"
         yield Image(f"row {row + 1}: {file}", partial(read_bytes, file))
 
 
 def _table_paths(table: Table) -> Iterator[str]:
-    for row in np.flatnonzero(table.splits != UNUSED).tolist():
+    for row in table.used.tolist():
         yield table.paths[row]
 
 

@@ -33,9 +33,8 @@ from entry_point.data.sources.class_folders import (
     shared_class_names,
 )
 from entry_point.data.sources.dataset_description import SPLITS
+from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.label_kind import Kind
-from entry_point.data.sources.table.read_table import TableRequest, read_table
-from entry_point.data.sources.table.table_files import is_table
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 _SHUFFLE_STREAM = 21
@@ -146,6 +145,8 @@ class TableContents:
             must = "needs a folder as source: files in class folders cannot hold a table's labels"
             raise ConfigError("output_format", "folder", must)
         images = Path(options.images) if options.images else None
+        from entry_point.data.sources.table import TableRequest, read_table  # they import polars
+
         request = TableRequest(source, images, options.table, options.val_fraction, "table")
         self._table = read_table(request)
         self.root = Path(self._table.folder)

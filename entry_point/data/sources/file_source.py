@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,36 @@ from entry_point.data.sources.folder_index import find_side_indexes, index_holde
 from entry_point.data.sources.index_cache import IndexCache
 from entry_point.data.sources.index_file import SideIndexes
 from entry_point.data.sources.label_kind import Kind
+
+
+@dataclass(frozen=True)
+class PathList:
+    """Paths as one buffer: a million Python strings would take 100 MB and be copied by forks."""
+
+    text: NDArray[np.uint8]
+    """UTF-8, with a NUL after each path; file names may hold other bytes."""
+    ends: NDArray[np.int64]
+    """Where each path ends."""
+
+    @classmethod
+    def of(cls, chunks: Sequence[bytes]) -> PathList:
+        """From encoded paths, each with a NUL after it."""
+        text = np.frombuffer(bytearray().join(chunks), np.uint8)
+        return cls(text, np.flatnonzero(text == 0))
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, row: int) -> str:
+        start = int(self.ends[row - 1]) + 1 if row else 0
+        return self.text[start : int(self.ends[row])].tobytes().decode(errors="surrogateescape")
+
+    def cut(self, rows: range) -> PathList:
+        """A copy of these rows, which follow each other."""
+        if not rows:
+            return PathList.of([])
+        start = int(self.ends[rows[0] - 1]) + 1 if rows[0] else 0
+        return PathList.of([self.text[start : int(self.ends[rows[-1]]) + 1].tobytes()])
 
 
 class FileSource:

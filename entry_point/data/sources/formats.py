@@ -1,4 +1,7 @@
-"""The sources by the words of `data.format`, and your own by its dotted path."""
+"""The sources by the words of `data.format`, and your own by its dotted path.
+
+What is optional is imported once it is used.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,20 @@ from entry_point.data.sources.label_kind import KINDS
 from entry_point.data.sources.packed.shards import ShardSource
 from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
-from entry_point.data.sources.table.manifest import open_manifest
 
 Open = Callable[[DataConfig, Path, str], Source]
 """(data, root, split) -> the split."""
 
 log = logging.getLogger(__name__)
 
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
+_TABLE = "entry_point.data.sources.table.open_manifest"
 _NEEDED = ("classes", "kind", "labels", "sizes", "__len__", "read", "following", "key")
+
+
+def is_table(path: Path) -> bool:
+    """Whether it is a file with the name of a table."""
+    return path.suffix.lower() in TABLE_SUFFIXES and path.is_file()
 
 
 def open_format(data: DataConfig, root: Path, split: str) -> Source:
@@ -52,7 +61,7 @@ def _folder(data: DataConfig, root: Path, split: str) -> Source:
 
 
 def _manifest(data: DataConfig, root: Path, split: str) -> Source:
-    source = open_manifest(data, root, split)
+    source = resolve("data.format", _TABLE, {})(data, root, split)
     return _with_side_indexes(source, data, source.folder, split)
 
 

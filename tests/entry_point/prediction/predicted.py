@@ -1,5 +1,6 @@
 """What `entry_point.predict` wrote, read as another program does."""
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,14 @@ def table(folder: Path) -> Any:
     import pyarrow.parquet as pq  # not at the top: the tests that a GPU machine runs have none
 
     return pq.read_table(folder)
+
+
+def score_names(folder: Path) -> list[str]:
+    """The names of the scores, from the metadata of the first file."""
+    import pyarrow.parquet as pq
+
+    names: list[str] = json.loads(pq.read_metadata(min(folder.iterdir())).metadata[b"names"])
+    return names
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:

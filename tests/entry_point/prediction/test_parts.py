@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point import predict
+from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.predict_config import Part, PredictConfig
 from entry_point.contract import exit_codes
@@ -55,7 +56,7 @@ def test_the_files_of_the_parts_sort_in_the_order_of_the_parts(count: int) -> No
 @pytest.mark.parametrize("part", ["0/2", "3/2", "1/0", "1", "1/2/3", "-1/2", "a/b", "1.5/2"])
 def test_a_wrong_part_is_an_error_that_says_what_is_allowed(part: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"part={part}: must be N/M with N from 1")):
-        PredictConfig(part=part)
+        load_config("predict", PredictConfig, [f"part={part}"])
 
 
 @pytest.mark.parametrize("count", [1, 3, 5, 14])
@@ -103,6 +104,19 @@ def test_a_part_that_is_asked_to_stop_leaves_no_file(
     process.communicate()
     assert process.returncode == 143
     assert not names(output)
+
+
+def test_a_part_that_does_not_fit_on_the_disk_is_one_line_and_leaves_no_file(
+    model: Path, images: Path, tmp_path: Path
+) -> None:
+    """The limit of a file's size stands for a full disk."""
+    code = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
+    process = start(*arguments(model, images, tmp_path / "output"), code=code)
+    _, error = process.communicate()
+    assert process.returncode == exit_codes.USAGE
+    assert "part-1-of-1.parquet" in error and "cannot be written: File too large" in error
+    assert error.splitlines()[-1].startswith("predict: ") and "Traceback" not in error
+    assert not names(tmp_path / "output")
 
 
 def test_a_rerun_skips_finished_parts(

@@ -10,7 +10,7 @@ from PIL import Image
 from entry_point import inference, predict
 from entry_point.training.tasks.task import Export
 from tests.chromium import COMMAND, browser
-from tests.entry_point.prediction.predicted import rows, table
+from tests.entry_point.prediction.predicted import rows, score_names
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import CLASSES, write_model
 from tests.entry_point.serving.test_invocations import encoded
@@ -92,7 +92,7 @@ def test_the_command_line_answers_as_the_exported_program(
     arguments = [f"model_dir={folders[kind]}", f"input={image}", f"output_dir={output}", *settings]
     assert predict.main(arguments) == 0
     (row,) = rows(output)
-    names = json.loads(table(output).schema.metadata[b"names"])
+    names = score_names(output)
     scores = dict(zip(names, row.pop("scores"), strict=True))
     key = "values" if kind == "regression" else "probabilities"
     rounded = {key: pytest.approx(scores, rel=1e-6, abs=1e-6)}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
 from entry_point.data.engines import workers
@@ -166,4 +167,4 @@ def test_contradictory_streaming_settings_are_errors_that_name_the_key(
     settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        DataConfig(**settings)
+        check_config(settings, DataConfig, "data")

@@ -239,7 +239,7 @@ def on(ranks: int) -> Devices:
 
 def test_a_setting_that_changes_the_pixels_or_their_order_is_compared(packed_photos: Path) -> None:
     """A new setting of `data` is either compared, or named here with those that may change."""
-    same_files_elsewhere = {"format", "kwargs", "root", "images", "table", "index_root", "demo"}
+    same_files_elsewhere = {"format", "kwargs", "root", "images", "table", "index_root"}
     # The images, their number and their classes are compared instead.
     seen_in_them = {"val_fraction"}
     same_pixels = {"max_bad_fraction", "index"}

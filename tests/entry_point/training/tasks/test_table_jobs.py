@@ -1,6 +1,5 @@
 """Whole jobs on tables of labels and of numbers: killed, resumed, on three ranks, predicted."""
 
-import json
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -104,7 +103,7 @@ def test_the_metrics_are_scikit_learns_of_the_predictions(
     arguments = [f"model_dir={finished / 'model'}", f"input={photo_folder / 'val'}"]
     settings = ("pipeline=pillow", "pipeline.num_workers=0", f"output_dir={tmp_path}")
     assert predict.main([*arguments, *settings]) == 0
-    names = json.loads(predicted.table(tmp_path).schema.metadata[b"names"])
+    names = predicted.score_names(tmp_path)
     true = {row["path"]: row for row in rows}
     paired = [(true[f"val/{line['path']}"], line) for line in predicted.rows(tmp_path)]
     values = np.array([line["scores"] for _, line in paired])

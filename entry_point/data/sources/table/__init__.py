@@ -1,1 +1,0 @@
-"""Labels from a table: CSV, TSV, Parquet, JSON lines, SageMaker's augmented manifest."""

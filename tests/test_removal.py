@@ -1,0 +1,79 @@
+"""A room that is optional can be taken out: what is left still imports, and trains."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+COPIED = ("custom_op", "entry_point", "project", "configs")
+# Room -> its files.
+ROOMS: dict[str, tuple[str, ...]] = {
+    "tables": (
+        "entry_point/data/sources/table.py",
+        "entry_point/data/sources/table_files.py",
+        "entry_point/data/sources/table_labels.py",
+        "configs/data/manifest.yaml",
+    ),
+}
+# A package that is not installed is no fault of the copy: DALI is an extra.
+IMPORT_ALL = """
+import importlib, pkgutil, custom_op, entry_point
+custom_op.load()
+for package in (custom_op, entry_point):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            if error.name.partition(".")[0] in ("custom_op", "entry_point"):
+                raise
+"""
+TRAIN = (
+    *("data=demo", "+data.kwargs.train_images=20", "+data.kwargs.val_images=10"),
+    *("data.image_size=32", "data.resize=32", "trainer.device=cpu", "trainer.epochs=1"),
+    *("trainer.batch_size=10", "optim.warmup_epochs=0"),
+)
+
+
+@pytest.fixture(params=list(ROOMS))
+def left(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of the tree without the room."""
+    copy = tmp_path / "copy"
+    for name in COPIED:
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ROOMS[request.param]:
+        (copy / name).unlink()
+    return copy
+
+
+def run(copy: Path, command: Sequence[str], **environment: str) -> str:
+    """What a Python program in the copy prints."""
+    environment = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1", **environment}
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=copy,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_every_other_module_imports(left: Path) -> None:
+    run(left, ["-c", IMPORT_ALL])
+
+
+def test_the_demo_trains_and_its_images_pack_and_predict(left: Path, tmp_path: Path) -> None:
+    demo, model = tmp_path / "demo", tmp_path / "run" / "model"
+    train = ["-m", "entry_point.train", *TRAIN]
+    run(left, train, ML_ROOT=str(model.parent), DEMO_DATA=str(demo))
+    run(left, ["-m", "entry_point.optimize", f"source={demo}", f"output={tmp_path / 'packed'}"])
+    run(left, ["-m", "entry_point.check_dataset", f"root={tmp_path / 'packed'}"])
+    where = [f"model_dir={model}", f"input={demo / 'val'}", f"output_dir={tmp_path / 'answers'}"]
+    assert "10 images predicted" in run(left, ["-m", "entry_point.predict", *where])
