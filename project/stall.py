@@ -5,11 +5,14 @@ A random mask, then YCbCr: little work in a batch on the device, much in Python 
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import conv2d
 
-MASKED = 0.25
+MASKED = 64
+"""Of 256."""
 
 
 class Stall:
@@ -27,8 +30,8 @@ class Stall:
         # Only the first step copies them, and does not wait for the device.
         self._matrix = self._matrix.to(device, non_blocking=True)
         self._offset = self._offset.to(device, non_blocking=True)
-        draws = torch.rand(len(images), 1, *images.shape[2:], device=device)
-        masked = images.float() * ~dilated(draws < MASKED)
+        drawn = random_bytes((len(images), 1, *images.shape[2:]), device)
+        masked = images.float() * ~dilated(drawn < MASKED)
         return ycbcr(masked, self._matrix, self._offset).to(images.dtype)
 
 
@@ -40,9 +43,19 @@ class StallSample:
 
     def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
         """RGB, uint8 `(3, S, S)` -> YCbCr, uint8 `(3, S, S)`."""
-        draws = torch.rand(1, *image.shape[1:], generator=generator)
-        masked = image.float() / 255 * ~dilated(draws < MASKED)
+        drawn = random_bytes((1, *image.shape[1:]), image.device, generator)
+        masked = image.float() / 255 * ~dilated(drawn < MASKED)
         return (255 * ycbcr(masked, self._matrix, self._offset)).round_().to(torch.uint8)
+
+
+def random_bytes(
+    shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None = None
+) -> Tensor:
+    """Uniform uint8 of a shape; drawing words of eight bytes takes a third of the time."""
+    count = math.prod(shape)
+    words = torch.empty(-(-count // 8), dtype=torch.int64, device=device)
+    words.random_(-(2**63), None, generator=generator)
+    return words.view(torch.uint8)[:count].view(shape)
 
 
 def dilated(mask: Tensor) -> Tensor:

@@ -153,7 +153,7 @@ def test_the_servers_metrics_tell_images_and_batches() -> None:
             "did you mean goal?\n",
         ),
         (["device=gpu"], "gpu-check: device=gpu: must be one of cuda, cpu; did you mean cpu?\n"),
-        (["minutes=0"], "gpu-check: minutes=0.0: must be above 0\n"),
+        (["minutes=0"], "gpu-check: minutes=0: must be above 0\n"),
         (
             ["prt=1"],
             "gpu-check: prt=1: no such key; did you mean part?\n",
