@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from entry_point.config.check_config import CheckConfig
 from entry_point.config.compose import load_config
 from entry_point.config.data_config import usable_cores
+from entry_point.config.packing_config import CheckConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.program import asks_for_help, run_program
 from entry_point.data.errors import DataError

@@ -8,11 +8,10 @@ from typing import Any, cast
 from omegaconf import OmegaConf
 from pydantic import TypeAdapter
 
-from entry_point.config.check_config import CheckConfig
 from entry_point.config.compose import CONFIGS
 from entry_point.config.config_errors import shown
 from entry_point.config.mistakes import Node, allowed, settled
-from entry_point.config.packing_config import OptimizeConfig
+from entry_point.config.packing_config import CheckConfig, OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.config.serve_config import ServeConfig
 from entry_point.config.train_config import TrainConfig

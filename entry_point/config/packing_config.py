@@ -1,4 +1,4 @@
-"""Typed settings of `make dataset`."""
+"""Settings of `make dataset` and `make check-dataset`."""
 
 from __future__ import annotations
 
@@ -55,9 +55,34 @@ class OptimizeConfig:
         """Number and count of `part`. Raises ConfigError."""
         if self.part is None:
             return None
-        found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", self.part)
-        if found is None or not 1 <= int(found[1]) <= int(found[2]):
-            raise ConfigError("part", self.part, "must be N/M with N from 1 to M, as in part=3/16")
-        if self.output_format != "shards" and found[2] != "1":
+        number, count = read_part(self.part)
+        if self.output_format != "shards" and count != 1:
             raise ConfigError("part", self.part, "needs output_format=shards")
-        return int(found[1]), int(found[2])
+        return number, count
+
+
+def read_part(text: str) -> tuple[int, int]:
+    """N and M of `N/M`, a part of the work; raises ConfigError."""
+    found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise ConfigError("part", text, "must be N/M with N from 1 to M, as in part=3/16")
+    return int(found[1]), int(found[2])
+
+
+@dataclass(config=SETTINGS)
+class CheckConfig:
+    """Reading a dataset from end to end to find damage."""
+
+    root: str
+    """Folder with `train/<class>/*.jpg` and `val/<class>/*.jpg`, a table that lists images, or what
+    `make dataset` wrote."""
+    images: str | None = None
+    """`root=TABLE`: folder that the table's paths start from. null: the table's folder."""
+    index_root: str | None = None
+    """Folder that holds `jpeg-index.safetensors`. null: the images' folder, if it holds one."""
+    table: TableConfig = Field(default_factory=TableConfig)
+    workers: Int | None = Field(default=None, ge=1, le=1024)
+    """Threads. null: one per usable core."""
+
+    def __post_init__(self) -> None:
+        self.table.check("table")

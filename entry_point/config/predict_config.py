@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import PathsConfig, PipelineConfig
+from entry_point.config.packing_config import read_part
 from entry_point.config.schema import SETTINGS, Bool, Count
 
 
@@ -63,10 +62,4 @@ class PredictConfig:
 
     def chosen_part(self) -> Part | None:
         """`part`, parsed. Raises ConfigError."""
-        if self.part is None:
-            return None
-        found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", self.part)
-        part = Part(int(found[1]), int(found[2])) if found else Part(0)
-        if not 1 <= part.number <= part.count:
-            raise ConfigError("part", self.part, "must be N/M with N from 1 to M, as in part=3/16")
-        return part
+        return None if self.part is None else Part(*read_part(self.part))
