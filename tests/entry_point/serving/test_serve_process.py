@@ -143,7 +143,7 @@ def test_ping_answers_while_every_core_computes(serve: Serve, tmp_path: Path) ->
         (["model_dir=."], {}, "inference.json cannot be read"),
         (["serve.max_batch=0"], {}, "serve.max_batch=0: must be at least 1"),
         (["serve.prot=1"], {}, "did you mean port?"),
-        ([], {"SAGEMAKER_BIND_TO_PORT": "http"}, "serve.port=http: must be a whole number"),
+        ([], {"SAGEMAKER_MODEL_SERVER_WORKERS": "two"}, "serve.workers=two: must be a whole"),
         ([], {"SAGEMAKER_MULTI_MODEL": "true"}, "SAGEMAKER_MULTI_MODEL=true: this server has one"),
         ([], {"SERVE_OVERRIDES": "serve.workers=0"}, "serve.workers=0: must be at least 1"),
         ([], {"SERVE_OVERRIDES": "'"}, "SERVE_OVERRIDES=': must be overrides"),
