@@ -26,8 +26,8 @@ def versions(engine: Engine, image: str) -> dict[str, str]:
 def test_the_project_adds_little_to_the_base(engine: Engine, base_image: str, image: str) -> None:
     built, base = engine.image(image), engine.image(base_image)
     assert built and base
-    # Packages that the base lacks take 200 MB, most of it polars.
-    assert int(str(built["Size"])) - int(str(base["Size"])) <= 215e6
+    # Packages that the base lacks take 223 MB, 180 of it polars.
+    assert int(str(built["Size"])) - int(str(base["Size"])) <= 230e6
 
 
 def test_packages_of_the_base_keep_their_versions(
