@@ -1,33 +1,26 @@
 """Counter-based random numbers: any draw on its own, in any order, without state.
 
-Philox4x64-10 in numpy and Philox4x32-10 in torch, of Salmon et al., "Parallel random numbers: as
-easy as 1, 2, 3" (SC 2011). numpy's own Philox draws one sequence at a time; these draw for many
-counters at once.
+Philox4x64-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). numpy's own
+Philox draws one sequence at a time; this one draws for many counters at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 Words = NDArray[np.uint64]
-WORD32 = 0xFFFFFFFF
 
 _VIEW_BITS = 32
 _ROUNDS = 10
 _MULTIPLIERS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], dtype=np.uint64)
 _KEY_STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 _WORD = 1 << 64
-_LOW = np.uint64(WORD32)
+_LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _MULTIPLIERS_LOW, _MULTIPLIERS_HIGH = _MULTIPLIERS & _LOW, _MULTIPLIERS >> _HALF
-_MULTIPLIERS32 = (0xD2511F53, 0xCD9E8D57)
-_KEY_STEPS32 = (0x9E3779B9, 0xBB67AE85)
 
 
 def philox(key: tuple[int, int], counter: Sequence[int | Words | NDArray[np.int64]]) -> Words:
@@ -78,28 +71,3 @@ def _multiply(factors: Words) -> tuple[Words, Words]:
     middle = ((_MULTIPLIERS_LOW * low) >> _HALF) + (cross & _LOW) + (other & _LOW)
     upper = _MULTIPLIERS_HIGH * high + (cross >> _HALF) + (other >> _HALF) + (middle >> _HALF)
     return upper, factors * _MULTIPLIERS
-
-
-def philox32(key: tuple[int, int], counter: Tensor) -> Tensor:
-    """Random 32-bit words for each counter, on its device: int64 (4, N) -> int64 (4, N).
-
-    It needs only 64-bit integers, which every device has.
-    """
-    multipliers, keys = _constants32(key, counter.device)
-    factors, others = counter[0::2], counter[1::2]
-    for round_key in keys:
-        product = factors * multipliers
-        high = product.bitwise_right_shift(32).bitwise_and_(WORD32).flip(0)
-        factors = high.bitwise_xor_(others).bitwise_xor_(round_key)
-        others = product.bitwise_and_(WORD32).flip(0)
-    return torch.stack([factors, others], 1).reshape(4, -1)
-
-
-@cache
-def _constants32(key: tuple[int, int], device: torch.device) -> tuple[Tensor, tuple[Tensor, ...]]:
-    multipliers = torch.tensor(_MULTIPLIERS32, device=device).unsqueeze(1)
-    keys = [
-        [[(word + step * i) & WORD32] for word, step in zip(key, _KEY_STEPS32, strict=True)]
-        for i in range(_ROUNDS)
-    ]
-    return multipliers, torch.tensor(keys, device=device).unbind()
