@@ -14,13 +14,12 @@ from pathlib import Path
 
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.packing_config import OptimizeConfig
+from entry_point.config.packing_config import OptimizeConfig, Part
 from entry_point.contract import exit_codes
 from entry_point.contract.processing_job import ProcessingJob, run_command
 from entry_point.contract.program import asks_for_help
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
-from entry_point.data.sources.dataset_description import Part
 from entry_point.large_imports import end_process
 
 log = logging.getLogger("optimize")
@@ -60,7 +59,7 @@ def _chosen(key: str, value: str | None, default: Path | None) -> Path:
 def _part(config: OptimizeConfig, job: ProcessingJob | None, source: Path) -> tuple[Part, bool]:
     """What this run packs, and whether `source` holds only the files of its part."""
     if chosen := config.chosen_part():
-        return Part(*chosen), False
+        return chosen, False
     if job is None:
         return Part(), False
     several = job.hosts.count > 1

@@ -28,7 +28,8 @@ import torch
 from entry_point import inference
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.predict_config import Part, PredictConfig
+from entry_point.config.packing_config import Part
+from entry_point.config.predict_config import PredictConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.printable import printable
 from entry_point.contract.processing_job import ProcessingJob, run_command
@@ -64,7 +65,7 @@ class Prediction:
 
     @property
     def file(self) -> Path:
-        return self.folder / self.part.file
+        return self.folder / self.part.predictions
 
 
 @dataclass

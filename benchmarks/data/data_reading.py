@@ -25,6 +25,7 @@ from benchmarks import measure
 from benchmarks.sample_photographs import IndexedPhotograph, indexed_photographs
 from custom_op import decode_crop_resize_batch
 from entry_point.config.data_config import Access, DataConfig, Engine, PipelineConfig
+from entry_point.config.packing_config import Part
 from entry_point.data.decode.allocation import empty_images, reused_memory
 from entry_point.data.decode.read_batch import is_packed, read_files, side_indexes, upright_sizes
 from entry_point.data.loader import build_loader, open_source
@@ -35,7 +36,6 @@ from entry_point.data.plan.order import EpochPlan
 from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.dataset_description import (
     Description,
-    Part,
     Shard,
     Split,
     write_description,

@@ -21,13 +21,13 @@ from benchmarks import measure
 from benchmarks.data.data_reading import write_shards
 from benchmarks.sample_photographs import indexed_photographs
 from entry_point.config.data_config import Access, DataConfig, PipelineConfig
+from entry_point.config.packing_config import Part
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan, Plan
 from entry_point.data.plan.stream_order import Share, StreamPlan
 from entry_point.data.sources.dataset_description import (
     Description,
-    Part,
     Shard,
     Split,
     write_description,

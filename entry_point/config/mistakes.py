@@ -1,7 +1,6 @@
-"""How what pydantic refuses becomes a `ConfigError`: a line for each setting that is wrong.
+"""Turns pydantic's errors into a `ConfigError`: a line for each setting that is wrong.
 
-The JSON schema of the settings has the words: docs/settings.md says with the same ones what a
-setting may be.
+What is allowed is worded from the JSON schema of the settings, as in docs/settings.md.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _OF_LAUNCH = ("target", "job", "tuning", "resume_from")
 """The keys of configs/launch.yaml, which no job has."""
 _MOST_NAMES, _MOST_SUGGESTED = 9, 3
 """Nobody reads longer lists."""
-# Type of pydantic's error -> the words after "must be". For others, `allowed` has the words.
+# Type of pydantic's error -> the words after "must be"; `allowed` words the other types.
 _MUST_BE = {
     "finite_number": "finite",
     "int_type": "a whole number",

@@ -1,7 +1,8 @@
-"""Settings of `make dataset` and `make check-dataset`."""
+"""Settings of `make dataset` and `make check-dataset`, and the parts of their work."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Literal
 
@@ -11,6 +12,59 @@ from pydantic.dataclasses import dataclass
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import TableConfig
 from entry_point.config.schema import SETTINGS, Float, Int, Positive
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Part `number` of `count`, from 1 on. Raises ValueError or TypeError for others."""
+
+    number: int = 1
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if type(self.number) is not int or type(self.count) is not int:
+            raise TypeError(f"{self}: must be whole numbers")
+        if not 1 <= self.number <= self.count <= 9999:
+            raise ValueError(f"{self}: must be from 1 to at most 9999")
+
+    @classmethod
+    def parse(cls, text: str) -> Part:
+        """The part that `part=N/M` names; raises ConfigError."""
+        found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            raise ConfigError("part", text, "must be N/M with N from 1 to M, as in part=3/16")
+        return cls(int(found[1]), int(found[2]))
+
+    def __str__(self) -> str:
+        return f"part {self.number} of {self.count}"
+
+    @property
+    def padded(self) -> str:
+        """The number, so that sorted names are in the order of the parts."""
+        return f"{self.number:0{len(str(self.count))}}"
+
+    def name(self, stem: str, suffix: str) -> str:
+        """The part's file: `dataset.json` of an only part, `dataset-2-of-4.json` of several."""
+        return f"{stem}-{self.padded}-of-{self.count}{suffix}" if self.count > 1 else stem + suffix
+
+    @property
+    def description(self) -> str:
+        return self.name("dataset", ".json")
+
+    @property
+    def index(self) -> str:
+        """In the folder of each split."""
+        return self.name("index", ".safetensors")
+
+    @property
+    def predictions(self) -> str:
+        """Its file of predictions, also of an only part."""
+        return f"part-{self.padded}-of-{self.count}.parquet"
+
+    def of(self, images: int) -> range:
+        """The images that it predicts; all parts together have each image once."""
+        first, end = ((at * images) // self.count for at in (self.number - 1, self.number))
+        return range(first, end)
 
 
 @dataclass(config=SETTINGS)
@@ -51,22 +105,12 @@ class OptimizeConfig:
         self.table.check("table")
         self.chosen_part()
 
-    def chosen_part(self) -> tuple[int, int] | None:
-        """Number and count of `part`. Raises ConfigError."""
-        if self.part is None:
-            return None
-        number, count = read_part(self.part)
-        if self.output_format != "shards" and count != 1:
+    def chosen_part(self) -> Part | None:
+        """`part`, parsed. Raises ConfigError."""
+        part = None if self.part is None else Part.parse(self.part)
+        if self.output_format != "shards" and part is not None and part.count != 1:
             raise ConfigError("part", self.part, "needs output_format=shards")
-        return number, count
-
-
-def read_part(text: str) -> tuple[int, int]:
-    """N and M of `N/M`, a part of the work; raises ConfigError."""
-    found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise ConfigError("part", text, "must be N/M with N from 1 to M, as in part=3/16")
-    return int(found[1]), int(found[2])
+        return part
 
 
 @dataclass(config=SETTINGS)

@@ -8,26 +8,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from entry_point.config.data_config import PathsConfig, PipelineConfig
-from entry_point.config.packing_config import read_part
+from entry_point.config.packing_config import Part
 from entry_point.config.schema import SETTINGS, Bool, Count
-
-
-@dataclass(frozen=True)
-class Part:
-    """Part `number` of `count`, from 1 on."""
-
-    number: int = 1
-    count: int = 1
-
-    @property
-    def file(self) -> str:
-        """Its name in the output folder; sorted names are in the order of the parts."""
-        return f"part-{self.number:0{len(str(self.count))}}-of-{self.count}.parquet"
-
-    def of(self, images: int) -> range:
-        """The images of this part; all parts together have each image once."""
-        first, end = ((at * images) // self.count for at in (self.number - 1, self.number))
-        return range(first, end)
 
 
 @dataclass(config=SETTINGS)
@@ -62,4 +44,4 @@ class PredictConfig:
 
     def chosen_part(self) -> Part | None:
         """`part`, parsed. Raises ConfigError."""
-        return None if self.part is None else Part(*read_part(self.part))
+        return None if self.part is None else Part.parse(self.part)

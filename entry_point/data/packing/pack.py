@@ -25,7 +25,7 @@ import numpy as np
 
 import custom_op
 from entry_point.config.data_config import usable_cores
-from entry_point.config.packing_config import OptimizeConfig
+from entry_point.config.packing_config import OptimizeConfig, Part
 from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import naming, whole_file, write_text
 from entry_point.data.engines.ahead import map_ahead
@@ -38,7 +38,6 @@ from entry_point.data.progress_bar import track
 from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.dataset_description import (
     Description,
-    Part,
     Shard,
     Split,
     read_parts,

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from entry_point.config.packing_config import Part
 from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.packing.encode import Encoded
-from entry_point.data.sources.dataset_description import Part
 from entry_point.data.sources.index_file import IndexFile
 
 _GROUPS_LISTED = 100

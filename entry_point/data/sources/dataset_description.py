@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from entry_point.config.packing_config import Part
 from entry_point.contract.printable import escaped
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
@@ -38,41 +39,6 @@ _MOST_BYTES = 2**63 - 1
 
 # The checks raise ValueError or TypeError. A dataset may come from anywhere: no name in it may lead
 # out of its folder.
-
-
-@dataclass(frozen=True)
-class Part:
-    """Part `number` of `count`, from 1 on."""
-
-    number: int = 1
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        if type(self.number) is not int or type(self.count) is not int:
-            raise TypeError(f"{self}: must be whole numbers")
-        if not 1 <= self.number <= self.count <= 9999:
-            raise ValueError(f"{self}: must be from 1 to at most 9999")
-
-    def __str__(self) -> str:
-        return f"part {self.number} of {self.count}"
-
-    @property
-    def padded(self) -> str:
-        """The number, so that sorted names are in the order of the parts."""
-        return f"{self.number:0{len(str(self.count))}}"
-
-    def name(self, stem: str, suffix: str) -> str:
-        """The part's file: `dataset.json` of an only part, `dataset-2-of-4.json` of several."""
-        return f"{stem}-{self.padded}-of-{self.count}{suffix}" if self.count > 1 else stem + suffix
-
-    @property
-    def description(self) -> str:
-        return self.name("dataset", ".json")
-
-    @property
-    def index(self) -> str:
-        """In the folder of each split."""
-        return self.name("index", ".safetensors")
 
 
 @dataclass(frozen=True)

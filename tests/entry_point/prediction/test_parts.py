@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from entry_point import predict
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.predict_config import Part, PredictConfig
+from entry_point.config.packing_config import Part
+from entry_point.config.predict_config import PredictConfig
 from entry_point.contract import exit_codes
 from tests.entry_point.prediction.predicted import assert_same, names, rows, start
 
@@ -49,7 +50,7 @@ def test_all_parts_together_have_each_image_once_in_order(images: int, count: in
 
 @given(count=st.integers(1, 2000))
 def test_the_files_of_the_parts_sort_in_the_order_of_the_parts(count: int) -> None:
-    files = [Part(number, count).file for number in range(1, count + 1)]
+    files = [Part(number, count).predictions for number in range(1, count + 1)]
     assert sorted(files) == files and len(set(files)) == count
 
 
