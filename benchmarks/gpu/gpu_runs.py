@@ -152,18 +152,18 @@ def _start(case: Case, root: Path, output: TextIO) -> subprocess.Popen[bytes]:
 
 def _watch(job: subprocess.Popen[bytes], root: Path, deadline: float) -> tuple[bool, float | None]:
     """Wait until the job ends, or kill it; returns whether it ended in time, and how many cores it
-    kept busy between its last two log records."""
-    marks, cores = [(time.monotonic(), 0.0)], None
+    kept busy between its last two log records, as seen every 0.1 s."""
+    seen, began, before, cores = 0, time.monotonic(), 0.0, None
     while job.poll() is None:
         if time.monotonic() > deadline:
             os.killpg(job.pid, signal.SIGKILL)
             job.wait()
             return False, None
         logged = sum("images_per_s" in record for record in read_records(root))
-        if logged >= len(marks):
-            marks += [(time.monotonic(), cpu_seconds(job.pid))] * (logged + 1 - len(marks))
-            (began, before), (now, after) = marks[-2:]
-            cores = (after - before) / (now - began) if now > began else None
+        if logged > seen:
+            now, after = time.monotonic(), cpu_seconds(job.pid)
+            cores = (after - before) / (now - began)
+            seen, began, before = logged, now, after
         time.sleep(0.1)
     return True, cores
 

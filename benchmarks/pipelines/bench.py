@@ -229,6 +229,9 @@ def main(arguments: Sequence[str]) -> int:
     sys.stdout.write(page.write(output, output.parent))
     page.write_html(output)
     if config.publish:
+        if len(measured) < len(todo):
+            sys.stderr.write("bench: not published, as the cases above failed\n")
+            return 1
         page.write(RESULTS / "pipelines", PLOTS)
         write_pictures(measured, PLOTS)
     return 0

@@ -71,6 +71,23 @@ def test_a_job_runs_on_the_cores_that_its_case_allows(
     assert os.sched_getaffinity(0) == before
 
 
+def test_cores_are_measured_also_of_epochs_that_end_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "short_epochs.py").write_text(
+        "import os, pathlib, time\n"
+        "log = pathlib.Path(os.environ['ML_ROOT']) / 'output' / 'data' / 'metrics.jsonl'\n"
+        "log.parent.mkdir(parents=True)\n"
+        "sum(range(10**7))\n"
+        """log.write_text('{"images_per_s": 9}\\n' * 2)\n"""
+        "time.sleep(2)\n"
+    )
+    case = Case("short", ("short_epochs",), 30)
+    outcome = run_case(Plan("cpu", tmp_path / "work", minutes=9), case, tmp_path / "log")
+    assert outcome.values["cores"] > 0 and outcome.values["images_per_s"] == 9
+
+
 def results(**rates: float) -> dict[str, Result]:
     """The goal and its peers, as a GPU would measure them."""
     origin = Origin("abc123", False, "f00", "NVIDIA H100", "2.11.0", "cuda", "2026-11-23")

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks.pipelines import bench
 from benchmarks.pipelines.bench import cases, read_config, worker_counts, write_formats
 from benchmarks.pipelines.images import prepare
 from benchmarks.pipelines.page import Page
@@ -107,6 +108,27 @@ def test_a_case_is_measured_in_each_stage(way: str, photo_folder: Path) -> None:
     result = Result(**json.loads(done.stdout))
     assert len(result.images_per_second) == len(result.cpu_ms_per_image) >= 3
     assert min(result.images_per_second) > 0 and result.megabytes > 10
+
+
+def test_nothing_is_published_without_a_loader_that_was_to_be_measured(
+    photo_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(bench, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(bench, "PATIENCE_S", 0.01)  # of a run
+    result = Result([1.0] * 4, [1.0] * 4, 2.0, 1.0)
+    run = bench._run
+    monkeypatch.setattr(bench, "_run", lambda c: run(c) if c.way == "pillow" else result)
+    few = ["ways=[threads,pillow]", "workers=[1]", "batch_size=4", "images=20", "rounds=1"]
+    out = f"output={tmp_path / 'out' / 'pipelines'}"
+    assert bench.main([f"data.root={photo_folder}", *few, out, "publish=true"]) == 1
+    _, errors = capsys.readouterr()
+    assert errors.endswith(
+        "pillow with 1: took over 0 s\nbench: not published, as the cases above failed\n"
+    )
+    assert not (tmp_path / "results").exists()
 
 
 def test_unknown_or_invalid_settings_are_errors_that_name_them() -> None:
