@@ -24,12 +24,13 @@ import torch
 from torch import Tensor
 
 from custom_op import index_jpeg
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import index_cache
 from entry_point.data.sources.file_source import FileSource
 from entry_point.data.sources.index_cache import IndexCache
+from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 
 
 @pytest.fixture(autouse=True)
@@ -49,9 +50,9 @@ def open_folder(root: Path, index: Any = "auto") -> FileSource:
     return source
 
 
-def epochs(root: Path, count: int, index: Any = "auto") -> list[Tensor]:
+def epochs(root: Path, count: int, index: Any = "auto", way: Way = "threads") -> list[Tensor]:
     """The images of `count` epochs."""
-    pipeline = PipelineConfig("threads", num_workers=2)
+    pipeline = pipeline_of(way, num_workers=2)
     spec = LoaderSpec(config(root, index), pipeline, "train", 12, seed=3)
     loader = build_loader(open_folder(root, index), spec)
     try:
@@ -75,11 +76,14 @@ def digest(root: Path) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def test_the_first_epoch_makes_the_indexes_that_the_second_one_uses(photo_folder: Path) -> None:
+@pytest.mark.parametrize("way", ["threads", "workers"])
+def test_the_first_epoch_makes_the_indexes_that_the_second_one_uses(
+    photo_folder: Path, way: Way
+) -> None:
     before = digest(photo_folder)
     expected = epochs(photo_folder, 3, index="none")
     assert not any(map(len, cached(photo_folder)))
-    found = epochs(photo_folder, 3)
+    found = epochs(photo_folder, 3, way=way)
     for new, old in zip(found, expected, strict=True):
         assert torch.equal(new, old)
     assert digest(photo_folder) == before
