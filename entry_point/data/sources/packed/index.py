@@ -17,7 +17,6 @@ from entry_point.data.plan.orientation import upright_size
 from entry_point.data.sources.dataset_description import Dataset, Description, read_dataset
 from entry_point.data.sources.file_bytes import file_starts
 from entry_point.data.sources.index_file import SIDE_LENGTH, SIDE_OFFSET, IndexFile, SideIndexes
-from entry_point.data.sources.label_kind import Label
 from entry_point.data.sources.source import UprightSizes
 
 COLUMNS: dict[str, Any] = {
@@ -56,8 +55,8 @@ class PartIndex:
         file = self.folder / part.part.index
         if not file.is_file():
             raise DataError(f"{file} is missing: copy it again or pack the dataset again")
-        crc32 = None if checked else self.split.table_crc32
-        self.file = IndexFile(file, columns_of(part.kind), mapped=mapped, crc32=crc32)
+        checksum = None if checked else self.split.table_crc32
+        self.file = IndexFile(file, columns_of(part.kind), mapped=mapped, checksum=checksum)
         samples = self.split.samples
         if len(self.file) != samples:
             raise DataError(
@@ -82,13 +81,6 @@ class PartIndex:
 
     def key(self, row: int) -> str:
         return self.file.key(row).decode("utf-8", "backslashreplace")
-
-    def label(self, row: int) -> Label:
-        """The sample's label."""
-        value = self.labels[row]
-        if value.ndim == 0:
-            return int(value)
-        return value.tolist() if self.part.kind == "numbers" else np.flatnonzero(value).tolist()
 
     def _labels(self, samples: int) -> NDArray[Any]:
         """As `Source.labels`; positions in the part's classes. Raises ValueError."""

@@ -68,12 +68,16 @@ def test_one_flipped_bit_in_a_shard_is_found(
     assert f"{rows['key'][0]}.jpg: checksum differs" in _check(shards, caplog)
 
 
-def test_wrong_label_file_is_found(shards: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("place", ["name", "label"])
+def test_a_wrong_name_or_label_in_a_shard_is_found(
+    shards: Path, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
     shard = _first_shard(shards, "val")
     with tarfile.open(shard) as tar:
         member = tar.getmembers()[1]
-    _flip(shard, member.offset_data)
-    assert "its .json differs from the label in the index" in _check(shards, caplog)
+    _flip(shard, member.offset if place == "name" else member.offset_data)
+    log = _check(shards, caplog)
+    assert f"{shard}: checksum differs" in log and "problems: 1" in log
 
 
 @pytest.mark.parametrize("damage", ["missing", "short"])
@@ -115,14 +119,11 @@ def test_damaged_index_does_not_stop_the_check_of_the_other_split(
     assert "index.safetensors ends too early" in log and "24 images checked" in log
 
 
-def test_unreadable_tar_file_and_extra_shard_are_named(
+def test_a_shard_that_is_not_in_the_index_is_named(
     shards: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _flip(_first_shard(shards, "val"), 150)
     (shards / "val/shard-000007.tar").write_bytes(b"left over")
-    log = _check(shards, caplog)
-    assert f"{_first_shard(shards, 'val')}: not a readable tar file" in log
-    assert "shard-000007.tar: not in the index" in log
+    assert "shard-000007.tar: not in the index" in _check(shards, caplog)
 
 
 def test_damage_in_plain_files_is_found(files: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -133,7 +134,7 @@ def test_damage_in_plain_files_is_found(files: Path, caplog: pytest.LogCaptureFi
     log = _check(files, caplog)
     assert "train/cat/000.jpg: cannot be read: No such file" in log
     assert "train/cat/001.jpg: checksum differs" in log
-    assert "train/cat/002.jpg: has " in log
+    assert "train/cat/002.jpg: checksum differs" in log
     assert "val/cat/more.jpg: not in the index" in log
     assert "72 images checked, problems: 4" in log
 
@@ -206,7 +207,7 @@ def test_packed_dataset_takes_no_other_index(
     [
         ("train/index.safetensors", b"no more", "index.safetensors ends too early"),
         ("dataset.json", b"{", "dataset.json is damaged"),
-        ("dataset.json", b'{"version": 99}', "has version 99"),
+        ("dataset.json", b"{}", "classes={}: Field required"),
     ],
 )
 def test_damaged_index_or_description_is_named(

@@ -26,7 +26,6 @@ from entry_point.data.decode.read_batch import IndexedSource, is_indexed, nth
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.sources import folder_index
 from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.index_file import HEADER_BYTES
 from entry_point.optimize import main as optimize
@@ -123,48 +122,22 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_changed_and_new_files_decode_without_an_index_and_are_counted(
-    photos: Path, caplog: pytest.LogCaptureFixture
+    photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert _index(photos) == 0
+    """The operator notices the changed ones, also where the size is the same."""
+    assert _index(photos, f"output={tmp_path}") == 0
     cat = photos / "train/cat"
     photo = Image.open(cat / "000.jpg").convert("RGB")
     photo.save(cat / "001.jpg", quality=50)
     photo.save(cat / "new.jpg")
-    _replace_by_same_size(cat / "002.jpg", photo)  # the operator notices
+    _replace_by_same_size(cat / "002.jpg", photo)
     with caplog.at_level(logging.WARNING):
-        images = _images(photos)
+        images = _images(photos, index_root=str(tmp_path))
     opened, decoded = warnings_in(caplog)
-    assert "1 of 49 images are new and 1 have changed since" in opened
-    assert "epoch 0: 1 images do not match" in decoded
-    (photos / FOLDER_INDEX).unlink()
+    assert "1 of 49 images are new" in opened
+    assert "epoch 0: 2 images do not match their side indexes" in decoded
+    assert f'`make check-dataset ARGS="root={photos} index_root={tmp_path}"` lists them' in decoded
     assert torch.equal(_images(photos), images)
-
-
-def test_an_epoch_counts_files_that_changed_and_kept_their_size(
-    photos: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert _index(photos) == 0
-    photo = Image.open(photos / "train/cat/000.jpg").convert("RGB")
-    for name in ("002.jpg", "003.jpg"):
-        _replace_by_same_size(photos / "train/cat" / name, photo)
-    with caplog.at_level(logging.WARNING):
-        _images(photos)
-    (line,) = warnings_in(caplog)
-    assert "epoch 0: 2 images do not match their side indexes" in line
-    assert f'`make check-dataset ARGS="root={photos}"` lists them all' in line
-
-
-def test_a_file_that_was_not_looked_up_in_time_is_counted_as_it_is_decoded(
-    photos: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert _index(photos, f"output={tmp_path}") == 0
-    Image.open(photos / "train/cat/000.jpg").convert("RGB").save(photos / "train/cat/001.jpg")
-    monkeypatch.setattr(folder_index, "_SECONDS", -1.0)
-    with caplog.at_level(logging.WARNING):
-        _images(photos, index_root=str(tmp_path))
-    (line,) = warnings_in(caplog)
-    assert "epoch 0: 1 images do not match their side indexes" in line
-    assert f'ARGS="root={photos} index_root={tmp_path}"' in line
 
 
 def _replace_by_same_size(file: Path, photo: Image.Image) -> None:
