@@ -159,9 +159,9 @@ def _pack(plan: PackingPlan, output: Path, folder: Path) -> None:
     report.write(work.data / part.name("report", ".json"))
     if part.count == 1:
         report.require_images(plan.options.output_format)
-    _publish(work.data, output)
     described = {name: made.described for name, made in splits.items()}
-    write_description(output, replace(plan.description, splits=described))
+    write_description(folder, replace(plan.description, splits=described))
+    _publish(work, output, part.description)
     shutil.rmtree(folder)
 
 
@@ -185,13 +185,17 @@ def _is_complete(description: Description, output: Path) -> bool:
     return False
 
 
-def _publish(data: Path, output: Path) -> None:
-    """Move all files to their place. A killed run has moved some, and the next moves the others."""
-    for file in data.rglob("*"):
-        if file.is_file():
-            target = output / file.relative_to(data)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            file.replace(target)
+def _publish(work: Work, output: Path, description: str) -> None:
+    """Move all files to their place; the description, which makes them a dataset, comes last.
+
+    If it is killed, some are moved already, and the next run moves the others.
+    """
+    for file in [each for each in work.data.rglob("*") if each.is_file()]:
+        target = output / file.relative_to(work.data)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(target)
+    os.sync()
+    (work.root / description).replace(output / description)
     os.sync()
 
 

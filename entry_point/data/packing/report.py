@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from entry_point.contract.printable import printable
-from entry_point.contract.whole_file import write_text
+from entry_point.contract.whole_file import whole_file
 from entry_point.data.errors import DataError
 from entry_point.data.packing.encode import Encoded
 from entry_point.data.packing.scan import Contents
@@ -67,7 +67,8 @@ class Report:
         indexes = [(split, index) for split, (_, index) in self.splits.items() if index]
         files, examples = find_duplicates(indexes)
         content = {"splits": splits, "duplicates": {"files": files, "examples": examples}}
-        write_text(file, json.dumps(content, indent=1, ensure_ascii=False))
+        with whole_file(file) as opened:
+            opened.write(json.dumps(content, indent=1, ensure_ascii=False).encode())
         log.info("duplicate files: %d (same bytes as another file)", files)
         log.info("%s lists all rejected files and examples of duplicates", file.name)
 

@@ -9,7 +9,6 @@ import json
 import logging
 import stat
 from array import array
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
@@ -260,23 +259,19 @@ class Listing:
         return f"{folder}{slash}{stem.replace('.', '_')}"
 
     def _tell_apart(self) -> None:
-        self._ambiguous = {row for rows in self._with_same_key().values() for row in rows}
-        for key, (first, second, *_) in self._with_same_key().items() if self._ambiguous else ():
-            raise DataError(
-                f"{self._paths[first]} and {self._paths[second]} share the key {key}: rename one"
-            )
+        self._ambiguous.update(self._sharing_a_key())
+        if rows := self._sharing_a_key() if self._ambiguous else []:
+            key = self._key(rows[0])
+            first, second, *_ = (self._paths[row] for row in rows if self._key(row) == key)
+            raise DataError(f"{first} and {second} share the key {key}: rename one")
 
-    def _with_same_key(self) -> dict[str, list[int]]:
-        """The rows of each key that several files have. Compares hashes first, to save memory."""
-        usable = [row for row in range(len(self)) if row not in self._rejected]
-        hashes = np.fromiter((hash(self._key(row)) for row in usable), np.int64, len(usable))
-        order = hashes.argsort(kind="stable")
-        same = np.flatnonzero(np.diff(hashes[order]) == 0)
-        by_key: dict[str, list[int]] = defaultdict(list)
-        for place in np.unique(np.concatenate([same, same + 1])).tolist():
-            row = usable[order[place]]
-            by_key[self._key(row)].append(row)
-        return {key: rows for key, rows in by_key.items() if len(rows) > 1}
+    def _sharing_a_key(self) -> list[int]:
+        """The usable files whose key another one has, too."""
+        usable = np.array([row for row in range(len(self)) if row not in self._rejected], np.int64)
+        # Hashes take less memory than the keys.
+        hashes = np.array([hash(self._key(row)) for row in usable.tolist()], np.int64)
+        _, places, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+        return list(usable[counts[places] > 1].tolist())
 
     def _cut(self, shard_bytes: float) -> list[range]:
         """Start a new shard when the source bytes fill one."""
