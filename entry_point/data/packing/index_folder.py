@@ -15,6 +15,7 @@ import custom_op
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import OptimizeConfig
+from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import replacing
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.packing.encode import RejectedError, index_file
@@ -82,7 +83,7 @@ def _index(root: Path, entry: Entry) -> tuple[str, bytes | None, str]:
     try:
         index, reason = index_file(root / entry.path)
     except RejectedError as error:
-        log.warning("%s: %s", entry.path, error)
+        log.warning("%s: %s", printable(entry.path), error)
         return entry.path, None, "damaged or no JPEG"
     return entry.path, index, "indexed" if index else reason
 
