@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -179,9 +179,6 @@ def _packed_images(
             damage.append(Damage(str(folder), str(error)))
             continue
         indexes.append(index)
-        if dataset.format == "folder":
-            yield from _plain_images(folder, index, known, damage)
-            continue
         for number, shard in enumerate(part.splits[split].shards):
             rows = np.flatnonzero(index["shard"] == number).tolist()
             yield from _shard_images(folder, shard, index, rows, damage)
@@ -217,19 +214,6 @@ def _compare_parts(folder: Path, indexes: list[PartIndex], damage: list[Damage])
         log.info("%s: %d files have the same bytes as another: %s", folder, count, names)
 
 
-def _plain_images(
-    folder: Path, index: PartIndex, known: set[str], damage: list[Damage]
-) -> Iterator[Image]:
-    """The plain files in the index; adds their names to `known`."""
-    for row in range(len(index)):
-        name = f"{index.key(row)}.jpg"
-        known.add(name)
-        if ".." in PurePosixPath(name).parts or name.startswith("/") or "\0" in name:
-            damage.append(Damage(f"{folder}: {name}", "leads out of the dataset"))
-        else:
-            yield Image(str(folder / name), partial(_read, index, row, folder / name))
-
-
 def _shard_images(
     folder: Path, shard: Shard, index: PartIndex, rows: list[int], damage: list[Damage]
 ) -> Iterator[Image]:
@@ -245,16 +229,12 @@ def _shard_images(
     except (OSError, DataError) as error:
         damage.append(Damage(str(file), f"cannot be read: {error}"))
     for row in rows:
-        place = int(index["offset"][row]), int(index["length"][row])
-        key = f"{file}: {index.key(row)}.jpg"
-        yield Image(key, partial(_read, index, row, file, *place))
+        yield Image(f"{file}: {index.key(row)}.jpg", partial(_read, file, index, row))
 
 
-def _read(
-    index: PartIndex, row: int, file: Path, offset: int = 0, length: int | None = None
-) -> Tensor:
-    """An image, by default a whole file. Raises OSError, and DataError unless it is the row's."""
-    jpeg = read_bytes(file, offset, length)
+def _read(file: Path, index: PartIndex, row: int) -> Tensor:
+    """The image of a row. Raises OSError, and DataError if the shard holds another there."""
+    jpeg = read_bytes(file, int(index["offset"][row]), int(index["length"][row]))
     if zlib.crc32(jpeg.numpy().data) != index["crc32"][row]:
         raise DataError(_WRONG_CHECKSUM)
     if jpeg_headers([jpeg])[0].tolist() != [int(index[name][row]) for name in _HEADER]:

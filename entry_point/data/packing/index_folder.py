@@ -37,7 +37,7 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
     Raises DataError, ConfigError and OSError.
     """
     if options.max_side is not None:
-        raise ConfigError("max_side", options.max_side, "needs output_format=shards or folder")
+        raise ConfigError("max_side", options.max_side, "needs output_format=shards")
     contents = contents_of(source, options)
     file = (output or contents.root) / FOLDER_INDEX
     remedy = "choose a writable folder with output=FOLDER, and train with data.index_root=FOLDER"

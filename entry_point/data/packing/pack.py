@@ -1,4 +1,4 @@
-"""Packs the images of a source into shards, or plain files; a killed run resumes at its next shard.
+"""Packs the images of a source into shards; a killed run resumes at its next shard.
 
 A run packs one part of the dataset. Parts of the same source take its shards in turn, so together
 they make the files that one run makes; each describes only its own.
@@ -26,7 +26,7 @@ import custom_op
 from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import OptimizeConfig, Part
 from entry_point.contract.printable import printable
-from entry_point.contract.whole_file import naming, whole_file, write_text
+from entry_point.contract.whole_file import whole_file, write_text
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.errors import DataError
 from entry_point.data.packing.encode import Encoded, RejectedError, encode
@@ -34,7 +34,6 @@ from entry_point.data.packing.output_folder import locked
 from entry_point.data.packing.report import Counts, Report
 from entry_point.data.packing.scan import Contents, File, Listing, contents_of
 from entry_point.data.progress_bar import track
-from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.dataset_description import (
     Description,
     Shard,
@@ -129,7 +128,6 @@ def _make_plan(source: Path, options: OptimizeConfig, part: Part, own_files: boo
         files.hexdigest(),
         times.hexdigest(),
         {name: getattr(options, name) for name in _SETTINGS},
-        options.output_format,
         contents.kind,
         part,
         own_files,
@@ -150,15 +148,13 @@ def _pack(plan: PackingPlan, output: Path, folder: Path) -> None:
     work.prepare()
     work.pack_shards()
     splits = {split: work.finish_split(split) for split in plan.listings}
-    if plan.options.output_format == "folder":
-        work.write_folder_index()
     part = plan.description.part
     report = Report(
         plan.contents, {name: (made.counts, made.index) for name, made in splits.items()}
     )
     report.write(work.data / part.name("report", ".json"))
     if part.count == 1:
-        report.require_images(plan.options.output_format)
+        report.require_images()
     described = {name: made.described for name, made in splits.items()}
     write_description(folder, replace(plan.description, splits=described))
     _publish(work, output, part.description)
@@ -281,17 +277,16 @@ class Work:
         """Write a shard, yielding for each file, and finally its record."""
         files = self.plan.listings[split].files(number)
         results = map_ahead(pool, self._encode, files, self.plan.workers * _AHEAD_PER_WORKER)
-        is_shard = self.plan.options.output_format == "shards"
         file = self.data / split / self.plan.shard_name(number)
         counts, rows = Counts(), list[Row]()
-        for result, offset in (self._to_shard if is_shard else _to_files)(file, results):
+        for result, offset in self._to_shard(file, results):
             if isinstance(result.encoded, str):
                 counts.rejected[result.file.path] = result.encoded
             else:
                 counts.add(result.encoded, result.source_bytes)
                 rows.append(_row(result, result.encoded, offset))
             yield
-        size = file.stat().st_size if is_shard else 0
+        size = file.stat().st_size
         shard = Shard(file.name, size, len(rows), crc32(file, 0, size))
         content = json.dumps({"shard": asdict(shard), "counts": vars(counts)}).encode()
         contents = self.plan.contents
@@ -353,31 +348,8 @@ class Work:
         index = IndexFile(path, columns_of(kind), mapped=True)
         return FinishedSplit(Split(shards, table_crc32, index.side_crc32()), counts, index)
 
-    def write_folder_index(self) -> None:
-        """The side indexes of plain files, for `data=folder`."""
-        with whole_file(self.data / FOLDER_INDEX) as file:
-            writer = IndexWriter(file, {})
-            for split in self.plan.listings:
-                for number in self.plan.shards(split):
-                    record = self._read_record(split, number)
-                    keys = [b"%s/%s.jpg" % (split.encode(), key) for key in record.keys()]
-                    writer.add({}, keys, record.side_indexes())
-            writer.finish()
-
     def _read_record(self, split: str, number: int) -> IndexFile:
         return IndexFile(self.record(split, number), self._record_columns(), mapped=False)
-
-
-def _to_files(shard: Path, results: Iterator[Result]) -> Iterator[tuple[Result, int]]:
-    """Write plain files instead of the shard."""
-    for result in results:
-        if not isinstance(result.encoded, str):
-            file = shard.parent / f"{result.file.key}.jpg"
-            with naming(file):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(result.encoded.data)
-        yield result, 0
-    os.sync()  # the files must be on disk before their record
 
 
 def add_member(tar: tarfile.TarFile, file: BinaryIO, name: str, data: bytes) -> int:

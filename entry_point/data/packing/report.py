@@ -84,11 +84,8 @@ class Report:
         counts = np.bincount(labels, minlength=len(self.contents.classes)).tolist()
         return dict(zip(self.contents.classes, counts, strict=True))
 
-    def require_images(self, output_format: str) -> None:
-        """Raise DataError for a split without images; for plain files, also for an empty class.
-
-        Shards only need a warning for an empty class: their classes do not come from folders.
-        """
+    def require_images(self) -> None:
+        """Raise DataError for a split without images; warn of classes without."""
         for split, (counts, index) in self.splits.items():
             classes = self._images_by_class(index)
             empty = [name for name, count in classes.items() if not count]
@@ -100,7 +97,7 @@ class Report:
                 message += f"({', '.join(empty[:5])})"
             for path, reason in islice(counts.rejected.items(), 1):
                 message += f"; the first rejected file is {path}: {reason}"
-            if not counts.how or output_format == "folder":
+            if not counts.how:
                 raise DataError(message)
             log.warning("%s", printable(message))
 

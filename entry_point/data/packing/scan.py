@@ -140,9 +140,6 @@ class TableContents:
     """The rows of a table, in its order."""
 
     def __init__(self, source: Path, options: OptimizeConfig) -> None:
-        if options.output_format == "folder":
-            must = "needs a folder as source: files in class folders cannot hold a table's labels"
-            raise ConfigError("output_format", "folder", must)
         images = Path(options.images) if options.images else None
         from entry_point.data.sources.table import TableRequest, read_table  # they import polars
 

@@ -48,7 +48,6 @@ def _class_name(name: str) -> str:
 
 # A dataset may come from anywhere: no name in it may lead out of its folder.
 SplitName = Annotated[str, Field(pattern="^(train|val)$")]
-Format = Annotated[str, Field(pattern="^(shards|folder)$")]
 ShardName = Annotated[str, Field(pattern=r"^[\w.-]+\.tar$")]
 ClassName = Annotated[str, AfterValidator(_class_name)]
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
@@ -91,7 +90,6 @@ class Description:
     """Hash of the files' modification times, which another copy of the files need not have."""
     settings: dict[str, Any] = field(default_factory=dict)
     """How the images are packed; parts of one dataset have the same."""
-    format: Format = "shards"
     kind: Kind = "class"
     part: Part = field(default_factory=Part)
     own_files: bool = False
@@ -104,10 +102,6 @@ class Dataset:
     """The parts that a folder holds."""
 
     parts: list[Description]
-
-    @property
-    def format(self) -> str:
-        return self.parts[0].format
 
     @property
     def kind(self) -> Kind:
@@ -186,7 +180,7 @@ def require_alike(root: Path, parts: Sequence[Description]) -> None:
 def _in_common(part: Description) -> dict[str, Any]:
     """What all parts of a dataset have in common."""
     common: dict[str, Any] = {"the number of parts": part.part.count, "own_files": part.own_files}
-    common |= {"format": part.format, "kind": part.kind} | part.settings
+    common |= {"kind": part.kind} | part.settings
     if not part.own_files or part.kind != "class":  # else each part has other files and classes
         common |= {"classes": part.classes, "source files": part.made_from}
     return common

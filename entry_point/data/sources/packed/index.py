@@ -110,7 +110,7 @@ class PartIndex:
         sizes = np.array([shard.bytes for shard in self.split.shards], dtype=np.int64)
         if self.part.kind == "class":
             ranges = {"label": (0, len(self.part.classes) - 1)} | ranges
-        if self.part.format == "shards" and len(sizes):
+        if len(sizes):
             longest = int(sizes.max())
             ranges |= {"shard": (0, len(sizes) - 1), "offset": (0, longest), "length": (0, longest)}
         for column, (least, most) in ranges.items():
@@ -137,8 +137,6 @@ class ShardIndex:
         """`checked` skips checks that another process has made. Raises DataError."""
         self._arguments = root, split, mapped
         dataset = read_dataset(root)
-        if dataset.format != "shards":
-            raise DataError(f"{root} holds plain files: read it with data=folder")
         if split not in dataset.splits:
             raise DataError(f"{root} has no split {split}, only {', '.join(dataset.splits)}")
         self.folder = root / split

@@ -12,7 +12,7 @@ from entry_point.contract import exit_codes
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.sources.dataset_description import read_dataset
-from tests.entry_point.data.packing.pack_command import copy, index, pack
+from tests.entry_point.data.packing.pack_command import copy, index
 from tests.entry_point.data.sources.pipes import pipe_at
 
 
@@ -20,19 +20,6 @@ from tests.entry_point.data.sources.pipes import pipe_at
 def shards(packed: Path, tmp_path: Path) -> Path:
     """A copy to damage."""
     return copy(packed, tmp_path / "shards")
-
-
-@pytest.fixture(scope="module")
-def plain(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The photographs packed as plain files. Tests must not change it."""
-    output = tmp_path_factory.mktemp("plain") / "data"
-    assert pack(photo_folder, output, "output_format=folder") == 0
-    return output
-
-
-@pytest.fixture
-def files(plain: Path, tmp_path: Path) -> Path:
-    return copy(plain, tmp_path / "files")
 
 
 def _check(root: Path, caplog: pytest.LogCaptureFixture) -> str:
@@ -52,12 +39,10 @@ def _flip(file: Path, place: int) -> None:
     file.write_bytes(data)
 
 
-def test_packed_dataset_has_no_damage(
-    packed: Path, plain: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_packed_dataset_has_no_damage(packed: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
-        assert check_dataset([f"root={packed}"]) == check_dataset([f"root={plain}"]) == 0
-    assert caplog.text.count("72 images checked") == 2
+        assert check_dataset([f"root={packed}"]) == 0
+    assert "72 images checked, problems: 0" in caplog.text
 
 
 def test_one_flipped_bit_in_a_shard_is_found(
@@ -116,19 +101,6 @@ def test_a_shard_that_is_not_in_the_index_is_named(
 ) -> None:
     (shards / "val/shard-000007.tar").write_bytes(b"left over")
     assert "shard-000007.tar: not in the index" in _check(shards, caplog)
-
-
-def test_damage_in_plain_files_is_found(files: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (files / "train/cat/000.jpg").unlink()
-    _flip(files / "train/cat/001.jpg", 5000)
-    (files / "train/cat/002.jpg").write_bytes((files / "train/cat/002.jpg").read_bytes() + b"x")
-    (files / "val/cat/more.jpg").write_bytes((files / "val/cat/000.jpg").read_bytes())
-    log = _check(files, caplog)
-    assert "train/cat/000.jpg: cannot be read: No such file" in log
-    assert "train/cat/001.jpg: checksum differs" in log
-    assert "train/cat/002.jpg: checksum differs" in log
-    assert "val/cat/more.jpg: not in the index" in log
-    assert "72 images checked, problems: 4" in log
 
 
 def test_unpacked_folder_is_checked(

@@ -29,7 +29,7 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.index_file import HEADER_BYTES
 from entry_point.optimize import main as optimize
-from tests.entry_point.data.packing.pack_command import contents, copy, pack
+from tests.entry_point.data.packing.pack_command import contents, copy
 from tests.entry_point.data.sources.packed_loaders import epoch_of
 
 
@@ -249,15 +249,9 @@ def test_an_interrupted_run_leaves_no_index_and_the_next_one_cleans_up(
     assert {name.split("/")[0] for name in set(contents(photos)) - set(before)} == {FOLDER_INDEX}
 
 
-def test_plain_files_are_packed_with_their_folder_index(photo_folder: Path, tmp_path: Path) -> None:
-    assert pack(photo_folder, tmp_path / "plain", "output_format=folder") == 0
-    source = _open(tmp_path / "plain")
-    assert any(_indexes(source)) and _indexes(source) == _expected(source)
-
-
 def test_an_option_of_packed_files_is_refused(
     photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _index(photos, "max_side=64") == exit_codes.USAGE
-    message = "max_side=64: needs output_format=shards or folder"
+    message = "max_side=64: needs output_format=shards"
     assert message in capsys.readouterr().err

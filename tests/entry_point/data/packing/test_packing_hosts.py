@@ -148,7 +148,7 @@ def test_shard_of_two_parts_is_named(halves: Path, tmp_path: Path) -> None:
         (["part=1/3"], "differ in the number of parts"),
         ([], "differ in the number of parts"),
         (["part=3/2"], "part=3/2: must be N/M with N from 1 to M"),
-        (["part=1/2", "output_format=folder"], "part=1/2: needs output_format=shards"),
+        (["part=1/2", "output_format=index"], "part=1/2: needs output_format=shards"),
     ],
 )
 def test_a_part_that_does_not_belong_to_the_others_is_refused_before_it_is_packed(
@@ -241,7 +241,6 @@ def test_single_host_makes_the_complete_dataset(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["output_format='folder'"], "output_format=folder: must be shards"),
         (["output_format=index"], "output_format=index: must be shards"),
         (["quality=101"], "quality=101"),
     ],

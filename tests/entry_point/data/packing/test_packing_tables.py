@@ -184,7 +184,6 @@ def test_a_folder_without_splits_is_packed_and_checked_as_it_would_be_trained(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["output_format=folder"], "output_format=folder: needs a folder as source"),
         (["val_fraction=0.2"], "val_fraction=0.2: "),
         (["table.kind=numbers"], "row 1: the label 'astronaut' is no number"),
     ],
