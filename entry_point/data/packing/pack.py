@@ -275,25 +275,40 @@ class Work:
 
     def _pack_shard(self, split: str, number: int, pool: Executor) -> Iterator[None]:
         """Write a shard, yielding for each file, and finally its record."""
+        path = self.data / split / self.plan.shard_name(number)
         files = self.plan.listings[split].files(number)
         results = map_ahead(pool, self._encode, files, self.plan.workers * _AHEAD_PER_WORKER)
-        file = self.data / split / self.plan.shard_name(number)
         counts, rows = Counts(), list[Row]()
-        for result, offset in self._to_shard(file, results):
-            if isinstance(result.encoded, str):
-                counts.rejected[result.file.path] = result.encoded
-            else:
-                counts.add(result.encoded, result.source_bytes)
-                rows.append(_row(result, result.encoded, offset))
-            yield
-        size = file.stat().st_size
-        shard = Shard(file.name, size, len(rows), crc32(file, 0, size))
-        content = json.dumps({"shard": asdict(shard), "counts": vars(counts)}).encode()
+        with whole_file(path) as file:
+            with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+                for result in results:
+                    if isinstance(result.encoded, str):
+                        counts.rejected[result.file.path] = result.encoded
+                    else:
+                        counts.add(result.encoded, result.source_bytes)
+                        rows.append(self._add(tar, file, result, result.encoded))
+                    yield
+        size = path.stat().st_size
+        shard = Shard(path.name, size, len(rows), crc32(path, 0, size))
+        self._write_record(self.record(split, number), rows, shard, counts)
+
+    def _add(self, tar: tarfile.TarFile, file: BinaryIO, result: Result, encoded: Encoded) -> Row:
+        """Append an image and its label; returns its row of the index."""
+        contents, (_, key, label, _) = self.plan.contents, result.file
+        label = json.loads(label) if isinstance(label, str) else label
+        data = encoded.data
+        offset = add_member(tar, file, f"{key}.jpg", data)
+        add_member(tar, file, f"{key}.json", member(contents.kind, contents.classes, label))
+        place = offset, len(data), encoded.height, encoded.width, encoded.orientation
+        return Row(key.encode(), encoded.index, label, *place, zlib.crc32(data), result.digest)
+
+    def _write_record(self, path: Path, rows: list[Row], shard: Shard, counts: Counts) -> None:
         contents = self.plan.contents
         columns = _columns(rows, contents.kind, len(contents.classes))
+        content = json.dumps({"shard": asdict(shard), "counts": vars(counts)}).encode()
         columns[_COUNTS] = np.frombuffer(content, np.uint8)
-        with whole_file(self.record(split, number)) as opened:
-            writer = IndexWriter(opened, self._record_columns())
+        with whole_file(path) as file:
+            writer = IndexWriter(file, self._record_columns())
             writer.add(columns, [row.key for row in rows], [row.side_index for row in rows])
             writer.finish()
 
@@ -309,20 +324,6 @@ class Work:
             return Result(file, str(error))
         digest = hashlib.blake2b(original, digest_size=8).digest()
         return Result(file, encoded, len(original), int.from_bytes(digest, "little"))
-
-    def _to_shard(self, path: Path, results: Iterator[Result]) -> Iterator[tuple[Result, int]]:
-        """Each result, and the offset of its JPEG in the shard."""
-        contents = self.plan.contents
-        with whole_file(path) as file:
-            with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
-                for result in results:
-                    offset = 0
-                    if not isinstance(result.encoded, str):
-                        key, label = result.file.key, _label(result.file)
-                        offset = add_member(tar, file, f"{key}.jpg", result.encoded.data)
-                        content = member(contents.kind, contents.classes, label)
-                        add_member(tar, file, f"{key}.json", content)
-                    yield result, offset
 
     def finish_split(self, split: str) -> FinishedSplit:
         """Join the records to the split's index."""
@@ -358,17 +359,6 @@ def add_member(tar: tarfile.TarFile, file: BinaryIO, name: str, data: bytes) -> 
     member.size = len(data)
     tar.addfile(member, io.BytesIO(data))
     return file.tell() + -len(data) // tarfile.BLOCKSIZE * tarfile.BLOCKSIZE
-
-
-def _row(result: Result, encoded: Encoded, offset: int) -> Row:
-    key, data = result.file.key.encode(), encoded.data
-    place = offset, len(data), encoded.height, encoded.width, encoded.orientation
-    checksums = zlib.crc32(data), result.digest
-    return Row(key, encoded.index, _label(result.file), *place, *checksums)
-
-
-def _label(file: File) -> Any:
-    return json.loads(file.label) if isinstance(file.label, str) else file.label
 
 
 def _columns(rows: list[Row], kind: str, outputs: int) -> dict[str, Any]:
