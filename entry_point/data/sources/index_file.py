@@ -124,8 +124,10 @@ class IndexFile:
             table_start, size = HEADER_BYTES + self.side_bytes, file.stat().st_size
             if not HEADER_BYTES <= table_start <= size:
                 raise ValueError("it ends too early")
-            if checksum is not None and _table_crc32(file, table_start) != checksum:
-                raise ValueError("its checksum differs")
+            if checksum is not None:  # read without mapping it
+                found = crc32(file, 0, HEADER_BYTES, crc32(file, table_start, size))
+                if found != checksum:
+                    raise ValueError("its checksum differs")
             self._places = {
                 name: _Place.of(header[name], number, table_start, size)
                 for name, number in {**types, **own}.items()
@@ -201,11 +203,6 @@ class _Place(NamedTuple):
         if not shape or min(shape) < 0 or found.dtype.itemsize * math.prod(shape) != end - start:
             raise ValueError("it has other columns")
         return found
-
-
-def _table_crc32(file: Path, table_start: int) -> int:
-    """As `IndexWriter.finish` returns it; reads the file without mapping it."""
-    return crc32(file, 0, HEADER_BYTES, crc32(file, table_start, file.stat().st_size))
 
 
 class SideIndexes:

@@ -33,6 +33,8 @@ COLUMNS: dict[str, Any] = {
 LABEL_END = "label_end"
 """Of the kind `labels`: where the labels of each sample end among those of all."""
 
+_SIZES = ("height", "width", "orientation")
+
 Ints = NDArray[np.int64]
 
 
@@ -63,15 +65,14 @@ class PartIndex:
                 f"{file} has {len(self.file)} rows, but {part.part.description} lists {samples} "
                 "samples: pack again"
             )
-        lengths = {len(self[name]) for name in COLUMNS if name != "label"}
         try:
+            if {len(self[name]) for name in COLUMNS if name != "label"} != {samples}:
+                raise ValueError("columns differ in length")
             self.labels = self._labels(samples)
         except (ValueError, IndexError) as error:
             raise DataError(f"{file} is damaged ({error}): pack the dataset again") from error
         except MemoryError as error:
             raise DataError(f"{file}: no memory for {samples} labels ({error})") from error
-        if lengths != {samples}:
-            raise DataError(f"{file} is damaged (columns differ in length): pack again")
 
     def __getitem__(self, column: str) -> NDArray[Any]:
         return self.file[column]
@@ -174,7 +175,8 @@ class ShardIndex:
         self.offsets: Ints = self._joined([part["offset"] for part in parts])
         self.lengths: Ints = self._joined([part["length"] for part in parts])
         self.labels = self._joined_labels(dataset)
-        self.sizes = self._joined_sizes()
+        columns = (self._joined([part[name] for part in parts]) for name in _SIZES)
+        self.sizes = UprightSizes(*upright_size(*columns))
         self.side_indexes = self._joined_side_indexes()
 
     def _joined(self, columns: list[NDArray[Any]]) -> NDArray[Any]:
@@ -189,12 +191,6 @@ class ShardIndex:
             if part.part.classes != dataset.classes:  # only of class folders
                 labels[i] = _renumbered(labels[i], part.part.classes, numbers)
         return torch.from_numpy(self._joined(labels))
-
-    def _joined_sizes(self) -> UprightSizes:
-        names = ("height", "width", "orientation")
-        return UprightSizes(
-            *upright_size(*(self._joined([part[name] for part in self._parts]) for name in names))
-        )
 
     def _joined_side_indexes(self) -> SideIndexes | None:
         """None if no image has one."""
