@@ -25,7 +25,6 @@ import numpy as np
 import custom_op
 from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import OptimizeConfig, Part
-from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import whole_file, write_text
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.errors import DataError
@@ -139,11 +138,6 @@ def _pack(plan: PackingPlan, output: Path, folder: Path) -> None:
     if _is_complete(plan.description, output):
         shutil.rmtree(folder, ignore_errors=True)  # left by a run killed at its very end
         return
-    contents = plan.contents
-    if names := ", ".join(contents.left_out[:5]):
-        log.warning(
-            "%s: only train and val are packed, ignored: %s", contents.root, printable(names)
-        )
     work = Work(plan, folder)
     work.prepare()
     work.pack_shards()
