@@ -109,6 +109,17 @@ def test_run_killed_while_its_files_move_to_their_place_moves_the_others(
     assert sorted(written) == sorted(file.stat().st_mtime_ns for file in tmp_path.rglob("*.tar"))
 
 
+def test_a_report_that_a_killed_run_left_unfinished_is_not_published(
+    photo_folder: Path, packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("entry_point.data.packing.report.whole_file", _killed_while_writing)
+        assert pack(photo_folder, tmp_path / "data") != 0
+    assert (tmp_path / WORK / "data/report.json.part").exists()
+    assert pack(photo_folder, tmp_path / "data") == 0
+    assert contents(tmp_path / "data") == contents(packed)
+
+
 def test_work_folder_of_a_run_killed_after_its_rename_is_removed(
     photo_folder: Path, packed: Path, tmp_path: Path
 ) -> None:
@@ -118,6 +129,12 @@ def test_work_folder_of_a_run_killed_after_its_rename_is_removed(
     assert pack(photo_folder, tmp_path / "data") == 0
     assert contents(tmp_path / "data") == contents(packed)
     assert [file.name for file in tmp_path.iterdir()] == ["data"]
+
+
+def _killed_while_writing(path: Path) -> None:
+    """A killed process removes no temporary file."""
+    path.with_name(f"{path.name}.part").write_text("{")
+    raise KeyboardInterrupt
 
 
 def _run_limited(source: Path, output: Path, largest_file: int) -> str:
