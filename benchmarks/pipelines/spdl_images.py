@@ -10,10 +10,21 @@ import spdl.io
 from custom_op import jpeg_headers
 from entry_point.data.decode.allocation import Allocate
 from entry_point.data.decode.decoder import Decoded
-from entry_point.data.plan.crops import CropPlan
-from entry_point.data.plan.orientation import stored_box, upright_size
+from entry_point.data.plan.crops import CropPlan, upright_size
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.encoded import Encoded
+
+# EXIF value -> (transpose, then flip top-bottom, then flip left-right), which make it upright.
+_STEPS = {
+    1: (False, False, False),
+    2: (False, False, True),
+    3: (False, True, True),
+    4: (False, True, False),
+    5: (True, False, False),
+    6: (True, False, True),
+    7: (True, True, True),
+    8: (True, True, False),
+}
 
 
 class SpdlDecoder:
@@ -48,3 +59,18 @@ def spdl_filters(box: Sequence[int], flip: bool, side: int) -> str:
     top, left, height, width = box
     steps = [f"crop={width}:{height}:{left}:{top}:exact=1", f"scale={side}:{side}:flags=bilinear"]
     return ",".join([*steps, *(["hflip"] if flip else []), "format=pix_fmts=rgb24"])
+
+
+def stored_box(
+    box: Sequence[int], height: int, width: int, orientation: int
+) -> tuple[int, int, int, int]:
+    """`box` of an upright `height` x `width` image, as a box of its stored pixels."""
+    transpose, flip_rows, flip_columns = _STEPS[orientation]
+    top, left, box_height, box_width = (int(side) for side in box)
+    if flip_rows:
+        top = height - top - box_height
+    if flip_columns:
+        left = width - left - box_width
+    if transpose:
+        return left, top, box_width, box_height
+    return top, left, box_height, box_width

@@ -20,7 +20,6 @@ from entry_point.data.decode.own_augment import OwnAugmentation
 from entry_point.data.decode.pillow import AnyFormat, PillowDecoder
 from entry_point.data.draw_weights import draw_weights
 from entry_point.data.engines.feed import Engine, Feed, PartReader
-from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import CPU, LoaderSpec
 from entry_point.data.plan.augment.augmenter import build_augmenter
@@ -167,6 +166,8 @@ def _engine(feed: Feed, spec: LoaderSpec) -> Engine:
         from entry_point.data.engines.threads import ThreadEngine
 
         return ThreadEngine(feed, spec)
+    from entry_point.data.engines.workers import WorkerEngine
+
     return WorkerEngine(feed, spec)
 
 

@@ -24,8 +24,7 @@ from entry_point.config.data_config import DataConfig
 from entry_point.config.serve_config import ServerConfig
 from entry_point.data.decode.allocation import empty_images, reused_memory
 from entry_point.data.decode.pillow import PillowDecoder
-from entry_point.data.plan.crops import CropPlanner
-from entry_point.data.plan.orientation import upright_size
+from entry_point.data.plan.crops import CropPlanner, upright_size
 from entry_point.data.plan.samples import Samples
 from entry_point.data.sources.encoded import Encoded
 from entry_point.inference import RequestError

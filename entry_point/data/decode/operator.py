@@ -16,8 +16,7 @@ from custom_op import (
 )
 from entry_point.data.decode.allocation import Allocate, empty_images
 from entry_point.data.decode.decoder import Decoded
-from entry_point.data.plan.crops import CropPlan
-from entry_point.data.plan.orientation import upright_size
+from entry_point.data.plan.crops import CropPlan, upright_size
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.encoded import Encoded
 from entry_point.data.spans import span

@@ -1,13 +1,13 @@
 """Which part of its image a sample shows, and what is done to it: boxes, flips, augmentation.
 
-A box is (top, left, height, width) in pixels of the upright image; orientation.py maps it to the
-stored pixels.
+A box is (top, left, height, width) in pixels of the upright image.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,12 @@ from entry_point.data.plan.samples import Ints, Samples, rows
 
 Uniform = NDArray[np.float64]
 
+_Int = TypeVar("_Int", bound=np.integer)
+
 _ATTEMPTS = 10
 _STREAM = 1
+_TRANSPOSED = (5, 6, 7, 8)
+"""EXIF orientations whose stored width is the height of the upright image."""
 
 
 @dataclass(frozen=True)
@@ -118,3 +122,11 @@ def _fallback_boxes(heights: Ints, widths: Ints, ratio: list[float]) -> Ints:
     width = np.minimum(widths, np.maximum(1, np.rint(heights * ratio[1]).astype(np.int64)))
     height = np.minimum(heights, np.maximum(1, np.rint(widths / ratio[0]).astype(np.int64)))
     return np.stack([(heights - height) // 2, (widths - width) // 2, height, width], axis=1)
+
+
+def upright_size(
+    height: NDArray[_Int], width: NDArray[_Int], orientation: NDArray[np.integer]
+) -> tuple[NDArray[_Int], NDArray[_Int]]:
+    """Upright (height, width) of images stored as `height` x `width`."""
+    transposed = np.isin(orientation, _TRANSPOSED)
+    return np.where(transposed, width, height), np.where(transposed, height, width)
