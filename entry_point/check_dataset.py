@@ -9,10 +9,8 @@ import logging
 import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from entry_point.config.compose import load_config
-from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import CheckConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.program import asks_for_help, run_program
@@ -34,10 +32,7 @@ def check(arguments: Sequence[str]) -> int:
     """Read every image and list the damage. Returns the exit code."""
     config = load_config("check_dataset", CheckConfig, arguments)
     try:
-        images = Path(config.images) if config.images else None
-        workers = config.workers or usable_cores()
-        index_root = Path(config.index_root) if config.index_root else None
-        count, damage = find_damage(Path(config.root), workers, images, config.table, index_root)
+        count, damage = find_damage(config)
     except OSError as error:  # exit code 1 means damage, not a folder that cannot be opened
         raise DataError(f"{error.filename}: {error.strerror}") from error
     for damaged in damage:

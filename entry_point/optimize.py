@@ -62,10 +62,8 @@ def _part(config: OptimizeConfig, job: ProcessingJob | None, source: Path) -> tu
         return chosen, False
     if job is None:
         return Part(), False
-    several = job.hosts.count > 1
-    if config.output_format == "index" or (several and config.output_format == "folder"):
-        must = "must be shards in a job" + (" with several hosts" if several else "")
-        raise ConfigError("output_format", config.output_format, must)
+    if config.output_format == "index":
+        raise ConfigError("output_format", config.output_format, "must be shards in a job")
     return Part(job.hosts.rank + 1, job.hosts.count), job.shards_input(source)
 
 

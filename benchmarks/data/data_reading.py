@@ -41,7 +41,6 @@ from entry_point.data.sources.dataset_description import (
     write_description,
 )
 from entry_point.data.sources.encoded import read_images
-from entry_point.data.sources.folder_index import IndexedFile, write_folder_index
 from entry_point.data.sources.index_file import IndexWriter
 from entry_point.data.sources.packed.index import COLUMNS
 from entry_point.data.sources.source import Source
@@ -66,15 +65,18 @@ STAGES = ("read", "sizes", "boxes and flips", DECODE)
 
 
 def write_files(root: Path, photographs: list[IndexedPhotograph], count: int) -> None:
-    files = []
+    paths, indexes = [], []
     for i in range(count):
         photograph = photographs[i % len(photographs)]
         path = f"train/class{i % 10}/{i:06d}.jpg"
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(photograph.jpeg)
-        files.append(IndexedFile(path, len(photograph.jpeg), photograph.side_index))
+        paths.append(path.encode())
+        indexes.append(photograph.side_index)
     with (root / FOLDER_INDEX).open("wb") as file:
-        write_folder_index(file, iter([files]))
+        writer = IndexWriter(file, {})
+        writer.add({}, paths, indexes)
+        writer.finish()
 
 
 def write_shards(root: Path, photographs: list[IndexedPhotograph], count: int) -> None:
@@ -90,7 +92,7 @@ def write_shards(root: Path, photographs: list[IndexedPhotograph], count: int) -
                 rows.append((*row, 1, zlib.crc32(data), i))
                 keys.append(f"class{i % 10}/{i:06d}".encode())
                 indexes.append(index)
-        shards.append(Shard(file.name, file.stat().st_size, min(PER_SHARD, count - first)))
+        shards.append(Shard(file.name, file.stat().st_size, min(PER_SHARD, count - first), 0))
     with (root / "train" / Part().index).open("wb") as opened:
         writer = IndexWriter(opened, COLUMNS)
         columns = {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}

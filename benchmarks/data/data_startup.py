@@ -67,7 +67,7 @@ def write_large_index(root: Path, samples: int) -> None:
             writer.add(columns, keys, [b""] * each)
         checksum = writer.finish()
     shards = [
-        Shard(f"shard-{number:06d}.tar", each * LENGTH, each) for number in range(shard_count)
+        Shard(f"shard-{number:06d}.tar", each * LENGTH, each, 0) for number in range(shard_count)
     ]
     for shard in shards:
         with (root / "train" / shard.file).open("wb") as file:

@@ -34,7 +34,7 @@ class Images:
 
 def prepare(root: Path | None, most: int, work: Path) -> Images:
     """Use packed shards as they are; of a folder, pack up to `most` images in `work`."""
-    if root is not None and _holds_shards(root):
+    if root is not None and is_packed(root):
         count = read_dataset(root).samples("train")
         return Images(f"{root} ({count} packed images)", count, root)
     if root is None:
@@ -47,10 +47,6 @@ def prepare(root: Path | None, most: int, work: Path) -> Images:
     pack(files, work / "shards", OptimizeConfig())
     described = f"{count} images of {root}, packed"
     return Images(described, count, work / "shards", files, indexed)
-
-
-def _holds_shards(root: Path) -> bool:
-    return is_packed(root) and read_dataset(root).format == "shards"
 
 
 def _link(root: Path, target: Path, most: int) -> int:

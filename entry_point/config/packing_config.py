@@ -84,9 +84,9 @@ class OptimizeConfig:
     output: str | None = None
     """Folder to create. null, in a Processing job: its output folder; with `output_format=index`:
     the source."""
-    output_format: Literal["shards", "folder", "index"] = "shards"
-    """`shards`: tar files and an index. `folder`: plain files in the ImageFolder layout. `index`:
-    no images, only the side indexes of the source's JPEGs, which stay where they are."""
+    output_format: Literal["shards", "index"] = "shards"
+    """`shards`: tar files and an index. `index`: no images, only the side indexes of the source's
+    JPEGs, which stay where they are."""
     max_side: Int | None = Field(default=None, ge=16)
     """Shrink images whose longer side has more pixels than this. null: lossless."""
     quality: Int = Field(default=95, ge=1, le=100)

@@ -211,7 +211,7 @@ def _packing_problems(source: str, output: str, overrides: Sequence[str]) -> Ite
     yield from _set_by_launcher(overrides, _SET_FOR_PACKING)
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
-        if key == "output_format" and value.strip("'\"") in ("folder", "index"):
+        if key == "output_format" and value.strip("'\"") == "index":
             yield f"{override}: must be shards in a Processing job; drop it"
 
 

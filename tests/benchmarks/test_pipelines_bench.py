@@ -17,7 +17,6 @@ from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import Case, Result
 from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, Measurement, advice
 from entry_point.config.config_errors import ConfigError
-from entry_point.optimize import main as optimize
 
 
 def _measured(way: str, workers: int, rate: float, cpu_ms: float = 1.0) -> Measurement:
@@ -140,15 +139,6 @@ def test_unknown_or_invalid_settings_are_errors_that_name_them() -> None:
         read_config(["ways=[pillow,thread]"])
     with pytest.raises(ConfigError, match=r"workers\[1\]=0: must be at least 1"):
         read_config(["workers=[1,0]"])
-
-
-def test_a_folder_written_by_make_dataset_is_packed_like_any_other(
-    photo_folder: Path, tmp_path: Path
-) -> None:
-    arguments = [f"source={photo_folder}", f"output={tmp_path / 'out'}", "output_format=folder"]
-    assert optimize(arguments) == 0
-    images = prepare(tmp_path / "out", 20, tmp_path)
-    assert images.count == 20 and images.files is not None
 
 
 def test_fewer_images_than_a_batch_are_an_error_before_anything_runs(

@@ -123,7 +123,8 @@ def _set_checksums(root: Path) -> None:
             checksum = zlib.crc32(index[:HEADER_BYTES], zlib.crc32(table))
             description["table_crc32"] = checksum
             for shard in description["shards"]:
-                shard["bytes"] = (root / split / shard["file"]).stat().st_size
+                content_of_shard = (root / split / shard["file"]).read_bytes()
+                shard["bytes"], shard["crc32"] = len(content_of_shard), zlib.crc32(content_of_shard)
         (root / "dataset.json").write_text(json.dumps(content))
     except (ValueError, KeyError, TypeError, AttributeError, OSError):
         pass  # it is beyond that

@@ -69,17 +69,15 @@ def encode(file: Path, options: OptimizeConfig) -> tuple[bytes, Encoded]:
         raise RejectedError(str(error)) from error
 
 
-def index_file(file: Path) -> tuple[int, bytes, str]:
-    """Size of a JPEG file, and its side index or why it has none. Raises RejectedError."""
+def index_file(file: Path) -> tuple[bytes, str]:
+    """The side index of a JPEG file, or why it has none. Raises RejectedError."""
     original = _read(file)
     if not original.startswith(_JPEG_START):
         raise RejectedError("no JPEG")
-    jpeg = _tensor(original)
     try:
-        index, reason = _prove(jpeg)
+        return _prove(_tensor(original))
     except JpegError as error:
         raise RejectedError(str(error)) from error
-    return len(original), index, reason
 
 
 def _read(file: Path) -> bytes:

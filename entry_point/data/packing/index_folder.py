@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import custom_op
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import OptimizeConfig
+from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import replacing
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.packing.encode import RejectedError, index_file
@@ -21,7 +23,7 @@ from entry_point.data.packing.output_folder import locked
 from entry_point.data.packing.scan import Contents, Entry, contents_of
 from entry_point.data.progress_bar import track
 from entry_point.data.sources.class_folders import FOLDER_INDEX
-from entry_point.data.sources.folder_index import IndexedFile, write_folder_index
+from entry_point.data.sources.index_file import IndexWriter
 
 _AHEAD_PER_WORKER = 4
 _FILES_PER_CHUNK = 4096
@@ -35,7 +37,7 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
     Raises DataError, ConfigError and OSError.
     """
     if options.max_side is not None:
-        raise ConfigError("max_side", options.max_side, "needs output_format=shards or folder")
+        raise ConfigError("max_side", options.max_side, "needs output_format=shards")
     contents = contents_of(source, options)
     file = (output or contents.root) / FOLDER_INDEX
     remedy = "choose a writable folder with output=FOLDER, and train with data.index_root=FOLDER"
@@ -44,30 +46,30 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
         # The next run replaces what a killed one leaves under this name.
         with replacing(file, file.with_name(f".{file.name}.part")) as unfinished:
             with unfinished.open("wb") as opened:
-                size = write_folder_index(opened, _chunks(_indexed(contents, options, counts)))
-    _report(counts, size)
+                writer = IndexWriter(opened, {})
+                files = _indexed(contents, options, counts)
+                while chunk := list(islice(files, _FILES_PER_CHUNK)):
+                    keys = [os.fsencode(path) for path, _ in chunk]
+                    writer.add({}, keys, [index for _, index in chunk])
+                writer.finish()
+    _report(counts, writer.side_bytes)
     return file
-
-
-def _chunks(files: Iterator[IndexedFile]) -> Iterator[list[IndexedFile]]:
-    while chunk := list(islice(files, _FILES_PER_CHUNK)):
-        yield chunk
 
 
 def _indexed(
     contents: Contents, options: OptimizeConfig, counts: Counter[str]
-) -> Iterator[IndexedFile]:
-    """The JPEG files, in the order of the source; counts what became of each file."""
+) -> Iterator[tuple[str, bytes]]:
+    """Path and side index of each JPEG file; counts what became of each file."""
     custom_op.load()
     workers = options.workers or usable_cores()
     total = sum(1 for _ in _usable(contents))  # listing twice takes less than a list in memory
     with ThreadPoolExecutor(workers) as pool:
-        index = partial(_index, contents.root)
-        found = map_ahead(pool, index, _usable(contents), workers * _AHEAD_PER_WORKER)
-        for file, outcome in track(found, total, "indexing"):
+        make = partial(_index, contents.root)
+        found = map_ahead(pool, make, _usable(contents), workers * _AHEAD_PER_WORKER)
+        for path, index, outcome in track(found, total, "indexing"):
             counts[outcome] += 1
-            if file is not None:
-                yield file
+            if index is not None:
+                yield path, index
 
 
 def _usable(contents: Contents) -> Iterator[Entry]:
@@ -76,13 +78,14 @@ def _usable(contents: Contents) -> Iterator[Entry]:
         yield from (entry for entry in contents.entries(split) if not entry.rejected)
 
 
-def _index(root: Path, entry: Entry) -> tuple[IndexedFile | None, str]:
+def _index(root: Path, entry: Entry) -> tuple[str, bytes | None, str]:
+    """The path, its side index (None for no JPEG), and what to count."""
     try:
-        size, index, reason = index_file(root / entry.path)
+        index, reason = index_file(root / entry.path)
     except RejectedError as error:
-        log.warning("%s: %s", entry.path, error)
-        return None, "damaged or no JPEG"
-    return IndexedFile(entry.path, size, index), "indexed" if index else reason
+        log.warning("%s: %s", printable(entry.path), error)
+        return entry.path, None, "damaged or no JPEG"
+    return entry.path, index, "indexed" if index else reason
 
 
 def _report(counts: Counter[str], size: int) -> None:

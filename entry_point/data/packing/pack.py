@@ -1,4 +1,4 @@
-"""Packs the images of a source into shards, or plain files; a killed run resumes at its next shard.
+"""Packs the images of a source into shards; a killed run resumes at its next shard.
 
 A run packs one part of the dataset. Parts of the same source take its shards in turn, so together
 they make the files that one run makes; each describes only its own.
@@ -14,10 +14,9 @@ import os
 import shutil
 import tarfile
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -26,16 +25,14 @@ import numpy as np
 import custom_op
 from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import OptimizeConfig, Part
-from entry_point.contract.printable import printable
-from entry_point.contract.whole_file import naming, whole_file, write_text
+from entry_point.contract.whole_file import whole_file, write_text
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.errors import DataError
 from entry_point.data.packing.encode import Encoded, RejectedError, encode
 from entry_point.data.packing.output_folder import locked
-from entry_point.data.packing.report import Report, SplitReport, find_duplicates
+from entry_point.data.packing.report import Counts, Report
 from entry_point.data.packing.scan import Contents, File, Listing, contents_of
 from entry_point.data.progress_bar import track
-from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.dataset_description import (
     Description,
     Shard,
@@ -44,12 +41,14 @@ from entry_point.data.sources.dataset_description import (
     require_alike,
     write_description,
 )
-from entry_point.data.sources.folder_index import IndexedFile, write_folder_index
+from entry_point.data.sources.file_bytes import crc32
 from entry_point.data.sources.index_file import IndexFile, IndexWriter
-from entry_point.data.sources.label_kind import member, names_of
+from entry_point.data.sources.label_kind import member
 from entry_point.data.sources.packed.index import LABEL_END, columns_of
 
 _AHEAD_PER_WORKER = 4
+_COUNTS = "counts"
+"""The column of a record with what is not in the index."""
 _SETTINGS = ("max_side", "quality", "shard_mb", "seed")
 """What decides about the bytes of a shard, besides its files."""
 
@@ -80,7 +79,7 @@ def pack(
     try:
         with locked(output / part.description):
             plan = _make_plan(source, options, part, own_files)
-            _pack(plan, output, WorkFolder(output / f".{part.name('unfinished', '')}"))
+            _pack(plan, output, output / f".{part.name('unfinished', '')}")
     finally:
         if is_new and output.is_dir() and not any(output.iterdir()):  # nothing could be packed
             output.rmdir()
@@ -96,6 +95,10 @@ class PackingPlan:
     """By split."""
     description: Description
     """Of the part, without its splits."""
+
+    @property
+    def workers(self) -> int:
+        return self.options.workers or usable_cores()
 
     def shards(self, split: str) -> list[int]:
         """Numbers of the part's shards."""
@@ -124,7 +127,6 @@ def _make_plan(source: Path, options: OptimizeConfig, part: Part, own_files: boo
         files.hexdigest(),
         times.hexdigest(),
         {name: getattr(options, name) for name in _SETTINGS},
-        options.output_format,
         contents.kind,
         part,
         own_files,
@@ -132,45 +134,37 @@ def _make_plan(source: Path, options: OptimizeConfig, part: Part, own_files: boo
     return PackingPlan(contents, options, listings, description)
 
 
-def _pack(plan: PackingPlan, output: Path, work: WorkFolder) -> None:
+def _pack(plan: PackingPlan, output: Path, folder: Path) -> None:
     if _is_complete(plan.description, output):
-        shutil.rmtree(work.root, ignore_errors=True)  # left by a run killed at its very end
+        shutil.rmtree(folder, ignore_errors=True)  # left by a run killed at its very end
         return
-    contents = plan.contents
-    report = Report(left_out=contents.left_out)
-    if names := ", ".join(report.left_out[:5]):
-        log.warning(
-            "%s: only train and val are packed, ignored: %s", contents.root, printable(names)
-        )
-    work.prepare(plan.description, plan.listings)
-    _pack_shards(plan, output, work)
-    splits = {split: _finish_split(plan, work, split, report) for split in plan.listings}
-    if plan.options.output_format == "folder":
-        with whole_file(work.data / FOLDER_INDEX) as file:
-            write_folder_index(file, _plain_files(plan, work))
-    indexes = [
-        (split, _open_index(work.data / split / plan.description.part.index, contents.kind))
-        for split, made in splits.items()
-        if made.shards
-    ]
-    report.duplicates = find_duplicates(indexes)
-    report.finish(work.data, plan.description.part, plan.options.output_format)
-    write_description(work.data, replace(plan.description, splits=splits))
-    _publish(work.data, output, plan.description.part)
-    shutil.rmtree(work.root)
+    work = Work(plan, folder)
+    work.prepare()
+    work.pack_shards()
+    splits = {split: work.finish_split(split) for split in plan.listings}
+    part = plan.description.part
+    report = Report(
+        plan.contents, {name: (made.counts, made.index) for name, made in splits.items()}
+    )
+    report.write(work.data / part.name("report", ".json"))
+    if part.count == 1:
+        report.require_images()
+    described = {name: made.described for name, made in splits.items()}
+    write_description(folder, replace(plan.description, splits=described))
+    _publish(work, output, part.description)
+    shutil.rmtree(folder)
 
 
 def _is_complete(description: Description, output: Path) -> bool:
     """Whether the part is already made. Raises DataError if `output` holds anything but parts."""
     parts = read_parts(output)
-    remedy = "remove it or choose another folder"
     for made in parts:
         if made.part != description.part:
             continue
         if made != replace(description, splits=made.splits):
             raise DataError(
                 f"output={output} holds a dataset made from other files or with other options: "
-                f"{remedy}"
+                "remove it or choose another folder"
             )
         log.info("%s is already complete", output / made.part.description)
         return True
@@ -181,131 +175,34 @@ def _is_complete(description: Description, output: Path) -> bool:
     return False
 
 
-def _publish(data: Path, output: Path, part: Part) -> None:
-    """Move all files to their place; the description, which makes them a dataset, comes last."""
+def _publish(work: Work, output: Path, description: str) -> None:
+    """Move all files to their place; the description, which makes them a dataset, comes last.
+
+    If it is killed, some are moved already, and the next run moves the others.
+    """
+    for file in [each for each in work.data.rglob("*") if each.is_file()]:
+        target = output / file.relative_to(work.data)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(target)
     os.sync()
-    entries = sorted(data.iterdir(), key=lambda entry: entry.name.startswith("dataset"))
-    for entry in entries:
-        target = output / entry.name
-        if entry.is_dir() and part.count > 1:
-            target.mkdir(exist_ok=True)
-        if entry.is_dir() and target.is_dir():  # another part, or a killed run, was here before
-            for file in entry.iterdir():
-                file.replace(target / file.name)
-        else:
-            entry.replace(target)
-        os.sync()
+    (work.root / description).replace(output / description)
+    os.sync()
 
 
 # Shards
 
 
-@dataclass(frozen=True)
-class WorkFolder:
-    """Finished shards and their records, kept for resuming."""
-
-    root: Path
-
-    @property
-    def data(self) -> Path:
-        """The folder whose content moves to the output."""
-        return self.root / "data"
-
-    def record(self, split: str, number: int) -> Record:
-        return Record(self.root / "records" / f"{split}-{number:06d}")
-
-    def prepare(self, description: Description, splits: Iterable[str]) -> None:
-        """Create the folders; remove the work of a run with other files or options."""
-        plan, content = self.root / "plan", repr(description)
-        if not plan.is_file() or plan.read_text("utf-8") != content:
-            if self.root.exists():
-                log.info("removing %s: its run had other files or options", self.root)
-                shutil.rmtree(self.root)
-            self.root.mkdir()
-            write_text(plan, content)
-        for split in splits:
-            (self.data / split).mkdir(parents=True, exist_ok=True)
-        (self.root / "records").mkdir(exist_ok=True)
-
-
-@dataclass(frozen=True)
-class Record:
-    """What became of one shard's source files: two files, the second written when all is done."""
-
-    stem: Path
-
-    @property
-    def index(self) -> Path:
-        """An index file of the shard alone."""
-        return self.stem.with_suffix(".safetensors")
-
-    def write(self, made: dict[str, int], report: SplitReport) -> None:
-        """`made`: the files, relative to the split's folder, and their sizes in bytes."""
-        write_text(self.stem.with_suffix(".json"), json.dumps([made, vars(report)]))
-
-    def read(self) -> tuple[dict[str, int], dict[str, Any]]:
-        made, report = json.loads(self.stem.with_suffix(".json").read_text("utf-8"))
-        return made, report
-
-    def is_intact(self, *folders: Path) -> bool:
-        """Whether one of the folders has every file that was written, with its size."""
-        try:
-            made, _ = self.read()
-        except (FileNotFoundError, ValueError):  # not written yet, or truncated
-            return False
-        return self.index.is_file() and any(
-            all(_has_size(folder / name, size) for name, size in made.items()) for folder in folders
-        )
-
-
-def _has_size(file: Path, size: int) -> bool:
-    return file.is_file() and file.stat().st_size == size
-
-
-def _pack_shards(plan: PackingPlan, output: Path, work: WorkFolder) -> None:
-    custom_op.load()
-    workers = plan.options.workers or usable_cores()
-    shards = [(split, number) for split in plan.listings for number in plan.shards(split)]
-    left = [
-        (split, number)
-        for split, number in shards
-        # A killed run may have moved files to the output.
-        if not work.record(split, number).is_intact(work.data / split, output / split)
-    ]
-
-    def sizes(chosen: list[tuple[str, int]]) -> int:
-        return sum(len(plan.listings[split].shards[number]) for split, number in chosen)
-
-    def files_done() -> Iterator[int]:
-        with ThreadPoolExecutor(workers) as pool:
-            for split, number in left:
-                packer = ShardPacker(plan, work.data / split, pool, workers)
-                yield from packer.pack(split, number, work.record(split, number))
-
-    total = sizes(shards)
-    for _ in track(files_done(), total, "packing", done=total - sizes(left)):
-        pass
-
-
-class Sample(NamedTuple):
-    """A source file as it is packed."""
+class Result(NamedTuple):
+    """A source file, and what is stored for it or why it is rejected."""
 
     file: File
-    label: Any
-    encoded: Encoded
-    source_bytes: int
-    digest: int
-
-
-class Rejected(NamedTuple):
-    """A source file that is not packed."""
-
-    file: File
-    reason: str
+    encoded: Encoded | str
+    source_bytes: int = 0
+    digest: int = 0
 
 
 class Row(NamedTuple):
-    """A sample in the index."""
+    """An image in the index."""
 
     key: bytes
     side_index: bytes
@@ -318,89 +215,136 @@ class Row(NamedTuple):
     crc32: int
     digest: int
 
-    @classmethod
-    def of(cls, sample: Sample, offset: int) -> Row:
-        encoded = sample.encoded
-        data = encoded.data
-        place = offset, len(data), encoded.height, encoded.width, encoded.orientation
-        checksums = zlib.crc32(data), sample.digest
-        return cls(sample.file.key.encode(), encoded.index, sample.label, *place, *checksums)
+
+@dataclass(frozen=True)
+class FinishedSplit:
+    described: Split
+    counts: Counts
+    index: IndexFile | None
+    """None for a part without shards."""
 
 
 @dataclass(frozen=True)
-class ShardPacker:
-    """Packs files into shards, or into plain files, in the folder of a split."""
+class Work:
+    """The hidden folder of a part: `data`, which moves to the output, and a record of each shard.
+
+    A record is an index file of the shard alone, with its counts. It is written once the shard is
+    on disk, so a shard that has one is finished, also if a killed run has moved it to the output.
+    """
 
     plan: PackingPlan
-    folder: Path
-    pool: Executor
-    workers: int
+    root: Path
 
-    def pack(self, split: str, number: int, record: Record) -> Iterator[int]:
-        """Write one shard, yielding 1 per finished file, and finally its `record`."""
-        contents = self.plan.contents
-        report, made = SplitReport(), dict[str, int]()
-        rows: list[Row] = []
+    @property
+    def data(self) -> Path:
+        return self.root / "data"
+
+    def record(self, split: str, number: int) -> Path:
+        return self.root / "records" / f"{split}-{number:06d}.safetensors"
+
+    def prepare(self) -> None:
+        """Create the folders; remove the work of a run with other files or options."""
+        file, content = self.root / "plan", repr(self.plan.description)
+        if not file.is_file() or file.read_text("utf-8") != content:
+            if self.root.exists():
+                log.info("removing %s: its run had other files or options", self.root)
+                shutil.rmtree(self.root)
+            write_text(file, content)
+        for folder in (self.root / "records", *(self.data / split for split in self.plan.listings)):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def pack_shards(self) -> None:
+        """Pack the shards that have no record."""
+        custom_op.load()
+        listings = self.plan.listings
+        shards = [(split, number) for split in listings for number in self.plan.shards(split)]
+        sizes = {(split, number): len(listings[split].shards[number]) for split, number in shards}
+        left = [shard for shard in shards if not self.record(*shard).is_file()]
+        total = sum(sizes.values())
+        with ThreadPoolExecutor(self.plan.workers) as pool:
+            packed = (None for shard in left for _ in self._pack_shard(*shard, pool))
+            done = total - sum(sizes[shard] for shard in left)
+            for _ in track(packed, total, "packing", done=done):
+                pass
+
+    def _pack_shard(self, split: str, number: int, pool: Executor) -> Iterator[None]:
+        """Write a shard, yielding for each file, and finally its record."""
+        path = self.data / split / self.plan.shard_name(number)
         files = self.plan.listings[split].files(number)
-        found = map_ahead(self.pool, self._encode, files, self.workers * _AHEAD_PER_WORKER)
-        is_shard = self.plan.options.output_format == "shards"
-        write = self._to_shard if is_shard else self._to_files
-        for outcome, offset in write(self.plan.shard_name(number), found, made):
-            if isinstance(outcome, Rejected):
-                report.reject(outcome.file.path, outcome.reason)
-            else:
-                rows.append(Row.of(outcome, offset))
-                names = names_of(contents.kind, contents.classes, outcome.label)
-                report.add(outcome.encoded, outcome.source_bytes, names)
-            yield 1
-        with whole_file(record.index) as file:
-            writer = IndexWriter(file, columns_of(contents.kind))
-            columns = _columns(rows, contents.kind, len(contents.classes))
+        results = map_ahead(pool, self._encode, files, self.plan.workers * _AHEAD_PER_WORKER)
+        counts, rows = Counts(), list[Row]()
+        with whole_file(path) as file:
+            with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+                for result in results:
+                    if isinstance(result.encoded, str):
+                        counts.rejected[result.file.path] = result.encoded
+                    else:
+                        counts.add(result.encoded, result.source_bytes)
+                        rows.append(self._add(tar, file, result, result.encoded))
+                    yield
+        size = path.stat().st_size
+        shard = Shard(path.name, size, len(rows), crc32(path, 0, size))
+        self._write_record(self.record(split, number), rows, shard, counts)
+
+    def _add(self, tar: tarfile.TarFile, file: BinaryIO, result: Result, encoded: Encoded) -> Row:
+        """Append an image and its label; returns its row of the index."""
+        contents, (_, key, label, _) = self.plan.contents, result.file
+        label = json.loads(label) if isinstance(label, str) else label
+        data = encoded.data
+        offset = add_member(tar, file, f"{key}.jpg", data)
+        add_member(tar, file, f"{key}.json", member(contents.kind, contents.classes, label))
+        place = offset, len(data), encoded.height, encoded.width, encoded.orientation
+        return Row(key.encode(), encoded.index, label, *place, zlib.crc32(data), result.digest)
+
+    def _write_record(self, path: Path, rows: list[Row], shard: Shard, counts: Counts) -> None:
+        contents = self.plan.contents
+        columns = _columns(rows, contents.kind, len(contents.classes))
+        content = json.dumps({"shard": asdict(shard), "counts": vars(counts)}).encode()
+        columns[_COUNTS] = np.frombuffer(content, np.uint8)
+        with whole_file(path) as file:
+            writer = IndexWriter(file, self._record_columns())
             writer.add(columns, [row.key for row in rows], [row.side_index for row in rows])
             writer.finish()
-        record.write(made, report)
 
-    def _to_shard(
-        self, name: str, found: Iterator[Sample | Rejected], made: dict[str, int]
-    ) -> Iterator[tuple[Sample | Rejected, int]]:
-        """Each outcome, and the offset of its JPEG in the shard."""
-        contents = self.plan.contents
-        with whole_file(self.folder / name) as file:
-            with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
-                for outcome in found:
-                    offset = 0
-                    if isinstance(outcome, Sample):
-                        key = outcome.file.key
-                        offset = add_member(tar, file, f"{key}.jpg", outcome.encoded.data)
-                        label = member(contents.kind, contents.classes, outcome.label)
-                        add_member(tar, file, f"{key}.json", label)
-                    yield outcome, offset
-            made[name] = file.tell()
+    def _record_columns(self) -> dict[str, Any]:
+        return columns_of(self.plan.contents.kind) | {_COUNTS: np.uint8}
 
-    def _to_files(
-        self, _name: str, found: Iterator[Sample | Rejected], made: dict[str, int]
-    ) -> Iterator[tuple[Sample | Rejected, int]]:
-        for outcome in found:
-            if isinstance(outcome, Sample):
-                name = f"{outcome.file.key}.jpg"
-                file = self.folder / name
-                with naming(file):
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    file.write_bytes(outcome.encoded.data)
-                made[name] = len(outcome.encoded.data)
-            yield outcome, 0
-        os.sync()  # the files must be on disk before their record
-
-    def _encode(self, file: File) -> Sample | Rejected:
+    def _encode(self, file: File) -> Result:
         if file.rejected:
-            return Rejected(file, file.rejected)
+            return Result(file, file.rejected)
         try:
             original, encoded = encode(self.plan.contents.root / file.path, self.plan.options)
         except RejectedError as error:
-            return Rejected(file, str(error))
+            return Result(file, str(error))
         digest = hashlib.blake2b(original, digest_size=8).digest()
-        label = json.loads(file.label) if isinstance(file.label, str) else file.label
-        return Sample(file, label, encoded, len(original), int.from_bytes(digest, "little"))
+        return Result(file, encoded, len(original), int.from_bytes(digest, "little"))
+
+    def finish_split(self, split: str) -> FinishedSplit:
+        """Join the records to the split's index."""
+        kind, part = self.plan.contents.kind, self.plan.description.part
+        counts, shards, labels = Counts(), list[Shard](), 0
+        if not self.plan.shards(split):
+            return FinishedSplit(Split(shards, 0, 0), counts, None)
+        path = self.data / split / part.index
+        with whole_file(path) as file:
+            writer = IndexWriter(file, columns_of(kind))
+            for number in self.plan.shards(split):
+                record = self._read_record(split, number)
+                found = json.loads(record[_COUNTS].tobytes())
+                counts.add_shard(Counts(**found["counts"]))
+                columns = {name: record[name] for name in columns_of(kind)}
+                columns["shard"] = np.full(len(record), len(shards))
+                shards.append(Shard(**found["shard"]))
+                if kind == "labels":
+                    columns[LABEL_END] = columns[LABEL_END] + labels
+                    labels += len(columns["label"])
+                writer.add(columns, record.keys(), record.side_indexes())
+            table_crc32 = writer.finish()
+        index = IndexFile(path, columns_of(kind), mapped=True)
+        return FinishedSplit(Split(shards, table_crc32, index.side_crc32()), counts, index)
+
+    def _read_record(self, split: str, number: int) -> IndexFile:
+        return IndexFile(self.record(split, number), self._record_columns(), mapped=False)
 
 
 def add_member(tar: tarfile.TarFile, file: BinaryIO, name: str, data: bytes) -> int:
@@ -409,9 +353,6 @@ def add_member(tar: tarfile.TarFile, file: BinaryIO, name: str, data: bytes) -> 
     member.size = len(data)
     tar.addfile(member, io.BytesIO(data))
     return file.tell() + -len(data) // tarfile.BLOCKSIZE * tarfile.BLOCKSIZE
-
-
-# The index
 
 
 def _columns(rows: list[Row], kind: str, outputs: int) -> dict[str, Any]:
@@ -426,46 +367,3 @@ def _columns(rows: list[Row], kind: str, outputs: int) -> dict[str, Any]:
     elif kind == "numbers":
         columns["label"] = np.array(labels, np.float32).reshape(len(rows), outputs)
     return columns
-
-
-def _finish_split(plan: PackingPlan, work: WorkFolder, split: str, report: Report) -> Split:
-    """Write the index of the part's shards; adds their counts to `report`."""
-    kind, part = plan.contents.kind, plan.description.part
-    counted = [] if kind == "numbers" else plan.contents.classes
-    report.splits[split] = SplitReport(classes=Counter(dict.fromkeys(counted, 0)))
-    shards: list[Shard] = []
-    if not plan.shards(split):
-        return Split(shards, 0, 0)
-    path = work.data / split / part.index
-    with whole_file(path) as file:
-        writer, labels = IndexWriter(file, columns_of(kind)), 0
-        for number in plan.shards(split):
-            made, counts = work.record(split, number).read()
-            report.splits[split].add_shard(counts)
-            index = IndexFile(work.record(split, number).index, columns_of(kind), mapped=False)
-            columns = {name: index[name] for name in columns_of(kind)}
-            columns["shard"] = np.full(len(index), len(shards))
-            if kind == "labels":
-                columns[LABEL_END] = columns[LABEL_END] + labels
-                labels += len(columns["label"])
-            writer.add(columns, index.keys(), index.side_indexes())
-            name = plan.shard_name(number)
-            shards.append(Shard(name, made.get(name, 0), len(index)))
-        table_crc32 = writer.finish()
-    return Split(shards, table_crc32, _open_index(path, kind).side_crc32())
-
-
-def _open_index(path: Path, kind: str) -> IndexFile:
-    return IndexFile(path, columns_of(kind), mapped=True)
-
-
-def _plain_files(plan: PackingPlan, work: WorkFolder) -> Iterator[list[IndexedFile]]:
-    """The files of each shard that was written as plain files."""
-    for split in plan.listings:
-        for number in plan.shards(split):
-            path = work.record(split, number).index
-            index = IndexFile(path, columns_of(plan.contents.kind), mapped=False)
-            names = (f"{split}/{key.decode()}.jpg" for key in index.keys())
-            lengths = index["length"].tolist()
-            found = zip(names, lengths, index.side_indexes(), strict=True)
-            yield [IndexedFile(*each) for each in found]

@@ -9,16 +9,16 @@ import json
 import logging
 import stat
 from array import array
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import TableConfig
 from entry_point.config.packing_config import OptimizeConfig
+from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.path_split import chosen_for_val
 from entry_point.data.plan.philox import permutation
@@ -60,36 +60,6 @@ class Entry(NamedTuple):
     The text is part of the fingerprint: a new wording makes finished datasets look outdated."""
 
 
-class Contents(Protocol):
-    """The files to pack, and their labels."""
-
-    root: Path
-    """Folder that the entries' paths start from."""
-    classes: list[str]
-    kind: Kind
-    splits: list[str]
-    left_out: list[str]
-    """Files and folders of the source that are in no split."""
-
-    def entries(self, split: str) -> Iterator[Entry]: ...
-
-
-def contents_of(source: Path, options: OptimizeConfig, share: bool = False) -> Contents:
-    """What `source` holds; of a folder, perhaps only a `share` of the files, without some classes.
-
-    Raises DataError and ConfigError for a source that cannot be packed.
-    """
-    return TableContents(source, options) if is_table(source) else _folder(source, options, share)
-
-
-def _folder(source: Path, options: OptimizeConfig, share: bool) -> FolderContents:
-    if options.images is not None or options.table != TableConfig():
-        key = "table" if options.images is None else "images"
-        raise ConfigError(key, must=f"needs a table as source, not the folder {source}")
-    require_folder("source", source)
-    return FolderContents(source, options.val_fraction, share)
-
-
 class FolderContents:
     """A folder of splits and classes, or of classes; see `FolderSource` for `val_fraction`."""
 
@@ -105,9 +75,18 @@ class FolderContents:
         else:
             self.classes = shared_class_names(source, found or [""], "rename or add a folder")
         self.splits = found if self._layout.fraction is None else list(SPLITS)
-        self.left_out = _left_out(source) if found else []
+        if found:
+            self._warn_of_others()
         if line := self._layout.describe(source):
             log.info("%s", line)
+
+    def _warn_of_others(self) -> None:
+        """Name what is beside the splits."""
+        known = (*SPLITS, FOLDER_INDEX)
+        others = sorted(each.name for each in self.root.iterdir() if each.name not in known)
+        if others:
+            names = printable(", ".join(others[:5]))
+            log.warning("%s: only train and val are packed, ignored: %s", self.root, names)
 
     def entries(self, split: str) -> Iterator[Entry]:
         """All files of a split, in name order.
@@ -141,9 +120,6 @@ class TableContents:
     """The rows of a table, in its order."""
 
     def __init__(self, source: Path, options: OptimizeConfig) -> None:
-        if options.output_format == "folder":
-            must = "needs a folder as source: files in class folders cannot hold a table's labels"
-            raise ConfigError("output_format", "folder", must)
         images = Path(options.images) if options.images else None
         from entry_point.data.sources.table import TableRequest, read_table  # they import polars
 
@@ -151,7 +127,7 @@ class TableContents:
         self._table = read_table(request)
         self.root = Path(self._table.folder)
         self.classes, self.kind = self._table.labels.names, self._table.labels.kind
-        self.splits, self.left_out = list(SPLITS), list[str]()
+        self.splits = list(SPLITS)
 
     def entries(self, split: str) -> Iterator[Entry]:
         for row in self._table.rows(split).tolist():
@@ -165,10 +141,24 @@ class TableContents:
         return json.dumps((value.nonzero()[0] if self.kind == "labels" else value).tolist())
 
 
-def _left_out(source: Path) -> list[str]:
-    """Names beside the splits, which are not packed."""
-    known = (*SPLITS, FOLDER_INDEX)
-    return sorted(_printable(entry.name) for entry in source.iterdir() if entry.name not in known)
+Contents = FolderContents | TableContents
+"""The files to pack, of each split, and their labels."""
+
+
+def contents_of(source: Path, options: OptimizeConfig, share: bool = False) -> Contents:
+    """What `source` holds; of a folder, perhaps only a `share` of the files, without some classes.
+
+    Raises DataError and ConfigError for a source that cannot be packed.
+    """
+    return TableContents(source, options) if is_table(source) else _folder(source, options, share)
+
+
+def _folder(source: Path, options: OptimizeConfig, share: bool) -> FolderContents:
+    if options.images is not None or options.table != TableConfig():
+        key = "table" if options.images is None else "images"
+        raise ConfigError(key, must=f"needs a table as source, not the folder {source}")
+    require_folder("source", source)
+    return FolderContents(source, options.val_fraction, share)
 
 
 def _entry(source: Path, path: str, name: str, label: int | str, rejected: str = "") -> Entry:
@@ -260,23 +250,19 @@ class Listing:
         return f"{folder}{slash}{stem.replace('.', '_')}"
 
     def _tell_apart(self) -> None:
-        self._ambiguous = {row for rows in self._with_same_key().values() for row in rows}
-        for key, (first, second, *_) in self._with_same_key().items() if self._ambiguous else ():
-            raise DataError(
-                f"{self._paths[first]} and {self._paths[second]} share the key {key}: rename one"
-            )
+        self._ambiguous.update(self._sharing_a_key())
+        if rows := self._sharing_a_key() if self._ambiguous else []:
+            key = self._key(rows[0])
+            first, second, *_ = (self._paths[row] for row in rows if self._key(row) == key)
+            raise DataError(f"{first} and {second} share the key {key}: rename one")
 
-    def _with_same_key(self) -> dict[str, list[int]]:
-        """The rows of each key that several files have. Compares hashes first, to save memory."""
-        usable = [row for row in range(len(self)) if row not in self._rejected]
-        hashes = np.fromiter((hash(self._key(row)) for row in usable), np.int64, len(usable))
-        order = hashes.argsort(kind="stable")
-        same = np.flatnonzero(np.diff(hashes[order]) == 0)
-        by_key: dict[str, list[int]] = defaultdict(list)
-        for place in np.unique(np.concatenate([same, same + 1])).tolist():
-            row = usable[order[place]]
-            by_key[self._key(row)].append(row)
-        return {key: rows for key, rows in by_key.items() if len(rows) > 1}
+    def _sharing_a_key(self) -> list[int]:
+        """The usable files whose key another one has, too."""
+        usable = np.array([row for row in range(len(self)) if row not in self._rejected], np.int64)
+        # Hashes take less memory than the keys.
+        hashes = np.array([hash(self._key(row)) for row in usable.tolist()], np.int64)
+        _, places, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+        return list(usable[counts[places] > 1].tolist())
 
     def _cut(self, shard_bytes: float) -> list[range]:
         """Start a new shard when the source bytes fill one."""

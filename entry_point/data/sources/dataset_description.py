@@ -18,42 +18,49 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from entry_point.config.packing_config import Part
 from entry_point.contract.printable import escaped
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_bytes
-from entry_point.data.sources.label_kind import KINDS, Kind
+from entry_point.data.sources.label_kind import Kind
 
 SPLITS = ("train", "val")
-FORMATS = ("shards", "folder")
 CLASS_NAME = "the name of a class must be UTF-8 without control characters"
 
-_VERSION = 1
 _FILE_NAME = re.compile(r"dataset(-\d+-of-\d+)?\.json")
-_SHARD_NAME = re.compile(r"[\w.-]+\.tar")
-_MOST_BYTES = 2**63 - 1
 
 
-# The checks raise ValueError or TypeError. A dataset may come from anywhere: no name in it may lead
-# out of its folder.
+def is_class_name(name: str) -> bool:
+    """Whether results and logs can hold the name as it is."""
+    return escaped(name) == name
+
+
+def _class_name(name: str) -> str:
+    if not is_class_name(name):
+        raise ValueError(CLASS_NAME)
+    return name
+
+
+# A dataset may come from anywhere: no name in it may lead out of its folder.
+SplitName = Annotated[str, Field(pattern="^(train|val)$")]
+ShardName = Annotated[str, Field(pattern=r"^[\w.-]+\.tar$")]
+ClassName = Annotated[str, AfterValidator(_class_name)]
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 @dataclass(frozen=True)
 class Shard:
-    file: str
+    file: ShardName
     """Name in the split's folder."""
-    bytes: int
-    samples: int
-
-    def __post_init__(self) -> None:
-        if not _SHARD_NAME.fullmatch(self.file):
-            raise ValueError(f"shard {self.file!r}: must be a file name that ends in .tar")
-        for count in (self.bytes, self.samples):
-            if not isinstance(count, int) or not 0 <= count <= _MOST_BYTES:
-                raise ValueError(f"{count!r} bytes or samples: must be a number from 0")
+    bytes: Count
+    samples: Count
+    crc32: int
+    """Of the file, for `make check-dataset`."""
 
 
 @dataclass(frozen=True)
@@ -75,38 +82,19 @@ class Split:
 class Description:
     """What a part of a dataset holds."""
 
-    classes: list[str]
-    splits: dict[str, Split]
+    classes: list[ClassName]
+    splits: dict[SplitName, Split]
     made_from: str
     """Hash of the list of source files, their sizes and labels: the same on every machine."""
     source_times: str
     """Hash of the files' modification times, which another copy of the files need not have."""
     settings: dict[str, Any] = field(default_factory=dict)
     """How the images are packed; parts of one dataset have the same."""
-    format: str = "shards"
     kind: Kind = "class"
     part: Part = field(default_factory=Part)
     own_files: bool = False
     """Whether the part saw only its own share of the source files, and perhaps not all classes."""
-
-    def __post_init__(self) -> None:
-        for split in self.splits:
-            if split not in SPLITS:
-                raise ValueError(f"split {split!r}: must be {' or '.join(SPLITS)}")
-        if not isinstance(self.classes, list):
-            raise TypeError(f"classes {self.classes!r}: must be a list")
-        if not isinstance(self.settings, dict):
-            raise TypeError(f"settings {self.settings!r}: must have names")
-        for text in (*self.classes, self.made_from, self.source_times, self.format):
-            if not isinstance(text, str):
-                raise TypeError(f"{text!r}: must be a string")
-        if self.format not in FORMATS:
-            raise ValueError(f"format {self.format!r}: must be {' or '.join(FORMATS)}")
-        if self.kind not in KINDS:
-            raise ValueError(f"kind {self.kind!r}: must be one of {', '.join(KINDS)}")
-        for name in self.classes:
-            if not is_class_name(name):
-                raise ValueError(f"class {name!r}: {CLASS_NAME}")
+    version: Literal[1] = 1
 
 
 @dataclass(frozen=True)
@@ -114,10 +102,6 @@ class Dataset:
     """The parts that a folder holds."""
 
     parts: list[Description]
-
-    @property
-    def format(self) -> str:
-        return self.parts[0].format
 
     @property
     def kind(self) -> Kind:
@@ -144,19 +128,13 @@ class Dataset:
         return sum(shard.samples for shard in self.shards(split))
 
 
-def is_class_name(name: str) -> bool:
-    """Whether results and logs can hold the name as it is."""
-    return escaped(name) == name
-
-
 def is_packed(root: Path) -> bool:
     """Whether `root` holds a packed dataset, or parts of one."""
     return bool(_files(root))
 
 
 def write_description(root: Path, part: Description) -> None:
-    content = asdict(part) | {"version": _VERSION}
-    text = json.dumps(content, indent=1, ensure_ascii=False)
+    text = json.dumps(asdict(part), indent=1, ensure_ascii=False)
     write_text(root / part.part.description, text)
 
 
@@ -188,30 +166,24 @@ def read_parts(root: Path) -> list[Description]:
 
 def require_alike(root: Path, parts: Sequence[Description]) -> None:
     """Raise DataError unless these are parts of one dataset."""
-    first = parts[0]
-    for part in parts:
-        if difference := _difference(first, part):
-            raise DataError(
-                f"{root}: {first.part} and {part.part} {difference}: remove one, and pack it again "
-                "like the others"
-            )
+    first, expected = parts[0], _in_common(parts[0])
+    for part in parts[1:]:
+        found = _in_common(part)
+        for name in expected | found:
+            if found.get(name) != expected.get(name):
+                raise DataError(
+                    f"{root}: {first.part} and {part.part} differ in {name}: remove one, and pack "
+                    "it again like the others"
+                )
 
 
-def _difference(first: Description, part: Description) -> str:
-    """Why two descriptions are not of one dataset; empty if they are."""
-    if first.part.count != part.part.count:
-        return "are of different datasets"
-    for name in ("format", "kind", "own_files"):
-        if (one := getattr(first, name)) != (other := getattr(part, name)):
-            return f"differ in {name}: {one} and {other}"
-    for name in {**first.settings, **part.settings}:
-        if (one := first.settings.get(name)) != (other := part.settings.get(name)):
-            return f"differ in {name}: {one} and {other}"
-    if first.own_files and part.kind == "class":  # each part has other files, and other classes
-        return ""
-    if changed := sorted({*first.classes} ^ {*part.classes}):
-        return f"have other classes, only one has {', '.join(changed[:5])}"
-    return "" if first.made_from == part.made_from else "were made from other files"
+def _in_common(part: Description) -> dict[str, Any]:
+    """What all parts of a dataset have in common."""
+    common: dict[str, Any] = {"the number of parts": part.part.count, "own_files": part.own_files}
+    common |= {"kind": part.kind} | part.settings
+    if not part.own_files or part.kind != "class":  # else each part has other files and classes
+        common |= {"classes": part.classes, "source files": part.made_from}
+    return common
 
 
 def _require_distinct_shards(folder: Path, parts: Sequence[Description], split: str) -> None:
@@ -230,25 +202,18 @@ def _files(root: Path) -> list[Path]:
 
 
 def _read(file: Path) -> Description:
+    content = read_bytes(file).numpy().tobytes()
     try:
-        content: dict[str, Any] = json.loads(read_bytes(file).numpy().tobytes())
-        version = content.pop("version")
-        if version != _VERSION:
-            raise DataError(
-                f"{file} has version {version}, this code reads version {_VERSION}: pack the "
-                "dataset again"
-            )
-        content["part"] = Part(**content["part"])
-        content["splits"] = {
-            name: Split(**split | {"shards": [Shard(**shard) for shard in split["shards"]]})
-            for name, split in content["splits"].items()
-        }
-        part = Description(**content)
-        if part.part.description != file.name:
-            raise ValueError(f"it describes {part.part}")
-        return part
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{file} is damaged ({error}): pack the dataset again") from error
+        part = TypeAdapter(Description).validate_json(content, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = escaped(".".join(map(str, first["loc"])))
+        value = repr(first["input"])[:80]
+        reason = f"{key}={value}: {first['msg']}" if key else first["msg"]
+        raise DataError(f"{file} is damaged ({reason}): pack the dataset again") from error
+    if part.part.description != file.name:
+        raise DataError(f"{file} is damaged (it describes {part.part}): pack the dataset again")
+    return part
 
 
 def require_shard(folder: Path, shard: Shard) -> None:

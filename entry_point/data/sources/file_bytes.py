@@ -12,6 +12,7 @@ import mmap
 import os
 import stat
 import weakref
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import c_int, c_long, c_size_t, c_void_p
@@ -62,6 +63,18 @@ def read_bytes(file: str | Path, start: int = 0, length: int | None = None) -> T
                 raise DataError(f"{file} ends too early: copy it again or pack the dataset again")
             done += count
         return data
+
+
+def crc32(file: str | Path, start: int, end: int, checksum: int = 0) -> int:
+    """CRC-32 of a stretch of a file, or of one that follows what has the CRC-32 `checksum`.
+
+    Raises OSError, or DataError if the file ends early.
+    """
+    while start < end:
+        part = read_bytes(file, start, min(_CHUNK, end - start))
+        checksum = zlib.crc32(part.numpy().data, checksum)
+        start += len(part)
+    return checksum
 
 
 def read_into_page_cache(file: str | Path) -> None:

@@ -86,7 +86,7 @@ class FileSource:
         """
         if holder := index_holder(index_root, Path(root)):
             paths = [self.file(i).removeprefix(f"{root}/") for i in range(len(self))]
-            self._side_indexes = find_side_indexes(holder, str(root), paths)
+            self._side_indexes = find_side_indexes(holder, paths)
         elif make_missing:
             self.index_cache = IndexCache(Path(root))
 

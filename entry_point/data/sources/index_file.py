@@ -31,7 +31,7 @@ from torch import Tensor
 
 from custom_op import Packed
 from entry_point.data.errors import DataError
-from entry_point.data.sources.file_bytes import file_starts, map_files, read_bytes
+from entry_point.data.sources.file_bytes import crc32, file_starts, map_files, read_bytes
 
 HEADER_BYTES = 4096
 """The header has a fixed size, as it is written last."""
@@ -108,11 +108,11 @@ class IndexFile:
     """
 
     def __init__(
-        self, file: Path, types: Mapping[str, Any], *, mapped: bool, crc32: int | None = None
+        self, file: Path, types: Mapping[str, Any], *, mapped: bool, checksum: int | None = None
     ) -> None:
         """`types` are those of the columns besides keys and side indexes.
 
-        Raises OSError, and DataError if the file is damaged or its `table_crc32` is not `crc32`.
+        Raises OSError, and DataError if the file is damaged or its `table_crc32` is not `checksum`.
         """
         self.file = file
         own = {SIDE_OFFSET: np.int64, SIDE_LENGTH: np.int32, _KEY_END: np.int64, _KEY: np.uint8}
@@ -124,8 +124,10 @@ class IndexFile:
             table_start, size = HEADER_BYTES + self.side_bytes, file.stat().st_size
             if not HEADER_BYTES <= table_start <= size:
                 raise ValueError("it ends too early")
-            if crc32 is not None and _table_crc32(file, table_start) != crc32:
-                raise ValueError("its checksum differs")
+            if checksum is not None:  # read without mapping it
+                found = crc32(file, 0, HEADER_BYTES, crc32(file, table_start, size))
+                if found != checksum:
+                    raise ValueError("its checksum differs")
             self._places = {
                 name: _Place.of(header[name], number, table_start, size)
                 for name, number in {**types, **own}.items()
@@ -179,7 +181,7 @@ class IndexFile:
 
     def side_crc32(self) -> int:
         """CRC-32 of the side indexes. Raises OSError and DataError."""
-        return _crc32(self.file, HEADER_BYTES, HEADER_BYTES + self.side_bytes)
+        return crc32(self.file, HEADER_BYTES, HEADER_BYTES + self.side_bytes)
 
 
 class _Place(NamedTuple):
@@ -203,35 +205,22 @@ class _Place(NamedTuple):
         return found
 
 
-def _table_crc32(file: Path, table_start: int) -> int:
-    """As `IndexWriter.finish` returns it; reads the file without mapping it."""
-    return _crc32(file, 0, HEADER_BYTES, _crc32(file, table_start, file.stat().st_size))
-
-
-def _crc32(file: Path, start: int, end: int, checksum: int = 0) -> int:
-    while start < end:
-        part = read_bytes(file, start, min(1 << 20, end - start))
-        checksum = zlib.crc32(part.numpy().data, checksum)
-        start += len(part)
-    return checksum
-
-
 class SideIndexes:
     """The side indexes of a source's images, in one index file or several."""
 
-    def __init__(self, files: Sequence[Path], offsets: Ints, lengths: NDArray[np.int32]) -> None:
+    def __init__(self, files: Sequence[Path], offsets: Ints, lengths: NDArray[Any]) -> None:
         """Offset and length of each image's index in the files as `map_files` places them; length 0
         for an image without."""
-        self._files, self._offsets, self._lengths = files, offsets, lengths
+        self._files, self._offsets, self.lengths = files, offsets, lengths
 
     def packed(self, indices: Ints) -> Packed:
         """The mapped files, and the spans of these images' indexes in them."""
-        spans = np.stack([self._offsets[indices], self._lengths[indices]], axis=1)
+        spans = np.stack([self._offsets[indices], self.lengths[indices]], axis=1)
         return self._bytes, torch.from_numpy(spans)
 
     def one(self, index: int) -> Tensor:
         """An image's index, uint8 (bytes,); empty for none."""
-        length, first = int(self._lengths[index]), int(self._offsets[index])
+        length, first = int(self.lengths[index]), int(self._offsets[index])
         return self._bytes[first : first + length] if length else torch.empty(0, dtype=torch.uint8)
 
     def read(self, rows: Ints) -> tuple[int, Tensor]:
@@ -240,7 +229,7 @@ class SideIndexes:
         Raises OSError and DataError.
         """
         start = int(self._offsets[rows].min())
-        end = int((self._offsets[rows] + self._lengths[rows]).max())
+        end = int((self._offsets[rows] + self.lengths[rows]).max())
         starts = file_starts(self._files)
         number = bisect_right(starts, start) - 1
         return start, read_bytes(self._files[number], start - starts[number], end - start)
@@ -248,7 +237,7 @@ class SideIndexes:
     def cut(self, index: int, start: int, part: Tensor) -> Tensor:
         """An image's index from what `read` returned."""
         first = int(self._offsets[index]) - start
-        return part[first : first + int(self._lengths[index])]
+        return part[first : first + int(self.lengths[index])]
 
     @cached_property
     def _bytes(self) -> Tensor:

@@ -32,10 +32,3 @@ def member(kind: str, classes: Sequence[str], label: Label) -> bytes:
     else:
         content = dict(zip(classes, (float(np.float32(value)) for value in label), strict=True))
     return json.dumps(content, ensure_ascii=False).encode()
-
-
-def names_of(kind: str, classes: Sequence[str], label: Label) -> list[str]:
-    """The classes or labels of a sample; none for numbers."""
-    if kind == "numbers":
-        return []
-    return [classes[number] for number in ([label] if kind == "class" else label)]

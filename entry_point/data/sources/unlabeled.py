@@ -62,11 +62,10 @@ def open_images(path: Path, images: Path | None, table: PathsConfig) -> Unlabele
         from entry_point.data.sources.table import read_paths  # it imports polars
 
         return FileImages(*read_paths(path, images, table))
-    if is_packed(path) and read_dataset(path).format == "shards":
+    if is_packed(path):
         return PackedImages(path, SPLITS)
     if path.name in SPLITS and is_packed(path.parent):
-        if read_dataset(path.parent).format == "shards":
-            return PackedImages(path.parent, (path.name,))
+        return PackedImages(path.parent, (path.name,))
     if path.is_dir():
         names, folder = _images_below(path), path
     else:

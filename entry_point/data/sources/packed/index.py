@@ -17,7 +17,6 @@ from entry_point.data.plan.crops import upright_size
 from entry_point.data.sources.dataset_description import Dataset, Description, read_dataset
 from entry_point.data.sources.file_bytes import file_starts
 from entry_point.data.sources.index_file import SIDE_LENGTH, SIDE_OFFSET, IndexFile, SideIndexes
-from entry_point.data.sources.label_kind import Label
 from entry_point.data.sources.source import UprightSizes
 
 COLUMNS: dict[str, Any] = {
@@ -33,6 +32,8 @@ COLUMNS: dict[str, Any] = {
 }
 LABEL_END = "label_end"
 """Of the kind `labels`: where the labels of each sample end among those of all."""
+
+_SIZES = ("height", "width", "orientation")
 
 Ints = NDArray[np.int64]
 
@@ -56,23 +57,22 @@ class PartIndex:
         file = self.folder / part.part.index
         if not file.is_file():
             raise DataError(f"{file} is missing: copy it again or pack the dataset again")
-        crc32 = None if checked else self.split.table_crc32
-        self.file = IndexFile(file, columns_of(part.kind), mapped=mapped, crc32=crc32)
+        checksum = None if checked else self.split.table_crc32
+        self.file = IndexFile(file, columns_of(part.kind), mapped=mapped, checksum=checksum)
         samples = self.split.samples
         if len(self.file) != samples:
             raise DataError(
                 f"{file} has {len(self.file)} rows, but {part.part.description} lists {samples} "
                 "samples: pack again"
             )
-        lengths = {len(self[name]) for name in COLUMNS if name != "label"}
         try:
+            if {len(self[name]) for name in COLUMNS if name != "label"} != {samples}:
+                raise ValueError("columns differ in length")
             self.labels = self._labels(samples)
         except (ValueError, IndexError) as error:
             raise DataError(f"{file} is damaged ({error}): pack the dataset again") from error
         except MemoryError as error:
             raise DataError(f"{file}: no memory for {samples} labels ({error})") from error
-        if lengths != {samples}:
-            raise DataError(f"{file} is damaged (columns differ in length): pack again")
 
     def __getitem__(self, column: str) -> NDArray[Any]:
         return self.file[column]
@@ -82,13 +82,6 @@ class PartIndex:
 
     def key(self, row: int) -> str:
         return self.file.key(row).decode("utf-8", "backslashreplace")
-
-    def label(self, row: int) -> Label:
-        """The sample's label."""
-        value = self.labels[row]
-        if value.ndim == 0:
-            return int(value)
-        return value.tolist() if self.part.kind == "numbers" else np.flatnonzero(value).tolist()
 
     def _labels(self, samples: int) -> NDArray[Any]:
         """As `Source.labels`; positions in the part's classes. Raises ValueError."""
@@ -118,7 +111,7 @@ class PartIndex:
         sizes = np.array([shard.bytes for shard in self.split.shards], dtype=np.int64)
         if self.part.kind == "class":
             ranges = {"label": (0, len(self.part.classes) - 1)} | ranges
-        if self.part.format == "shards" and len(sizes):
+        if len(sizes):
             longest = int(sizes.max())
             ranges |= {"shard": (0, len(sizes) - 1), "offset": (0, longest), "length": (0, longest)}
         for column, (least, most) in ranges.items():
@@ -145,8 +138,6 @@ class ShardIndex:
         """`checked` skips checks that another process has made. Raises DataError."""
         self._arguments = root, split, mapped
         dataset = read_dataset(root)
-        if dataset.format != "shards":
-            raise DataError(f"{root} holds plain files: read it with data=folder")
         if split not in dataset.splits:
             raise DataError(f"{root} has no split {split}, only {', '.join(dataset.splits)}")
         self.folder = root / split
@@ -184,7 +175,8 @@ class ShardIndex:
         self.offsets: Ints = self._joined([part["offset"] for part in parts])
         self.lengths: Ints = self._joined([part["length"] for part in parts])
         self.labels = self._joined_labels(dataset)
-        self.sizes = self._joined_sizes()
+        columns = (self._joined([part[name] for part in parts]) for name in _SIZES)
+        self.sizes = UprightSizes(*upright_size(*columns))
         self.side_indexes = self._joined_side_indexes()
 
     def _joined(self, columns: list[NDArray[Any]]) -> NDArray[Any]:
@@ -199,12 +191,6 @@ class ShardIndex:
             if part.part.classes != dataset.classes:  # only of class folders
                 labels[i] = _renumbered(labels[i], part.part.classes, numbers)
         return torch.from_numpy(self._joined(labels))
-
-    def _joined_sizes(self) -> UprightSizes:
-        names = ("height", "width", "orientation")
-        return UprightSizes(
-            *upright_size(*(self._joined([part[name] for part in self._parts]) for name in names))
-        )
 
     def _joined_side_indexes(self) -> SideIndexes | None:
         """None if no image has one."""

@@ -74,7 +74,8 @@ def test_packing_keeps_such_files_and_counts_the_warnings(
     assert pack(camera_folder, tmp_path / "packed") == 0
     for split in ("train", "val"):
         packed = report(tmp_path / "packed")["splits"][split]
-        assert packed["rejected"] == [] and set(packed["warnings"]) == {INVALID, EXTRANEOUS}
+        warnings = {note.split(": ", 1)[1] for note in packed["notes"]}
+        assert packed["rejected"] == {} and warnings == {INVALID, EXTRANEOUS}
         assert packed["how"]["indexed"] > packed["how"]["rewritten"]
         kept = [
             (camera_folder / split / name).read_bytes() == data

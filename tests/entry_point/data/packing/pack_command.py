@@ -53,7 +53,8 @@ def report(packed: Path) -> dict[str, Any]:
 
 def rejected(packed: Path, split: str = "train") -> dict[str, str]:
     """Reasons by path."""
-    return {file["path"]: file["reason"] for file in report(packed)["splits"][split]["rejected"]}
+    reasons: dict[str, str] = report(packed)["splits"][split]["rejected"]
+    return reasons
 
 
 def samples(root: Path, split: str) -> dict[str, tuple[int, bytes]]:

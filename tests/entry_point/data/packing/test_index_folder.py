@@ -25,12 +25,11 @@ from entry_point.contract import exit_codes
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.sources import folder_index
 from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.index_file import HEADER_BYTES
 from entry_point.data.sources.source import Source
 from entry_point.optimize import main as optimize
-from tests.entry_point.data.packing.pack_command import contents, copy, index_bytes, pack
+from tests.entry_point.data.packing.pack_command import contents, copy, index_bytes
 from tests.entry_point.data.sources.packed_loaders import epoch_of
 
 
@@ -116,48 +115,22 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_changed_and_new_files_decode_without_an_index_and_are_counted(
-    photos: Path, caplog: pytest.LogCaptureFixture
+    photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert _index(photos) == 0
+    """The operator notices the changed ones, also where the size is the same."""
+    assert _index(photos, f"output={tmp_path}") == 0
     cat = photos / "train/cat"
     photo = Image.open(cat / "000.jpg").convert("RGB")
     photo.save(cat / "001.jpg", quality=50)
     photo.save(cat / "new.jpg")
-    _replace_by_same_size(cat / "002.jpg", photo)  # the operator notices
+    _replace_by_same_size(cat / "002.jpg", photo)
     with caplog.at_level(logging.WARNING):
-        images = _images(photos)
+        images = _images(photos, index_root=str(tmp_path))
     opened, decoded = warnings_in(caplog)
-    assert "1 of 49 images are new and 1 have changed since" in opened
-    assert "epoch 0: 1 images do not match" in decoded
-    (photos / FOLDER_INDEX).unlink()
+    assert "1 of 49 images are new" in opened
+    assert "epoch 0: 2 images do not match their side indexes" in decoded
+    assert f'`make check-dataset ARGS="root={photos} index_root={tmp_path}"` lists them' in decoded
     assert torch.equal(_images(photos), images)
-
-
-def test_an_epoch_counts_files_that_changed_and_kept_their_size(
-    photos: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert _index(photos) == 0
-    photo = Image.open(photos / "train/cat/000.jpg").convert("RGB")
-    for name in ("002.jpg", "003.jpg"):
-        _replace_by_same_size(photos / "train/cat" / name, photo)
-    with caplog.at_level(logging.WARNING):
-        _images(photos)
-    (line,) = warnings_in(caplog)
-    assert "epoch 0: 2 images do not match their side indexes" in line
-    assert f'`make check-dataset ARGS="root={photos}"` lists them all' in line
-
-
-def test_a_file_that_was_not_looked_up_in_time_is_counted_as_it_is_decoded(
-    photos: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert _index(photos, f"output={tmp_path}") == 0
-    Image.open(photos / "train/cat/000.jpg").convert("RGB").save(photos / "train/cat/001.jpg")
-    monkeypatch.setattr(folder_index, "_SECONDS", -1.0)
-    with caplog.at_level(logging.WARNING):
-        _images(photos, index_root=str(tmp_path))
-    (line,) = warnings_in(caplog)
-    assert "epoch 0: 1 images do not match their side indexes" in line
-    assert f'ARGS="root={photos} index_root={tmp_path}"' in line
 
 
 def _replace_by_same_size(file: Path, photo: Image.Image) -> None:
@@ -269,15 +242,9 @@ def test_an_interrupted_run_leaves_no_index_and_the_next_one_cleans_up(
     assert {name.split("/")[0] for name in set(contents(photos)) - set(before)} == {FOLDER_INDEX}
 
 
-def test_plain_files_are_packed_with_their_folder_index(photo_folder: Path, tmp_path: Path) -> None:
-    assert pack(photo_folder, tmp_path / "plain", "output_format=folder") == 0
-    source = _open(tmp_path / "plain")
-    assert any(index_bytes(source)) and index_bytes(source) == _expected(source)
-
-
 def test_an_option_of_packed_files_is_refused(
     photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _index(photos, "max_side=64") == exit_codes.USAGE
-    message = "max_side=64: needs output_format=shards or folder"
+    message = "max_side=64: needs output_format=shards"
     assert message in capsys.readouterr().err

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.data.packing.pack import Record
-from entry_point.data.packing.report import SplitReport
 from entry_point.data.sources.dataset_description import is_packed
 from tests.entry_point.data.packing.pack_command import command, contents, copy, pack
 
@@ -39,7 +37,7 @@ def _kill_when(ready: Callable[[], bool], process: "subprocess.Popen[bytes]") ->
 
 def _records(folder: Path) -> dict[str, int]:
     """Modification time of each shard record."""
-    files = folder.glob(f"{WORK}/records/[!.]*.json")  # written once their shard is complete
+    files = folder.glob(f"{WORK}/records/*.safetensors")
     return {file.name: file.stat().st_mtime_ns for file in files}
 
 
@@ -111,18 +109,13 @@ def test_run_killed_while_its_files_move_to_their_place_moves_the_others(
     assert sorted(written) == sorted(file.stat().st_mtime_ns for file in tmp_path.rglob("*.tar"))
 
 
-def test_lost_or_truncated_shard_is_packed_again(
+def test_a_report_that_a_killed_run_left_unfinished_is_not_published(
     photo_folder: Path, packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A power failure can leave shards that are recorded but not on disk."""
     with monkeypatch.context() as patch:
-        patch.setattr("entry_point.data.packing.pack._publish", _fail)
-        assert pack(photo_folder, tmp_path / "data") == 1
-    first, second, *_ = sorted((tmp_path / WORK / "data/train").glob("*.tar"))
-    first.unlink()
-    second.write_bytes(second.read_bytes()[:-1000])
-    record = max((tmp_path / WORK / "records").glob("train-*.json"))
-    record.write_text(record.read_text()[:-10])
+        patch.setattr("entry_point.data.packing.report.whole_file", _killed_while_writing)
+        assert pack(photo_folder, tmp_path / "data") != 0
+    assert (tmp_path / WORK / "data/report.json.part").exists()
     assert pack(photo_folder, tmp_path / "data") == 0
     assert contents(tmp_path / "data") == contents(packed)
 
@@ -138,17 +131,10 @@ def test_work_folder_of_a_run_killed_after_its_rename_is_removed(
     assert [file.name for file in tmp_path.iterdir()] == ["data"]
 
 
-def test_record_of_lost_or_truncated_plain_files_is_not_intact(tmp_path: Path) -> None:
-    (tmp_path / "cat").mkdir()
-    (tmp_path / "cat/1.jpg").write_bytes(b"1234")
-    record = Record(tmp_path / "train-000000")
-    record.index.touch()
-    record.write({"cat/1.jpg": 4}, SplitReport())
-    assert record.is_intact(tmp_path)
-    (tmp_path / "cat/1.jpg").write_bytes(b"123")
-    assert not record.is_intact(tmp_path)
-    (tmp_path / "cat/1.jpg").unlink()
-    assert not record.is_intact(tmp_path)
+def _killed_while_writing(path: Path) -> None:
+    """A killed process removes no temporary file."""
+    path.with_name(f"{path.name}.part").write_text("{")
+    raise KeyboardInterrupt
 
 
 def _run_limited(source: Path, output: Path, largest_file: int) -> str:

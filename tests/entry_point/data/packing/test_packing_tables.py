@@ -96,22 +96,12 @@ def test_the_webdataset_package_reads_the_labels(shards: Path, kind: str) -> Non
     assert len(found) == 48 and all(label in MEMBERS[kind] for label in found)
 
 
-def test_checking_a_packed_table_finds_nothing_and_a_changed_label(
-    shards: Path, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_checking_a_packed_table_finds_nothing(
+    shards: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
         assert check_dataset([f"root={shards}"]) == exit_codes.FINISHED
     assert "72 images checked, problems: 0" in caplog.text
-    if kind == "class":
-        return  # test_check_dataset.py changes its labels
-    copied = copy(shards, tmp_path / "copy")
-    file = next((copied / "train").glob("*.tar"))
-    right = {"labels": b'["cat", "dog"]', "numbers": b'{"tags": 2.5}'}[kind]
-    wrong = {"labels": b'["cat", "cow"]', "numbers": b'{"tags": 2.6}'}[kind]
-    assert right in file.read_bytes()
-    file.write_bytes(file.read_bytes().replace(right, wrong, 1))
-    assert check_dataset([f"root={copied}"]) == exit_codes.FAILED
-    assert "its .json differs from the label in the index" in caplog.text
 
 
 def test_the_report_counts_the_images_of_each_label(shards: Path, kind: str) -> None:
@@ -195,7 +185,6 @@ def test_a_folder_without_splits_is_packed_and_checked_as_it_would_be_trained(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["output_format=folder"], "output_format=folder: needs a folder as source"),
         (["val_fraction=0.2"], "val_fraction=0.2: "),
         (["table.kind=numbers"], "row 1: the label 'astronaut' is no number"),
     ],
