@@ -113,10 +113,6 @@ def launch_problems(config: LaunchConfig, region: str | None) -> Iterator[str]:
             "job.checkpoints=none: without checkpoints, a spot job restarts from scratch after "
             "each interruption; use job.checkpoints=auto"
         )
-    if job.mlflow and not job.mlflow.startswith("arn:"):
-        yield f"job.mlflow={job.mlflow}: must be the ARN of an MLflow server or app"
-    if job.network_isolation and job.mlflow:
-        yield "job.mlflow: needs the network; drop it or job.network_isolation"
 
 
 def _channel_problems(key: str, channel: Channel) -> Iterator[str]:
@@ -187,8 +183,6 @@ def job_problems(
     yield from _missing_inputs(train, job.channels)
     yield from code_problems(train, overrides)
     yield from _rank_problems(train.trainer, target.instance_type, target.instance_count)
-    if job.mlflow and "mlflow" not in train.loggers:
-        yield f"job.mlflow={job.mlflow}: nothing logs there; add loggers=[tensorboard,mlflow]"
     yield from _sharding_problems(train, job, target)
 
 

@@ -64,9 +64,7 @@ class Job:
     """The job's name, role, inputs, outputs and network."""
 
     name: str | None = None
-    """Name of the job. null: `base_name` and the time."""
-    base_name: str = "image-training"
-    """Start of the name when `name` is null."""
+    """Name of the job. null: `image-training` and the time."""
     region: str | None = None
     """AWS region. null: boto3's (AWS_DEFAULT_REGION or the profile)."""
     role: str | None = None
@@ -81,8 +79,6 @@ class Job:
     this key too."""
     checkpoints: str = "auto"
     """`auto`: `OUTPUT/JOB-NAME/checkpoints`. `none`: no checkpoints. Or an S3 prefix."""
-    tensorboard: Bool = True
-    """Write TensorBoard logs to `OUTPUT/JOB-NAME/tensorboard`."""
     environment: dict[str, str] = Field(default={})
     """Environment variables of the container."""
     tags: dict[str, str] = Field(default={})
@@ -91,16 +87,10 @@ class Job:
     """VPC subnets. Needs `security_groups`."""
     security_groups: list[str] = Field(default=[])
     """VPC security groups. Needs `subnets`."""
-    volume_kms_key: str | None = None
-    """KMS key of the EBS volume."""
-    output_kms_key: str | None = None
-    """KMS key of the output in S3."""
-    mlflow: str | None = None
-    """ARN of one of SageMaker's MLflow servers or apps, for `loggers=[mlflow]`."""
+    kms_key: str | None = None
+    """KMS key of the EBS volumes and of the output in S3."""
     queue: str | None = None
     """Name of an AWS Batch queue that starts the job when there is capacity. null: at once."""
-    encrypt_traffic: Bool = False
-    """Encrypt the traffic between hosts."""
     network_isolation: Bool = False
     """Run the container without network access."""
     request: dict[str, Any] = Field(default={})
@@ -119,8 +109,9 @@ class Tuning:
     trained."""
     parallel: Int = 2
     """Trials at a time."""
-    early_stopping: Bool = False
-    """Stop trials that are worse than the median of the earlier ones. Needs an `interval`."""
+    request: dict[str, Any] = Field(default={})
+    """Any other members of CreateHyperParameterTuningJob, merged into the request; null removes
+    one."""
 
 
 @dataclass(config=SETTINGS)

@@ -33,7 +33,7 @@ def open_repository(name: str) -> tuple[str, str, str]:
     except client.exceptions.RepositoryNotFoundException as error:
         raise LaunchError(
             f"IMAGE={name}: there is no such repository in {client.meta.region_name}; "
-            f'`make setup-aws ARGS="bucket=NAME repository={name}"` creates it'
+            f'`make setup-aws ARGS="Bucket=NAME Repository={name}"` creates it'
         ) from error
     except (BotoCoreError, ClientError) as error:
         raise LaunchError(explain(error)) from error

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from sagemaker.debugger import TensorBoardOutputConfig
@@ -16,7 +15,7 @@ from sagemaker.workflow.pipeline_context import PipelineSession
 from launch.command_line import LaunchError
 from launch.sagemaker.config import Job
 from launch.sagemaker.training import TrainingSpec
-from launch.sagemaker.training_request import JOB, job_name, named
+from launch.sagemaker.training_request import BASE_NAME, JOB, job_name, named
 
 
 class NamedEstimator(Estimator):
@@ -42,22 +41,21 @@ class NamedEstimator(Estimator):
         if isinstance(self.sagemaker_session, PipelineSession):
             # The SDK reads the object when it writes the pipeline's definition, perhaps twice.
             starting = copy.copy(self)
-            starting.step = job_name or _new_name(self.job)
+            starting.step = job_name or self._new_name()
         inputs = inputs or self.inputs or None
         parent: Any = super(NamedEstimator, starting)
         return parent.fit(inputs, wait, logs, job_name, experiment_config)
 
     def _prepare_for_training(self, job_name: str | None = None) -> None:
-        super()._prepare_for_training(job_name or self.step or _new_name(self.job))
+        super()._prepare_for_training(job_name or self.step or self._new_name())
+
+    def _new_name(self) -> str:
+        return job_name(self.job, self.base_job_name)
 
     def _prepare_profiler_for_training(self) -> None:
         """Send no profiler config; the original sends a disabled one."""
         self.profiler_config = None
         self.profiler_rule_configs: list[Any] = []
-
-
-def _new_name(job: Job) -> str:
-    return job_name(job, datetime.now(UTC))
 
 
 def estimator(
@@ -79,7 +77,7 @@ def estimator(
     _fill_in_names(session)
     request = spec.shared_request()
     e = NamedEstimator(
-        **estimator_arguments(request), base_job_name=job.base_name, sagemaker_session=session
+        **estimator_arguments(request), base_job_name=BASE_NAME, sagemaker_session=session
     )
     channels = request.get("InputDataConfig", [])
     e.job, e.inputs = job, {channel["ChannelName"]: _input(channel) for channel in channels}

@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -24,7 +23,13 @@ from launch.sagemaker.checks import missing, registry_problems, require_sendable
 from launch.sagemaker.config import LaunchConfig, load_launch_config, split_names
 from launch.sagemaker.jobs import Job, find_job
 from launch.sagemaker.s3 import split_prefix
-from launch.sagemaker.training_request import drop_empty, job_name
+from launch.sagemaker.training_request import (
+    drop_empty,
+    job_name,
+    machines,
+    network,
+    permissions,
+)
 
 ROOT = "/opt/ml/processing"
 SHARDED, REPLICATED = "ShardedByS3Key", "FullyReplicated"
@@ -143,30 +148,17 @@ def _request(
     target, job = config.target, config.job
     s3_output = {"S3Uri": output, "LocalPath": f"{ROOT}/output", "S3UploadMode": "EndOfJob"}
     request: dict[str, Any] = {
-        "ProcessingJobName": job_name(job, datetime.now(UTC)),
+        "ProcessingJobName": job_name(job),
         "ProcessingInputs": inputs,
         "ProcessingOutputConfig": {
             "Outputs": [{"OutputName": "parts", "S3Output": s3_output}],
-            "KmsKeyId": job.output_kms_key,
+            "KmsKeyId": job.kms_key,
         },
-        "ProcessingResources": {
-            "ClusterConfig": {
-                "InstanceType": target.instance_type,
-                "InstanceCount": target.instance_count,
-                "VolumeSizeInGB": target.volume_gb,
-                "VolumeKmsKeyId": job.volume_kms_key,
-            }
-        },
+        "ProcessingResources": {"ClusterConfig": machines(config)},
         "StoppingCondition": {"MaxRuntimeInSeconds": target.max_runtime_s},
         "AppSpecification": {"ImageUri": target.image, "ContainerArguments": arguments},
-        "Environment": job.environment,
-        "NetworkConfig": {
-            "EnableNetworkIsolation": job.network_isolation or None,
-            "EnableInterContainerTrafficEncryption": job.encrypt_traffic or None,
-            "VpcConfig": {"SecurityGroupIds": job.security_groups, "Subnets": job.subnets},
-        },
-        "RoleArn": job.role,
-        "Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
+        "NetworkConfig": network(job),
+        **permissions(job),
     }
     return drop_empty(request)
 

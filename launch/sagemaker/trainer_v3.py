@@ -1,6 +1,5 @@
 """Training jobs with the ModelTrainer of SDK v3."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import PrivateAttr
@@ -25,7 +24,7 @@ from sagemaker.train.model_trainer import Mode
 
 from launch.sagemaker.config import Job
 from launch.sagemaker.training import TrainingSpec
-from launch.sagemaker.training_request import JOB, job_name, merged, named
+from launch.sagemaker.training_request import BASE_NAME, JOB, job_name, merged, named
 
 # Members whose keys are names of the user's.
 _MAPS = ("Environment", "HyperParameters")
@@ -46,7 +45,7 @@ class NamedTrainer(ModelTrainer):
             return super().train(*arguments, **options)
         # The SDK reads the object when it writes the pipeline's definition, which may be twice.
         step = self.model_copy()
-        step._step = job_name(self._job, datetime.now(UTC))
+        step._step = self._new_name()
         return super(NamedTrainer, step).train(*arguments, **options)
 
     def _create_training_job_args(
@@ -60,13 +59,13 @@ class NamedTrainer(ModelTrainer):
         if self._step:  # every execution of the pipeline is a job with a name of its own
             parts = [self._step, "/", ExecutionVariables.PIPELINE_EXECUTION_ID]
             return named(request, lambda prefix: _joined(prefix, parts))
-        name = job_name(self._job, datetime.now(UTC))
-        request = {**named(request, lambda prefix: prefix.replace(JOB, name)), **_name(name)}
+        name = self._new_name()
+        request = named(request, lambda prefix: prefix.replace(JOB, name))
+        request["TrainingJobName"] = name
         return request if boto3 else snake(request)
 
-
-def _name(name: str) -> dict[str, str]:
-    return {"TrainingJobName": name}
+    def _new_name(self) -> str:
+        return job_name(self._job, self.base_job_name)
 
 
 def _joined(prefix: str, parts: list[Any]) -> Join:
@@ -86,7 +85,7 @@ def trainer(
     session.sagemaker_config = defaults
     t = NamedTrainer(
         **trainer_arguments(request),
-        base_job_name=spec.config.job.base_name,
+        base_job_name=BASE_NAME,
         sagemaker_session=session,
     )
     t._job = spec.config.job

@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from entry_point.config.train_config import TrainConfig, load_train_config
@@ -48,7 +47,7 @@ class TrainingSpec:
 
     def request(self, name: str | None = None) -> dict[str, Any]:
         """The request for a job; None: with `job.name`, or a new name."""
-        name = name or training_request.job_name(self.config.job, datetime.now(UTC))
+        name = name or training_request.job_name(self.config.job)
         metrics = self.train.task.metrics
         return training_request.build(self.config, self.overrides, name, metrics)
 

@@ -23,6 +23,7 @@ from launch.sagemaker.checks import input_shape, job_problems, require_sendable
 from launch.sagemaker.config import require_job_keys
 from launch.sagemaker.jobs import TUNING, Job
 from launch.sagemaker.training import TrainingSpec, load_spec, prepare
+from launch.sagemaker.training_request import BASE_NAME, merged
 
 OPERATION = "CreateHyperParameterTuningJob"
 _DEFINITION = "TrainingJobDefinition"
@@ -98,8 +99,7 @@ class TuningSpec:
         """
         config, tuning = self.training.config, self.training.config.tuning
         # To the second: SageMaker allows 32 characters.
-        now = f"{datetime.now(UTC):%y%m%d-%H%M%S}"
-        name = config.job.name or f"{config.job.base_name}-{now}"
+        name = config.job.name or f"{BASE_NAME}-{datetime.now(UTC):%y%m%d-%H%M%S}"
         training = self.training.request(name)
         definition = {key: value for key, value in training.items() if key in _members()}
         swept = swept_keys(self.ranges)
@@ -119,11 +119,13 @@ class TuningSpec:
                     "MaxParallelTrainingJobs": tuning.parallel,
                 },
                 "ParameterRanges": self.ranges,
-                "TrainingJobEarlyStoppingType": "Auto" if tuning.early_stopping else "Off",
+                "TrainingJobEarlyStoppingType": "Off",
             },
             _DEFINITION: definition,
         }
-        return request | ({"Tags": training["Tags"]} if "Tags" in training else {})
+        request |= {"Tags": training["Tags"]} if "Tags" in training else {}
+        tuned: dict[str, Any] = merged(request, tuning.request)
+        return tuned
 
 
 def load_tuning(arguments: Sequence[str]) -> TuningSpec:

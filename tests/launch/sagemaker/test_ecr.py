@@ -13,7 +13,7 @@ def test_a_repository_that_does_not_exist_is_named_with_the_command_that_creates
         ecr.open_repository("mine")
     assert str(error.value) == (
         f"IMAGE=mine: there is no such repository in {REGION}; "
-        '`make setup-aws ARGS="bucket=NAME repository=mine"` creates it'
+        '`make setup-aws ARGS="Bucket=NAME Repository=mine"` creates it'
     )
 
 

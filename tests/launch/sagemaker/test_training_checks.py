@@ -10,8 +10,6 @@ from tests.launch.minimal_job import MINIMAL, built, checked
 
 ECR = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
 CHANNEL = f"job.channels.training=s3://{BUCKET}/data/"
-SERVER = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/mine"
-ISOLATED = "job.network_isolation=true"
 
 
 def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
@@ -34,13 +32,6 @@ def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
             "data=manifest",
         ),
         (["job.channels.x={mode:File}"], "job.channels.x", "s3 or source, and not both"),
-        ([f"job.mlflow={SERVER}", "loggers=[mlflow]", ISOLATED], "job.mlflow", "needs the network"),
-        (
-            ["job.mlflow=mine", "loggers=[mlflow]"],
-            "job.mlflow=mine",
-            "must be the ARN of an MLflow",
-        ),
-        ([f"job.mlflow={SERVER}"], f"job.mlflow={SERVER}", "nothing logs there"),
         (["target.device=gpu"], "target.instance_type=ml.c7i.2xlarge", "must be a GPU type"),
         (["target.instance_type=ml.g6.xlarge"], "target.instance_type=ml.g6", "must be a CPU type"),
         (["target.instance_type=ml.trn1.2xlarge"], "target.instance_type=ml.trn1", "must be a CPU"),

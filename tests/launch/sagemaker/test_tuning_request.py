@@ -71,7 +71,7 @@ def test_an_interval_is_searched_for_as_many_trials_as_asked() -> None:
     config = spec(
         "optim.lr=tag(log,interval(0.001,1))",
         "tuning.max_jobs=20",
-        "tuning.early_stopping=true",
+        "tuning.request.HyperParameterTuningJobConfig.TrainingJobEarlyStoppingType=Auto",
         "task=regression",
         "tuning.parallel=4",
     ).request()["HyperParameterTuningJobConfig"]
