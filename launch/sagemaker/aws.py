@@ -11,6 +11,8 @@ from botocore import exceptions
 from entry_point.contract.program import UserError, run_for_reader
 from launch.command_line import LaunchError
 
+ATTEMPTS = 6
+"""Of a call that is throttled, or gets no answer."""
 _REGION = "AWS_DEFAULT_REGION, the profile's region or, for a job, job.region"
 NO_REGION = f"no AWS region: set {_REGION}"
 _LOGIN = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
@@ -95,11 +97,6 @@ def run_and_explain(command: Callable[[], int]) -> int:
         return 1
 
 
-def is_denied(error: exceptions.ClientError) -> bool:
-    """Whether the caller lacks the permission for the call."""
-    return bool(error.response["Error"]["Code"].startswith("AccessDenied"))
-
-
 def explain(error: BaseException) -> str | None:
     """One line for an error of boto3 or a UserError; None for any other error."""
     if isinstance(error, UserError):
@@ -146,7 +143,7 @@ def open_session(region: str | None) -> Any:
     return session
 
 
-def aws_client(session: Any, service: str, *, attempts: int = 6, **options: Any) -> Any:
+def aws_client(session: Any, service: str, *, attempts: int = ATTEMPTS, **options: Any) -> Any:
     """A boto3 client that retries throttled calls."""
     from botocore.config import Config
 

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from entry_point.config.compose import check_config, compose_plain, parse_overrides
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.schema import SETTINGS, Bool, Int
+from launch.command_line import LaunchError
 
 
 @dataclass(config=SETTINGS)
@@ -136,14 +137,11 @@ class DeployConfig:
     """SageMaker instance type. null: ml.c7i.xlarge, or ml.g6.xlarge if the job trained on GPUs."""
     instance_count: Int = 1
     """Number of instances."""
-    serverless: Bool = False
-    """Start containers as requests arrive, and pay only for their time. CPU only."""
-    async_output: str | None = None
-    """S3 prefix for answers. The endpoint then queues its requests, and inputs and answers lie in
-    S3. `async=` is short for it. null: answer at once."""
     variant: dict[str, Any] = Field(default={})
     """Any members of CreateEndpointConfig's production variant, merged into it; null removes one.
-    docs/launch.md has examples."""
+    With `ServerlessConfig` it has no instances. docs/launch.md has examples."""
+    request: dict[str, Any] = Field(default={})
+    """Any other members of CreateEndpointConfig, merged into the request."""
     environment: dict[str, str] = Field(default={})
     """Environment variables of the container."""
 
@@ -169,6 +167,16 @@ def load_names(arguments: Sequence[str]) -> tuple[list[str], LaunchConfig]:
     if others:
         raise ConfigError(others[0], must="must be an override of configs/launch.yaml")
     return names, config
+
+
+def one_name(names: Sequence[str]) -> str:
+    """The only one of the names; raises LaunchError."""
+    if len(names) != 1:
+        raise LaunchError(
+            f"{' '.join(names) or 'no job given'}: must be the name of one job; "
+            "`make sagemaker ARGS=status` lists the latest"
+        )
+    return names[0]
 
 
 def split_names(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from entry_point.config.resolve import TIMM
 from entry_point.config.train_config import TrainConfig
 from launch.command_line import LaunchError
-from launch.sagemaker.aws import aws_client, explain, is_denied
+from launch.sagemaker.aws import aws_client, explain
 from launch.sagemaker.checks import ECR_IMAGE, is_for_other_device
 from launch.sagemaker.config import Target
 
@@ -60,7 +60,7 @@ def require_image(target: Target, session: Any) -> list[str]:
                 f"target.image={target.image}: no such image in the registry; `make push` pushes "
                 "it and prints its URI"
             ) from error
-        if not is_denied(error):
+        if not code.startswith("AccessDenied"):
             raise
         return []
     tags: list[str] = [

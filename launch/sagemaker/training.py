@@ -13,9 +13,15 @@ from launch.command_line import LaunchError
 from launch.own_code import OwnCode, collect, require_free_channel
 from launch.sagemaker import training_request
 from launch.sagemaker.aws import aws_client, is_dry_run, open_session, print_request
-from launch.sagemaker.checks import ECR_IMAGE, job_problems, launch_problems, require_sendable
+from launch.sagemaker.checks import (
+    ECR_IMAGE,
+    job_problems,
+    launch_problems,
+    missing,
+    require_sendable,
+)
 from launch.sagemaker.config import Channel, LaunchConfig, load_launch_config
-from launch.sagemaker.jobs import Job, checkpoints_uri
+from launch.sagemaker.jobs import Job, checkpoints_uri, find_job
 from launch.sagemaker.s3 import split_s3
 
 CODE_TAG = "code"
@@ -126,6 +132,27 @@ def launch(arguments: Sequence[str]) -> Job | None:
     sys.stdout.write(f"job {name} created\n")
     sys.stdout.writelines(f"  {line}\n" for line in next_steps(name, session.region_name))
     return Job(session, name)
+
+
+def find_trained(name: str, config: LaunchConfig, session: Any) -> dict[str, Any]:
+    """SageMaker's description of a training job with a model; raises LaunchError.
+
+    Without a session, as far as it is known without AWS: what a job of this config leaves.
+    """
+    if session is None:
+        planned = training_request.build(config, [], name)
+        image, output = config.target.image, config.job.output
+        known = {"target.image": image, "job.role": config.job.role, "job.output": output}
+        if problems := list(missing(known)):
+            raise LaunchError(*problems)
+        model = f"{(output or '').rstrip('/')}/{name}/output/model.tar.gz"
+        return {**planned, "ModelArtifacts": {"S3ModelArtifacts": model}}
+    job, description = find_job(session, name)
+    if job.kind != "Training":
+        raise LaunchError(f"{name}: is a {job.kind} job, and only training jobs leave a model")
+    if not description.get("ModelArtifacts", {}).get("S3ModelArtifacts"):
+        raise LaunchError(f"{name}: has no model, the job is {job.state(description)}")
+    return description
 
 
 def prepare(spec: TrainingSpec) -> Any:

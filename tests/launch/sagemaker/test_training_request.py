@@ -18,7 +18,6 @@ from tests.launch.conftest import BUCKET, ROLE
 from tests.launch.minimal_job import IMAGE, NAME, built, checked
 
 
-
 def test_minimal_request_has_only_required_members() -> None:
     assert checked() == {
         "TrainingJobName": NAME,
