@@ -20,9 +20,10 @@ from entry_point.config.predict_config import PredictConfig
 from launch.command_line import LaunchError
 from launch.sagemaker.aws import aws_client, is_dry_run, open_session, print_request
 from launch.sagemaker.checks import missing, registry_problems, require_sendable
-from launch.sagemaker.config import LaunchConfig, load_launch_config, split_names
-from launch.sagemaker.jobs import Job, find_job
+from launch.sagemaker.config import LaunchConfig, load_launch_config, one_name, split_names
+from launch.sagemaker.jobs import Job
 from launch.sagemaker.s3 import split_prefix
+from launch.sagemaker.training import find_trained
 from launch.sagemaker.training_request import (
     drop_empty,
     job_name,
@@ -36,31 +37,30 @@ SHARDED, REPLICATED = "ShardedByS3Key", "FullyReplicated"
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
 DESCRIPTION = re.compile(r"dataset(-\d+-of-\d+)?\.json")
 _SPLITS = ("train", "val")
-# Overrides that the launcher sets.
-_SET_FOR_PACKING = ("part",)
-_SET_FOR_PREDICTION = ("model_dir", "part")
 
 
 def pack(arguments: Sequence[str]) -> Job | None:
     """Launch a packing job; a dry run prints its request, without any call, and returns None.
 
-    Raises LaunchError if the output has objects, or the source has no classes or fewer objects than
-    hosts.
+    Raises LaunchError, also if the output has objects, or the source has no classes.
     """
     config, others = load_launch_config(arguments)
     uris, overrides = _split_uris(others, ("source", "output"))
-    load_config("optimize", OptimizeConfig, overrides)
-    request = packing_request(config, uris["source"], uris["output"], overrides)
-    problems = [*_packing_problems(uris["source"], uris["output"], overrides)]
-    if is_dry_run():
-        _show(request, config, problems)
+    source, output = uris["source"], uris["output"]
+    packing = load_config("optimize", OptimizeConfig, overrides)
+    problems = [*_inside("output", output, "source", source), *_chosen_part(packing.part)]
+    if packing.output_format != "shards":
+        problems.append(f"output_format={packing.output_format}: must be shards in a job; drop it")
+    session = _open_session(config)
+    _require_valid(config, problems, session)
+    request = packing_request(config, source, output, overrides)
+    if session is None:
+        _show(request)
         return None
-    session = _checked_session(config, problems)
     s3 = aws_client(session, "s3")
-    _require_empty(s3, "output", uris["output"])
-    classes = _count_classes(s3, uris["source"], config.target.instance_count)
-    output = uris["output"]
-    job = _create(request, session, f"packs {classes} classes into {output}")
+    _require_empty(s3, "output", output)
+    classes = _require_classes(s3, source)
+    job = _create(request, session, f"packs {len(classes)} classes into {output}")
     sys.stdout.write(
         f"when it has completed, train on its output with\n"
         f"  data=shards data.access=stream job.channels.training={output}/\n"
@@ -75,26 +75,20 @@ def predict(arguments: Sequence[str]) -> Job | None:
     images. Raises LaunchError.
     """
     names, overrides = split_names(arguments)
-    if len(names) != 1:
-        raise LaunchError(
-            f"{' '.join(names) or 'no model given'}: must be the name of one training job, or its "
-            "s3://bucket/prefix/model.tar.gz"
-        )
+    name = one_name(names)
     config, others = load_launch_config(overrides)
     uris, others = _split_uris(others, ("input", "output_dir"), ("images",))
-    load_config("predict", PredictConfig, others)
-    dry = is_dry_run()
-    session = None if dry else open_session(config.job.region)
-    model, config = _model(names[0], config, session)
-    problems = [*missing({"job.output": model}), *_prediction_problems(uris, others)]
-    if dry:
-        request = prediction_request(config, model or "", uris, others)
-        _show(request, config, problems)
+    predicting = load_config("predict", PredictConfig, others)
+    session = _open_session(config)
+    model, config = _model(name, config, session)
+    problems = [*_prediction_problems(uris), *_chosen_part(predicting.part)]
+    _require_valid(config, problems, session)
+    if session is None:
+        _show(prediction_request(config, model, uris, others))
         return None
-    session = _checked_session(config, problems)
     s3 = aws_client(session, "s3")
     packed = _is_packed(s3, uris["input"])
-    request = prediction_request(config, model or "", uris, others, is_packed=packed)
+    request = prediction_request(config, model, uris, others, is_packed=packed)
     _require_empty(s3, "output_dir", uris["output_dir"])
     return _create(request, session, f"predicts {uris['input']} into {uris['output_dir']}")
 
@@ -197,35 +191,28 @@ def _split_uris(
     return uris, others
 
 
-def _packing_problems(source: str, output: str, overrides: Sequence[str]) -> Iterator[str]:
-    if f"{output}/".startswith(f"{source}/"):
-        yield f"output={output}: must not be inside source={source}; choose another prefix"
-    yield from _set_by_launcher(overrides, _SET_FOR_PACKING)
-    for override in overrides:
-        key, _, value = override.lstrip("+").partition("=")
-        if key == "output_format" and value.strip("'\"") in ("folder", "index"):
-            yield f"{override}: must be shards in a Processing job; drop it"
+def _inside(key: str, uri: str, source_key: str, source: str) -> Iterator[str]:
+    """What a job writes must not become part of what the next one reads."""
+    if f"{uri}/".startswith(f"{source}/"):
+        yield f"{key}={uri}: must not be inside {source_key}={source}; choose another prefix"
 
 
-def _prediction_problems(uris: dict[str, str], overrides: Sequence[str]) -> Iterator[str]:
-    source, images, output = uris["input"], uris.get("images"), uris["output_dir"]
-    if f"{output}/".startswith(f"{source}/"):
-        yield f"output_dir={output}: must not be inside input={source}"
+def _chosen_part(part: str | None) -> Iterator[str]:
+    if part:
+        yield f"part={part}: set by the launcher; drop it"
+
+
+def _prediction_problems(uris: dict[str, str]) -> Iterator[str]:
+    source, images = uris["input"], uris.get("images")
+    yield from _inside("output_dir", uris["output_dir"], "input", source)
     if _is_table(source) and not images:
         yield f"input={source}: needs images=s3://bucket/prefix, where its paths start"
     if images and not _is_table(source):
         yield f"images={images}: only for a table; drop it"
-    yield from _set_by_launcher(overrides, _SET_FOR_PREDICTION)
 
 
 def _is_table(uri: str) -> bool:
     return uri.lower().endswith(TABLES)
-
-
-def _set_by_launcher(overrides: Sequence[str], keys: Sequence[str]) -> Iterator[str]:
-    for override in overrides:
-        if override.lstrip("+").partition("=")[0] in keys:
-            yield f"{override}: set by the launcher; drop it"
 
 
 def _ignored(config: LaunchConfig) -> Iterator[str]:
@@ -242,30 +229,29 @@ def _ignored(config: LaunchConfig) -> Iterator[str]:
             yield f"{key}: not available for Processing jobs; drop it"
 
 
-def _require_valid(config: LaunchConfig, problems: list[str], region: str | None) -> None:
+def _open_session(config: LaunchConfig) -> Any:
+    """A boto3 session; None in a dry run."""
+    return None if is_dry_run() else open_session(config.job.region)
+
+
+def _require_valid(config: LaunchConfig, problems: list[str], session: Any) -> None:
     """Raise LaunchError with one line for each problem, which names the config key."""
+    region = session.region_name if session else config.job.region
     found = [*missing({"job.role": config.job.role}), *_ignored(config), *problems]
     found += registry_problems(config.target, region)
     if found:
         raise LaunchError(*found)
+    if session:
+        # Imported here because a dry run does not need boto3, which takes long to load.
+        from launch.sagemaker.ecr import require_image
+
+        require_image(config.target, session)
 
 
-def _show(request: dict[str, Any], config: LaunchConfig, problems: list[str]) -> None:
+def _show(request: dict[str, Any]) -> None:
     """What a dry run does."""
-    _require_valid(config, problems, config.job.region)
     require_sendable(request, "CreateProcessingJob")
     print_request(request)
-
-
-def _checked_session(config: LaunchConfig, problems: list[str]) -> Any:
-    """A boto3 session, after the checks that need no knowledge of the data."""
-    # Imported here because a dry run does not need boto3, which takes long to load.
-    from launch.sagemaker.ecr import require_image
-
-    session = open_session(config.job.region)
-    _require_valid(config, problems, session.region_name)
-    require_image(config.target, session)
-    return session
 
 
 def _create(request: dict[str, Any], session: Any, what: str) -> Job:
@@ -290,10 +276,10 @@ def _require_empty(s3: Any, key: str, uri: str) -> None:
         )
 
 
-def _count_classes(s3: Any, source: str, hosts: int) -> int:
-    """The number of class folders of the splits, or of a source without splits.
+def _require_classes(s3: Any, source: str) -> set[str]:
+    """The class folders of the source, or of its splits; raises LaunchError without any.
 
-    Raises LaunchError if the source is unusable.
+    A host sees its share only: it cannot tell that the splits have different classes.
     """
     bucket, prefix = split_prefix(source, "source")
     present = [found for split in _SPLITS if (found := _folders(s3, bucket, f"{prefix}{split}/"))]
@@ -308,11 +294,7 @@ def _count_classes(s3: Any, source: str, hosts: int) -> int:
             f"source={source}: train and val must have the same classes; only one of them has "
             f"{', '.join(different[:5])}"
         )
-    objects = s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=hosts)["KeyCount"]
-    if objects < hosts:
-        limit = f"must be at most the number of objects in {source}, {objects}"
-        raise LaunchError(f"target.instance_count={hosts}: {limit}")
-    return len(present[0])
+    return present[0]
 
 
 def _folders(s3: Any, bucket: str, prefix: str) -> set[str]:
@@ -324,24 +306,15 @@ def _folders(s3: Any, bucket: str, prefix: str) -> set[str]:
     return {name for name in names if not name.startswith(".")}
 
 
-def _model(name: str, config: LaunchConfig, session: Any) -> tuple[str | None, LaunchConfig]:
+def _model(name: str, config: LaunchConfig, session: Any) -> tuple[str, LaunchConfig]:
     """The model's archive; and the config, with image and role of its job where it has none."""
-    target, settings = config.target, config.job
     if name.startswith("s3://"):
         return name, config
-    if session is None:
-        output = settings.output
-        return output and f"{output.rstrip('/')}/{name}/output/model.tar.gz", config
-    job, description = find_job(session, name)
-    if job.kind != "Training":
-        raise LaunchError(f"{name}: is a {job.kind} job, and only training jobs leave a model")
-    model = description.get("ModelArtifacts", {}).get("S3ModelArtifacts")
-    if not model:
-        raise LaunchError(f"{name}: has no model, the job is {job.state(description)}")
-    image = target.image or description["AlgorithmSpecification"]["TrainingImage"]
-    role = settings.role or description["RoleArn"]
-    settings = replace(settings, role=role)
-    return model, replace(config, target=replace(target, image=image), job=settings)
+    trained = find_trained(name, config, session)
+    image = config.target.image or trained["AlgorithmSpecification"]["TrainingImage"]
+    role = config.job.role or trained["RoleArn"]
+    target, job = replace(config.target, image=image), replace(config.job, role=role)
+    return trained["ModelArtifacts"]["S3ModelArtifacts"], replace(config, target=target, job=job)
 
 
 def _is_packed(s3: Any, uri: str) -> bool:
