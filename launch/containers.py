@@ -1,11 +1,11 @@
 """The containers of one job: started, their logs merged, stopped and removed."""
 
 import os
-import shlex
 import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from launch.command_line import LaunchError
@@ -15,20 +15,17 @@ from launch.engine import Engine
 PEER_GRACE_SECONDS = 30.0
 # Marks the containers and networks of this project.
 LABEL = "managed-training-template.job"
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Containers:
-    """A context manager that always removes the job's containers and network.
-
-    A shell process does the cleanup when a pipe from this process closes. The system closes it even
-    if this process is killed. Commands that create something also hold the pipe open, so the
-    cleanup begins after they end.
-    """
+    """A context manager that removes the job's containers and network at its end."""
 
     def __init__(self, engine: Engine, program: str, job: str, stop_seconds: int) -> None:
         self._engine, self._job, self._stop_seconds = engine, job, stop_seconds
         self._program = program
         self._names: dict[str, str] = {}
+        self._networks: list[str] = []
         # A host and its exit code, or None and the signal that this process got.
         self._events: SimpleQueue[tuple[str | None, int]] = SimpleQueue()
         self._print = threading.Lock()
@@ -37,31 +34,19 @@ class Containers:
     def __enter__(self) -> "Containers":
         self._handlers = {
             number: signal.signal(number, lambda number, _frame: self._events.put((None, number)))
-            for number in (signal.SIGINT, signal.SIGTERM)
+            for number in _STOPS
+            if signal.getsignal(number) is not signal.SIG_IGN  # as under nohup
         }
-        label = f"label={LABEL}={self._job}"
-        engine = shlex.join(self._engine.command)
-        script = f"""
-            cat
-            list() {{ {engine} ps --all --quiet --filter {label}; }}
-            list | xargs -r {engine} stop -t {self._stop_seconds}
-            list | xargs -r {engine} rm --force --volumes
-            {engine} network ls --quiet --filter {label} | xargs -r {engine} network rm
-        """
-        # A new session, so that Ctrl-C does not reach it.
-        self._cleaner = subprocess.Popen(
-            ["sh", "-c", script],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._cleaner.stdin is not None
-        self._cleaner.stdin.close()
-        self._cleaner.wait()
+        # A container that could not be started may exist or not.
+        for name in self._names.values():
+            with suppress(LaunchError):
+                self._engine.call("rm", "--force", "--volumes", name)
+        for name in self._networks:
+            with suppress(LaunchError):
+                self._engine.call("network", "rm", name)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
@@ -69,30 +54,25 @@ class Containers:
         """Create the job's network, without access to others if isolated; returns its name."""
         name = f"{self._job}-network"
         options = ["--internal"] if isolated else []
-        self._make("network", "create", *options, f"--label={LABEL}={self._job}", name)
+        self._engine.call("network", "create", *options, f"--label={LABEL}={self._job}", name)
+        self._networks.append(name)
         return name
 
     def start(self, host: str, *arguments: str) -> None:
         """Start the container of one host in the background; raises LaunchError."""
-        name = f"{self._job}-{host}"
-        self._make(
+        if not self._events.empty():
+            raise LaunchError("stopped before the job started")
+        self._names[host] = f"{self._job}-{host}"
+        self._engine.call(
             "run",
             "--detach",
-            f"--name={name}",
+            f"--name={self._names[host]}",
             f"--label={LABEL}={self._job}",
             f"--stop-timeout={self._stop_seconds}",
             # The engine's default log driver may not allow reading the logs back.
             "--log-driver=json-file",
             *arguments,
         )
-        self._names[host] = name
-
-    def _make(self, *arguments: str) -> None:
-        """Run an engine command that the cleanup must wait for; raises LaunchError."""
-        if not self._events.empty():
-            raise LaunchError("stopped before the job started")
-        assert self._cleaner.stdin is not None
-        self._engine.call(*arguments, holding=[self._cleaner.stdin.fileno()])
 
     def follow(self) -> int:
         """Merge the logs until every host has ended; returns the first failure's code, or 0."""
@@ -123,7 +103,7 @@ class Containers:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,
+            start_new_session=True,  # Ctrl-C does not reach it
         )
         assert process.stdout is not None
         for line in process.stdout:

@@ -17,7 +17,7 @@ SHM_SIZE  train: size of /dev/shm; default 1g
 NETWORK   train: none allows no network beyond the job's hosts, as SageMaker's network isolation
           serve: a network of the engine, such as host for engines that cannot publish ports
 PORT      serve: port on this machine; default 8080
-GPUS      number of GPUs; default: all
+GPUS      number of GPUs; default: all. Several hosts train on the CPU
 
 IMAGE, DEVICE, PLATFORM and ENGINE select image and engine as in ``launch.image``.
 """
@@ -25,7 +25,6 @@ IMAGE, DEVICE, PLATFORM and ENGINE select image and engine as in ``launch.image`
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -57,17 +56,17 @@ SERVE_STOP_SECONDS = 30
 
 @dataclass(frozen=True)
 class Job:
-    """A training job: its run folder, the GPUs of each host, and what the hosts read."""
+    """A training job: its run folder, its hosts, and what they read."""
 
     run: Path
-    hosts: dict[str, list[str]]
+    hosts: list[str]
     channels: dict[str, Path]
     code: OwnCode | None
     overrides: list[str]
 
     def root(self, host: str) -> Path:
         """The ``/opt/ml`` of one host; the run folder itself for the first, which has rank 0."""
-        return self.run if host == next(iter(self.hosts)) else self.run / "hosts" / host
+        return self.run if host == self.hosts[0] else self.run / "hosts" / host
 
     def write_inputs(self) -> None:
         """Write what the platform provides, for every host."""
@@ -76,7 +75,7 @@ class Job:
             write_input_config(
                 self.root(host),
                 self.overrides,
-                hosts=[*self.hosts],
+                hosts=self.hosts,
                 current=host,
                 channels=channels,
             )
@@ -118,7 +117,7 @@ class Job:
 
 def train(arguments: Sequence[str]) -> int:
     """Run a job until it ends; returns its exit code. Raises UserError if it cannot start."""
-    hosts, network = plan_hosts(), os.environ.get("NETWORK") or ""
+    hosts, network = host_names(), os.environ.get("NETWORK") or ""
     if network not in ("", "none"):
         raise LaunchError(f"NETWORK={network}: must be none or unset")
     engine = find_engine()
@@ -160,14 +159,16 @@ def run_hosts(engine: Engine, image: str, job: Job, isolated: bool) -> int:
         say("docker-train", f"{image} on {len(job.hosts)} host(s); /opt/ml is {job.run}")
         alone = isolated and len(job.hosts) == 1
         network = None if alone else containers.create_network(isolated)
-        for host, gpus in job.hosts.items():
+        # A GPU serves one host.
+        gpus = [] if len(job.hosts) > 1 else gpu_options(engine)
+        for host in job.hosts:
             containers.start(
                 host,
                 f"--hostname={host}",
                 f"--shm-size={os.environ.get('SHM_SIZE') or '1g'}",
                 *network_options(network, host),
                 *job.mounts(host),
-                *gpu_options(engine, gpus),
+                *gpus,
                 *owner_options(engine),
                 *job.environment(),
                 image,
@@ -200,7 +201,7 @@ def serve(arguments: Sequence[str]) -> int:
             "--read-only",
             # The operator is compiled there, unless the image has it for this processor.
             "--tmpfs=/tmp:exec",
-            *gpu_options(engine, select_gpus()),
+            *gpu_options(engine),
             *owner_options(engine),
             image,
             "serve",
@@ -209,41 +210,12 @@ def serve(arguments: Sequence[str]) -> int:
         return containers.follow()
 
 
-def plan_hosts() -> dict[str, list[str]]:
-    """The GPUs of each host: the same number for all, none shared. Raises LaunchError.
-
-    The names are in SageMaker's order: sorted as text.
-    """
-    hosts, gpus = os.environ.get("HOSTS") or "1", select_gpus()
-    if not hosts.isdecimal() or not (count := int(hosts)):
+def host_names() -> list[str]:
+    """The names of ``$HOSTS`` hosts, in SageMaker's order: sorted as text. Raises LaunchError."""
+    hosts = os.environ.get("HOSTS") or "1"
+    if not hosts.isdecimal() or not int(hosts):
         raise LaunchError(f"HOSTS={hosts}: must be a number from 1")
-    if 0 < len(gpus) < count:
-        # Hosts with and without a GPU cannot train together.
-        raise LaunchError(
-            f"HOSTS={hosts}: needs at least {hosts} GPUs, but only {len(gpus)} available; "
-            "set GPUS=0 to train on the CPU"
-        )
-    names, share = sorted(f"algo-{number + 1}" for number in range(count)), len(gpus) // count
-    return {name: gpus[first * share :][:share] for first, name in enumerate(names)}
-
-
-def select_gpus() -> list[str]:
-    """Indices of the GPUs to use: ``$GPUS`` of those that this machine has, default all."""
-    present, wanted = find_gpus(), os.environ.get("GPUS") or "all"
-    if wanted == "all":
-        return present
-    if not wanted.isdecimal() or int(wanted) > len(present):
-        raise LaunchError(f"GPUS={wanted}: must be a number from 0 to {len(present)}, or unset")
-    return present[: int(wanted)]
-
-
-def find_gpus() -> list[str]:
-    """Indices of this machine's NVIDIA GPUs; empty without a driver."""
-    if not shutil.which("nvidia-smi"):
-        return []
-    query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-    done = subprocess.run(query, capture_output=True, text=True)
-    return done.stdout.split() if done.returncode == 0 else []
+    return sorted(f"algo-{number + 1}" for number in range(int(hosts)))
 
 
 def find_image(engine: Engine, program: str) -> str:
@@ -307,12 +279,17 @@ def owner_options(engine: Engine) -> list[str]:
     return [*namespace, f"--user={user}", "--security-opt=label=disable"]
 
 
-def gpu_options(engine: Engine, indices: Sequence[str]) -> list[str]:
-    if not indices:
+def gpu_options(engine: Engine) -> list[str]:
+    """Options for ``$GPUS`` GPUs: by default all, if the machine has NVIDIA's driver."""
+    count = os.environ.get("GPUS") or ("all" if shutil.which("nvidia-smi") else "0")
+    if not count.isdecimal() and count != "all":
+        raise LaunchError(f"GPUS={count}: must be a number or unset")
+    if count == "0":
         return []
-    if engine.is_podman:
-        return [f"--device=nvidia.com/gpu={index}" for index in indices]
-    return [f'--gpus="device={",".join(indices)}"']
+    if not engine.is_podman:
+        return [f"--gpus={count}"]
+    indices = ["all"] if count == "all" else range(int(count))
+    return [f"--device=nvidia.com/gpu={index}" for index in indices]
 
 
 def say(program: str, text: str) -> None:

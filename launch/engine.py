@@ -22,18 +22,16 @@ class Engine:
     is_podman: bool = False
     is_rootless: bool = False
 
-    def call(self, *arguments: str, text_in: str | None = None, holding: Sequence[int] = ()) -> str:
+    def call(self, *arguments: str, text_in: str | None = None) -> str:
         """Run ``docker ARGUMENTS`` and return its stdout; raises LaunchError.
 
-        Ctrl-C does not interrupt it. It keeps the file descriptors ``holding`` open while it runs,
-        even if this process ends first.
+        Ctrl-C does not interrupt it.
         """
         done = subprocess.run(
             [*self.command, *arguments],
             input=text_in,
             capture_output=True,
             text=True,
-            pass_fds=holding,
             start_new_session=True,
         )
         if done.returncode:

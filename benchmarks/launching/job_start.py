@@ -39,7 +39,7 @@ def parts(line: str) -> dict[str, float]:
 
 def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -> dict[str, float]:
     """Start a job and stop it after its first step; returns seconds by part."""
-    job = Job(folder, {"algo-1": []}, {"training": photos}, None, [*OVERRIDES])
+    job = Job(folder, ["algo-1"], {"training": photos}, None, [*OVERRIDES])
     job.write_inputs()
     name = f"job-start-{os.getpid()}"
     options = [*owner_options(engine), *job.mounts("algo-1")]
