@@ -59,7 +59,7 @@ def split_code(arguments: Sequence[str]) -> tuple[OwnCode | None, list[str]]:
 
 
 def collect(root: Path = ROOT) -> OwnCode:
-    """Read what is sent: everything but hidden files, bytecode and large files.
+    """Read what is sent: everything but hidden files, bytecode and large files. Follows links.
 
     Raises LaunchError if a file cannot be read or there is too much.
     """
@@ -68,15 +68,12 @@ def collect(root: Path = ROOT) -> OwnCode:
     for path in _paths(root):
         name = path.relative_to(root).as_posix()
         try:
-            name.encode()
             size = path.stat().st_size
             if size > MAX_FILE_BYTES:
                 limit = f"left out, larger than {MAX_FILE_BYTES >> 20} MB; {_ADVICE}"
                 left_out.append(f"{name}: {size / 1e6:,.1f} MB: {limit}")
                 continue
             files[name] = path.read_bytes()
-        except UnicodeEncodeError as error:
-            raise LaunchError(f"{name!r}: must be UTF-8 to be sent; rename the file") from error
         except OSError as error:
             raise LaunchError(f"{path}: cannot be read: {error.strerror}") from error
         _require_few(files)
@@ -86,27 +83,15 @@ def collect(root: Path = ROOT) -> OwnCode:
 
 
 def _paths(root: Path) -> Iterator[Path]:
-    """Regular files in the order of their names; links are followed, but into no folder twice."""
-    seen = set()
+    """The files in the order of their names."""
     for top in own_code.FOLDERS:
         for parent, folders, names in os.walk(root / top, followlinks=True):
-            seen.add(os.path.realpath(parent))
             folders[:] = sorted(
-                name
-                for name in folders
-                if not name.startswith(".")
-                and name != "__pycache__"
-                and os.path.realpath(Path(parent, name)) not in seen
+                name for name in folders if not name.startswith(".") and name != "__pycache__"
             )
             for name in sorted(names):
-                path = Path(parent, name)
-                if not name.startswith(".") and path.suffix != ".pyc" and not _is_special(path):
-                    yield path
-
-
-def _is_special(path: Path) -> bool:
-    """Whether this is a pipe, a socket or a device."""
-    return path.exists() and not path.is_file()
+                if not name.startswith(".") and not name.endswith(".pyc"):
+                    yield Path(parent, name)
 
 
 def _require_few(files: dict[str, bytes]) -> None:

@@ -98,9 +98,11 @@ def run_and_explain(command: Callable[[], int]) -> int:
 
 
 def explain(error: BaseException) -> str | None:
-    """One line for an error of boto3 or a UserError; None for any other error."""
+    """One line for an error of boto3, of a file, or a UserError; None for any other error."""
     if isinstance(error, UserError):
         return str(error)
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
     if isinstance(error, exceptions.ClientError):
         return _explain_response(error.response.get("Error", {}), error.operation_name)
     if isinstance(error, exceptions.BotoCoreError):
