@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.engine import Engine
 
 # How long the other hosts have to end by themselves after one has failed.
@@ -42,10 +42,10 @@ class Containers:
     def __exit__(self, *_: object) -> None:
         # A container that could not be started may exist or not.
         for name in self._names.values():
-            with suppress(LaunchError):
+            with suppress(UserError):
                 self._engine.call("rm", "--force", "--volumes", name)
         for name in self._networks:
-            with suppress(LaunchError):
+            with suppress(UserError):
                 self._engine.call("network", "rm", name)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -59,9 +59,9 @@ class Containers:
         return name
 
     def start(self, host: str, *arguments: str) -> None:
-        """Start the container of one host in the background; raises LaunchError."""
+        """Start the container of one host in the background; raises UserError."""
         if not self._events.empty():
-            raise LaunchError("stopped before the job started")
+            raise UserError("stopped before the job started")
         self._names[host] = f"{self._job}-{host}"
         self._engine.call(
             "run",
@@ -111,7 +111,7 @@ class Containers:
         process.wait()
         try:
             code = int(self._engine.call("wait", self._names[host]))
-        except LaunchError as error:
+        except UserError as error:
             self._show(f"{prefix}lost contact: {error}\n")
             code = 1
         self._events.put((host, code))

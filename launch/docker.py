@@ -35,7 +35,6 @@ from entry_point.contract import exit_codes, own_code
 from entry_point.contract.platform_files import forget_credentials
 from entry_point.contract.program import UserError, run_for_reader
 from entry_point.contract.run_folder import CONTAINER_ROOT, LATEST, RunBusyError, RunFolder
-from launch.command_line import LaunchError
 from launch.containers import Containers
 from launch.engine import Engine, find_engine
 from launch.image import ROOT, built_revision, image_reference, revision
@@ -119,7 +118,7 @@ def train(arguments: Sequence[str]) -> int:
     """Run a job until it ends; returns its exit code. Raises UserError if it cannot start."""
     hosts, network = host_names(), os.environ.get("NETWORK") or ""
     if network not in ("", "none"):
-        raise LaunchError(f"NETWORK={network}: must be none or unset")
+        raise UserError(f"NETWORK={network}: must be none or unset")
     engine = find_engine()
     image = find_image(engine, "docker-train")
     name, rest = split_name(arguments)
@@ -184,7 +183,7 @@ def serve(arguments: Sequence[str]) -> int:
     named = [each.partition("=")[2] for each in arguments if each.startswith("model_dir=")]
     model = Path(named[-1]) if named else RUNS / LATEST / "model"
     if not model.is_dir():
-        raise LaunchError(
+        raise UserError(
             f"model_dir={model}: there is no such folder; name the model folder of a finished run"
         )
     port, network = os.environ.get("PORT") or "8080", os.environ.get("NETWORK")
@@ -211,15 +210,15 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def host_names() -> list[str]:
-    """The names of ``$HOSTS`` hosts, in SageMaker's order: sorted as text. Raises LaunchError."""
+    """The names of ``$HOSTS`` hosts, in SageMaker's order: sorted as text. Raises UserError."""
     hosts = os.environ.get("HOSTS") or "1"
     if not hosts.isdecimal() or not int(hosts):
-        raise LaunchError(f"HOSTS={hosts}: must be a number from 1")
+        raise UserError(f"HOSTS={hosts}: must be a number from 1")
     return sorted(f"algo-{number + 1}" for number in range(int(hosts)))
 
 
 def find_image(engine: Engine, program: str) -> str:
-    """The image of this tree; a line says if the tree has changed since. Raises LaunchError."""
+    """The image of this tree; a line says if the tree has changed since. Raises UserError."""
     image = image_reference()
     built = built_revision(engine, image)
     # An image without a revision is another project's, named on purpose.
@@ -229,7 +228,7 @@ def find_image(engine: Engine, program: str) -> str:
 
 
 def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
-    """Folders by channel name, and the job's overrides; raises LaunchError for a missing folder."""
+    """Folders by channel name, and the job's overrides; raises UserError for a missing folder."""
     channels: dict[str, Path] = {}
     overrides: list[str] = []
     for argument in arguments:
@@ -248,7 +247,7 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
             overrides.append(argument)
     for name, folder in channels.items():
         if not folder.is_dir():
-            raise LaunchError(
+            raise UserError(
                 f"{folder}: no such folder for the channel {name}; set data.root or channel.NAME "
                 "to a folder on this machine"
             )
@@ -283,7 +282,7 @@ def gpu_options(engine: Engine) -> list[str]:
     """Options for ``$GPUS`` GPUs: by default all, if the machine has NVIDIA's driver."""
     count = os.environ.get("GPUS") or ("all" if shutil.which("nvidia-smi") else "0")
     if not count.isdecimal() and count != "all":
-        raise LaunchError(f"GPUS={count}: must be a number or unset")
+        raise UserError(f"GPUS={count}: must be a number or unset")
     if count == "0":
         return []
     if not engine.is_podman:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Engine:
     is_rootless: bool = False
 
     def call(self, *arguments: str, text_in: str | None = None) -> str:
-        """Run ``docker ARGUMENTS`` and return its stdout; raises LaunchError.
+        """Run ``docker ARGUMENTS`` and return its stdout; raises UserError.
 
         Ctrl-C does not interrupt it.
         """
@@ -35,7 +35,7 @@ class Engine:
             start_new_session=True,
         )
         if done.returncode:
-            raise LaunchError(f"{self.command[0]}: {_last_error(done.stderr)}")
+            raise UserError(f"{self.command[0]}: {_last_error(done.stderr)}")
         return done.stdout.strip()
 
     def show(self, *arguments: str) -> bool:
@@ -53,30 +53,30 @@ class Engine:
         """The engine's description of an image, or None if it does not have the image."""
         try:
             found: list[dict[str, Any]] = json.loads(self.call("image", "inspect", reference))
-        except LaunchError:
+        except UserError:
             return None
         return found[0]
 
 
 def find_engine() -> Engine:
-    """``$ENGINE``, else docker, else podman; raises LaunchError if none is running."""
+    """``$ENGINE``, else docker, else podman; raises UserError if none is running."""
     chosen = shlex.split(os.environ.get("ENGINE", ""))
     candidates = [chosen] if chosen else [["docker"], ["podman"]]
     present = [command for command in candidates if shutil.which(command[0])]
     if not present:
         wrong = f"ENGINE={chosen[0]}: no such command" if chosen else "no container engine found"
-        raise LaunchError(f"{wrong}; install docker or podman, or set ENGINE to its command")
+        raise UserError(f"{wrong}; install docker or podman, or set ENGINE to its command")
     errors = []
     for command in present:
         try:
             return _identify(command)
-        except LaunchError as error:
+        except UserError as error:
             errors.append(error)
-    raise LaunchError(f"{errors[0]}; start the engine, or set ENGINE to another")
+    raise UserError(f"{errors[0]}; start the engine, or set ENGINE to another")
 
 
 def _identify(command: Sequence[str]) -> Engine:
-    """Find out which engine a command runs; raises LaunchError if none answers."""
+    """Find out which engine a command runs; raises UserError if none answers."""
     engine = Engine(tuple(command))
     # Without a daemon, `version` fails; `info` does not in every release.
     engine.call("version")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from entry_point.contract import own_code
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 
 KEY = "job.code"
 ROOT = own_code.PROGRAM
@@ -48,12 +48,12 @@ class OwnCode:
 def split_code(arguments: Sequence[str]) -> tuple[OwnCode | None, list[str]]:
     """The code to send if ``job.code=true`` is among the arguments, and the other arguments.
 
-    Raises LaunchError for another value, and as `collect`.
+    Raises UserError for another value, and as `collect`.
     """
     values = [each.partition("=")[2] for each in arguments if each.startswith(f"{KEY}=")]
     for value in values:
         if value not in ("true", "false"):
-            raise LaunchError(f"{KEY}={value}: must be true or false")
+            raise UserError(f"{KEY}={value}: must be true or false")
     others = [each for each in arguments if not each.startswith(f"{KEY}=")]
     return (collect() if values[-1:] == ["true"] else None), others
 
@@ -61,7 +61,7 @@ def split_code(arguments: Sequence[str]) -> tuple[OwnCode | None, list[str]]:
 def collect(root: Path = ROOT) -> OwnCode:
     """Read what is sent: everything but hidden files, bytecode and large files. Follows links.
 
-    Raises LaunchError if a file cannot be read or there is too much.
+    Raises UserError if a file cannot be read or there is too much.
     """
     files: dict[str, bytes] = {}
     left_out = []
@@ -75,7 +75,7 @@ def collect(root: Path = ROOT) -> OwnCode:
                 continue
             files[name] = path.read_bytes()
         except OSError as error:
-            raise LaunchError(f"{path}: cannot be read: {error.strerror}") from error
+            raise UserError(f"{path}: cannot be read: {error.strerror}") from error
         _require_few(files)
     # Without it Python would prefer the image's package of the same name.
     files.setdefault("project/__init__.py", b"")
@@ -97,16 +97,16 @@ def _paths(root: Path) -> Iterator[Path]:
 def _require_few(files: dict[str, bytes]) -> None:
     size = sum(map(len, files.values()))
     if len(files) > MAX_FILES or size > MAX_BYTES:
-        raise LaunchError(
+        raise UserError(
             f"job.code=true: project/ and configs/ have more than {MAX_FILES:,} files or "
             f"{MAX_BYTES >> 20} MB; {_ADVICE}"
         )
 
 
 def require_free_channel(names: Iterable[str], key: str) -> None:
-    """Raise LaunchError if a channel of the user's has the name of the code's."""
+    """Raise UserError if a channel of the user's has the name of the code's."""
     if own_code.CHANNEL in names:
-        raise LaunchError(
+        raise UserError(
             f"{key}.{own_code.CHANNEL}: job.code=true sends your code in a channel of this name; "
             "give yours another"
         )

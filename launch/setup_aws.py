@@ -14,8 +14,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError, WaiterError
 
-from entry_point.contract.program import asks_for_help
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError, asks_for_help
 from launch.sagemaker.aws import aws_client, is_dry_run, open_session, run_and_explain
 
 TEMPLATE = Path(__file__).with_name("account.yaml")
@@ -32,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     for each in arguments:
         if "=" not in each:
-            raise LaunchError(f'{each}: must be PARAMETER=VALUE, as in ARGS="Bucket=my-bucket"')
+            raise UserError(f'{each}: must be PARAMETER=VALUE, as in ARGS="Bucket=my-bucket"')
     parameters = dict(each.split("=", 1) for each in arguments)
     name = parameters.pop("stack", STACK)
     if is_dry_run():
@@ -50,7 +49,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _apply(cloudformation: Any, name: str, parameters: dict[str, str]) -> dict[str, Any]:
-    """Update or create the stack; returns its description. Raises LaunchError if it fails."""
+    """Update or create the stack; returns its description. Raises UserError if it fails."""
     request = {
         "StackName": name,
         "TemplateBody": TEMPLATE.read_text(),
@@ -76,7 +75,7 @@ def _apply(cloudformation: Any, name: str, parameters: dict[str, str]) -> dict[s
 
 
 def _wait(cloudformation: Any, stack: str, verb: str) -> None:
-    """Wait until the stack is complete; raises LaunchError with the first reason if it fails."""
+    """Wait until the stack is complete; raises UserError with the first reason if it fails."""
     name = stack.split("/")[1]
     sys.stdout.write(f"stack {name}: {verb[:-1]}ing, takes about a minute\n")
     sys.stdout.flush()
@@ -94,7 +93,7 @@ def _wait(cloudformation: Any, stack: str, verb: str) -> None:
             if "already exists" in reason
             else ""
         )
-        raise LaunchError(f"stack {name}: {' '.join(reason.split())}{advice}") from error
+        raise UserError(f"stack {name}: {' '.join(reason.split())}{advice}") from error
     sys.stdout.write(f"stack {name}: {verb}d\n")
 
 

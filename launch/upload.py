@@ -16,8 +16,7 @@ from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
 from entry_point.config.compose import load_config
 from entry_point.config.schema import SETTINGS
-from entry_point.contract.program import asks_for_help
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError, asks_for_help
 from launch.sagemaker.aws import aws_client, is_dry_run, open_session, run_and_explain
 from launch.sagemaker.s3 import list_objects, split_prefix, upload
 
@@ -46,7 +45,7 @@ def _run(arguments: Sequence[str]) -> int:
     files = {path.relative_to(folder).as_posix(): path for path in list_files(folder)}
     found = {name: path.stat() for name, path in files.items()}
     if not files:
-        raise LaunchError(f"source={config.source}: contains no files")
+        raise UserError(f"source={config.source}: contains no files")
     s3 = aws_client(open_session(None), "s3")
     objects = list_objects(s3, bucket, prefix)
     to_send = [name for name in files if _differs(found[name], objects.get(name))]
@@ -75,7 +74,7 @@ def _differs(local: os.stat_result, found: dict[str, Any] | None) -> bool:
 def list_files(folder: Path) -> Iterator[Path]:
     """All files below the folder by name; follows links, skips hidden files and folders."""
     if not folder.is_dir():
-        raise LaunchError(f"source={folder}: no such folder")
+        raise UserError(f"source={folder}: no such folder")
     for parent, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (Path(parent) / name for name in sorted(files) if not name.startswith("."))

@@ -21,7 +21,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from launch.command_line import CommandLine
 from launch.sagemaker.aws import run_and_explain
 
 if TYPE_CHECKING:
@@ -33,7 +32,12 @@ COMMANDS = ("train", "sweep", "dataset", "predict", "status", "logs", "stop", "d
 def main(arguments: Sequence[str]) -> int:
     """Run one command; an error is one line on stderr and exit code 1."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
-    parser = CommandLine("python -m launch.sagemaker", __doc__)
+    parser = argparse.ArgumentParser(
+        "python -m launch.sagemaker",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("arguments", nargs="*", metavar="JOB or override")
     for flags, meaning in {
@@ -41,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         ("--checkpoints",): "download: include the checkpoints",
     }.items():
         parser.add_argument(*flags, action="store_true", help=meaning)
-    options = parser.read(arguments)
+    options = parser.parse_intermixed_args(arguments)
     return run_and_explain(lambda: _run(options))
 
 

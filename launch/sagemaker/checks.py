@@ -17,7 +17,7 @@ from typing import Any
 
 from entry_point.config.train_config import ModelConfig, TrainConfig, TrainerConfig
 from entry_point.contract.own_code import PROGRAM
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
 
 # What to do about a required setting that is missing.
@@ -83,9 +83,9 @@ def refusals(request: dict[str, Any], operation: str) -> list[str]:
 
 
 def require_sendable(request: dict[str, Any], operation: str) -> None:
-    """Raise LaunchError for what boto3 refuses to send; only a dry run and a queue need this."""
+    """Raise UserError for what boto3 refuses to send; only a dry run and a queue need this."""
     if found := refusals(request, operation):
-        raise LaunchError(*found)
+        raise UserError(*found)
 
 
 def missing(settings: dict[str, str | None]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from entry_point.config.compose import check_config, compose_plain, parse_overrides
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.schema import SETTINGS, Bool, Int
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 
 
 @dataclass(config=SETTINGS)
@@ -170,9 +170,9 @@ def load_names(arguments: Sequence[str]) -> tuple[list[str], LaunchConfig]:
 
 
 def one_name(names: Sequence[str]) -> str:
-    """The only one of the names; raises LaunchError."""
+    """The only one of the names; raises UserError."""
     if len(names) != 1:
-        raise LaunchError(
+        raise UserError(
             f"{' '.join(names) or 'no job given'}: must be the name of one job; "
             "`make sagemaker ARGS=status` lists the latest"
         )

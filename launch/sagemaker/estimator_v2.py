@@ -12,7 +12,7 @@ from sagemaker.workflow.execution_variables import ExecutionVariables
 from sagemaker.workflow.functions import Join
 from sagemaker.workflow.pipeline_context import PipelineSession
 
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.sagemaker.config import Job
 from launch.sagemaker.training import TrainingSpec
 from launch.sagemaker.training_request import BASE_NAME, JOB, job_name, named
@@ -63,12 +63,12 @@ def estimator(
 ) -> NamedEstimator:
     """The estimator of a spec; `defaults` replaces the SDK's config files.
 
-    `session` is one of the SDK's; None: a new one of `boto_session`. Raises LaunchError for what
+    `session` is one of the SDK's; None: a new one of `boto_session`. Raises UserError for what
     only v3 sends.
     """
     job = spec.config.job
     if job.request:
-        raise LaunchError(
+        raise UserError(
             f"job.request={job.request}: SageMaker SDK v2 cannot send it; use v3, or "
             "`make sagemaker-train`"
         )

@@ -20,8 +20,7 @@ from botocore import xform_name
 from botocore.exceptions import ClientError, WaiterError
 
 from entry_point.config.compose import check_config, compose_plain, parse_overrides
-from entry_point.contract.program import asks_for_help
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError, asks_for_help
 from launch.sagemaker.aws import (
     aws_client,
     is_dry_run,
@@ -78,7 +77,7 @@ def _deploy(arguments: Sequence[str]) -> int:
     job = find_trained(job_name, launch, session)
     instance_type = config.instance_type
     if instance_type and is_gpu(instance_type) and not _on_gpu(job):
-        raise LaunchError(
+        raise UserError(
             f"instance_type={instance_type}: must be a CPU type, as {job_name} trained on CPUs "
             "and its image is built for them"
         )
@@ -159,12 +158,12 @@ def _create_or_update(
 ) -> None:
     """Create or update the endpoint and wait until it serves.
 
-    If a step is refused, nothing that this call created remains. Raises LaunchError.
+    If a step is refused, nothing that this call created remains. Raises UserError.
     """
     name, sagemaker = config.name or "", aws_client(session, "sagemaker")
     earlier = _describe(sagemaker, name)
     if earlier and earlier["EndpointStatus"] != "InService":
-        raise LaunchError(
+        raise UserError(
             f"endpoint {name}: is {earlier['EndpointStatus']}; wait, or delete it: "
             f'make sagemaker-deploy ARGS="undeploy {name}"'
         )
@@ -186,7 +185,7 @@ def _create_or_update(
 
 
 def _wait(session: Any, sagemaker: Any, name: str, config: str) -> None:
-    """Wait until the endpoint serves with `config`; raises LaunchError if it does not."""
+    """Wait until the endpoint serves with `config`; raises UserError if it does not."""
     try:
         sagemaker.get_waiter("endpoint_in_service").wait(
             EndpointName=name, WaiterConfig={"Delay": _POLL_S, "MaxAttempts": _MOST_POLLS}
@@ -198,14 +197,14 @@ def _wait(session: Any, sagemaker: Any, name: str, config: str) -> None:
         # What the container printed last often says more than SageMaker's reason.
         log = JobLog(aws_client(session, "logs"), VARIANT, f"/aws/sagemaker/Endpoints/{name}")
         sys.stderr.writelines(f"{text}\n" for _, text in log.new_lines()[-_LAST_LINES:])
-        raise LaunchError(
+        raise UserError(
             f"endpoint {name}: {endpoint.get('FailureReason', 'failed')}; "
             f'make sagemaker-deploy ARGS="undeploy {name}" deletes it'
         ) from error
     served = sagemaker.describe_endpoint(EndpointName=name)
     if served["EndpointConfigName"] != config:
         _delete_own(sagemaker, config)
-        raise LaunchError(
+        raise UserError(
             f"endpoint {name}: the update failed, and the earlier model serves: "
             f"{served.get('FailureReason', 'no reason given')}"
         )
@@ -217,9 +216,9 @@ def _wait(session: Any, sagemaker: Any, name: str, config: str) -> None:
 def _invoke(arguments: Sequence[str]) -> int:
     session, (name, *files) = _session_and_names(arguments)
     if not files:
-        raise LaunchError(f"{name}: no image given; add the paths of JPEG or other image files")
+        raise UserError(f"{name}: no image given; add the paths of JPEG or other image files")
     if missing := next((file for file in files if not Path(file).is_file()), None):
-        raise LaunchError(f"{missing}: no such file")
+        raise UserError(f"{missing}: no such file")
     runtime = aws_client(session, "sagemaker-runtime")
     for path in map(Path, files):
         kind = mimetypes.guess_type(path)[0] or "application/x-image"
@@ -227,7 +226,7 @@ def _invoke(arguments: Sequence[str]) -> int:
         try:
             answer = runtime.invoke_endpoint(**request, Body=path.read_bytes())
         except runtime.exceptions.ModelError as error:
-            raise LaunchError(f"{path}: {error.response['OriginalMessage']}") from error
+            raise UserError(f"{path}: {error.response['OriginalMessage']}") from error
         _say(f"{path}\t{answer['Body'].read().decode('utf-8', 'backslashreplace').strip()}")
     return 0
 
@@ -248,7 +247,7 @@ def _undeploy(arguments: Sequence[str]) -> int:
 def _session_and_names(arguments: Sequence[str]) -> tuple[Any, list[str]]:
     names, config = load_names(arguments)
     if not names:
-        raise LaunchError("no endpoint given; `make sagemaker ARGS=status` lists them")
+        raise UserError("no endpoint given; `make sagemaker ARGS=status` lists them")
     return open_session(config.job.region), names
 
 

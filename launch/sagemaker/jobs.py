@@ -13,7 +13,7 @@ from typing import Any
 
 from botocore import exceptions, xform_name
 
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.sagemaker.aws import ATTEMPTS, aws_client, open_session
 from launch.sagemaker.config import load_names, one_name
 from launch.sagemaker.s3 import object_sizes, split_prefix, split_s3
@@ -68,7 +68,7 @@ class Job:
 
 
 def find_job(session: Any, name: str) -> tuple[Job, dict[str, Any]]:
-    """The job of that name and its description; raises LaunchError if there is none."""
+    """The job of that name and its description; raises UserError if there is none."""
     for kind in KINDS:
         job = Job(session, name, kind)
         try:
@@ -76,14 +76,14 @@ def find_job(session: Any, name: str) -> tuple[Job, dict[str, Any]]:
         except exceptions.ClientError as error:
             if error.response["Error"]["Code"] not in _UNKNOWN:
                 raise
-    raise LaunchError(
+    raise UserError(
         f"{name}: no such job in {session.region_name}; `make sagemaker ARGS=status` lists the "
         "latest jobs"
     )
 
 
 def open_job(arguments: Sequence[str]) -> tuple[Job, dict[str, Any]]:
-    """The job that the command line names, and its description; raises LaunchError without one."""
+    """The job that the command line names, and its description; raises UserError without one."""
     names, config = load_names(arguments)
     name = one_name(names)
     return find_job(open_session(config.job.region), name)
@@ -279,12 +279,12 @@ def stop(job: Job, description: dict[str, Any]) -> str:
 def download(job: Job, description: dict[str, Any], *, checkpoints: bool) -> list[str]:
     """Download model, output and, if asked, checkpoints into `runs/<name>`; returns the paths.
 
-    Each part is complete or absent; existing parts are not downloaded again. Raises LaunchError if
+    Each part is complete or absent; existing parts are not downloaded again. Raises UserError if
     the job has produced nothing yet.
     """
     name, folder, fetched = job.name, RUNS / job.name, list[Path]()
     if job.kind != "Training":
-        raise LaunchError(
+        raise UserError(
             f'{name}: not a training job; `make sagemaker ARGS="status {name}"` shows its output'
         )
     s3 = aws_client(job.session, "s3")
@@ -296,7 +296,7 @@ def download(job: Job, description: dict[str, Any], *, checkpoints: bool) -> lis
     if checkpoints and kept:
         fetched += _fetch_prefix(s3, kept, folder / "checkpoints")
     if not fetched:
-        raise LaunchError(
+        raise UserError(
             f"{name}: nothing to download yet, the job is {job.state(description)}"
             + ("" if checkpoints else "; --checkpoints downloads its checkpoints")
         )
@@ -322,7 +322,7 @@ def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:
             with tarfile.open(archive) as tar:
                 tar.extractall(unpacked, filter="data")
         except tarfile.TarError as error:
-            raise LaunchError(f"{uri}: cannot be unpacked safely: {error}") from error
+            raise UserError(f"{uri}: cannot be unpacked safely: {error}") from error
         # POSIX renames onto an empty folder.
         unpacked.rename(target)
     return [target]

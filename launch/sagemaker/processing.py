@@ -17,7 +17,7 @@ from typing import Any
 from entry_point.config.compose import load_config
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.sagemaker.aws import aws_client, is_dry_run, open_session, print_request
 from launch.sagemaker.checks import missing, registry_problems, require_sendable
 from launch.sagemaker.config import LaunchConfig, load_launch_config, one_name, split_names
@@ -42,7 +42,7 @@ _SPLITS = ("train", "val")
 def pack(arguments: Sequence[str]) -> Job | None:
     """Launch a packing job; a dry run prints its request, without any call, and returns None.
 
-    Raises LaunchError, also if the output has objects, or the source has no classes.
+    Raises UserError, also if the output has objects, or the source has no classes.
     """
     config, others = load_launch_config(arguments)
     uris, overrides = _split_uris(others, ("source", "output"))
@@ -72,7 +72,7 @@ def predict(arguments: Sequence[str]) -> Job | None:
     """Launch a prediction job; a dry run prints its request, without any call, and returns None.
 
     A dry run takes image, role and output from the launch config, and a prefix for a folder of
-    images. Raises LaunchError.
+    images. Raises UserError.
     """
     names, overrides = split_names(arguments)
     name = one_name(names)
@@ -177,7 +177,7 @@ def _input(name: str, uri: str, distribution: str) -> dict[str, Any]:
 def _split_uris(
     overrides: Sequence[str], required: Sequence[str], optional: Sequence[str] = ()
 ) -> tuple[dict[str, str], list[str]]:
-    """S3 URIs by key, without a slash at the end, and the other overrides. Raises LaunchError."""
+    """S3 URIs by key, without a slash at the end, and the other overrides. Raises UserError."""
     uris, others = dict.fromkeys(required, ""), []
     for override in overrides:
         key, _, value = override.partition("=")
@@ -187,7 +187,7 @@ def _split_uris(
             others.append(override)
     for key, uri in uris.items():
         if not uri.startswith("s3://"):
-            raise LaunchError(f"{key}={uri}: must be s3://bucket/prefix")
+            raise UserError(f"{key}={uri}: must be s3://bucket/prefix")
     return uris, others
 
 
@@ -235,12 +235,12 @@ def _open_session(config: LaunchConfig) -> Any:
 
 
 def _require_valid(config: LaunchConfig, problems: list[str], session: Any) -> None:
-    """Raise LaunchError with one line for each problem, which names the config key."""
+    """Raise UserError with one line for each problem, which names the config key."""
     region = session.region_name if session else config.job.region
     found = [*missing({"job.role": config.job.role}), *_ignored(config), *problems]
     found += registry_problems(config.target, region)
     if found:
-        raise LaunchError(*found)
+        raise UserError(*found)
     if session:
         # Imported here because a dry run does not need boto3, which takes long to load.
         from launch.sagemaker.ecr import require_image
@@ -266,18 +266,18 @@ def _create(request: dict[str, Any], session: Any, what: str) -> Job:
 
 
 def _require_empty(s3: Any, key: str, uri: str) -> None:
-    """Raise LaunchError, which names the setting `key`, if the prefix holds another object."""
+    """Raise UserError, which names the setting `key`, if the prefix holds another object."""
     bucket, prefix = split_prefix(uri, key)
     found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1).get("Contents", [])
     if found:
-        raise LaunchError(
+        raise UserError(
             f"{key}={uri}: not empty, the first object is s3://{bucket}/{found[0]['Key']}; "
             "choose another prefix, or delete the objects"
         )
 
 
 def _require_classes(s3: Any, source: str) -> set[str]:
-    """The class folders of the source, or of its splits; raises LaunchError without any.
+    """The class folders of the source, or of its splits; raises UserError without any.
 
     A host sees its share only: it cannot tell that the splits have different classes.
     """
@@ -285,12 +285,12 @@ def _require_classes(s3: Any, source: str) -> set[str]:
     present = [found for split in _SPLITS if (found := _folders(s3, bucket, f"{prefix}{split}/"))]
     present = present or [_folders(s3, bucket, prefix)]
     if not present[0]:
-        raise LaunchError(
+        raise UserError(
             f"source={source}: has no class folders; must have {source}/CLASS/IMAGE, or "
             f"{source}/train/CLASS/IMAGE and {source}/val/CLASS/IMAGE"
         )
     if different := sorted(present[0] ^ present[-1]):
-        raise LaunchError(
+        raise UserError(
             f"source={source}: train and val must have the same classes; only one of them has "
             f"{', '.join(different[:5])}"
         )
@@ -318,11 +318,11 @@ def _model(name: str, config: LaunchConfig, session: Any) -> tuple[str, LaunchCo
 
 
 def _is_packed(s3: Any, uri: str) -> bool:
-    """Whether `make dataset` wrote it. Raises LaunchError for one of its splits."""
+    """Whether `make dataset` wrote it. Raises UserError for one of its splits."""
     bucket, prefix = split_prefix(uri, "input")
     folder, _, split = prefix.rstrip("/").rpartition("/")
     if split in _SPLITS and _has_description(s3, bucket, f"{folder}/".lstrip("/")):
-        raise LaunchError(f"input={uri}: is part of a packed dataset; name all of it")
+        raise UserError(f"input={uri}: is part of a packed dataset; name all of it")
     return _has_description(s3, bucket, prefix)
 
 

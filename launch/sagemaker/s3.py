@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.own_code import OwnCode
 from launch.sagemaker.aws import aws_client
 
@@ -14,11 +14,11 @@ PARALLEL = 16
 
 
 def split_s3(uri: str, key: str) -> tuple[str, str]:
-    """Bucket and key of `s3://bucket/key`; raises LaunchError naming the setting `key`."""
+    """Bucket and key of `s3://bucket/key`; raises UserError naming the setting `key`."""
     scheme, _, rest = uri.partition("://")
     bucket, _, path = rest.partition("/")
     if scheme != "s3" or not bucket:
-        raise LaunchError(f"{key}={uri}: must be s3://bucket/prefix")
+        raise UserError(f"{key}={uri}: must be s3://bucket/prefix")
     return bucket, path
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.contract import own_code
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.own_code import OwnCode, collect, require_free_channel
 from launch.sagemaker import training_request
 from launch.sagemaker.aws import aws_client, is_dry_run, open_session, print_request
@@ -45,11 +45,11 @@ class TrainingSpec:
     """What `job.code=true` sends."""
 
     def require_valid(self, region: str | None) -> None:
-        """Raise LaunchError with one line for each problem; `region` is None if unknown."""
+        """Raise UserError with one line for each problem; `region` is None if unknown."""
         found = list(launch_problems(self.config, region))
         found += job_problems(self.train, self.overrides, self.config)
         if found:
-            raise LaunchError(*found)
+            raise UserError(*found)
 
     def request(self, name: str | None = None) -> dict[str, Any]:
         """The request for a job; None: with `job.name`, or a new name."""
@@ -69,7 +69,7 @@ class TrainingSpec:
 def load_spec(arguments: Sequence[str]) -> TrainingSpec:
     """Read the overrides of a launch, and the code that `job.code=true` sends.
 
-    Writes a line to stderr for each file of it that is left out. Raises ConfigError, LaunchError.
+    Writes a line to stderr for each file of it that is left out. Raises UserError.
     """
     config, overrides = load_launch_config(arguments)
     train, _ = load_train_config(overrides)
@@ -83,7 +83,7 @@ def load_spec(arguments: Sequence[str]) -> TrainingSpec:
 def with_code(config: LaunchConfig, code: OwnCode) -> LaunchConfig:
     """The config with the channel, the variable and the tags of a job with this code.
 
-    Raises LaunchError if a channel of the user's has the name of the code's.
+    Raises UserError if a channel of the user's has the name of the code's.
     """
     job = config.job
     require_free_channel(job.channels, "job.channels")
@@ -107,7 +107,7 @@ def revision_tag(image_tags: Iterable[str]) -> dict[str, str]:
 def launch(arguments: Sequence[str]) -> Job | None:
     """Send the checked request; a dry run prints it, without any call, and returns None.
 
-    None also for a job that waits in `job.queue`. Raises LaunchError or ConfigError with one line
+    None also for a job that waits in `job.queue`. Raises UserError with one line
     for each problem; AWS errors pass through.
     """
     spec = load_spec(arguments)
@@ -135,7 +135,7 @@ def launch(arguments: Sequence[str]) -> Job | None:
 
 
 def find_trained(name: str, config: LaunchConfig, session: Any) -> dict[str, Any]:
-    """SageMaker's description of a training job with a model; raises LaunchError.
+    """SageMaker's description of a training job with a model; raises UserError.
 
     Without a session, as far as it is known without AWS: what a job of this config leaves.
     """
@@ -144,14 +144,14 @@ def find_trained(name: str, config: LaunchConfig, session: Any) -> dict[str, Any
         image, output = config.target.image, config.job.output
         known = {"target.image": image, "job.role": config.job.role, "job.output": output}
         if problems := list(missing(known)):
-            raise LaunchError(*problems)
+            raise UserError(*problems)
         model = f"{(output or '').rstrip('/')}/{name}/output/model.tar.gz"
         return {**planned, "ModelArtifacts": {"S3ModelArtifacts": model}}
     job, description = find_job(session, name)
     if job.kind != "Training":
-        raise LaunchError(f"{name}: is a {job.kind} job, and only training jobs leave a model")
+        raise UserError(f"{name}: is a {job.kind} job, and only training jobs leave a model")
     if not description.get("ModelArtifacts", {}).get("S3ModelArtifacts"):
-        raise LaunchError(f"{name}: has no model, the job is {job.state(description)}")
+        raise UserError(f"{name}: has no model, the job is {job.state(description)}")
     return description
 
 
@@ -159,7 +159,7 @@ def prepare(spec: TrainingSpec) -> Any:
     """Check all that is possible now, and upload the code; returns a boto3 session.
 
     Completes the spec's config with what only AWS knows: the checkpoints to resume from, and the
-    image's revision. Raises LaunchError with one line for each problem; AWS errors pass through.
+    image's revision. Raises UserError with one line for each problem; AWS errors pass through.
     """
     # Imported here because a dry run does not need boto3, which takes long to load.
     from launch.sagemaker.ecr import require_extras, require_image
@@ -180,7 +180,7 @@ def prepare(spec: TrainingSpec) -> Any:
 
 
 def _require_buckets(config: LaunchConfig, session: Any) -> None:
-    """Raise LaunchError if a bucket that the job writes to does not exist.
+    """Raise UserError if a bucket that the job writes to does not exist.
 
     Otherwise the job would lose its checkpoints or, at its end, its model.
     """
@@ -196,7 +196,7 @@ def _require_buckets(config: LaunchConfig, session: Any) -> None:
         except ClientError as error:
             # The job's role may have the access that the caller lacks (403).
             if error.response["Error"]["Code"] == "404":
-                raise LaunchError(f"{key}={uri}: there is no bucket {bucket}") from error
+                raise UserError(f"{key}={uri}: there is no bucket {bucket}") from error
 
 
 def _submission(request: dict[str, Any], queue: str) -> dict[str, Any]:
@@ -226,15 +226,15 @@ def next_steps(name: str, region: str) -> list[str]:
 
 
 def _checkpoints_of(name: str, session: Any) -> str:
-    """The S3 prefix of an earlier job's checkpoints; raises LaunchError if it cannot be resumed."""
+    """The S3 prefix of an earlier job's checkpoints; raises UserError if it cannot be resumed."""
     found = aws_client(session, "sagemaker").describe_training_job(TrainingJobName=name)
     if found["TrainingJobStatus"] in ("InProgress", "Stopping"):
-        raise LaunchError(
+        raise UserError(
             f"resume_from={name}: that job is {found['TrainingJobStatus']}, and two jobs must not "
             "write to the same checkpoints; wait until it ends, or stop it: "
             f'make sagemaker ARGS="stop {name}"'
         )
     uri = checkpoints_uri(found)
     if not uri:
-        raise LaunchError(f"resume_from={name}: that job has no checkpoints")
+        raise UserError(f"resume_from={name}: that job has no checkpoints")
     return uri

@@ -17,7 +17,7 @@ from entry_point.config.task_config import TaskConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.hyperparameters import decode
 from entry_point.contract.metrics_line import LOSS, METRICS, METRICS_OF
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.sagemaker.aws import aws_client, is_dry_run, print_request
 from launch.sagemaker.checks import input_shape, job_problems, require_sendable
 from launch.sagemaker.config import require_job_keys
@@ -35,7 +35,7 @@ Ranges = dict[str, list[dict[str, Any]]]
 def sweep(arguments: Sequence[str]) -> Job | None:
     """Send the checked request; a dry run prints it, without any call, and returns None.
 
-    Raises LaunchError or ConfigError with one line for each problem; AWS errors pass through.
+    Raises UserError with one line for each problem; AWS errors pass through.
     """
     spec = load_tuning(arguments)
     if is_dry_run():
@@ -131,7 +131,7 @@ class TuningSpec:
 def load_tuning(arguments: Sequence[str]) -> TuningSpec:
     """Read the overrides of a sweep, and check every value as the job will.
 
-    Raises ConfigError, and LaunchError with one line for each problem.
+    Raises UserError with one line for each problem.
     """
     fixed, ranges = split_sweep(arguments)
     spec = load_spec(fixed)
@@ -144,7 +144,7 @@ def load_tuning(arguments: Sequence[str]) -> TuningSpec:
     tuning = TuningSpec(spec, ranges)
     found |= dict.fromkeys(tuning.problems())
     if found:
-        raise LaunchError(*found)
+        raise UserError(*found)
     return tuning
 
 

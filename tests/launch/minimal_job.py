@@ -20,7 +20,7 @@ def built(*arguments: str, minimal: list[str] = MINIMAL) -> tuple[dict[str, Any]
 
 
 def checked(*arguments: str, minimal: list[str] = MINIMAL) -> dict[str, Any]:
-    """The checked request, in the tests' region; raises LaunchError."""
+    """The checked request, in the tests' region; raises UserError."""
     spec = load_spec([*minimal, *arguments])
     spec.require_valid(REGION)
     request = spec.request(spec.config.job.name or NAME)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from entry_point.contract.program import UserError
 from launch import docker
-from launch.command_line import LaunchError
 from tests.launch.containers.conftest import IDLE, FakeEngine
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -68,7 +68,7 @@ def test_created_containers_are_removed_if_a_later_one_fails(
         """
     )
     monkeypatch.setenv("HOSTS", "2")
-    with pytest.raises(LaunchError, match="Error: no space left on device"):
+    with pytest.raises(UserError, match="Error: no space left on device"):
         docker.train(["name=half"])
     removed = [line for line in calls.read_text().splitlines() if " rm " in f" {line}"]
     assert [line.rpartition("-")[2] for line in removed] == ["1", "2", "network"]

@@ -10,9 +10,9 @@ import pytest
 from filelock import FileLock
 
 from entry_point.contract.own_code import PROGRAM
+from entry_point.contract.program import UserError
 from entry_point.contract.run_folder import RunBusyError, RunFolder
 from launch import docker, image
-from launch.command_line import LaunchError
 from launch.docker import owner_options, split_channels
 from launch.engine import Engine
 from tests.launch.containers.conftest import IDLE, IMAGE, FakeEngine
@@ -85,7 +85,7 @@ def test_own_code_reaches_every_host_as_a_read_only_channel(
     assert "OWN_CODE" not in calls.read_text().splitlines()[-1]
     other = start_folder / "other"
     other.mkdir()
-    with pytest.raises(LaunchError, match=r"channel\.code: job\.code=true sends your code in"):
+    with pytest.raises(UserError, match=r"channel\.code: job\.code=true sends your code in"):
         docker.train(["job.code=true", f"channel.code={other}"])
 
 
@@ -165,7 +165,7 @@ def test_an_invalid_setting_is_named(
     assert start_folder
     fake_engine(IDLE)
     monkeypatch.setenv(name, value)
-    with pytest.raises(LaunchError, match=f"{name}={value}: must be"):
+    with pytest.raises(UserError, match=f"{name}={value}: must be"):
         docker.train([])
 
 
@@ -206,7 +206,7 @@ def test_folders_become_channels(tmp_path: Path) -> None:
     assert channels == {"training": tmp_path / "a", "weights": tmp_path}
     assert rest == ["x.y=[1,2]"]
     assert split_channels(["data.root=null"]) == ({}, ["data.root=null"])
-    with pytest.raises(LaunchError, match=r"/nope: no such folder for the channel training"):
+    with pytest.raises(UserError, match=r"/nope: no such folder for the channel training"):
         split_channels(["data.root=/nope"])
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point.contract.own_code import content_hash
+from entry_point.contract.program import UserError
 from launch import own_code
-from launch.command_line import LaunchError
 from launch.own_code import OwnCode, collect, split_code
 from launch.sagemaker.config import load_launch_config
 from launch.sagemaker.training import revision_tag, with_code
@@ -38,7 +38,7 @@ def test_links_are_followed(tmp_path: Path) -> None:
     (tmp_path / "project/shared").symlink_to(tmp_path / "shared")
     assert sorted(collect(tmp_path).files) == ["project/__init__.py", "project/shared/b.py"]
     (tmp_path / "project/broken.py").symlink_to(tmp_path / "nothing")
-    with pytest.raises(LaunchError, match=r"broken\.py: cannot be read: No such file"):
+    with pytest.raises(UserError, match=r"broken\.py: cannot be read: No such file"):
         collect(tmp_path)
 
 
@@ -55,7 +55,7 @@ def test_a_large_file_is_left_out_with_a_line(tmp_path: Path) -> None:
 def test_too_much_to_be_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "project/a.py", "project/b.py", "project/c.py")
     monkeypatch.setattr(own_code, "MAX_FILES", 2)
-    with pytest.raises(LaunchError, match=r"job\.code=true: .* have more than 2 files"):
+    with pytest.raises(UserError, match=r"job\.code=true: .* have more than 2 files"):
         collect(tmp_path)
 
 
@@ -76,7 +76,7 @@ def test_docker_train_takes_the_key_of_the_launch_config() -> None:
     assert code and "project/__init__.py" in code.files and "configs/train.yaml" in code.files
     assert rest == ["trainer.epochs=1"]
     assert split_code(["job.code=true", "job.code=false"]) == (None, [])
-    with pytest.raises(LaunchError, match=r"job\.code=yes: must be true or false"):
+    with pytest.raises(UserError, match=r"job\.code=yes: must be true or false"):
         split_code(["job.code=yes"])
 
 
@@ -99,7 +99,7 @@ def test_a_job_with_own_code_has_its_channel_its_hash_and_its_tag() -> None:
 
 def test_a_channel_of_the_same_name_is_refused() -> None:
     config, _ = load_launch_config([*MINIMAL, "job.channels.code=s3://bucket/mine/"])
-    with pytest.raises(LaunchError, match=r"job\.channels\.code: .*give yours another") as caught:
+    with pytest.raises(UserError, match=r"job\.channels\.code: .*give yours another") as caught:
         with_code(config, CODE)
     assert "\n" not in str(caught.value)
     assert checked("job.channels.code=s3://bucket/mine/")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.sagemaker.checks import gpu_count, input_shape, is_gpu, launch_problems
 from launch.sagemaker.config import LaunchConfig
 from tests.launch.conftest import ACCOUNT, BUCKET, REGION
@@ -14,7 +14,7 @@ CHANNEL = f"job.channels.training=s3://{BUCKET}/data/"
 
 def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
     """The lines of the error."""
-    with pytest.raises(LaunchError) as caught:
+    with pytest.raises(UserError) as caught:
         checked(*arguments, minimal=minimal)
     return str(caught.value).splitlines()
 

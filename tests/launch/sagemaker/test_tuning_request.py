@@ -2,11 +2,10 @@
 
 import pytest
 
-from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.hyperparameters import decode
+from entry_point.contract.program import UserError
 from entry_point.sweep import combinations as combinations_of_sweep
-from launch.command_line import LaunchError
 from launch.sagemaker.checks import refusals
 from launch.sagemaker.tuning import OPERATION, TuningSpec, combinations, load_tuning, split_sweep
 from tests.launch.conftest import BUCKET
@@ -110,7 +109,7 @@ def test_an_interval_with_whole_ends_is_of_whole_numbers() -> None:
     ],
 )
 def test_a_mistake_is_one_line(arguments: list[str], line: str) -> None:
-    with pytest.raises((ConfigError, LaunchError)) as caught:
+    with pytest.raises(UserError) as caught:
         spec(*arguments)
     assert any(each.startswith(line) for each in str(caught.value).splitlines()), caught.value
 
