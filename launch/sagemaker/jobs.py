@@ -16,7 +16,7 @@ from botocore import exceptions, xform_name
 from entry_point.contract.program import UserError
 from launch.sagemaker.aws import ATTEMPTS, aws_client, open_session
 from launch.sagemaker.config import load_names, one_name
-from launch.sagemaker.s3 import object_sizes, split_prefix, split_s3
+from launch.sagemaker.s3 import list_objects, split_prefix, split_s3
 
 # Where local runs are, too.
 RUNS = Path("runs")
@@ -331,7 +331,7 @@ def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:
 def _fetch_prefix(s3: Any, uri: str, target: Path) -> list[Path]:
     """Download every object below the prefix that lies inside `target`."""
     bucket, prefix = split_prefix(uri, "CheckpointConfig")
-    for name in object_sizes(s3, bucket, prefix):
+    for name in list_objects(s3, bucket, prefix):
         path = target / name
         if not name or name.endswith("/") or not path.resolve().is_relative_to(target.resolve()):
             continue

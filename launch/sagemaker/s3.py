@@ -35,11 +35,6 @@ def list_objects(s3: Any, bucket: str, prefix: str) -> dict[str, dict[str, Any]]
     return {item["Key"].removeprefix(prefix): item for item in objects}
 
 
-def object_sizes(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
-    """Bytes of each object below the prefix, by its key relative to the prefix."""
-    return {name: item["Size"] for name, item in list_objects(s3, bucket, prefix).items()}
-
-
 def upload(
     s3: Any,
     bucket: str,
@@ -76,11 +71,11 @@ def send_code(code: OwnCode, uri: str, session: Any) -> None:
     """
     s3 = aws_client(session, "s3")
     bucket, prefix = split_prefix(uri, "job.output")
-    there = object_sizes(s3, bucket, prefix)
+    there = list_objects(s3, bucket, prefix)
     missing = {
         prefix + name: content
         for name, content in code.files.items()
-        if there.get(name) != len(content)
+        if name not in there or there[name]["Size"] != len(content)
     }
     upload(s3, bucket, missing)
     done = f"sent {len(missing)} of them to" if missing else "already in"
