@@ -1,6 +1,6 @@
 """The CreateTrainingJob request for a launch config; makes no AWS call."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -98,16 +98,6 @@ def job_name(job: Job, base: str = BASE_NAME) -> str:
     """`job.name`, or the base with the time in milliseconds."""
     now = datetime.now(UTC)
     return job.name or f"{base}-{now:%y%m%d-%H%M%S}-{now.microsecond // 1000:03d}"
-
-
-def named(request: dict[str, Any], fill: Callable[[str], Any]) -> dict[str, Any]:
-    """The request with `fill(prefix)` for each S3 prefix that has JOB in it."""
-    filled = {**request}
-    for member, key in (("CheckpointConfig", "S3Uri"), ("TensorBoardOutputConfig", "S3OutputPath")):
-        prefix = (request.get(member) or {}).get(key)
-        if isinstance(prefix, str) and JOB in prefix:
-            filled[member] = {**request[member], key: fill(prefix)}
-    return filled
 
 
 def _checkpoints(config: LaunchConfig, name: str) -> dict[str, str | None] | None:
