@@ -37,7 +37,7 @@ from entry_point.contract.program import UserError, run_for_reader
 from entry_point.contract.run_folder import CONTAINER_ROOT, LATEST, RunBusyError, RunFolder
 from launch.containers import Containers
 from launch.engine import Engine, find_engine
-from launch.image import ROOT, built_revision, image_reference, revision
+from launch.image import built_revision, image_reference, revision
 from launch.local import (
     RUNS,
     create_run_folder,
@@ -98,11 +98,6 @@ class Job:
         ]
         for name, folder in self.channels.items():
             mounts.append(bind(folder, f"/opt/ml/input/data/{name}", "readonly"))
-        if not self.channels:
-            # The demo dataset is not a channel; this mount shares it between host and container.
-            demo = ROOT / "data"
-            demo.mkdir(exist_ok=True)
-            mounts.append(bind(demo, "/tmp/data"))
         return mounts
 
     def environment(self) -> list[str]:
@@ -126,8 +121,7 @@ def train(arguments: Sequence[str]) -> int:
     channels, overrides = split_channels(rest)
     if code:
         require_free_channel(channels, "channel")
-        for line in (*code.left_out, code.describe()):
-            say("docker-train", line)
+        say("docker-train", code.describe())
     folder, is_new = create_run_folder(name)
     run, job = RunFolder(folder), Job(folder, hosts, channels, code, overrides)
     with run.hold():  # until the first host's container does

@@ -14,18 +14,14 @@ from entry_point.contract.program import UserError
 
 KEY = "job.code"
 ROOT = own_code.PROGRAM
-MAX_FILE_BYTES = 5 << 20
-MAX_FILES = 2000
 MAX_BYTES = 50 << 20
-_ADVICE = "code needs no more; put data and weights into a channel"
 
 
 @dataclass(frozen=True)
 class OwnCode:
-    """The files by their name below the channel, and a line for each that is left out."""
+    """The files by their name below the channel."""
 
     files: dict[str, bytes]
-    left_out: list[str]
 
     @property
     def hash(self) -> str:
@@ -59,27 +55,24 @@ def split_code(arguments: Sequence[str]) -> tuple[OwnCode | None, list[str]]:
 
 
 def collect(root: Path = ROOT) -> OwnCode:
-    """Read what is sent: everything but hidden files, bytecode and large files. Follows links.
+    """Read what is sent: everything but hidden files and bytecode. Follows links.
 
     Raises UserError if a file cannot be read or there is too much.
     """
-    files: dict[str, bytes] = {}
-    left_out = []
+    # Without the first, Python would prefer the image's package of the same name.
+    files, size = {"project/__init__.py": b""}, 0
     for path in _paths(root):
-        name = path.relative_to(root).as_posix()
         try:
-            size = path.stat().st_size
-            if size > MAX_FILE_BYTES:
-                limit = f"left out, larger than {MAX_FILE_BYTES >> 20} MB; {_ADVICE}"
-                left_out.append(f"{name}: {size / 1e6:,.1f} MB: {limit}")
-                continue
-            files[name] = path.read_bytes()
+            size += path.stat().st_size
+            if size > MAX_BYTES:
+                raise UserError(
+                    f"{path}: with this file, project/ and configs/ have more than "
+                    f"{MAX_BYTES >> 20} MB; code needs no more; put data and weights into a channel"
+                )
+            files[path.relative_to(root).as_posix()] = path.read_bytes()
         except OSError as error:
             raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-        _require_few(files)
-    # Without it Python would prefer the image's package of the same name.
-    files.setdefault("project/__init__.py", b"")
-    return OwnCode(files, left_out)
+    return OwnCode(files)
 
 
 def _paths(root: Path) -> Iterator[Path]:
@@ -92,15 +85,6 @@ def _paths(root: Path) -> Iterator[Path]:
             for name in sorted(names):
                 if not name.startswith(".") and not name.endswith(".pyc"):
                     yield Path(parent, name)
-
-
-def _require_few(files: dict[str, bytes]) -> None:
-    size = sum(map(len, files.values()))
-    if len(files) > MAX_FILES or size > MAX_BYTES:
-        raise UserError(
-            f"job.code=true: project/ and configs/ have more than {MAX_FILES:,} files or "
-            f"{MAX_BYTES >> 20} MB; {_ADVICE}"
-        )
 
 
 def require_free_channel(names: Iterable[str], key: str) -> None:

@@ -42,11 +42,10 @@ def open_repository(name: str) -> tuple[str, str, str]:
     return user, password, grant["proxyEndpoint"].removeprefix("https://")
 
 
-def require_image(target: Target, session: Any) -> list[str]:
+def require_image(target: Target, session: Any) -> None:
     """Raise UserError if the registry does not have the image, or has it for another device.
 
-    Returns the image's tags in the registry. Passes without any if the caller may not query it: the
-    job's role may still read the image.
+    Passes if the caller may not query it: the job's role may still read the image.
     """
     match, wanted = _address(target)
     try:
@@ -62,7 +61,7 @@ def require_image(target: Target, session: Any) -> list[str]:
             ) from error
         if not code.startswith("AccessDenied"):
             raise
-        return []
+        return
     tags: list[str] = [
         tag for image in answer.get("imageDetails", []) for tag in image.get("imageTags", [])
     ]
@@ -71,7 +70,6 @@ def require_image(target: Target, session: Any) -> list[str]:
             f"target.image={target.image}: its tag in the registry is {tags[0]}, but "
             f"target.device={target.device}"
         )
-    return tags
 
 
 def needed_extras(train: TrainConfig) -> dict[str, str]:

@@ -1,9 +1,8 @@
 """Launching training jobs: read the overrides, check all that can be known, send the request."""
 
 import json
-import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +13,6 @@ from launch.own_code import OwnCode, collect, require_free_channel
 from launch.sagemaker import training_request
 from launch.sagemaker.aws import aws_client, is_dry_run, open_session, print_request
 from launch.sagemaker.checks import (
-    ECR_IMAGE,
     job_problems,
     launch_problems,
     missing,
@@ -25,9 +23,6 @@ from launch.sagemaker.jobs import Job, checkpoints_uri, find_job
 from launch.sagemaker.s3 import split_s3
 
 CODE_TAG = "code"
-REVISION_TAG = "image-revision"
-# What `make image` tags an image with: the device and the commit.
-_REVISION = re.compile(r"(?:cpu|gpu)-([0-9a-f]{7,40})")
 # AWS Batch stops a service job this long after SageMaker would have stopped it.
 _QUEUE_SLACK_S = 3600
 
@@ -67,21 +62,17 @@ class TrainingSpec:
 
 
 def load_spec(arguments: Sequence[str]) -> TrainingSpec:
-    """Read the overrides of a launch, and the code that `job.code=true` sends.
-
-    Writes a line to stderr for each file of it that is left out. Raises UserError.
-    """
+    """Read the overrides of a launch, and the code that `job.code=true` sends; raises UserError."""
     config, overrides = load_launch_config(arguments)
     train, _ = load_train_config(overrides)
     if not config.job.code:
         return TrainingSpec(config, overrides, train, None)
     code = collect()
-    sys.stderr.writelines(f"{line}\n" for line in code.left_out)
     return TrainingSpec(with_code(config, code), overrides, train, code)
 
 
 def with_code(config: LaunchConfig, code: OwnCode) -> LaunchConfig:
-    """The config with the channel, the variable and the tags of a job with this code.
+    """The config with the channel, the variable and the tag of a job with this code.
 
     Raises UserError if a channel of the user's has the name of the code's.
     """
@@ -92,23 +83,15 @@ def with_code(config: LaunchConfig, code: OwnCode) -> LaunchConfig:
         prefix = f"{job.output.rstrip('/')}/code/{code.hash}/"
         channels[own_code.CHANNEL] = Channel(s3=prefix, mode="File")
     environment = {**job.environment, own_code.HASH: code.hash}
-    image = ECR_IMAGE.fullmatch(config.target.image or "")
-    revision = revision_tag([image["tag"]] if image and image["tag"] else [])
-    tags = {CODE_TAG: code.hash, **revision, **job.tags}
+    tags = {CODE_TAG: code.hash, **job.tags}
     return replace(config, job=replace(job, channels=channels, environment=environment, tags=tags))
-
-
-def revision_tag(image_tags: Iterable[str]) -> dict[str, str]:
-    """The job's tag with the commit that one of the image's tags names; empty if none does."""
-    found = (_REVISION.fullmatch(tag) for tag in image_tags)
-    return next(({REVISION_TAG: match[1]} for match in found if match), {})
 
 
 def launch(arguments: Sequence[str]) -> Job | None:
     """Send the checked request; a dry run prints it, without any call, and returns None.
 
-    None also for a job that waits in `job.queue`. Raises UserError with one line
-    for each problem; AWS errors pass through.
+    None also for a job that waits in `job.queue`. Raises UserError with one line for each problem;
+    AWS errors pass through.
     """
     spec = load_spec(arguments)
     queue = spec.config.job.queue
@@ -158,8 +141,8 @@ def find_trained(name: str, config: LaunchConfig, session: Any) -> dict[str, Any
 def prepare(spec: TrainingSpec) -> Any:
     """Check all that is possible now, and upload the code; returns a boto3 session.
 
-    Completes the spec's config with what only AWS knows: the checkpoints to resume from, and the
-    image's revision. Raises UserError with one line for each problem; AWS errors pass through.
+    Completes the spec's config with the checkpoints to resume from, which only AWS knows. Raises
+    UserError with one line for each problem; AWS errors pass through.
     """
     # Imported here because a dry run does not need boto3, which takes long to load.
     from launch.sagemaker.ecr import require_extras, require_image
@@ -169,12 +152,10 @@ def prepare(spec: TrainingSpec) -> Any:
     spec.require_valid(session.region_name)
     if config.resume_from:
         config.job.checkpoints = _checkpoints_of(config.resume_from, session)
-    image_tags = require_image(config.target, session)
+    require_image(config.target, session)
     require_extras(config.target, spec.train, session)
     _require_buckets(config, session)
     if spec.code:
-        for key, value in revision_tag(image_tags).items():
-            config.job.tags.setdefault(key, value)
         send_code(spec.code, config.job.channels[own_code.CHANNEL].s3 or "", session)
     return session
 

@@ -381,7 +381,7 @@ def test_a_serverless_endpoint_has_memory_instead_of_machines(
 def test_members_without_a_setting_reach_the_endpoints_config(planned: Planned) -> None:
     requests = planned(
         "request.AsyncInferenceConfig.OutputConfig.S3OutputPath=s3://bucket/answers",
-        "environment.SERVE_OVERRIDES='serve.max_payload_mb=1024'",
+        "environment.SAGEMAKER_MAX_PAYLOAD_IN_MB=512",
         "variant.InferenceAmiVersion=al2-ami-sagemaker-inference-gpu-2",
     )
     config = requests["CreateEndpointConfig"]
@@ -389,7 +389,7 @@ def test_members_without_a_setting_reach_the_endpoints_config(planned: Planned) 
     assert config["AsyncInferenceConfig"] == output
     assert config["ProductionVariants"][0]["InferenceAmiVersion"].endswith("gpu-2")
     container = requests["CreateModel"]["PrimaryContainer"]
-    assert container["Environment"] == {"SERVE_OVERRIDES": "serve.max_payload_mb=1024"}
+    assert container["Environment"] == {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "512"}
 
 
 def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
