@@ -74,18 +74,16 @@ def input_shape(operation: str) -> Any:
     return ServiceModel(description).operation_model(operation).input_shape
 
 
-def refusals(request: dict[str, Any], operation: str) -> list[str]:
-    """Why boto3 would not send the request: it names the member, not the config key."""
+def require_sendable(request: dict[str, Any], operation: str) -> None:
+    """Raise UserError for what boto3 refuses to send; only a dry run and a queue need this.
+
+    A line names the member, not the config key.
+    """
     from botocore.validate import ParamValidator
 
     report = ParamValidator().validate(request, input_shape(operation))
-    return report.generate_report().splitlines() if report.has_errors() else []
-
-
-def require_sendable(request: dict[str, Any], operation: str) -> None:
-    """Raise UserError for what boto3 refuses to send; only a dry run and a queue need this."""
-    if found := refusals(request, operation):
-        raise UserError(*found)
+    if report.has_errors():
+        raise UserError(*report.generate_report().splitlines())
 
 
 def missing(settings: dict[str, str | None]) -> Iterator[str]:

@@ -24,7 +24,6 @@ def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
     [
         (["target.spot=true", "job.checkpoints=none"], "job.checkpoints=none", "interruption"),
         (["resume_from=a", "job.checkpoints=none"], "resume_from=a", "needs checkpoints"),
-        (["job.channels.x=s3://b/data"], "job.channels.x.s3=s3://b/data", "must end in /"),
         (["job.channels.x={s3:s3://b/,mode:Pipe}"], "job.channels.x.mode=Pipe", "FastFile"),
         (
             ["job.channels.x.source.S3DataSource.S3DataType=AugmentedManifestFile"],
@@ -32,8 +31,6 @@ def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
             "data=manifest",
         ),
         (["job.channels.x={mode:File}"], "job.channels.x", "s3 or source, and not both"),
-        (["target.device=gpu"], "target.instance_type=ml.c7i.2xlarge", "must be a GPU type"),
-        (["target.instance_type=ml.g6.xlarge"], "target.instance_type=ml.g6", "must be a CPU type"),
         (["target.instance_type=ml.trn1.2xlarge"], "target.instance_type=ml.trn1", "must be a CPU"),
         (["target.image=pytorch:latest"], "target.image=pytorch:latest", "make push"),
         ([f"target.image='{ECR.replace(REGION, 'us-east-1')}/ab:1'"], "target.image", "us-east-1"),
@@ -52,7 +49,6 @@ def test_what_aws_would_accept_is_refused_by_its_config_key(
     ("overrides", "member"),
     [
         (["target.volume_gb=-1"], "ResourceConfig.VolumeSizeInGB"),
-        (["job.security_groups=[sg-1]"], 'VpcConfig: "Subnets"'),
         (["job.request.Colour=red"], "Colour"),
         (["job.request.ResourceConfig.InstanceCount=two"], "ResourceConfig.InstanceCount"),
     ],
