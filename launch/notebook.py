@@ -17,7 +17,7 @@ from typing import Any
 
 from entry_point.contract.program import UserError
 from launch.sagemaker import tuning
-from launch.sagemaker.aws import explain
+from launch.sagemaker.aws import explain, open_session
 from launch.sagemaker.jobs import Job
 from launch.sagemaker.training import load_spec, prepare
 
@@ -48,7 +48,8 @@ def trainer(*overrides: str, session: Any = None) -> Any:
     with _explained():
         version = _installed_version()
         spec = load_spec(overrides)
-        boto_session = prepare(spec)
+        boto_session = open_session(spec.config.job.region)
+        prepare(spec, boto_session)
         with _quiet():
             if version.startswith("2."):
                 from launch.sagemaker.estimator_v2 import estimator as build

@@ -113,6 +113,11 @@ def print_request(request: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(request, indent=2, ensure_ascii=False) + "\n")
 
 
+def session_unless_dry(region: str | None) -> Any:
+    """A boto3 session as of `open_session`; None in a dry run."""
+    return None if is_dry_run() else open_session(region)
+
+
 def open_session(region: str | None) -> Any:
     """A boto3 session; raises UserError if neither `region` nor boto3 names a region."""
     # Imported here because a dry run does not need it and it takes most of the start-up time.

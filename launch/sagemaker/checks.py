@@ -75,10 +75,7 @@ def input_shape(operation: str) -> Any:
 
 
 def require_sendable(request: dict[str, Any], operation: str) -> None:
-    """Raise UserError for what boto3 refuses to send; only a dry run and a queue need this.
-
-    A line names the member, not the config key.
-    """
+    """Raise UserError, whose lines name the members, for what boto3 would refuse to send."""
     from botocore.validate import ParamValidator
 
     report = ParamValidator().validate(request, input_shape(operation))

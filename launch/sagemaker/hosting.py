@@ -23,10 +23,10 @@ from entry_point.config.compose import check_config, compose_plain, parse_overri
 from entry_point.contract.program import UserError, asks_for_help
 from launch.sagemaker.aws import (
     aws_client,
-    is_dry_run,
     open_session,
     print_request,
     run_and_explain,
+    session_unless_dry,
 )
 from launch.sagemaker.checks import is_gpu
 from launch.sagemaker.config import (
@@ -73,7 +73,7 @@ def _deploy(arguments: Sequence[str]) -> int:
     launch, others = load_launch_config(overrides)
     plain = compose_plain("deploy", [as_text(each) for each in parse_overrides(others)])
     config = check_config(plain, DeployConfig)
-    session = None if is_dry_run() else open_session(launch.job.region)
+    session = session_unless_dry(launch.job.region)
     job = find_trained(job_name, launch, session)
     instance_type = config.instance_type
     if instance_type and is_gpu(instance_type) and not _on_gpu(job):

@@ -18,12 +18,12 @@ from entry_point.config.compose import load_config
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.contract.program import UserError
-from launch.sagemaker.aws import aws_client, is_dry_run, open_session, print_request
-from launch.sagemaker.checks import missing, registry_problems, require_sendable
+from launch.sagemaker.aws import aws_client, session_unless_dry
+from launch.sagemaker.checks import missing, registry_problems
 from launch.sagemaker.config import LaunchConfig, load_launch_config, one_name, split_names
 from launch.sagemaker.jobs import Job
 from launch.sagemaker.s3 import split_prefix
-from launch.sagemaker.training import find_trained
+from launch.sagemaker.training import find_trained, submit
 from launch.sagemaker.training_request import (
     drop_empty,
     job_name,
@@ -51,21 +51,20 @@ def pack(arguments: Sequence[str]) -> Job | None:
     problems = [*_inside("output", output, "source", source), *_chosen_part(packing.part)]
     if packing.output_format != "shards":
         problems.append(f"output_format={packing.output_format}: must be shards in a job; drop it")
-    session = _open_session(config)
+    session = session_unless_dry(config.job.region)
     _require_valid(config, problems, session)
+    classes: set[str] = set()
+    if session:
+        s3 = aws_client(session, "s3")
+        _require_empty(s3, "output", output)
+        classes = _require_classes(s3, source)
     request = packing_request(config, source, output, overrides)
-    if session is None:
-        _show(request)
-        return None
-    s3 = aws_client(session, "s3")
-    _require_empty(s3, "output", output)
-    classes = _require_classes(s3, source)
-    job = _create(request, session, f"packs {len(classes)} classes into {output}")
-    sys.stdout.write(
-        f"when it has completed, train on its output with\n"
-        f"  data=shards data.access=stream job.channels.training={output}/\n"
+    return _create(
+        request,
+        session,
+        f"packs {len(classes)} classes into {output}; when it has completed, train on them with\n"
+        f"  data=shards data.access=stream job.channels.training={output}/",
     )
-    return job
 
 
 def predict(arguments: Sequence[str]) -> Job | None:
@@ -79,17 +78,16 @@ def predict(arguments: Sequence[str]) -> Job | None:
     config, others = load_launch_config(overrides)
     uris, others = _split_uris(others, ("input", "output_dir"), ("images",))
     predicting = load_config("predict", PredictConfig, others)
-    session = _open_session(config)
+    session = session_unless_dry(config.job.region)
     model, config = _model(name, config, session)
     problems = [*_prediction_problems(uris), *_chosen_part(predicting.part)]
     _require_valid(config, problems, session)
-    if session is None:
-        _show(prediction_request(config, model, uris, others))
-        return None
-    s3 = aws_client(session, "s3")
-    packed = _is_packed(s3, uris["input"])
+    packed = False
+    if session:
+        s3 = aws_client(session, "s3")
+        packed = _is_packed(s3, uris["input"])
+        _require_empty(s3, "output_dir", uris["output_dir"])
     request = prediction_request(config, model, uris, others, is_packed=packed)
-    _require_empty(s3, "output_dir", uris["output_dir"])
     return _create(request, session, f"predicts {uris['input']} into {uris['output_dir']}")
 
 
@@ -229,11 +227,6 @@ def _ignored(config: LaunchConfig) -> Iterator[str]:
             yield f"{key}: not available for Processing jobs; drop it"
 
 
-def _open_session(config: LaunchConfig) -> Any:
-    """A boto3 session; None in a dry run."""
-    return None if is_dry_run() else open_session(config.job.region)
-
-
 def _require_valid(config: LaunchConfig, problems: list[str], session: Any) -> None:
     """Raise UserError with one line for each problem, which names the config key."""
     region = session.region_name if session else config.job.region
@@ -248,15 +241,11 @@ def _require_valid(config: LaunchConfig, problems: list[str], session: Any) -> N
         require_image(config.target, session)
 
 
-def _show(request: dict[str, Any]) -> None:
-    """What a dry run does."""
-    require_sendable(request, "CreateProcessingJob")
-    print_request(request)
-
-
-def _create(request: dict[str, Any], session: Any, what: str) -> Job:
+def _create(request: dict[str, Any], session: Any, what: str) -> Job | None:
     """Send the request; `what` tells the user what the job does."""
-    aws_client(session, "sagemaker").create_processing_job(**request)
+    submit(session, "CreateProcessingJob", request)
+    if session is None:
+        return None
     name: str = request["ProcessingJobName"]
     sys.stdout.write(f'job {name} created: {what}\n  make sagemaker ARGS="status {name}"\n')
     return Job(session, name, "Processing")

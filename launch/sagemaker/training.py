@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from botocore import xform_name
+
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.contract import own_code
 from entry_point.contract.program import UserError
 from launch.own_code import OwnCode, collect, require_free_channel
 from launch.sagemaker import training_request
-from launch.sagemaker.aws import aws_client, is_dry_run, open_session, print_request
+from launch.sagemaker.aws import aws_client, print_request, session_unless_dry
 from launch.sagemaker.checks import (
     job_problems,
     launch_problems,
@@ -94,27 +96,28 @@ def launch(arguments: Sequence[str]) -> Job | None:
     AWS errors pass through.
     """
     spec = load_spec(arguments)
-    queue = spec.config.job.queue
-    if is_dry_run():
-        spec.require_valid(spec.config.job.region)
-        request = spec.request()
-        require_sendable(request, "CreateTrainingJob")
-        print_request(_submission(request, queue) if queue else request)
-        return None
-    session = prepare(spec)
+    session = session_unless_dry(spec.config.job.region)
+    prepare(spec, session)
     request = spec.request()
-    name = request["TrainingJobName"]
-    if queue:
-        require_sendable(request, "CreateTrainingJob")
-        submission = _submission(request, queue)
-        submission["serviceRequestPayload"] = json.dumps(submission["serviceRequestPayload"])
-        number = aws_client(session, "batch").submit_service_job(**submission)["jobId"]
-        sys.stdout.write(f"job {name} waits in the queue {queue} as AWS Batch job {number}\n")
+    if spec.config.job.queue:
+        _enqueue(session, request, spec.config.job.queue)
         return None
-    aws_client(session, "sagemaker").create_training_job(**request)
+    submit(session, "CreateTrainingJob", request)
+    if session is None:
+        return None
+    name = request["TrainingJobName"]
     sys.stdout.write(f"job {name} created\n")
     sys.stdout.writelines(f"  {line}\n" for line in next_steps(name, session.region_name))
     return Job(session, name)
+
+
+def submit(session: Any, operation: str, request: dict[str, Any]) -> None:
+    """Send a request to SageMaker; without a session, check and print it."""
+    if session is None:
+        require_sendable(request, operation)
+        print_request(request)
+    else:
+        getattr(aws_client(session, "sagemaker"), xform_name(operation))(**request)
 
 
 def find_trained(name: str, config: LaunchConfig, session: Any) -> dict[str, Any]:
@@ -138,18 +141,20 @@ def find_trained(name: str, config: LaunchConfig, session: Any) -> dict[str, Any
     return description
 
 
-def prepare(spec: TrainingSpec) -> Any:
-    """Check all that is possible now, and upload the code; returns a boto3 session.
+def prepare(spec: TrainingSpec, session: Any) -> None:
+    """Check all that is possible now, and upload the code; without a session, ask AWS nothing.
 
     Completes the spec's config with the checkpoints to resume from, which only AWS knows. Raises
     UserError with one line for each problem; AWS errors pass through.
     """
+    config = spec.config
+    spec.require_valid(session.region_name if session else config.job.region)
+    if session is None:
+        return
     # Imported here because a dry run does not need boto3, which takes long to load.
     from launch.sagemaker.ecr import require_extras, require_image
     from launch.sagemaker.s3 import send_code
 
-    config, session = spec.config, open_session(spec.config.job.region)
-    spec.require_valid(session.region_name)
     if config.resume_from:
         config.job.checkpoints = _checkpoints_of(config.resume_from, session)
     require_image(config.target, session)
@@ -157,7 +162,6 @@ def prepare(spec: TrainingSpec) -> Any:
     _require_buckets(config, session)
     if spec.code:
         send_code(spec.code, config.job.channels[own_code.CHANNEL].s3 or "", session)
-    return session
 
 
 def _require_buckets(config: LaunchConfig, session: Any) -> None:
@@ -180,8 +184,21 @@ def _require_buckets(config: LaunchConfig, session: Any) -> None:
                 raise UserError(f"{key}={uri}: there is no bucket {bucket}") from error
 
 
+def _enqueue(session: Any, request: dict[str, Any], queue: str) -> None:
+    """Hand the job to AWS Batch, which starts it when the queue has capacity for it."""
+    require_sendable(request, "CreateTrainingJob")
+    submission = _submission(request, queue)
+    if session is None:
+        print_request(submission)
+        return
+    submission["serviceRequestPayload"] = json.dumps(submission["serviceRequestPayload"])
+    number = aws_client(session, "batch").submit_service_job(**submission)["jobId"]
+    name = submission["jobName"]
+    sys.stdout.write(f"job {name} waits in the queue {queue} as AWS Batch job {number}\n")
+
+
 def _submission(request: dict[str, Any], queue: str) -> dict[str, Any]:
-    """AWS Batch's SubmitServiceJob for a job that starts when the queue has capacity for it."""
+    """AWS Batch's SubmitServiceJob for a training job."""
     tags = {tag["Key"]: tag["Value"] for tag in request.get("Tags", [])}
     payload = {key: value for key, value in request.items() if key != "Tags"}
     stopping = request["StoppingCondition"]

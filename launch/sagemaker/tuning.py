@@ -18,11 +18,11 @@ from entry_point.config.train_config import load_train_config
 from entry_point.contract.hyperparameters import decode
 from entry_point.contract.metrics_line import LOSS, METRICS, METRICS_OF
 from entry_point.contract.program import UserError
-from launch.sagemaker.aws import aws_client, is_dry_run, print_request
-from launch.sagemaker.checks import input_shape, job_problems, require_sendable
+from launch.sagemaker.aws import session_unless_dry
+from launch.sagemaker.checks import input_shape, job_problems
 from launch.sagemaker.config import require_job_keys
 from launch.sagemaker.jobs import TUNING, Job
-from launch.sagemaker.training import TrainingSpec, load_spec, prepare
+from launch.sagemaker.training import TrainingSpec, load_spec, prepare, submit
 from launch.sagemaker.training_request import BASE_NAME, merged
 
 OPERATION = "CreateHyperParameterTuningJob"
@@ -38,15 +38,12 @@ def sweep(arguments: Sequence[str]) -> Job | None:
     Raises UserError with one line for each problem; AWS errors pass through.
     """
     spec = load_tuning(arguments)
-    if is_dry_run():
-        spec.training.require_valid(spec.training.config.job.region)
-        request = spec.request()
-        require_sendable(request, OPERATION)
-        print_request(request)
-        return None
-    session = prepare(spec.training)
+    session = session_unless_dry(spec.training.config.job.region)
+    prepare(spec.training, session)
     request = spec.request()
-    aws_client(session, "sagemaker").create_hyper_parameter_tuning_job(**request)
+    submit(session, OPERATION, request)
+    if session is None:
+        return None
     limits = request["HyperParameterTuningJobConfig"]["ResourceLimits"]
     count, parallel = limits["MaxNumberOfTrainingJobs"], limits["MaxParallelTrainingJobs"]
     name = request["HyperParameterTuningJobName"]
