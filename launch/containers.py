@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from entry_point.contract.program import UserError
@@ -40,13 +39,14 @@ class Containers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A container that could not be started may exist or not.
-        for name in self._names.values():
-            with suppress(UserError):
-                self._engine.call("rm", "--force", "--volumes", name)
-        for name in self._networks:
-            with suppress(UserError):
-                self._engine.call("network", "rm", name)
+        for command in (
+            *(["rm", "--force", "--volumes", name] for name in self._names.values()),
+            *(["network", "rm", name] for name in self._networks),
+        ):
+            try:
+                self._engine.call(*command)
+            except UserError as error:
+                self._say(str(error))
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
