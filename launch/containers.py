@@ -7,14 +7,13 @@ import sys
 import threading
 from queue import Empty, SimpleQueue
 
-from entry_point.contract.program import UserError
+from entry_point.contract.program import UserError, stop_signals
 from launch.engine import Engine
 
 # How long the other hosts have to end by themselves after one has failed.
 PEER_GRACE_SECONDS = 30.0
 # Marks the containers and networks of this project.
 LABEL = "managed-training-template.job"
-_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Containers:
@@ -33,8 +32,7 @@ class Containers:
     def __enter__(self) -> "Containers":
         self._handlers = {
             number: signal.signal(number, lambda number, _frame: self._events.put((None, number)))
-            for number in _STOPS
-            if signal.getsignal(number) is not signal.SIG_IGN  # as under nohup
+            for number in stop_signals()
         }
         return self
 

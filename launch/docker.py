@@ -33,7 +33,7 @@ from pathlib import Path
 
 from entry_point.contract import exit_codes, own_code
 from entry_point.contract.platform_files import forget_credentials
-from entry_point.contract.program import UserError, run_for_reader
+from entry_point.contract.program import UserError, run_for_reader, run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, LATEST, RunBusyError, RunFolder
 from launch.containers import Containers
 from launch.engine import Engine, find_engine
@@ -291,7 +291,7 @@ def say(program: str, text: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code of the job or server; an error before its start is one line and code 1."""
+    """The exit code of the job or server; an error before its start is one line."""
     parser = argparse.ArgumentParser(
         "python -m launch.docker",
         description=__doc__,
@@ -301,14 +301,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     options = parser.parse_args(arguments)
     run = train if options.command == "train" else serve
-    try:
-        return run_for_reader(lambda: run(options.overrides))
-    except UserError as error:
-        sys.stderr.write(f"docker-{options.command}: {error}\n")
-        return 1
-    except KeyboardInterrupt:
-        sys.stderr.write(f"docker-{options.command}: stopped before it started\n")
-        return 130
+    return run_program(
+        f"docker-{options.command}", lambda: run_for_reader(lambda: run(options.overrides))
+    )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from entry_point.contract.own_code import content_hash
-from entry_point.contract.program import UserError
+from entry_point.contract.program import UserError, run_program
 from launch.engine import Engine, find_engine
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -204,23 +204,22 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def main(arguments: list[str]) -> None:
-    """Run one command; an error is one line on stderr and exit code 1."""
+def main(arguments: list[str]) -> int:
+    """Run one command; an error is one line on stderr."""
     parser = argparse.ArgumentParser(
         "python -m launch.image",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=("build", "push"))
-    command = parser.parse_args(arguments).command
-    try:
-        engine = find_engine()
-        build(engine) if command == "build" else push(engine)
-    except UserError as error:
-        sys.exit(f"image: {error}")
-    except KeyboardInterrupt:
-        sys.exit("image: stopped")
+    command = build if parser.parse_args(arguments).command == "build" else push
+
+    def run() -> int:
+        command(find_engine())
+        return 0
+
+    return run_program("image", run)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

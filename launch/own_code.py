@@ -57,21 +57,18 @@ def split_code(arguments: Sequence[str]) -> tuple[OwnCode | None, list[str]]:
 def collect(root: Path = ROOT) -> OwnCode:
     """Read what is sent: everything but hidden files and bytecode. Follows links.
 
-    Raises UserError if a file cannot be read or there is too much.
+    Raises UserError if there is too much.
     """
     # Without the first, Python would prefer the image's package of the same name.
     files, size = {"project/__init__.py": b""}, 0
     for path in _paths(root):
-        try:
-            size += path.stat().st_size
-            if size > MAX_BYTES:
-                raise UserError(
-                    f"{path}: with this file, project/ and configs/ have more than "
-                    f"{MAX_BYTES >> 20} MB; code needs no more; put data and weights into a channel"
-                )
-            files[path.relative_to(root).as_posix()] = path.read_bytes()
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+        size += path.stat().st_size
+        if size > MAX_BYTES:
+            raise UserError(
+                f"{path}: with this file, project/ and configs/ have more than "
+                f"{MAX_BYTES >> 20} MB; code needs no more; put data and weights into a channel"
+            )
+        files[path.relative_to(root).as_posix()] = path.read_bytes()
     return OwnCode(files)
 
 

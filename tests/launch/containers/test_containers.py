@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from entry_point.contract import exit_codes
 from entry_point.contract.program import UserError
 from launch import docker
 from tests.launch.containers.conftest import IDLE, FakeEngine
@@ -115,7 +116,7 @@ def test_ctrl_c_before_the_start_starts_no_container(
     process = launch(start_folder, "early")
     wait_until((start_folder / "ready").exists)
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 1
+    assert process.wait(30) == exit_codes.USAGE
     assert process.stderr and "stopped before the job started" in process.stderr.read()
     assert "\nrun " not in calls.read_text()
 

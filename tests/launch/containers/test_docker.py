@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from entry_point.contract import exit_codes
 from entry_point.contract.own_code import PROGRAM
 from entry_point.contract.program import UserError
 from entry_point.contract.run_folder import RunBusyError, RunFolder
@@ -234,7 +235,7 @@ def test_a_missing_image_is_one_line_and_leaves_no_run_folder(
 ) -> None:
     fake_engine("case $1 in image) echo 'Error: No such image: job:1' >&2; exit 1;; esac")
     words = ["name=never"] if command == "train" else [f"model_dir={model}"]
-    assert docker.main([command, *words]) == 1
+    assert docker.main([command, *words]) == exit_codes.USAGE
     assert capsys.readouterr().err == (
         f"docker-{command}: there is no image job:1: run `make image` first\n"
     )
@@ -291,7 +292,7 @@ def test_the_newest_run_is_served_unless_a_model_is_named(
     start_folder: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls = fake_engine(IDLE)
-    assert docker.main(["serve"]) == 1
+    assert docker.main(["serve"]) == exit_codes.USAGE
     error = capsys.readouterr().err
     assert error.startswith(
         f"docker-serve: model_dir={start_folder}/runs/latest/model: there is no"
