@@ -36,8 +36,8 @@ from entry_point.contract.processing_job import ProcessingJob, run_command
 from entry_point.contract.program import UserError, asks_for_help
 from entry_point.contract.whole_file import replacing, temporary_folder
 from entry_point.data.errors import DataError
+from entry_point.data.loader import build_prediction_loader
 from entry_point.data.packing.output_folder import locked
-from entry_point.data.prediction_loader import build_prediction_loader
 from entry_point.data.progress_bar import track
 from entry_point.data.sources.unlabeled import Stretch, UnlabeledImages, open_images
 from entry_point.large_imports import end_process

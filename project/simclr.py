@@ -53,7 +53,7 @@ class _Projection(nn.Sequential):
 
 
 class SimClr(Task):
-    """The views of an image shall be more alike than any other two of a step's images.
+    """Learns that the views of an image are more alike than any other two of a step's images.
 
     The loss compares all images of all ranks. Labels serve only the metric: the share of validation
     images that their nearest neighbors in the validation split classify rightly. The answers of the
@@ -61,7 +61,6 @@ class SimClr(Task):
     """
 
     takes = "class"
-    takes_views = True
     blends = ()
     metrics = (Metric("knn_accuracy", "k-NN accuracy", percent=True),)
 
@@ -81,7 +80,7 @@ class SimClr(Task):
             must = "must be 1: SimClr compares the images of a step with each other"
             raise ConfigError("optim.accumulate", config.optim.accumulate, must)
         self.names = [f"feature_{number}" for number in range(features)]
-        self.outputs = projection
+        self.outputs, self._views = projection, config.data.views
         self.export = Export("regression", nn.Identity())
         self._temperature, self._neighbors = temperature, neighbors
 
@@ -91,11 +90,10 @@ class SimClr(Task):
         Ranks share their projections, and the backward pass of `all_gather` sums the gradients of
         all ranks' losses. DDP then takes the mean over the ranks: the gradient of the mean loss.
         """
-        count, each = outputs.shape[:2]
-        own = functional.normalize(outputs, dim=2).flatten(0, 1)
+        own, each = functional.normalize(outputs), self._views
         together = dist.is_initialized() and dist.get_world_size() > 1
         everyone = torch.cat(all_gather(own)) if together else own
-        rows = torch.arange(count * each, device=own.device)
+        rows = torch.arange(len(own), device=own.device)
         rows += len(rows) * dist.get_rank() if together else 0
         others = torch.arange(len(everyone), device=own.device)
         itself = rows[:, None] == others

@@ -19,6 +19,19 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "entry_point/data/sources/table_labels.py",
         "configs/data/manifest.yaml",
     ),
+    "dali": ("entry_point/data/decode/dali.py", "configs/pipeline/dali.yaml"),
+    "workers": (
+        "entry_point/data/engines/workers.py",
+        "configs/pipeline/workers.yaml",
+        "configs/pipeline/pillow.yaml",
+    ),
+    "serving": (
+        "entry_point/serving",
+        "entry_point/serve.py",
+        "entry_point/config/serve_config.py",
+        "configs/serve.yaml",
+    ),
+    "mlflow": ("entry_point/training/results/mlflow_logger.py",),
 }
 # A package that is not installed is no fault of the copy: DALI is an extra.
 IMPORT_ALL = """
@@ -46,7 +59,8 @@ def left(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     for name in COPIED:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ROOMS[request.param]:
-        (copy / name).unlink()
+        room = copy / name
+        shutil.rmtree(room) if room.is_dir() else room.unlink()
     return copy
 
 

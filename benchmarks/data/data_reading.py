@@ -23,16 +23,16 @@ import torch
 
 from benchmarks import measure
 from benchmarks.sample_photographs import IndexedPhotograph, indexed_photographs
-from custom_op import decode_crop_resize_batch
 from entry_point.config.data_config import Access, DataConfig, Engine, PipelineConfig
 from entry_point.config.packing_config import Part
-from entry_point.data.decode.allocation import empty_images, reused_memory
-from entry_point.data.decode.read_batch import is_packed, read_files, side_indexes, upright_sizes
+from entry_point.data.decode.allocation import reused_memory
+from entry_point.data.decode.operator import OpenedJpegs, upright_sizes
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.packing.pack import add_member
-from entry_point.data.plan.crops import CropPlanner, Ints
+from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan
+from entry_point.data.plan.samples import Ints, Samples
 from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.dataset_description import (
     Description,
@@ -40,6 +40,7 @@ from entry_point.data.sources.dataset_description import (
     Split,
     write_description,
 )
+from entry_point.data.sources.encoded import read_images
 from entry_point.data.sources.folder_index import IndexedFile, write_folder_index
 from entry_point.data.sources.index_file import IndexWriter
 from entry_point.data.sources.packed.index import COLUMNS
@@ -141,23 +142,16 @@ def stage_microseconds(sources: Mapping[str, Source]) -> dict[str, dict[str, flo
 
 
 def _laps(source: Source, epoch: int, indices: Ints) -> list[float]:
-    """CPU seconds of each of STAGES for one batch, made as `operator_batch_images` does."""
+    """CPU seconds of each of STAGES for one batch, made as BatchMaker does."""
     planner = CropPlanner(DataConfig(), train=True, seed=0)
     times = [time.process_time()]
-    files = source.packed(indices) if is_packed(source) else read_files(source, indices)[0]
+    encoded = read_images(source, indices)
     times.append(time.process_time())
-    heights, widths = upright_sizes(source, files, indices)
+    sizes = upright_sizes(encoded)
     times.append(time.process_time())
-    plan = planner.plan(epoch, indices, heights, widths)
+    plan = planner.plan(Samples.of(epoch, indices), *sizes)
     times.append(time.process_time())
-    images, indexes = (
-        empty_images(reused_memory, (len(indices),), plan.side),
-        side_indexes(source, indices),
-    )
-    boxes, flip = torch.from_numpy(plan.boxes), torch.from_numpy(plan.flips)
-    decode_crop_resize_batch(
-        files, boxes, plan.side, indexes=indexes, flip=flip, out=images, num_threads=1
-    )
+    OpenedJpegs(encoded, sizes).decode(plan, reused_memory)
     times.append(time.process_time())
     return [end - start for start, end in pairwise(times)]
 

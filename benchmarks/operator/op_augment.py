@@ -22,6 +22,7 @@ from custom_op import decode_crop_resize_batch, index_jpeg
 from custom_op.augment_ops import COLUMNS, NUMBERS
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.data.plan.augment.augmenter import build_augmenter
+from entry_point.data.plan.samples import Samples
 
 ROUNDS = 31
 """For single operations, which differ by little."""
@@ -97,7 +98,7 @@ def drawn_table(policy: Policy) -> Tensor:
     if policy.word == "simclr":
         augmenter = build_augmenter(AugmentConfig("simclr"), (0.5, 0.5, 0.5))
         assert augmenter is not None
-        return torch.from_numpy(augmenter.table(0, 0, np.arange(BATCH), 0, SIZE))
+        return torch.from_numpy(augmenter.table(0, Samples.of(0, np.arange(BATCH)), SIZE))
     table = torch.zeros(BATCH, policy.operations + 1, COLUMNS)
     for image in table:
         for row in image[:-1]:

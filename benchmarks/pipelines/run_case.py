@@ -32,12 +32,13 @@ from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import Allocate
-from entry_point.data.decode.made_images import MadeImages, MakeImages
-from entry_point.data.loader import Loader, build_loader, image_maker, open_source
+from entry_point.data.decode.decoder import Decoded, Decoder, Opened
+from entry_point.data.loader import Loader, build_decoder, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.crops import CropPlanner, Ints
+from entry_point.data.plan.crops import CropPlan
 from entry_point.data.plan.order import EpochPlan
-from entry_point.data.sources.source import Source
+from entry_point.data.plan.samples import Ints
+from entry_point.data.sources.encoded import Encoded
 from entry_point.training.normalize import Normalize
 
 STAGES = ("decode+resize", "+ batch", "+ normalize", "+ transfer")
@@ -98,15 +99,28 @@ class EndlessPlan:
 
 @dataclass(frozen=True)
 class Dropping:
-    """Makes images and returns none of them."""
+    """Decodes images and returns none of them."""
 
-    make_images: MakeImages
+    decoder: Decoder
 
-    def __call__(
-        self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-    ) -> MadeImages:
-        made = self.make_images(source, planner, epoch, indices, allocate)
-        return replace(made, images=made.images[:0].clone())
+    def open(self, encoded: Encoded) -> OpenedToDrop:
+        return OpenedToDrop(self.decoder.open(encoded))
+
+    def close(self) -> None:
+        self.decoder.close()
+
+
+@dataclass(frozen=True)
+class OpenedToDrop:
+    opened: Opened
+
+    @property
+    def sizes(self) -> tuple[Ints, Ints]:
+        return self.opened.sizes
+
+    def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:
+        decoded = self.opened.decode(plan, allocate)
+        return replace(decoded, images=decoded.images[:0].clone())
 
 
 def measure(case: Case) -> Result:
@@ -130,7 +144,9 @@ def _start(case: Case, drops: bool) -> Loader:
         format=case.format, root=case.root, image_size=size, resize=resize, index="none"
     )
     engine: Any = "threads" if case.way in ("spdl.io", DALI_READER, *PEERS) else case.way
-    pipeline = PipelineConfig(engine=engine, num_workers=case.workers)
+    decoder: Any = "pillow" if case.way == "pillow" else "operator"
+    engine = "workers" if case.way == "pillow" else engine
+    pipeline = PipelineConfig(engine, decoder, num_workers=case.workers)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     spec = LoaderSpec(data, pipeline, "train", case.batch_size, seed=0, device=device)
     spec = replace(spec, augment=AugmentConfig(**json.loads(case.augment)))
@@ -141,17 +157,17 @@ def _start(case: Case, drops: bool) -> Loader:
     if case.way in PEERS:
         return PeerLoader(case.way, Path(case.root), spec, EndlessPlan.steps_per_epoch)
     source = open_source(data, "train", Path())
-    images = _images(case, spec)
+    decoder = _decoder(case, spec)
     plan = EndlessPlan(EpochPlan(len(source), case.batch_size, seed=0, train=True))
-    return build_loader(source, spec, Dropping(images) if drops else images, plan)
+    return build_loader(source, spec, Dropping(decoder) if drops else decoder, plan)
 
 
-def _images(case: Case, spec: LoaderSpec) -> MakeImages:
+def _decoder(case: Case, spec: LoaderSpec) -> Decoder:
     if case.way != "spdl.io":
-        return image_maker(spec)
-    from benchmarks.pipelines.spdl_images import spdl_images
+        return build_decoder(spec)
+    from benchmarks.pipelines.spdl_images import SpdlDecoder
 
-    return spdl_images
+    return SpdlDecoder()
 
 
 def _consumers() -> list[Callable[[Batch], object]]:

@@ -3,38 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import spdl.io
 
 from custom_op import jpeg_headers
 from entry_point.data.decode.allocation import Allocate
-from entry_point.data.decode.made_images import MadeImages
-from entry_point.data.plan.crops import CropPlanner, Ints
-from entry_point.data.plan.orientation import stored_box, upright_size
-from entry_point.data.sources.source import Source
+from entry_point.data.decode.decoder import Decoded
+from entry_point.data.plan.crops import CropPlan, upright_size
+from entry_point.data.plan.samples import Ints
+from entry_point.data.sources.encoded import Encoded
+
+# EXIF value -> (transpose, then flip top-bottom, then flip left-right), which make it upright.
+_STEPS = {
+    1: (False, False, False),
+    2: (False, False, True),
+    3: (False, True, True),
+    4: (False, True, False),
+    5: (True, False, False),
+    6: (True, False, True),
+    7: (True, True, True),
+    8: (True, True, False),
+}
 
 
-def spdl_images(
-    source: Source, planner: CropPlanner, epoch: int, indices: Ints, _allocate: Allocate
-) -> MadeImages:
-    """Pixels, uint8 (N, 3, image_size, image_size); EXIF orientation is not applied."""
-    side = planner.data.image_size
-    files = [source.read(int(index)) for index in indices]
-    headers = jpeg_headers(files).numpy()
-    heights, widths = upright_size(*headers.T)
-    plan = planner.plan(epoch, indices, heights, widths)
-    upright = zip(heights.tolist(), widths.tolist(), headers[:, 2].tolist(), strict=True)
-    crops = zip(plan.boxes.tolist(), plan.flips, strict=True)
-    frames = []
-    for file, header, (box, flip) in zip(files, upright, crops, strict=True):
-        stored = stored_box(box, *header)
-        packets = spdl.io.demux_image(file.numpy())
-        frames.append(spdl.io.decode_packets(packets, filter_desc=spdl_filters(stored, flip, side)))
-    images = spdl.io.to_torch(spdl.io.convert_frames(frames)).permute(0, 3, 1, 2)
-    return MadeImages(images, {})
+class SpdlDecoder:
+    """One sample of each image; EXIF orientation is not applied."""
+
+    def open(self, encoded: Encoded) -> OpenedForSpdl:
+        headers = jpeg_headers(encoded.files).numpy()
+        return OpenedForSpdl(encoded, upright_size(*headers.T), headers[:, 2])
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class OpenedForSpdl:
+    encoded: Encoded
+    sizes: tuple[Ints, Ints]
+    turns: Ints
+
+    def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:  # noqa: ARG002 - SPDL's own
+        frames = []
+        for i, box in enumerate(plan.boxes.tolist()):
+            height, width = (int(sides[i]) for sides in self.sizes)
+            stored = stored_box(box, height, width, int(self.turns[i]))
+            packets = spdl.io.demux_image(self.encoded.file(i).numpy())
+            filters = spdl_filters(stored, plan.flips[i], plan.side)
+            frames.append(spdl.io.decode_packets(packets, filter_desc=filters))
+        images = spdl.io.to_torch(spdl.io.convert_frames(frames)).permute(0, 3, 1, 2)
+        return Decoded(images, {})
 
 
 def spdl_filters(box: Sequence[int], flip: bool, side: int) -> str:
     top, left, height, width = box
     steps = [f"crop={width}:{height}:{left}:{top}:exact=1", f"scale={side}:{side}:flags=bilinear"]
     return ",".join([*steps, *(["hflip"] if flip else []), "format=pix_fmts=rgb24"])
+
+
+def stored_box(
+    box: Sequence[int], height: int, width: int, orientation: int
+) -> tuple[int, int, int, int]:
+    """`box` of an upright `height` x `width` image, as a box of its stored pixels."""
+    transpose, flip_rows, flip_columns = _STEPS[orientation]
+    top, left, box_height, box_width = (int(side) for side in box)
+    if flip_rows:
+        top = height - top - box_height
+    if flip_columns:
+        left = width - left - box_width
+    if transpose:
+        return left, top, box_width, box_height
+    return top, left, box_height, box_width

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,12 +15,13 @@ from custom_op import jpeg_headers
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.decode.allocation import Allocate, empty_images
-from entry_point.data.decode.made_images import MadeImages, MakeImages
+from entry_point.data.decode.decoder import Decoded, Decoder
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.packing.pack import pack
-from entry_point.data.plan.crops import CropPlanner, Ints
-from entry_point.data.sources.source import Source
+from entry_point.data.plan.crops import CropPlan
+from entry_point.data.plan.samples import Ints
+from entry_point.data.sources.encoded import Encoded
 
 IMAGES, BATCH = 512, 32
 PILLOW = "Pillow + DataLoader, as published"
@@ -65,27 +67,36 @@ def settings(name: str, root: Path, model: str, device: str) -> TrainConfig:
 
 
 def training_loader(
-    config: TrainConfig, device: torch.device, make_images: MakeImages | None = None
+    config: TrainConfig, device: torch.device, decoder: Decoder | None = None
 ) -> Loader:
-    """The config's pipeline over the train split; `make_images` replaces its decoding."""
+    """The config's pipeline over the train split; `decoder` replaces its own."""
     data, pipeline, seed = config.data, config.pipeline, config.trainer.seed
     source = open_source(data, "train", Path())
     size, augment = config.trainer.batch_size, config.augment
     spec = LoaderSpec(data, pipeline, "train", size, seed, device=device, augment=augment)
-    return build_loader(source, spec, make_images)
+    return build_loader(source, spec, decoder)
 
 
-def crop_skip_images(
-    source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-) -> MadeImages:
-    """Like entry_point.data.decode.operator_single, but with the published operator."""
-    files = [source.read(int(index)) for index in indices]
-    heights, widths, _ = jpeg_headers(files).numpy().T
-    plan = planner.plan(epoch, indices, heights, widths)
-    images = empty_images(allocate, (len(files),), plan.side)
-    for image, file, box in zip(images, files, plan.boxes.tolist(), strict=True):
-        image.copy_(crop_skip(file, *box))
-    return MadeImages(images, {})
+class CropSkip:
+    """Decodes with the published operator: one sample of each image, neither turned nor resized."""
+
+    def open(self, encoded: Encoded) -> OpenedForCropSkip:
+        heights, widths, _ = jpeg_headers(encoded.files).numpy().T
+        return OpenedForCropSkip(encoded, (heights, widths))
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class OpenedForCropSkip:
+    encoded: Encoded
+    sizes: tuple[Ints, Ints]
+
+    def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:
+        images = empty_images(allocate, len(plan), plan.side)
+        for i, box in enumerate(plan.boxes.tolist()):
+            images[i] = crop_skip(self.encoded.file(i), *box)
+        return Decoded(images, {})
 
 
 def glance(num_classes: int) -> nn.Module:

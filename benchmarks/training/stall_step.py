@@ -25,14 +25,13 @@ from benchmarks.training.stall_contenders import (
     PUBLISHED,
     THREADS,
     WORKERS,
-    crop_skip_images,
+    CropSkip,
     settings,
     training_loader,
     write_data,
 )
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.metrics_line import STEP_PARTS
-from entry_point.data.decode.own_augment import OwnAugmented
 from entry_point.data.loader import Loader, open_source
 from entry_point.training.devices import Devices
 from entry_point.training.input import device_batches
@@ -100,7 +99,7 @@ def train_in_turns(
     contenders = {}
     for name in names:
         config = settings(name, root, model, devices.device.type)
-        published = OwnAugmented(crop_skip_images, config.augment) if name == PUBLISHED else None
+        published = CropSkip() if name == PUBLISHED else None
         loader = training_loader(config, devices.device, published)
         contenders[name] = Training(config, loader, devices)
     return take_turns(contenders, rounds)

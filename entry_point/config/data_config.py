@@ -13,7 +13,7 @@ from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.schema import SETTINGS, Bool, Float, Int, Positive, Share
 
 SIZE_LIMIT = 4096
-Engine = Literal["pillow", "workers", "threads", "dali"]
+Engine = Literal["threads", "workers", "dali"]
 Access = Literal["map", "stream"]
 FORMATS = ("demo", "folder", "manifest", "shards")
 
@@ -106,8 +106,8 @@ class DataConfig:
     """Repeated augmentation: training samples that an epoch takes of each image it draws. An epoch
     has as many samples as with 1, of fewer images."""
     views: Int = Field(default=1, ge=1, le=64)
-    """Views of each training image: crops with a box, a flip and an augmentation of their own. With
-    more than 1, for tasks that take several: images are `(N, views, 3, image_size, image_size)`."""
+    """Training samples that each image of a step gives: they follow each other, and each has its
+    own box, flip and augmentation. A step has `trainer.batch_size` images."""
     image_size: Int = Field(default=224, ge=1, le=SIZE_LIMIT)
     """Height and width of a sample in pixels."""
     progressive: list[list[int]] = Field(default=[])
@@ -147,11 +147,10 @@ class DataConfig:
     """Folder of the indexes, when another channel or folder holds them: with `access=stream` all
     files of the dataset but the shards, with `folder` and `manifest` the file
     `jpeg-index.safetensors`. null: the folder of the images."""
-    on_error: Literal["raise", "skip"] = "raise"
-    """What a damaged image does. `raise`: it stops the job. `skip`: it is logged, training uses the
-    next sample instead, and validation leaves it out."""
-    max_bad_fraction: Share = 0.01
-    """`on_error=skip`: the job stops when more than this share of an epoch's samples is damaged."""
+    max_bad_fraction: Share = 0.0
+    """Share of an epoch's images that may be damaged. 0: the first damaged image stops the job.
+    Above 0: they are logged, training uses the next image instead, and validation leaves them out;
+    the job stops above that share."""
 
     def __post_init__(self) -> None:
         self.table.check("data.table")
@@ -229,15 +228,26 @@ class PipelineConfig:
     """The engine that turns bytes into batches. Every engine gives the same samples."""
 
     engine: Engine = "threads"
-    """`threads`: the batch operator in threads of the training process. `workers`: the operator in
-    DataLoader workers. `pillow`: Pillow in DataLoader workers. `dali`: NVIDIA DALI, on the training
-    GPU if there is one."""
+    """`threads`: threads of the training process. `workers`: torch's DataLoader. `dali`: NVIDIA
+    DALI, on the training GPU if there is one."""
+    decoder: Literal["operator", "pillow"] = "operator"
+    """What `threads` and `workers` decode with. `operator`: the batch operator. `pillow`: whole
+    images with Pillow, which needs no compiler."""
     num_workers: Int | None = Field(default=None, ge=0, le=512)
     """Worker processes or threads of each rank, for training and validation together. null: its
-    host's usable cores, divided by the ranks there. 0: `pillow` and `workers` decode in the
-    training process."""
+    host's usable cores, divided by the ranks there. 0: `workers` decodes in the training
+    process."""
     prefetch: Int = Field(default=2, ge=1, le=64)
     """Batches decoded ahead of use: per worker process, or by all threads together."""
+
+    def __post_init__(self) -> None:
+        if self.engine == "dali" and self.decoder == "pillow":
+            must = "needs pipeline.engine=threads or workers: dali decodes itself"
+            raise ConfigError("pipeline.decoder", "pillow", must)
+
+    def name(self) -> str:
+        """The engine and, unless it is the operator, what decodes."""
+        return f"{self.engine} (Pillow)" if self.decoder == "pillow" else self.engine
 
     def worker_count(self) -> int:
         return cores_per_rank() if self.num_workers is None else self.num_workers

@@ -218,15 +218,10 @@ class TrainConfig:
             raise ConfigError("optim.accumulate", self.optim.accumulate, must)
 
     def _check_views(self) -> None:
-        if (views := self.data.views) == 1:
-            return
-        if self.pipeline.engine == "dali":
-            must = "needs another engine, such as pipeline=threads: dali makes one view of an image"
-            raise ConfigError("data.views", views, must)
         for name in ("mixup", "cutmix"):
-            if alpha := getattr(self.optim, f"{name}_alpha"):
-                must = f"blends images of one view, but data.views={views}; set 0"
-                raise ConfigError(f"optim.{name}_alpha", alpha, must)
+            if self.data.views > 1 and (alpha := getattr(self.optim, f"{name}_alpha")):
+                must = f"blends neighbors, which data.views={self.data.views} makes of one image"
+                raise ConfigError(f"optim.{name}_alpha", alpha, f"{must}; set 0")
 
     def _check_augment(self) -> None:
         if not self.augment.on_samples:

@@ -6,29 +6,32 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import torch
+
 import custom_op
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig
+from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
-from entry_point.data.checked_loader import CheckedLoader, Engine
+from entry_point.data.checked_loader import CheckedLoader
 from entry_point.data.decode.batch_maker import BatchMaker
-from entry_point.data.decode.made_images import MakeImages
-from entry_point.data.decode.operator_batch import operator_batch_images
-from entry_point.data.decode.own_augment import OwnAugmented
+from entry_point.data.decode.decoder import Decoder
+from entry_point.data.decode.operator import OperatorDecoder
+from entry_point.data.decode.own_augment import OwnAugmentation
+from entry_point.data.decode.pillow import AnyFormat, PillowDecoder
 from entry_point.data.draw_weights import draw_weights
-from entry_point.data.engines.feed import Feed
-from entry_point.data.engines.workers import WorkerEngine
+from entry_point.data.engines.feed import Engine, Feed, PartReader
 from entry_point.data.errors import DataError
-from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.loader_spec import CPU, LoaderSpec
 from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.crops import CropPlanner
-from entry_point.data.plan.order import EpochPlan, Plan
+from entry_point.data.plan.order import EpochPlan, Plan, RangePlan
 from entry_point.data.plan.schedule import After, nothing_after
 from entry_point.data.plan.stream_order import Share, StreamPlan, share_of_host
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.formats import open_format
 from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
+from entry_point.data.sources.unlabeled import Stretch
 
 CHANNEL = "training"
 _HOLDS = {
@@ -77,41 +80,61 @@ def dataset_root(data: DataConfig, channels: Path) -> Path:
 def build_loader(
     source: Source,
     spec: LoaderSpec,
-    make_images: MakeImages | None = None,
+    decoder: Decoder | None = None,
     plan: Plan | None = None,
 ) -> Loader:
-    """The loader that `spec` describes; `make_images` and `plan` replace the spec's.
+    """The loader that `spec` describes; `decoder` and `plan` replace the spec's.
 
     The same spec gives the same samples with any engine and any number of workers.
     """
-    (loader,) = _share_engine([(source, spec, plan or _plan(source, spec))], make_images)
+    (loader,) = build_loaders([(source, spec)], decoder=decoder, plan=plan)
     return loader
 
 
-def build_loaders(splits: Sequence[tuple[Source, LoaderSpec]], after: After) -> list[Loader]:
+def build_prediction_loader(
+    stretch: Stretch,
+    image_size: int,
+    resize: int,
+    pipeline: PipelineConfig,
+    batch_size: int,
+    device: torch.device = CPU,
+) -> Loader:
+    """Images of any size and format, each center-cropped once, in order.
+
+    They are resized to a shorter side of `resize` and cropped to `image_size`. `Batch.indices` are
+    numbers in the stretch's source. Images that are not complete are left out and listed in
+    `Batch.damage`.
+    """
+    data = DataConfig(image_size=image_size, resize=resize, max_bad_fraction=1.0)
+    spec = LoaderSpec(data, pipeline, "val", batch_size, seed=0, device=device)
+    plan = RangePlan(stretch.samples, batch_size)
+    return build_loader(stretch.source, spec, AnyFormat(build_decoder(spec)), plan)
+
+
+def build_loaders(
+    splits: Sequence[tuple[Source, LoaderSpec]],
+    after: After = nothing_after,
+    decoder: Decoder | None = None,
+    plan: Plan | None = None,
+) -> list[Loader]:
     """The loaders of several splits, which share one engine and are read one part at a time.
 
     While the last batches of a part are used, those of the part `after` it are made.
     """
-    planned = [(source, spec, _plan(source, spec)) for source, spec in splits]
-    return _share_engine(planned, after=after)
-
-
-def _share_engine(
-    splits: Sequence[tuple[Source, LoaderSpec, Plan]],
-    make_images: MakeImages | None = None,
-    after: After = nothing_after,
-) -> list[Loader]:
     first = splits[0][1]
-    make_images = make_images or image_maker(first)
-    makers, plans = {}, {}
-    for source, spec, plan in splits:
-        augmenter = build_augmenter(spec.augment, spec.data.mean)
-        planner = CropPlanner(spec.data, spec.train, spec.seed, augmenter=augmenter)
-        makers[spec.split] = BatchMaker(source, planner, make_images, spec.profile)
-        plans[spec.split] = plan
-    engine = _engine(Feed(makers, plans, after), first)
-    return [CheckedLoader(engine, spec.split, plan, spec.data) for _, spec, plan in splits]
+    decoder = decoder or build_decoder(first)
+    plans = {spec.split: plan or _plan(source, spec) for source, spec in splits}
+    makers = {spec.split: _batch_maker(source, spec, decoder) for source, spec in splits}
+    feed = Feed(makers, plans, after)
+    parts = PartReader(feed, _engine(feed, first))
+    return [CheckedLoader(parts, spec.split, plans[spec.split], spec.data) for _, spec in splits]
+
+
+def _batch_maker(source: Source, spec: LoaderSpec, decoder: Decoder) -> BatchMaker:
+    augmenter = build_augmenter(spec.augment, spec.data.mean)
+    planner = CropPlanner(spec.data, spec.train, spec.seed, augmenter)
+    own = OwnAugmentation(spec.augment) if spec.augment.per == "sample" else None
+    return BatchMaker(source, planner, decoder, own, spec.profile)
 
 
 def _plan(source: Source, spec: LoaderSpec) -> Plan:
@@ -143,23 +166,25 @@ def _engine(feed: Feed, spec: LoaderSpec) -> Engine:
         from entry_point.data.engines.threads import ThreadEngine
 
         return ThreadEngine(feed, spec)
+    from entry_point.data.engines.workers import WorkerEngine
+
     return WorkerEngine(feed, spec)
 
 
-def image_maker(spec: LoaderSpec) -> MakeImages:
-    """The engine's decoder: from bytes to images."""
+def build_decoder(spec: LoaderSpec) -> Decoder:
+    """The decoder of `pipeline`. Pillow needs no operator and therefore no compiler."""
     if spec.pipeline.engine == "dali":
         return _dali(spec)
-    make_images = _pixel_maker(spec)
-    if spec.augment.per == "sample":
-        return OwnAugmented(make_images, spec.augment)
-    return make_images
+    if spec.pipeline.decoder == "pillow":
+        return PillowDecoder()
+    custom_op.load()  # once, before any worker starts
+    return OperatorDecoder()
 
 
-def _dali(spec: LoaderSpec) -> MakeImages:
+def _dali(spec: LoaderSpec) -> Decoder:
     custom_op.load()
     try:
-        from entry_point.data.decode.dali_images import DaliImages
+        from entry_point.data.decode.dali import DaliDecoder
     except ImportError as error:
         raise ConfigError(
             "pipeline.engine",
@@ -170,18 +195,4 @@ def _dali(spec: LoaderSpec) -> MakeImages:
     threads = max(1, spec.pipeline.worker_count())
     if spec.pipeline.num_workers is None and spec.device.type == "cuda":
         threads = min(threads, _DALI_THREADS)
-    return DaliImages(threads, spec.device)
-
-
-def _pixel_maker(spec: LoaderSpec) -> MakeImages:
-    """Pillow needs no operator and therefore no compiler."""
-    if spec.pipeline.engine == "pillow":
-        from entry_point.data.decode.pillow_images import pillow_images
-
-        return pillow_images
-    custom_op.load()  # once, before any worker starts
-    if spec.pipeline.engine == "workers":
-        from entry_point.data.decode.operator_single import operator_single_images
-
-        return operator_single_images
-    return operator_batch_images
+    return DaliDecoder(threads, spec.device)

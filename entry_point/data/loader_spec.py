@@ -43,7 +43,7 @@ class LoaderSpec:
         """Batches in progress or waiting at once."""
         engine, prefetch = self.pipeline.engine, self.pipeline.prefetch
         workers = self.pipeline.worker_count()
-        if engine in ("workers", "pillow"):
+        if engine == "workers":
             return workers * prefetch
         return (DALI_CALLERS if engine == "dali" else max(1, workers)) + prefetch
 
@@ -51,7 +51,7 @@ class LoaderSpec:
         """The engine, and what each rank gives it."""
         megabytes = self.batches_ahead * self._batch_bytes() / 1e6
         return (
-            f"{self.pipeline.engine}; per rank {self.pipeline.worker_count()} workers and up to "
+            f"{self.pipeline.name()}; per rank {self.pipeline.worker_count()} workers and up to "
             f"{self.batches_ahead} batches ahead, {megabytes:.0f} MB of {self._memory()}"
         )
 

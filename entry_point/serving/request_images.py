@@ -23,9 +23,10 @@ import custom_op
 from entry_point.config.data_config import DataConfig
 from entry_point.config.serve_config import ServerConfig
 from entry_point.data.decode.allocation import empty_images, reused_memory
-from entry_point.data.decode.pillow_images import decode_files
-from entry_point.data.plan.crops import CropPlanner
-from entry_point.data.plan.orientation import upright_size
+from entry_point.data.decode.pillow import PillowDecoder
+from entry_point.data.plan.crops import CropPlanner, upright_size
+from entry_point.data.plan.samples import Samples
+from entry_point.data.sources.encoded import Encoded
 from entry_point.inference import RequestError
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ takes less than 1."""
 _MOST_BYTES_PER_PIXEL = 21
 """Of the other formats: WebP that its EXIF data turns, TIFF with floats."""
 
+_ALONE = Samples.of(0, np.zeros(1, np.int64))
 _JPEG = b"\xff\xd8\xff"
 _MEGA = 10**6
 _SMALL_BYTES = 200 * _MEGA
@@ -166,30 +168,24 @@ class RequestImages:
         """None if the operator cannot decode it."""
         file = _tensor(image.content)
         heights, widths = upright_size(*custom_op.jpeg_headers([file]).numpy().T)
-        plan = self._planner.plan(0, np.arange(1), heights, widths)
+        plan = self._planner.plan(_ALONE, heights, widths)
         decoded, failed = custom_op.decode_crop_resize_batch_masked(
             [file],
             torch.from_numpy(plan.boxes),
             self._side,
-            out=empty_images(reused_memory, (1,), self._side),
+            out=empty_images(reused_memory, 1, self._side),
             num_threads=1,
             max_pixels=self._config.max_megapixels * _MEGA,
         )
         return None if failed[0] else decoded[0]
 
     def _with_pillow(self, image: RequestImage) -> Tensor:
-        decoded, damage = decode_files(
-            [_tensor(image.content)],
-            self._planner,
-            0,
-            np.zeros(1, np.int64),
-            reused_memory,
-            formats=FORMATS,
-        )
-        if damage:
-            reason = damage[0].partition("\n")[0]
+        photo = PillowDecoder(FORMATS).open(Encoded([_tensor(image.content)]))
+        if photo.damage:
+            reason = photo.damage[0].partition("\n")[0]
             raise RequestError(400, f"cannot be read as an image: {reason}")
-        return decoded[0]
+        plan = self._planner.plan(_ALONE, *photo.sizes)
+        return photo.decode(plan, reused_memory).images[0]
 
 
 def _tensor(content: bytes | bytearray) -> Tensor:

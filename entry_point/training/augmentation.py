@@ -44,10 +44,8 @@ class BatchAugmentation:
         return images, labels
 
     def own(self, images: torch.Tensor) -> torch.Tensor:
-        """Your own augmentation of images or of views, which it gets as images."""
-        if self._own is None:
-            return images
-        return self._own(images.flatten(0, -4)).unflatten(0, images.shape[:-3])
+        """Your own augmentation of the images."""
+        return images if self._own is None else self._own(images)
 
 
 def build_augmentation(config: AugmentConfig) -> Augmentation | None:

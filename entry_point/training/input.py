@@ -15,7 +15,7 @@ import torch
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
-from entry_point.data.loader import Loader, build_loaders, open_source
+from entry_point.data.loader import build_loaders, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.schedule import Schedule
 from entry_point.data.spans import Span
@@ -34,8 +34,7 @@ class DeviceBatch:
     """One batch, ready for the model."""
 
     images: torch.Tensor
-    """fp32 or bf16 `(N, 3, S, S)`, or `(N, V, 3, S, S)` for several views of each image; prepared,
-    on the device."""
+    """fp32 or bf16 `(N, 3, S, S)`, channels_last; prepared, on the device."""
     labels: torch.Tensor
     """int64 `(N,)`, or for labels and numbers float32 `(N, names)`; on the device."""
     indices: torch.Tensor
@@ -83,12 +82,12 @@ class TrainingInput:
         loader = self.train_loader
         if self._config.trainer.overfit_one_batch:
             return repeat(next(iter(loader.epoch(0, 0))), loader.steps_per_epoch - step)
-        batches = _begun_late(loader, epoch, step)
+        batches = loader.epoch(epoch, step)
         return batches if self._devices.world_size == 1 else self._stop.held_ahead(batches)
 
     def val_batches(self, epoch: int) -> Iterator[DeviceBatch]:
         """This rank's share of the validation split after `epoch`, on the device."""
-        return self.to_device(_begun_late(self.val_loader, epoch, 0), training=False)
+        return self.to_device(self.val_loader.epoch(epoch), training=False)
 
     def to_device(
         self, batches: Iterable[Batch], *, training: bool = True
@@ -113,11 +112,6 @@ class TrainingInput:
         with suppress(Stopped), self._stop.interrupting():
             self.train_loader.close()
             self.val_loader.close()
-
-
-def _begun_late(loader: Loader, epoch: int, step: int) -> Iterator[Batch]:
-    """Begin the loader's epoch with the first batch: to begin can take long, too."""
-    yield from loader.epoch(epoch, step)
 
 
 def loader_spec(config: TrainConfig, devices: Devices, split: str) -> LoaderSpec:
@@ -154,14 +148,16 @@ def device_batches(
     Each batch is awaited in the context `waiting`. On a GPU, both run on a side stream, while the
     previous step's kernels still compute, and the host stays at most two batches ahead.
     """
-
-    def prepared(images: torch.Tensor) -> torch.Tensor:
-        flat = prepare(images.flatten(0, -4))  # views are prepared as images are
-        return flat.contiguous(memory_format=torch.channels_last).unflatten(0, images.shape[:-3])
-
     stream = _copy_stream(device) if device.type == "cuda" else None
     ahead = RunAhead(device)
-    for batch, wait in _timed(batches, waiting):
+    iterator = iter(batches)
+    while True:
+        start = time.perf_counter()
+        with named_range("data_wait"), waiting():
+            batch = next(iterator, None)
+        if batch is None:
+            return
+        wait = time.perf_counter() - start
         with torch.cuda.stream(stream), Stopwatch(device) as copying:
             with named_range("copy"):
                 labels, pixels = (
@@ -170,7 +166,7 @@ def device_batches(
                     for tensor in (batch.labels, batch.images)
                 )
             with named_range("prepare"):
-                images = prepared(pixels)
+                images = prepare(pixels).contiguous(memory_format=torch.channels_last)
         if stream is not None:
             if batch.images.is_cuda:
                 batch.images.record_stream(stream)
@@ -192,17 +188,3 @@ def _hand_over(stream: torch.cuda.Stream, *tensors: torch.Tensor) -> None:
     current.wait_stream(stream)
     for tensor in tensors:
         tensor.record_stream(current)
-
-
-def _timed(
-    batches: Iterable[Batch], waiting: Callable[[], AbstractContextManager[None]]
-) -> Iterator[tuple[Batch, float]]:
-    """Each batch, and the seconds spent waiting for it."""
-    iterator = iter(batches)
-    while True:
-        start = time.perf_counter()
-        with named_range("data_wait"), waiting():
-            batch = next(iterator, None)
-        if batch is None:
-            return
-        yield batch, time.perf_counter() - start

@@ -64,8 +64,7 @@ class Learner:
             config.optim, self.optimizer, steps_per_epoch, config.trainer.epochs
         )
         self._augment = BatchAugmentation(config, task)
-        trained = EachView(self.model) if config.data.views > 1 else self.model
-        self._shared = _shared(trained, devices, config.trainer.deterministic)
+        self._shared = _shared(self.model, devices, config.trainer.deterministic)
         compiles = config.trainer.compile
         self._forward: Any = _compiled(self._shared, config.data) if compiles else self._shared
         self.lr = 0.0
@@ -119,8 +118,8 @@ class Learner:
         steps = min(_STATISTICS_STEPS, self._steps_per_epoch)
         if self.ema is not None and steps_left <= steps:
             with self._devices.autocast():
-                whole = self._augment.own(images).flatten(0, -4)
-                self.ema.estimate_statistics(whole, 1 / (steps - steps_left + 1))
+                augmented = self._augment.own(images)
+                self.ema.estimate_statistics(augmented, 1 / (steps - steps_left + 1))
 
     def synchronize_buffers(self) -> None:
         """Copy the first rank's batch statistics, which are saved, to every rank."""
@@ -157,19 +156,6 @@ class Learner:
         if isinstance(self._shared, DistributedDataParallel) and not last:
             return self._shared.no_sync()
         return nullcontext()
-
-
-class EachView(nn.Module):
-    """Lets a model take the views of a batch in one pass: BatchNorm measures them together."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """`(N, V, 3, S, S)` -> `(N, V, outputs)`."""
-        outputs: torch.Tensor = self.model(images.flatten(0, 1))
-        return outputs.unflatten(0, images.shape[:2])
 
 
 def _shared(model: nn.Module, devices: Devices, deterministic: bool) -> nn.Module:

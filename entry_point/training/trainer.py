@@ -57,7 +57,7 @@ class Trainer:
         self.config, self.run, self.devices = config, run, devices
         self.console = log_to_stdout(devices.is_first)
         self.startup = Startup()
-        if config.pipeline.engine != "pillow":
+        if config.pipeline.decoder != "pillow":
             load_operator(devices)
         self.startup.mark("compile")
         self.stop = StopRequest(devices.cpu_group)

@@ -175,7 +175,7 @@ def test_hostile_names_and_pipes_neither_stop_nor_mislead(
         data = Path(shutil.copytree(photo_folder, place / "data"))
         disturb_names(draw, data)
         engine = draw.choice(("threads", "pillow"))
-        skip = ["data.on_error=skip", "data.max_bad_fraction=0.5", f"pipeline={engine}"]
+        skip = ["data.max_bad_fraction=0.5", f"pipeline={engine}"]
         run, output = place / "run", place / "packed"
         assert forked.run(run, data, [*skip, *OVERRIDES]) == 0, (run / "log").read_text()
         text = (run / "log").read_text()

@@ -19,7 +19,6 @@ from entry_point.training.normalize import Normalize
 from entry_point.training.results.sample_grid import (
     caption,
     first_samples_alone,
-    side_by_side,
     to_rgb,
 )
 from entry_point.training.tasks.build_task import build_task
@@ -67,28 +66,6 @@ def test_captions_name_classes_and_shares() -> None:
     assert mixed == f"{names[2]} 0.70, {names[0]} 0.30"
     numbers = caption(torch.tensor([118.25, 385]), ["height", "width"], "numbers")
     assert numbers == "height 118\nwidth 385"
-
-
-def test_views_stand_side_by_side() -> None:
-    shades = torch.arange(3) / 10
-    views = shades[:, None, None, None].expand(3, 50, 50, 3)
-    picture = side_by_side(views)
-    assert picture.shape == (50, 3 * 50 + 2 * 2, 3)
-    for shade, left in zip(shades, (0, 52, 104), strict=True):
-        assert torch.allclose(picture[:, left : left + 50], shade)
-    assert (picture[:, 50:52] == 1).all() and (picture[:, 102:104] == 1).all()
-    assert torch.equal(side_by_side(views[0]), views[0])
-
-
-def test_a_picture_of_views_is_drawn_for_a_task_that_takes_them(
-    photo_folder: Path, tmp_path: Path
-) -> None:
-    plain, views = tmp_path / "plain.png", tmp_path / "views.png"
-    several = ("data.views=2", "augment.name=simclr")
-    task = ("task.name=project.simclr.SimClr", "model.name=project.simclr.encoder")
-    assert show(photo_folder, plain) == 0 and show(photo_folder, views, *several, *task) == 0
-    assert matplotlib.image.imread(views).shape != matplotlib.image.imread(plain).shape
-    assert show(photo_folder, tmp_path / "no.png", *several) == 2
 
 
 def test_a_report_reads_its_samples_without_the_processes_of_training(

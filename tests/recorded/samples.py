@@ -24,6 +24,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.crops import CropPlanner
+from entry_point.data.plan.samples import Samples
 from tests.photographs import write_photo_folder
 
 FILE = Path(__file__).with_name("samples.json")
@@ -115,7 +116,8 @@ def _boxes() -> Iterator[tuple[str, str]]:
         for train in (True, False):
             for seed in SEEDS:
                 planner = CropPlanner(DataConfig(root="", **options), train, seed)
-                plans = [planner.plan(epoch, *_sizes()) for epoch in (0, 1)]
+                images, *sizes = _sizes()
+                plans = [planner.plan(Samples.of(epoch, images), *sizes) for epoch in (0, 1)]
                 arrays = (a for plan in plans for a in (plan.boxes, plan.flips))
                 split = "train" if train else "val"
                 yield f"boxes: {name}, {split}, seed {seed}", digest(a.tobytes() for a in arrays)
@@ -127,7 +129,7 @@ def _draws() -> Iterator[tuple[str, str]]:
         augmenter = build_augmenter(AugmentConfig(name=name), DataConfig(root="").mean)
         assert augmenter is not None
         for seed in SEEDS:
-            table = augmenter.table(seed, 1, np.arange(512), 0, 48)
+            table = augmenter.table(seed, Samples.of(1, np.arange(512)), 48)
             operations = table[..., 0].astype(np.int64)
             strengths = ",".join(f"{value:.2e}" for value in table.mean(axis=(0, 1)))
             drawn = digest(iter([operations.tobytes()]))

@@ -18,9 +18,9 @@ _MOST_FREE = 16
 """Free blocks to keep; each thread may hold one that is in use besides."""
 
 
-def empty_images(allocate: Allocate, count: tuple[int, ...], side: int) -> Tensor:
-    """Memory for (N,) images or (N, V) views: uint8 (*count, 3, side, side), channels last."""
-    shape = (*count, side, side, 3)
+def empty_images(allocate: Allocate, count: int, side: int) -> Tensor:
+    """Memory for samples: uint8 (count, 3, side, side), channels_last."""
+    shape = (count, side, side, 3)
     return allocate(math.prod(shape)).view(shape).movedim(-1, -3)
 
 

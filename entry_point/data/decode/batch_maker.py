@@ -1,4 +1,4 @@
-"""From an image maker to batches: damaged images are handled as `data.on_error` says."""
+"""From samples' numbers to a batch: read, plan, decode, and replace what is damaged."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import torch
 from entry_point.data.batch import Batch, Damage
 from entry_point.data.check_command import check_command
 from entry_point.data.decode.allocation import Allocate
-from entry_point.data.decode.made_images import MadeImages, MakeImages
+from entry_point.data.decode.decoder import Decoded, Decoder
+from entry_point.data.decode.own_augment import OwnAugmentation
 from entry_point.data.errors import DataError
-from entry_point.data.plan.balance import split_repeats
-from entry_point.data.plan.crops import CropPlanner, Ints
+from entry_point.data.plan.crops import CropPlanner
+from entry_point.data.plan.samples import Ints, Samples, rows, split_repeats
+from entry_point.data.sources.encoded import read_images
+from entry_point.data.sources.file_source import FileSource
 from entry_point.data.sources.source import Source
 from entry_point.data.spans import recording, span
 
@@ -22,89 +25,97 @@ _LONGEST_RUN = 100
 
 @dataclass(frozen=True)
 class BatchMaker:
-    """Makes batches and applies `data.on_error` to damaged images.
+    """Makes the batches of a split.
 
-    With `skip`, the next sample of the source replaces a damaged training sample, and a damaged
-    validation sample is left out.
+    A damaged image stops the job, unless `data.max_bad_fraction` is above 0: then the next image of
+    the source replaces it in training, and validation leaves it out.
 
-    Every engine treats a file as damaged if it cannot be read, has no JPEG header or ends before
+    Every decoder treats a file as damaged if it cannot be read, has no JPEG header or ends before
     the crop does. JPEG has no checksum, so wrong bits inside a file are damage only if they make a
-    decoder fail: `pillow` decodes whole files but tolerates much, the other engines decode only the
-    crop, and `dali` rejects some intact files. An engine finds the same damage with any number of
-    workers and after a resume.
+    decoder fail: Pillow decodes whole files but tolerates much, the others decode only the crop,
+    and DALI rejects some intact files. An engine finds the same damage with any number of workers
+    and after a resume.
     """
 
     source: Source
     planner: CropPlanner
-    make_images: MakeImages
+    decoder: Decoder
+    augmentation: OwnAugmentation | None = None
+    """Your own, of training samples."""
     profile: bool = False
     """Record spans: how long each part of making a batch takes."""
 
-    def __call__(self, epoch: int, indices: Ints, allocate: Allocate) -> Batch:
+    def __call__(self, epoch: int, request: Ints, allocate: Allocate) -> Batch:
+        """The batch of the images of `request`; see `with_repeats` for those drawn before."""
         if not self.profile:
-            return self._make(epoch, indices, allocate)
+            return self._make(epoch, request, allocate)
         with recording() as spans:
-            batch = self._make(epoch, indices, allocate)
+            batch = self._make(epoch, request, allocate)
         return replace(batch, spans=tuple(spans))
 
     def close(self) -> None:
-        """End the threads of an image maker that has its own."""
-        if hasattr(self.make_images, "close"):
-            self.make_images.close()
+        """End the threads of a decoder that has its own."""
+        self.decoder.close()
 
-    def _make(self, epoch: int, samples: Ints, allocate: Allocate) -> Batch:
-        indices, repeats = split_repeats(samples)
-        planner = replace(self.planner, repeats=repeats)
-        made = self.make_images(self.source, planner, epoch, indices, allocate)
-        if not made.damage:
-            return self._batch(made, indices, ())
-        damage = self._report(indices, made.damage)
-        if self.planner.data.on_error == "raise":
+    def _make(self, epoch: int, request: Ints, allocate: Allocate) -> Batch:
+        images, repeats = split_repeats(request)
+        decoded = self._decode(epoch, images, repeats, allocate)
+        damage = self._report(images, decoded.damage)
+        if damage and not self.planner.data.max_bad_fraction:
             raise DataError(
-                f"{damage[0].key}: {damage[0].reason}; data.on_error=skip continues without such "
-                f"images, {check_command(self.planner.data)}"
+                f"{damage[0].key}: {damage[0].reason}; data.max_bad_fraction=0.01 continues "
+                f"without such images, {check_command(self.planner.data)}"
             )
-        if not self.planner.train:
-            keep = [i for i in range(len(indices)) if i not in made.damage]
-            good = np.array(keep, dtype=np.int64)
-            made = replace(made, images=made.images[good])
-            return self._batch(made, indices[good], damage)
-        indices = indices.copy()
-        self._replace(planner, epoch, made, indices, allocate)
-        return self._batch(made, indices, damage)
+        if damage and self.planner.train:
+            self._replace(epoch, images, repeats, decoded, allocate)
+        elif damage:
+            good = np.delete(np.arange(len(images)), list(decoded.damage))
+            images, decoded = images[good], replace(decoded, images=decoded.images[good])
+        with span("collate"):
+            numbers = np.repeat(images, self.planner.views)
+            labels = self.source.labels[numbers]
+            return Batch(
+                decoded.images,
+                labels.long() if self.source.kind == "class" else labels.float(),
+                torch.from_numpy(numbers),
+                damage,
+                stale_indexes=decoded.stale_indexes,
+            )
+
+    def _decode(self, epoch: int, images: Ints, repeats: Ints, allocate: Allocate) -> Decoded:
+        """The samples of these images."""
+        encoded = read_images(self.source, images)
+        opened = self.decoder.open(encoded)
+        samples = Samples.of(epoch, images, repeats, self.planner.views)
+        with span("plan"):
+            plan = self.planner.plan(samples, *opened.sizes)
+        decoded = opened.decode(plan, allocate)
+        if decoded.new_indexes and isinstance(self.source, FileSource):
+            self.source.keep_indexes(images, decoded.new_indexes)
+        if self.augmentation is not None and self.planner.train:
+            with span("augment"):
+                damaged = rows(sorted(decoded.damage), self.planner.views)
+                self.augmentation(decoded.images, samples, self.planner.seed, damaged)
+        return decoded
 
     def _replace(
-        self,
-        planner: CropPlanner,
-        epoch: int,
-        made: MadeImages,
-        indices: Ints,
-        allocate: Allocate,
+        self, epoch: int, images: Ints, repeats: Ints, decoded: Decoded, allocate: Allocate
     ) -> None:
-        """Put the next samples that are not damaged in the place of damaged ones."""
-        reasons = made.damage
+        """Put the next images that are not damaged in the place of damaged ones."""
+        reasons, by_image = decoded.damage, decoded.images.unflatten(0, (len(images), -1))
         for _ in range(_LONGEST_RUN):
             bad = np.array(sorted(reasons))
-            indices[bad] = self.source.following(indices[bad])
-            repeats = None if planner.repeats is None else planner.repeats[bad]
-            of_bad = replace(planner, repeats=repeats)
-            others = self.make_images(self.source, of_bad, epoch, indices[bad], allocate)
-            made.images[bad] = others.images
+            images[bad] = self.source.following(images[bad])
+            others = self._decode(epoch, images[bad], repeats[bad], allocate)
+            by_image[bad] = others.images.unflatten(0, (len(bad), -1))
             reasons = {int(bad[i]): reason for i, reason in others.damage.items()}
             if not reasons:
                 return
-        last = self._report(indices, reasons)[-1].key
+        last = self._report(images, reasons)[-1].key
         raise DataError(
             f"{last} and the {_LONGEST_RUN} images before it are damaged; "
             f"{check_command(self.planner.data)}"
         )
 
-    def _report(self, indices: Ints, reasons: dict[int, str]) -> tuple[Damage, ...]:
-        return tuple(Damage(self.source.key(int(indices[i])), reasons[i]) for i in sorted(reasons))
-
-    def _batch(self, made: MadeImages, indices: Ints, damage: tuple[Damage, ...]) -> Batch:
-        with span("collate"):
-            labels = self.source.labels[indices]
-            labels = labels.long() if self.source.kind == "class" else labels.float()
-            numbers = torch.from_numpy(indices)
-            return Batch(made.images, labels, numbers, damage, stale_indexes=made.stale_indexes)
+    def _report(self, images: Ints, reasons: dict[int, str]) -> tuple[Damage, ...]:
+        return tuple(Damage(self.source.key(int(images[i])), reasons[i]) for i in sorted(reasons))

@@ -5,36 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import call, resolve
-from entry_point.data.decode.allocation import Allocate
-from entry_point.data.decode.made_images import MadeImages, MakeImages
-from entry_point.data.plan.crops import CropPlanner, Ints
-from entry_point.data.plan.philox import in_view, philox
-from entry_point.data.sources.source import Source
-from entry_point.data.spans import span
+from entry_point.data.plan.philox import philox
+from entry_point.data.plan.samples import Ints, Samples
 
 SampleAugmentation = Callable[[Tensor, torch.Generator], Tensor]
 """uint8 (3, S, S) -> the same shape and type.
 
 It draws from the generator alone: several threads call it, and the generator is seeded by (seed,
-epoch, sample index, repeat, view), so that every engine and a resumed run draw the same.
+epoch, image, repeat, view), so that every engine and a resumed run draw the same.
 """
 
 _STREAM = 8
-_SEED_BITS = np.uint64(63)
+_SEED = (1 << 63) - 1
 
 
 @dataclass
-class OwnAugmented:
-    """Another maker's images, of which your own function changes those for training."""
+class OwnAugmentation:
+    """Changes the samples of a batch in place, each by your own function."""
 
-    make_images: MakeImages
     augment: AugmentConfig
     _function: SampleAugmentation = field(init=False)
 
@@ -43,26 +37,14 @@ class OwnAugmented:
 
     def __reduce__(self) -> tuple[object, ...]:
         # A child process builds its own: what your code returns need not be picklable.
-        return OwnAugmented, (self.make_images, self.augment)
+        return OwnAugmentation, (self.augment,)
 
-    def __call__(
-        self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, allocate: Allocate
-    ) -> MadeImages:
-        """See MakeImages."""
-        made = self.make_images(source, planner, epoch, indices, allocate)
-        if not planner.train:
-            return made
-        repeats = np.array(0) if planner.repeats is None else planner.repeats
-        with span("augment"):
-            # One row per view, each as long as the batch.
-            counter = (indices, epoch, in_view(planner.view_numbers())[..., None], repeats)
-            words = philox((planner.seed, _STREAM), counter)[0].T
-            seeds = (words & ((1 << _SEED_BITS) - 1)).reshape(made.images.shape[:-3])
-            for at in np.ndindex(seeds.shape):
-                if at[0] not in made.damage:
-                    generator = torch.Generator().manual_seed(int(seeds[at]))
-                    made.images[at] = self._changed(made.images[at], generator)
-        return made
+    def __call__(self, images: Tensor, samples: Samples, seed: int, skip: Ints) -> None:
+        """`skip`: rows that hold no image. Raises ConfigError for what is no such image."""
+        words = philox((seed, _STREAM), samples.counter(0))[0].tolist()
+        for i in set(range(len(images))).difference(skip.tolist()):
+            generator = torch.Generator().manual_seed(words[i] & _SEED)
+            images[i] = self._changed(images[i], generator)
 
     def _changed(self, image: Tensor, generator: torch.Generator) -> Tensor:
         changed = self._function(image, generator)

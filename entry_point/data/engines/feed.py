@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import Allocate
 from entry_point.data.decode.batch_maker import BatchMaker
-from entry_point.data.plan.crops import Ints
 from entry_point.data.plan.order import Plan
+from entry_point.data.plan.samples import Ints
 from entry_point.data.plan.schedule import After, Part, nothing_after
 
 Request = tuple[str, int, Ints]
@@ -82,17 +83,30 @@ class Feed:
             maker.close()
 
 
-class PartReader:
-    """Cuts the outcomes of a Feed's requests into parts.
+class Engine(Protocol):
+    """Makes the outcomes of a Feed's requests ahead of use, in threads or processes."""
 
-    `start` begins with a part and goes on with what comes after it, as `Feed.requests`; `stop` ends
-    that. A part that is not the one that comes next is started anew.
+    def start(self, part: Part) -> Iterator[Outcome]:
+        """The outcomes of `part` and of all that comes after it, as `Feed.requests`."""
+        ...
+
+    def stop(self) -> None:
+        """End what was started."""
+        ...
+
+    def close(self) -> None:
+        """End the threads and processes."""
+        ...
+
+
+class PartReader:
+    """Cuts the outcomes of an engine into parts.
+
+    A part that is not the one that comes next is restarted from its first step.
     """
 
-    def __init__(
-        self, feed: Feed, start: Callable[[Part], Iterator[Outcome]], stop: Callable[[], None]
-    ) -> None:
-        self._feed, self._start, self._stop = feed, start, stop
+    def __init__(self, feed: Feed, engine: Engine) -> None:
+        self._feed, self._engine = feed, engine
         self._running: Iterator[Outcome] | None = None
         self._next: Part | None = None
 
@@ -100,7 +114,7 @@ class PartReader:
         """For each step of `part`, its outcome. Ends the part that is being read."""
         if self._running is None or part != self._next:
             self.stop()
-            self._running = self._start(part)
+            self._running = self._engine.start(part)
         self._next = None
         return self._cut(part, self._running)
 
@@ -120,6 +134,12 @@ class PartReader:
             self.stop()
 
     def stop(self) -> None:
-        """End what runs."""
+        """End the part that is being read, and what is made ahead."""
         self._running = self._next = None
-        self._stop()
+        self._engine.stop()
+
+    def close(self) -> None:
+        """End the engine's threads and processes."""
+        self.stop()
+        self._engine.close()
+        self._feed.close()

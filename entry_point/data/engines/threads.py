@@ -12,9 +12,9 @@ from spdl.pipeline import Pipeline, PipelineBuilder
 
 from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import pinned_memory, reused_memory
-from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, PartReader, Request
+from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, Request
 from entry_point.data.loader_spec import DALI_CALLERS, LoaderSpec
-from entry_point.data.plan.crops import Ints
+from entry_point.data.plan.samples import Ints
 from entry_point.data.plan.schedule import Part
 
 
@@ -34,25 +34,9 @@ class ThreadEngine:
         self._ahead = spec.pipeline.prefetch
         self._pipeline: Pipeline[Outcome] | None = None
         self._reader: ThreadPoolExecutor | None = None
-        self._parts = PartReader(feed, self._start, self._stop)
 
-    def batches(self, part: Part) -> Iterator[Batch]:
-        for outcome in self._parts.read(part):
-            if isinstance(outcome, Exception):
-                self._parts.stop()
-                raise outcome
-            yield outcome
-
-    def close(self) -> None:
-        """End the threads."""
-        self._parts.stop()
-        if self._reader is not None:
-            self._reader.shutdown(cancel_futures=True)
-        self._feed.close()
-
-    def _start(self, part: Part) -> Iterator[Outcome]:
-        """The outcomes of `part` and of what comes after it. Ends what runs."""
-        self._stop()
+    def start(self, part: Part) -> Iterator[Outcome]:
+        """See Engine."""
         if self._reader is None:
             self._reader = ThreadPoolExecutor(1, "shard-reader")
             self._feed.read_ahead(self._reader, here=True)
@@ -66,8 +50,8 @@ class ThreadEngine:
         self._pipeline.start()
         return iter(self._pipeline.get_iterator())
 
-    def _stop(self) -> None:
-        """End what runs; returns once the batches in progress are finished."""
+    def stop(self) -> None:
+        """See Engine. Returns once the batches in progress are finished."""
         while self._pipeline is not None:
             try:
                 self._pipeline.stop()
@@ -75,6 +59,11 @@ class ThreadEngine:
                 continue
             self._pipeline = None
             self._feed.release()
+
+    def close(self) -> None:
+        """See Engine."""
+        if self._reader is not None:
+            self._reader.shutdown(cancel_futures=True)
 
     # An exception travels like a batch. SPDL would wrap an exception of the plan in an exception
     # group, and log one of a batch and drop that batch.

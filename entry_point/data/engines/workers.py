@@ -1,4 +1,4 @@
-"""The engines `workers` and `pillow`: torch DataLoader worker processes make batches."""
+"""The engine `workers`: torch DataLoader worker processes make batches."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from multiprocessing.sharedctypes import RawValue
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import reused_memory, shared_memory
-from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, PartReader, Request
+from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, Request
 from entry_point.data.errors import picklable
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.no_collection import no_collection
@@ -88,15 +87,12 @@ class WorkerEngine:
         self._reader = ThreadPoolExecutor(1, "shard-reader")
         feed.read_ahead(self._reader, here=workers == 0)
         self._running = _until_closed(iter(()))
-        self._parts = PartReader(feed, self._start, self._stop)
         self._workers: list[BaseProcess] = []
         # Workers ignore SIGTERM, so the interpreter would wait for them forever at exit.
         atexit.register(self._kill_workers)
 
-    def batches(self, part: Part) -> Iterator[Batch]:
-        return _raised(self._parts.read(part))
-
-    def _start(self, part: Part) -> Iterator[Outcome]:
+    def start(self, part: Part) -> Iterator[Outcome]:
+        """See Engine."""
         assert self._batches is not None, "closed"
         self._requests.part = part
         others = multiprocessing.active_children()
@@ -131,13 +127,14 @@ class WorkerEngine:
             # The traceback's frames hold the DataLoader's iterator, which keeps workers alive.
             raise error.with_traceback(None)  # noqa: B904 - it is the same error
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """See Engine."""
         self._running.close()
         self._feed.release()
 
     def close(self) -> None:
+        """See Engine."""
         self._batches = None  # with its last reference, the DataLoader ends its workers
-        self._parts.stop()
         self._reader.shutdown(cancel_futures=True)
         if not any(worker.is_alive() for worker in self._workers):
             atexit.unregister(self._kill_workers)
@@ -146,13 +143,6 @@ class WorkerEngine:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler treats a death as a failure
         for worker in self._workers:
             worker.kill()
-
-
-def _raised(outcomes: Iterator[Outcome]) -> Iterator[Batch]:
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            raise outcome
-        yield outcome
 
 
 def _check_fork(spec: LoaderSpec) -> None:

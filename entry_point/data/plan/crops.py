@@ -1,13 +1,13 @@
 """Which part of its image a sample shows, and what is done to it: boxes, flips, augmentation.
 
-A box is (top, left, height, width) in pixels of the upright image; orientation.py maps it to the
-stored pixels.
+A box is (top, left, height, width) in pixels of the upright image.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,47 +15,46 @@ from numpy.typing import NDArray
 from entry_point.config.data_config import DataConfig
 from entry_point.data.plan.augment.augmenter import Augmenter
 from entry_point.data.plan.augment.policy import Floats
-from entry_point.data.plan.philox import in_view, philox, unit
+from entry_point.data.plan.philox import philox, unit
+from entry_point.data.plan.samples import Ints, Samples, rows
 
-Ints = NDArray[np.int64]
 Uniform = NDArray[np.float64]
+
+_Int = TypeVar("_Int", bound=np.integer)
 
 _ATTEMPTS = 10
 _STREAM = 1
+_TRANSPOSED = (5, 6, 7, 8)
+"""EXIF orientations whose stored width is the height of the upright image."""
 
 
 @dataclass(frozen=True)
 class CropPlan:
-    """What to cut from N images, (N, ...), or from each of them V views, (N, V, ...)."""
+    """What to cut for N samples."""
 
     side: int
     """Height and width of a sample in pixels."""
     boxes: Ints
-    """int64 (..., 4)."""
+    """int64 (N, 4)."""
     flips: NDArray[np.bool_]
-    """bool (...): whether to flip left-right."""
+    """bool (N,): whether to flip left-right."""
     operations: Floats | None
-    """float32 (..., K, 8), see `CropPlanner.augmentation`."""
+    """float32 (N, K, 8): what to do to the resized and flipped crops, as `custom_op.augment_ops`
+    writes it; None: nothing."""
 
-    def grouped(self, count: int) -> CropPlan:
-        """The same, of which each `count` belong to one image."""
-        tables = self.operations
-        return CropPlan(
-            self.side,
-            self.boxes.reshape(-1, count, 4),
-            self.flips.reshape(-1, count),
-            None if tables is None else tables.reshape(-1, count, *tables.shape[1:]),
-        )
+    def __len__(self) -> int:
+        return len(self.flips)
 
-    def of(self, i: int) -> Iterator[tuple[int, ...]]:
-        """Where the views of image `i` are in the arrays."""
-        for view in np.ndindex(self.flips.shape[1:]):
-            yield i, *view
+    def of(self, positions: Sequence[int], each: int) -> CropPlan:
+        """The samples of the images at these positions, if each image has `each` samples."""
+        at, operations = rows(positions, each), self.operations
+        some = None if operations is None else operations[at]
+        return CropPlan(self.side, self.boxes[at], self.flips[at], some)
 
 
 @dataclass(frozen=True)
 class CropPlanner:
-    """Boxes and flips, a function of (seed, epoch, sample, repeat, view) and the image's size.
+    """Boxes and flips, a function of (seed, epoch, image, repeat, view) and the image's size.
 
     Training draws from the distributions of torchvision's RandomResizedCrop and
     RandomHorizontalFlip. Validation takes the center box that a resize of the shorter side to
@@ -65,66 +64,35 @@ class CropPlanner:
     data: DataConfig
     train: bool
     seed: int
-    repeats: Ints | None = None
-    """How often the epoch has drawn each sample of the batch before; None: never."""
     augmenter: Augmenter | None = None
-    """Draws the augmentation of training samples; None: none."""
-    view: Ints | int = 0
-    """Which view of each sample this is."""
+    """Draws the augmentation of training samples, apart from boxes and flips; None: none."""
 
-    def plan(self, epoch: int, indices: Ints, heights: Ints, widths: Ints) -> CropPlan:
-        """What to cut from N upright images of these sizes. Validation has one view."""
-        views = self.view_numbers()
-        if not views.ndim:
-            return self._plan(epoch, indices, heights, widths)
-        # The views of a sample follow each other, as if each was a sample.
-        count = len(views)
-        each = replace(
-            self,
-            view=np.tile(views, len(indices)),
-            repeats=None if self.repeats is None else np.repeat(self.repeats, count),
-        )
-        samples = (np.repeat(values, count) for values in (indices, heights, widths))
-        return each._plan(epoch, *samples).grouped(count)
+    @property
+    def views(self) -> int:
+        """Samples of each image."""
+        return self.data.views if self.train else 1
 
-    def view_numbers(self) -> Ints:
-        """The numbers of a sample's views, int64 (V,); int64 () for a single view."""
-        several = self.train and self.data.views > 1
-        return np.arange(self.data.views) if several else np.array(0)
-
-    def _plan(self, epoch: int, indices: Ints, heights: Ints, widths: Ints) -> CropPlan:
-        boxes, flips = self._boxes_and_flips(epoch, indices, heights, widths)
-        return CropPlan(self.side(epoch), boxes, flips, self.augmentation(epoch, indices))
-
-    def _boxes_and_flips(
-        self, epoch: int, indices: Ints, heights: Ints, widths: Ints
-    ) -> tuple[Ints, NDArray[np.bool_]]:
+    def plan(self, samples: Samples, heights: Ints, widths: Ints) -> CropPlan:
+        """What to cut from upright images of these sizes, of which each has `views` samples."""
+        side, views = self.side(samples.epoch), self.views
+        heights, widths = np.repeat(heights, views), np.repeat(widths, views)
         if not self.train:
-            return self._centre_boxes(heights, widths), np.zeros(len(indices), dtype=np.bool_)
+            flips = np.zeros(len(samples), dtype=np.bool_)
+            return CropPlan(side, self._center_boxes(heights, widths), flips, None)
         # One call for all draws, since its cost hardly depends on their number. Row 0 is for the
         # flip, the other rows are attempts at a box.
-        rows = np.arange(1 + _ATTEMPTS)[:, None] + in_view(self.view)
-        repeats = 0 if self.repeats is None else self.repeats
-        u = unit(philox((self.seed, _STREAM), (indices, epoch, rows, repeats)))
-        flips = u[0, 0] < self.data.hflip
-        return self._random_boxes(u[:, 1:], heights, widths), flips
+        draws = np.arange(1 + _ATTEMPTS)[:, None]
+        u = unit(philox((self.seed, _STREAM), samples.counter(draws)))
+        boxes, flips = self._random_boxes(u[:, 1:], heights, widths), u[0, 0] < self.data.hflip
+        if self.augmenter is None:
+            return CropPlan(side, boxes, flips, None)
+        return CropPlan(side, boxes, flips, self.augmenter.table(self.seed, samples, side))
 
     def side(self, epoch: int) -> int:
         """Height and width of a sample in pixels."""
         return self.data.train_size(epoch) if self.train else self.data.val_size
 
-    def augmentation(self, epoch: int, indices: Ints) -> Floats | None:
-        """What to do to the resized and flipped crops, as `custom_op.augment_ops` writes it.
-
-        float32 (N, K, 8), drawn apart from boxes and flips; None: nothing.
-        """
-        if self.augmenter is None or not self.train:
-            return None
-        repeats = 0 if self.repeats is None else self.repeats
-        side = self.side(epoch)
-        return self.augmenter.table(self.seed, epoch, indices, repeats, side, self.view)
-
-    def _centre_boxes(self, heights: Ints, widths: Ints) -> Ints:
+    def _center_boxes(self, heights: Ints, widths: Ints) -> Ints:
         share = self.data.val_size / self.data.resize
         side = np.maximum(1, np.rint(np.minimum(heights, widths) * share)).astype(np.int64)
         return np.stack([(heights - side) // 2, (widths - side) // 2, side, side], axis=1)
@@ -154,3 +122,11 @@ def _fallback_boxes(heights: Ints, widths: Ints, ratio: list[float]) -> Ints:
     width = np.minimum(widths, np.maximum(1, np.rint(heights * ratio[1]).astype(np.int64)))
     height = np.minimum(heights, np.maximum(1, np.rint(widths / ratio[0]).astype(np.int64)))
     return np.stack([(heights - height) // 2, (widths - width) // 2, height, width], axis=1)
+
+
+def upright_size(
+    height: NDArray[_Int], width: NDArray[_Int], orientation: NDArray[np.integer]
+) -> tuple[NDArray[_Int], NDArray[_Int]]:
+    """Upright (height, width) of images stored as `height` x `width`."""
+    transposed = np.isin(orientation, _TRANSPOSED)
+    return np.where(transposed, width, height), np.where(transposed, height, width)

@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from entry_point.data.errors import DataError
-from entry_point.data.plan.balance import Weights, draw, with_repeats
-from entry_point.data.plan.crops import Ints
+from entry_point.data.plan.balance import Weights, draw
 from entry_point.data.plan.philox import permutation
+from entry_point.data.plan.samples import Ints, with_repeats
 
 _ORDER_STREAM = 0
 

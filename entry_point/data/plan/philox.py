@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
 
-_VIEW_BITS = 32
 _ROUNDS = 10
 _MULTIPLIERS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], dtype=np.uint64)
 _KEY_STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
@@ -42,14 +41,6 @@ def philox(key: tuple[int, int], counter: Sequence[int | Words | NDArray[np.int6
 def unit(words: Words) -> NDArray[np.float64]:
     """Words as numbers in [0, 1), from their 53 highest bits."""
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def in_view(view: NDArray[np.int64] | int) -> NDArray[np.int64]:
-    """What to add to the number of a draw in a counter: each view of a sample has its own draws.
-
-    View 0 draws what a single view draws.
-    """
-    return np.asarray(view, dtype=np.int64) << _VIEW_BITS
 
 
 def permutation(key: tuple[int, int], count: int, stream: int) -> NDArray[np.int64]:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import distributed
 
 from entry_point.data.errors import DataError
-from entry_point.data.plan.crops import Ints
 from entry_point.data.plan.order import steps_of
 from entry_point.data.plan.philox import permutation, stream_words
+from entry_point.data.plan.samples import Ints
 
 _SHARD_STREAM, _WINDOW_STREAM = 31, 32
 _WINDOW_BITS, _CHANCE_BITS = np.uint64(24), np.uint64(40)

@@ -104,13 +104,13 @@ class ManifestSource(FileSource):
 def open_manifest(data: DataConfig, root: Path, split: str) -> ManifestSource:
     """The split of the table `root`, or of the only table in the folder `root`. Raises DataError.
 
-    A file that does not exist counts as a damaged image, so `data.on_error` says what it does.
+    A file that does not exist counts as a damaged image, see `data.max_bad_fraction`.
     """
     file = _only_table(root) if root.is_dir() else root
     images = Path(data.images) if data.images else None
     request = TableRequest(file, images, data.table, data.val_fraction, "data.table")
     status = file.stat() if file.is_file() else None
-    stamp = repr((request, status and (status.st_mtime_ns, status.st_size), data.on_error))
+    stamp = repr((request, status and (status.st_mtime_ns, status.st_size), data.max_bad_fraction))
     if stamp not in _opened:
         table = read_table(request)
         _check_files(table, replace(data, root=str(file)))
@@ -376,7 +376,7 @@ def _log(
 
 
 def _check_files(table: Table, data: DataConfig) -> None:
-    """Raise DataError for missing files, or warn, as `data.on_error` says."""
+    """Raise DataError for missing files, or warn if damaged images may be skipped."""
     used = pl.Series(table.used)
     text = table.paths.text[:-1].tobytes().decode()
     paths = pl.Series([text]).str.split("\0").explode().gather(used)
@@ -389,9 +389,10 @@ def _check_files(table: Table, data: DataConfig) -> None:
     if missing:
         found = f"{len(missing)} of {checked} files are missing: {_examples(used, paths, missing)}"
         check = check_command(data)
-        if data.on_error == "raise":
+        if not data.max_bad_fraction:
             raise DataError(
-                f"{found}; correct the table or data.images, or set data.on_error=skip; {check}"
+                f"{found}; correct the table or data.images, or set data.max_bad_fraction=0.01; "
+                f"{check}"
             )
         log.warning("%s; %s", found, check)
     others = (~paths.str.to_lowercase().str.contains(_JPEG)).arg_true().to_list()

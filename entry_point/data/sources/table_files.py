@@ -12,6 +12,7 @@ import os
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -113,9 +114,10 @@ def _read_csv(file: Path, names: list[str], columns: Sequence[str]) -> pl.DataFr
     except pl.exceptions.PolarsError:
         return _read_csv_by_row(file, names, columns)
     # Short rows and blank lines have null in the last column, as an empty cell has. A row too long
-    # by an empty cell is refused, unless it ends the file.
+    # by an empty cell is refused, unless it ends the file. So is a quote that nothing closes.
     same = [name.strip() for name in frame.columns] == [names[place] for place in places]
-    if frame[:, -1].has_nulls() or not same or _last_byte(file) == _separator(file).encode():
+    ends_in_separator = _last_byte(file) == _separator(file).encode()
+    if frame[:, -1].has_nulls() or not same or ends_in_separator or _quotes(file) % 2:
         return _read_csv_by_row(file, names, columns)
     frame.columns = [names[place] for place in places]
     return frame.select(pl.col(columns).fill_null(""))
@@ -159,6 +161,11 @@ def _csv_rows(file: Path) -> Iterator[Iterator[list[str]]]:
         except csv.Error as error:
             where = f"{file}, line {reader.line_num}"
             raise DataError(f"{where}: {error}: check the quotes there") from error
+
+
+def _quotes(file: Path) -> int:
+    with file.open("rb") as opened:
+        return sum(chunk.count(b'"') for chunk in iter(partial(opened.read, 1 << 20), b""))
 
 
 def _last_byte(file: Path) -> bytes:

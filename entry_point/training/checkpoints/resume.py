@@ -24,7 +24,7 @@ Settings = dict[str, Any]
 STEPS = "steps per epoch"
 _PIXELS = (
     *("image_size", "progressive", "eval_size", "resize", "scale", "ratio", "hflip"),
-    *("views", "mean", "std", "on_error"),
+    *("views", "mean", "std"),
 )
 
 

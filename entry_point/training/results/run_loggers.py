@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
@@ -13,17 +12,17 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import call, resolve
 from entry_point.training.results.logged_run import LoggedRun
 from entry_point.training.results.metrics_log import Logger, Record
-from entry_point.training.results.mlflow_logger import MlflowLogger
-from entry_point.training.results.tensorboard_logger import TensorBoardLogger
 
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 30.0
 """How long the end of a job waits for a logger to take the last records."""
-_KNOWN: Mapping[str, Callable[..., Logger]] = {
-    "tensorboard": TensorBoardLogger,
-    "mlflow": MlflowLogger,
+_RESULTS = "entry_point.training.results"
+_KNOWN = {
+    "tensorboard": f"{_RESULTS}.tensorboard_logger.TensorBoardLogger",
+    "mlflow": f"{_RESULTS}.mlflow_logger.MlflowLogger",
 }
+"""By their paths: each is imported once it is used."""
 
 
 def open_loggers(run: LoggedRun) -> list[Logger]:
@@ -35,7 +34,7 @@ def open_loggers(run: LoggedRun) -> list[Logger]:
     run.folder.create()
     opened: list[Logger] = []
     for name in run.config.loggers:
-        build, word = resolve("loggers", name, _KNOWN), name.rpartition(".")[2]
+        build, word = resolve("loggers", _KNOWN.get(name, name), {}), name.rpartition(".")[2]
         kwargs = run.config.logger_kwargs.get(word, {})
         try:
             made = call(f"logger_kwargs.{word}", build, kwargs, run)

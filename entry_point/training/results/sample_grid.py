@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from entry_point.config.data_config import DataConfig
+from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.printable import printable
 from entry_point.data.loader import Loader, build_loader
@@ -32,8 +31,6 @@ MOST = 24
 _COLUMNS = 8
 _LONGEST, _LINES = 24, 4
 _INCHES = 1.6
-_GAP = 0.04
-"""Between the views of a sample, as a share of their height."""
 
 
 def first_samples_alone(
@@ -43,7 +40,7 @@ def first_samples_alone(
 
     Every engine gives the same samples. Raises DataError if they cannot be read.
     """
-    pipeline = replace(spec.pipeline, engine="pillow", num_workers=0)
+    pipeline = PipelineConfig("workers", "pillow", num_workers=0)
     with closing(build_loader(train, replace(spec, pipeline=pipeline))) as loader:
         return first_samples(config, loader, task, train.classes, devices)
 
@@ -68,22 +65,13 @@ def first_samples(
     images, labels = BatchAugmentation(config, task)(made.images, made.labels)
     shown = to_rgb(images[:MOST].float().cpu(), config.data)
     captions = [caption(label, classes, task.takes) for label in labels[:MOST].cpu()]
-    return draw_samples([side_by_side(sample) for sample in shown], captions)
+    return draw_samples(list(shown), captions)
 
 
 def to_rgb(images: Tensor, data: DataConfig) -> Tensor:
     """The model's input, float `(..., 3, H, W)`, as RGB from 0 to 1: `(..., H, W, 3)`."""
     pixels = images.movedim(-3, -1) * torch.tensor(data.std) + torch.tensor(data.mean)
     return pixels.clamp(0, 1)
-
-
-def side_by_side(sample: Tensor) -> Tensor:
-    """An image `(S, S, 3)` as it is; views `(V, S, S, 3)` as one picture, on white."""
-    if sample.ndim == 3:
-        return sample
-    gap = max(1, round(_GAP * sample.shape[1]))
-    spaced = functional.pad(sample, (0, 0, 0, gap), value=1.0)
-    return torch.cat(list(spaced), 1)[:, :-gap]
 
 
 def caption(label: Tensor, names: Sequence[str], takes: str) -> str:

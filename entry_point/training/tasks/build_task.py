@@ -44,9 +44,6 @@ def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task
     members = [*Task.__annotations__, *(name for name in vars(Task) if not name.startswith("_"))]
     _check_complete(settings.name, [name for name in members if not hasattr(task, name)])
     _check_kind(settings.name, task.takes, train)
-    if config.data.views > 1 and not task.takes_views:
-        must = f"task.name={settings.name} learns from one view of each image; remove it"
-        raise ConfigError("data.views", config.data.views, must)
     return task
 
 

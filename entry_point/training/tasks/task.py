@@ -50,8 +50,7 @@ class Task(Protocol):
     In all methods, `outputs` are the model's, float32 `(N, self.outputs)`, and `targets` the labels
     of the source: int64 `(N,)` if it takes `class`, else float32 `(N, len(self.names))`.
 
-    With several views of each image (see `takes_views`), `loss` gets outputs `(N, views,
-    self.outputs)`.
+    With `data.views=V`, `loss` gets V samples of each image, which follow each other.
     """
 
     takes: str
@@ -67,10 +66,6 @@ class Task(Protocol):
     blends: Sequence[str]
     """Which of `mixup` and `cutmix` fit. `loss` then gets blended targets: float32
     `(N, len(self.names))`, also for classes."""
-
-    takes_views: bool = False
-    """Whether `loss` takes several views of each image; if not, a config with several is refused.
-    Evaluation has one view."""
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -8,20 +8,18 @@ import torch
 from PIL import Image, features
 
 from entry_point import inference
-from entry_point.config.data_config import Engine, PipelineConfig
-from entry_point.data.loader import Loader
-from entry_point.data.prediction_loader import build_prediction_loader
+from entry_point.data.loader import Loader, build_prediction_loader
 from entry_point.data.sources.file_source import FileSource
 from entry_point.data.sources.unlabeled import Stretch
-from tests.entry_point.data.engines.every_engine import ENGINES
+from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
 
 SIZE, RESIZE = 40, 48
 
 
-def loader_of(files: list[Path], engine: Engine, samples: range | None = None) -> Loader:
+def loader_of(files: list[Path], engine: Way, samples: range | None = None) -> Loader:
     source = FileSource(files, [-1] * len(files), [])
     stretch = Stretch(source, samples or range(len(files)), source.key)
-    return build_prediction_loader(stretch, SIZE, RESIZE, PipelineConfig(engine, 1), batch_size=4)
+    return build_prediction_loader(stretch, SIZE, RESIZE, pipeline_of(engine, 1), batch_size=4)
 
 
 @pytest.fixture
@@ -48,7 +46,7 @@ def files(photo_folder: Path, tmp_path: Path) -> list[Path]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_files_come_once_in_order_as_inference_prepares_them_and_damaged_ones_are_listed(
-    files: list[Path], engine: Engine
+    files: list[Path], engine: Way
 ) -> None:
     loader = loader_of(files, engine)
     batches = list(loader.epoch(0))
@@ -70,7 +68,7 @@ def test_files_come_once_in_order_as_inference_prepares_them_and_damaged_ones_ar
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_range_of_the_source_comes_once_and_in_order(files: list[Path], engine: Engine) -> None:
+def test_a_range_of_the_source_comes_once_and_in_order(files: list[Path], engine: Way) -> None:
     loader = loader_of(files, engine, range(6, 9))
     (batch,) = loader.epoch(0)
     loader.close()

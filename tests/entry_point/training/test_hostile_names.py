@@ -16,7 +16,7 @@ NAMES = (
     "caf\udce9.jpg",
     "a\n[metrics] loss=7\n.jpg",
 )
-SKIP = ("data.on_error=skip", "data.max_bad_fraction=0.5", "trainer.epochs=1")
+SKIP = ("data.max_bad_fraction=0.5", "trainer.epochs=1")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from PIL import Image
 
 from entry_point.config.train_config import load_train_config
 from entry_point.data.plan.crops import CropPlanner
+from entry_point.data.plan.samples import Samples
 from project import stall
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records
@@ -85,13 +86,13 @@ def test_the_recipes_crops_are_plain_squares_of_256_pixels_at_any_position(
     count = 50_000
     sizes = np.full(count, height), np.full(count, width)
     planner = CropPlanner(config.data, train=True, seed=4)
-    boxes = planner.plan(2, np.arange(count), *sizes).boxes
+    boxes = planner.plan(Samples.of(2, np.arange(count)), *sizes).boxes
     assert (boxes[:, 2:] == 256).all() and config.data.image_size == 256
     assert set(boxes[:, 0]) == set(range(height - 255))
     assert set(boxes[:, 1]) == set(range(width - 255))
     (centre,) = (
         CropPlanner(config.data, train=False, seed=4)
-        .plan(0, np.arange(1), np.array([height]), np.array([width]))
+        .plan(Samples.of(0, np.arange(1)), np.array([height]), np.array([width]))
         .boxes
     )
     assert centre.tolist() == [(height - 256) // 2, (width - 256) // 2, 256, 256]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from entry_point.config import policy_config as config
 from entry_point.config.augment_config import AugmentConfig
@@ -20,9 +19,8 @@ from entry_point.data.plan.augment.colors import ColorJitter, SimClr, ThreeAugme
 from entry_point.data.plan.augment.erasing import RandomErasing
 from entry_point.data.plan.augment.policy import Floats, Policy
 from entry_point.data.plan.augment.strengths import Move
-from entry_point.data.plan.philox import in_view, philox, unit
-
-Ints = NDArray[np.int64]
+from entry_point.data.plan.philox import philox, unit
+from entry_point.data.plan.samples import Samples
 
 _POLICY_STREAM, _ERASE_STREAM = 6, 7
 _WORDS = 4
@@ -30,26 +28,18 @@ _WORDS = 4
 
 @dataclass(frozen=True)
 class Augmenter:
-    """What is done to each resized crop, a function of (seed, epoch, sample, repeat, view)."""
+    """What is done to each resized crop, a function of (seed, epoch, image, repeat, view)."""
 
     steps: tuple[tuple[int, Policy], ...]
     """Policies in the order in which they apply, each with its stream of random numbers."""
 
-    def table(
-        self,
-        seed: int,
-        epoch: int,
-        indices: Ints,
-        repeats: Ints | int,
-        side: int,
-        view: Ints | int = 0,
-    ) -> Floats:
+    def table(self, seed: int, samples: Samples, side: int) -> Floats:
         """As `custom_op.augment_ops` describes it: float32 (N, K, 8), contiguous."""
         tables = []
         for stream, policy in self.steps:
-            blocks = np.arange(-(-policy.draws // _WORDS))[:, None] + in_view(view)
-            u = unit(philox((seed, stream), (indices, epoch, blocks, repeats)))
-            tables.append(policy.table(u.reshape(-1, len(indices))[: policy.draws], side))
+            blocks = np.arange(-(-policy.draws // _WORDS))[:, None]
+            u = unit(philox((seed, stream), samples.counter(blocks)))
+            tables.append(policy.table(u.reshape(-1, len(samples))[: policy.draws], side))
         return np.ascontiguousarray(np.concatenate(tables, axis=1))
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
-from entry_point.data.plan.orientation import upright_size
+from entry_point.data.plan.crops import upright_size
 from entry_point.data.sources.dataset_description import Dataset, Description, read_dataset
 from entry_point.data.sources.file_bytes import file_starts
 from entry_point.data.sources.index_file import SIDE_LENGTH, SIDE_OFFSET, IndexFile, SideIndexes

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from custom_op import Packed
-from entry_point.data.plan.crops import Ints
+from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import require_shard
 from entry_point.data.sources.file_bytes import map_files
 from entry_point.data.sources.packed.index import ShardIndex

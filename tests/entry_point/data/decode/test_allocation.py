@@ -66,6 +66,6 @@ def test_full_shared_memory_is_an_error_that_says_what_to_do() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # applies to shared memory too
     try:
         with pytest.raises(DataError, match=r"27648 bytes .*--shm-size.*pipeline=threads"):
-            empty_images(shared_memory, (1,), 96)
+            empty_images(shared_memory, 1, 96)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

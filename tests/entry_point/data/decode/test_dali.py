@@ -15,11 +15,12 @@ import torch
 from PIL import Image
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
+from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.optimize import main as optimize
+from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 
 # In 255 levels: the largest mean difference, and the least share of pixels that differ by at most
 # the third number.
@@ -39,11 +40,11 @@ DEVICES = (
 
 
 def _loader(
-    root: Path, engine: Engine, split: str = "train", device: str = "cpu", **data: Any
+    root: Path, engine: Way, split: str = "train", device: str = "cpu", **data: Any
 ) -> Loader:
     config = DataConfig(root=str(root), **({"image_size": 96, "resize": 112} | data))
     source = open_source(config, split, root)
-    pipeline = PipelineConfig(engine=engine, num_workers=2)
+    pipeline = pipeline_of(engine, num_workers=2)
     return build_loader(
         source, LoaderSpec(config, pipeline, split, 10, seed=3, device=torch.device(device))
     )
@@ -99,7 +100,7 @@ def test_dali_skips_the_images_that_threads_skip(
     files[47].write_bytes(b"")
     Image.new("RGB", (50, 40)).save(files[2], "PNG")
     files[2].write_bytes(files[2].read_bytes() + b"\xff\xd9")  # DALI decodes it
-    settings: dict[str, Any] = {"on_error": "skip", "max_bad_fraction": 0.1, "scale": [1.0, 1.0]}
+    settings: dict[str, Any] = {"max_bad_fraction": 0.1, "scale": [1.0, 1.0]}
     threads, dali = (
         _loader(root, engine, device=device, **settings) for engine in ("threads", "dali")
     )
@@ -127,7 +128,7 @@ def test_a_file_that_only_dali_refuses_is_damage(
         jpeg = odd.read_bytes()
         odd.write_bytes(jpeg[:2] + _TEM + jpeg[2:])
     files[4].write_bytes(b"not a picture at all" * 100)  # in the batch of the first odd one
-    settings: dict[str, Any] = {"on_error": "skip", "max_bad_fraction": 1.0}
+    settings: dict[str, Any] = {"max_bad_fraction": 1.0}
     threads, dali = (
         _loader(root, engine, "val", device=device, **settings) for engine in ("threads", "dali")
     )
@@ -154,17 +155,17 @@ def test_an_error_not_caused_by_a_file_is_not_damage(
     photo_folder: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Both if every file alone fails too, and if only a batch of files fails."""
-    from entry_point.data.decode import dali_images
+    from entry_point.data.decode import dali
 
-    pipeline = dali_images._pipeline
+    pipeline = dali._pipeline
 
     def out_of_memory(batch_size: int, *settings: Any) -> Any:
         if batch_size > most:
             raise RuntimeError("CUDA out of memory")
         return pipeline(batch_size, *settings)
 
-    monkeypatch.setattr(dali_images, "_pipeline", out_of_memory)
-    loader = _loader(photo_folder, "dali", on_error="skip", max_bad_fraction=1.0)
+    monkeypatch.setattr(dali, "_pipeline", out_of_memory)
+    loader = _loader(photo_folder, "dali", max_bad_fraction=1.0)
     with pytest.raises(RuntimeError, match="CUDA out of memory"):
         list(loader.epoch(0))
     loader.close()
@@ -202,7 +203,7 @@ def test_without_dali_the_error_says_how_to_install_it(
     photo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "nvidia.dali", None)
-    monkeypatch.delitem(sys.modules, "entry_point.data.decode.dali_images", raising=False)
+    monkeypatch.delitem(sys.modules, "entry_point.data.decode.dali", raising=False)
     how = r"pipeline.engine=dali: .*make setup EXTRAS=dali.*EXTRAS=dali"
     with pytest.raises(ConfigError, match=how):
         _loader(photo_folder, "dali")

@@ -11,14 +11,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
+from entry_point.config.data_config import DataConfig
 from entry_point.contract.program import failure_text
 from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.folder import FolderSource
-from tests.entry_point.data.engines.every_engine import ENGINES
+from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
 from tests.entry_point.data.sources.pipes import pipe_at
 
 
@@ -36,13 +36,13 @@ def damaged_folder(photo_folder: Path, tmp_path: Path) -> Path:
 
 
 def _loader(
-    root: Path, engine: Engine, split: str, on_error: str, num_workers: int = 0, **data: Any
+    root: Path, engine: Way, split: str, allowed: float, num_workers: int = 0, **data: Any
 ) -> Loader:
     settings: dict[str, Any] = {"image_size": 32, "resize": 36, "scale": [1.0, 1.0]}
-    settings |= {"max_bad_fraction": 0.1, "on_error": on_error} | data
+    settings |= {"max_bad_fraction": allowed} | data
     config = DataConfig(root=str(root), **settings)
     source = open_source(config, split, root)
-    pipeline = PipelineConfig(engine=engine, num_workers=num_workers)
+    pipeline = pipeline_of(engine, num_workers=num_workers)
     return build_loader(source, LoaderSpec(config, pipeline, split, 12, seed=0))
 
 
@@ -61,17 +61,19 @@ def _indices(batches: list[Batch]) -> list[int]:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_damage_stops_the_job_with_an_error_that_names_the_file_and_what_to_do(
-    damaged_folder: Path, engine: Engine, split: str
+    damaged_folder: Path, engine: Way, split: str
 ) -> None:
     listing = f'`make check-dataset ARGS="root={damaged_folder}"` lists them all'
-    with pytest.raises(DataError, match=rf"{split}/.*\.jpg: .*data\.on_error=skip .*{listing}"):
-        _epoch(damaged_folder, engine, split, "raise")
+    with pytest.raises(
+        DataError, match=rf"{split}/.*\.jpg: .*data.max_bad_fraction=0.01 .*{listing}"
+    ):
+        _epoch(damaged_folder, engine, split, 0.0)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_damage_found_in_another_process_is_one_line(damaged_folder: Path, engine: Engine) -> None:
+def test_damage_found_in_another_process_is_one_line(damaged_folder: Path, engine: Way) -> None:
     with pytest.raises(DataError) as error:
-        _epoch(damaged_folder, engine, "val", "raise", num_workers=1)
+        _epoch(damaged_folder, engine, "val", 0.0, num_workers=1)
     file = damaged_folder / "val/cat/001.jpg"
     assert str(error.value).startswith(f"{file}: ") and "\n" not in str(error.value)
 
@@ -83,10 +85,10 @@ class BrokenSource(FolderSource):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_unexpected_error_in_another_process_starts_with_its_reason_and_keeps_its_traceback(
-    photo_folder: Path, engine: Engine
+    photo_folder: Path, engine: Way
 ) -> None:
     config = DataConfig(root=str(photo_folder), image_size=32, resize=36)
-    spec = LoaderSpec(config, PipelineConfig(engine, num_workers=1), "val", 12, seed=0)
+    spec = LoaderSpec(config, pipeline_of(engine, num_workers=1), "val", 12, seed=0)
     loader = build_loader(BrokenSource(photo_folder, "val"), spec)
     try:
         with pytest.raises((KeyError, RuntimeError)) as error:
@@ -95,15 +97,15 @@ def test_an_unexpected_error_in_another_process_starts_with_its_reason_and_keeps
         loader.close()
     reason = failure_text(error.value).splitlines()[0]
     assert "KeyError: 'no entry 0'" in reason
-    assert "in read_files" in "".join(traceback.format_exception(error.value))
+    assert "in _read_files" in "".join(traceback.format_exception(error.value))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_skipped_training_image_is_replaced_by_the_next_and_listed(
-    damaged_folder: Path, engine: Engine, caplog: pytest.LogCaptureFixture
+    damaged_folder: Path, engine: Way, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        batches = _epoch(damaged_folder, engine, "train", "skip")
+        batches = _epoch(damaged_folder, engine, "train", 0.1)
     seen = torch.cat([batch.indices for batch in batches])
     assert sorted(seen.tolist()) == sorted([*range(2, 47), 2, 2, 2])
     for file in ("astronaut/000.jpg", "astronaut/001.jpg", "rocket/005.jpg"):
@@ -115,23 +117,23 @@ def test_a_skipped_training_image_is_replaced_by_the_next_and_listed(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_skipped_validation_image_is_left_out(damaged_folder: Path, engine: Engine) -> None:
-    batches = _epoch(damaged_folder, engine, "val", "skip")
+def test_a_skipped_validation_image_is_left_out(damaged_folder: Path, engine: Way) -> None:
+    batches = _epoch(damaged_folder, engine, "val", 0.1)
     assert _indices(batches) == [index for index in range(24) if index != 4]
     assert all(len(batch.images) == len(batch.labels) == len(batch.indices) for batch in batches)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_more_damage_than_allowed_stops_the_job(damaged_folder: Path, engine: Engine) -> None:
+def test_more_damage_than_allowed_stops_the_job(damaged_folder: Path, engine: Way) -> None:
     with pytest.raises(DataError, match=r"3 damaged images in epoch 0, .*fraction=0\.05 .*check-"):
-        _epoch(damaged_folder, engine, "train", "skip", max_bad_fraction=0.05)
+        _epoch(damaged_folder, engine, "train", 0.05)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_unreadable_file_is_damage(photo_folder: Path, engine: Engine, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_damage(photo_folder: Path, engine: Way, tmp_path: Path) -> None:
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
     data = {"image_size": 32, "resize": 36}
-    loaders = [_loader(root, engine, "train", on_error, **data) for on_error in ("raise", "skip")]
+    loaders = [_loader(root, engine, "train", allowed, **data) for allowed in (0.0, 0.1)]
     gone, folder = sorted((root / "train").glob("*/*.jpg"))[20:22]
     gone.unlink()
     folder.unlink()
@@ -149,11 +151,11 @@ def test_an_unreadable_file_is_damage(photo_folder: Path, engine: Engine, tmp_pa
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_pipe_is_damage_and_nothing_waits_for_its_writer(
-    photo_folder: Path, engine: Engine, tmp_path: Path
+    photo_folder: Path, engine: Way, tmp_path: Path
 ) -> None:
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
     with pipe_at(root / "val/cat/000.jpg") as pipe:
-        batches = _epoch(root, engine, "val", "skip")
+        batches = _epoch(root, engine, "val", 0.1)
     assert _indices(batches) == [index for index in range(24) if index != 3]
     found = [(damage.key, damage.reason) for batch in batches for damage in batch.damage]
     assert found == [(str(pipe), "is not a regular file")]
@@ -161,7 +163,7 @@ def test_a_pipe_is_damage_and_nothing_waits_for_its_writer(
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_file_that_ends_before_the_crop_does_is_damage(
-    photo_folder: Path, tmp_path: Path, engine: Engine
+    photo_folder: Path, tmp_path: Path, engine: Way
 ) -> None:
     """The crop is part of the image here; a crop above the end of the data can be decoded."""
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
@@ -169,13 +171,13 @@ def test_a_file_that_ends_before_the_crop_does_is_damage(
     with Image.open(files[0]) as photo:
         photo.convert("RGB").save(files[0], "JPEG")  # baseline: rows follow one another
     files[0].write_bytes(files[0].read_bytes()[:1000])
-    batches = _epoch(root, engine, "val", "skip", image_size=18)
+    batches = _epoch(root, engine, "val", 0.1, image_size=18)
     assert _indices(batches) == list(range(1, 24))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_wrong_bits_affect_no_other_image_and_give_the_same_result_again(
-    photo_folder: Path, tmp_path: Path, engine: Engine
+    photo_folder: Path, tmp_path: Path, engine: Way
 ) -> None:
     """Engines differ in whether they find wrong bits; none fails other than by reporting damage."""
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
@@ -186,7 +188,7 @@ def test_wrong_bits_affect_no_other_image_and_give_the_same_result_again(
     file.write_bytes(data)
     partial = {"scale": [0.1, 0.5], "hflip": 0.0}
     first, again, whole = (
-        _epoch(folder, engine, "train", "skip", **partial) for folder in (root, root, photo_folder)
+        _epoch(folder, engine, "train", 0.1, **partial) for folder in (root, root, photo_folder)
     )
     for a, b, c in zip(first, again, whole, strict=True):
         assert torch.equal(a.images, b.images) and a.damage == b.damage

@@ -1,18 +1,20 @@
-"""The pipeline engines, with `dali` if it is installed, and their processes."""
+"""The options of `pipeline`, with `dali` if it is installed, and their processes."""
 
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from entry_point.config.data_config import PipelineConfig
 from entry_point.data.batch import Batch
-from entry_point.data.engines.feed import Feed
-from entry_point.data.plan.crops import Ints
+from entry_point.data.engines.feed import Feed, PartReader
 from entry_point.data.plan.order import Plan
-from entry_point.data.plan.schedule import After, nothing_after
+from entry_point.data.plan.samples import Ints
+from entry_point.data.plan.schedule import After, Part, nothing_after
 
 
 def _dali_is_installed() -> bool:
@@ -28,6 +30,14 @@ _NEEDS_DALI = pytest.mark.skipif(
 )
 DALI = pytest.param("dali", marks=_NEEDS_DALI)
 ENGINES = ("pillow", "workers", "threads", DALI)
+Way = Literal["pillow", "workers", "threads", "dali"]
+"""An option of `pipeline`."""
+
+
+def pipeline_of(way: Way, num_workers: int | None = None) -> PipelineConfig:
+    if way == "pillow":
+        return PipelineConfig("workers", "pillow", num_workers)
+    return PipelineConfig(way, num_workers=num_workers)
 
 
 def feed_of(make: Callable[..., Batch], plan: Plan, after: After = nothing_after) -> Feed:
@@ -41,6 +51,15 @@ def feed_of(make: Callable[..., Batch], plan: Plan, after: After = nothing_after
         def close(self) -> None: ...
 
     return Feed({"train": Maker()}, {"train": plan}, after)  # type: ignore[dict-item]
+
+
+def batches_of(parts: PartReader, part: Part) -> Iterator[Batch]:
+    """As a loader reads them."""
+    for outcome in parts.read(part):
+        if isinstance(outcome, Exception):
+            parts.stop()
+            raise outcome
+        yield outcome
 
 
 def has_ended(pid: int) -> bool:

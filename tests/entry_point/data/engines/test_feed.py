@@ -11,35 +11,35 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from entry_point.config.data_config import DataConfig, Engine, PipelineConfig, usable_cores
+from entry_point.config.data_config import DataConfig, PipelineConfig, usable_cores
 from entry_point.data.batch import Batch
-from entry_point.data.engines.feed import Feed
+from entry_point.data.engines.feed import Feed, PartReader
 from entry_point.data.engines.threads import ThreadEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, build_loaders, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan
 from entry_point.data.plan.schedule import Part, Schedule
-from tests.entry_point.data.engines.every_engine import DALI, feed_of
+from tests.entry_point.data.engines.every_engine import DALI, Way, batches_of, feed_of, pipeline_of
 
 ENGINES = ("pillow", "workers", "threads", DALI)
 SCHEDULE = Schedule(epochs=3, evaluate_every_epochs=2)
 ORDER = [("train", 0), ("train", 1), ("val", 1), ("train", 2), ("val", 2)]
 
 
-def specs(root: Path, engine: Engine, workers: int = 2) -> dict[str, LoaderSpec]:
+def specs(root: Path, engine: Way, workers: int = 2) -> dict[str, LoaderSpec]:
     data = DataConfig(root=str(root), image_size=32, resize=40)
-    pipeline = PipelineConfig(engine, num_workers=workers)
+    pipeline = pipeline_of(engine, num_workers=workers)
     return {split: LoaderSpec(data, pipeline, split, 10, seed=4) for split in ("train", "val")}
 
 
-def shared_loaders(root: Path, engine: Engine, workers: int = 2) -> dict[str, Loader]:
+def shared_loaders(root: Path, engine: Way, workers: int = 2) -> dict[str, Loader]:
     splits = specs(root, engine, workers)
     pairs = [(open_source(spec.data, split, root), spec) for split, spec in splits.items()]
     return dict(zip(splits, build_loaders(pairs, SCHEDULE.after), strict=True))
 
 
-def alone(root: Path, engine: Engine, part: Part) -> list[Batch]:
+def alone(root: Path, engine: Way, part: Part) -> list[Batch]:
     spec = specs(root, engine)[part.split]
     loader = build_loader(open_source(spec.data, part.split, root), spec)
     batches = list(loader.epoch(part.epoch, part.step))
@@ -64,7 +64,7 @@ def test_a_schedule_alternates_training_and_evaluation_and_ends() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_job_in_its_order_reads_the_batches_of_separate_loaders(
-    engine: Engine, photo_folder: Path
+    engine: Way, photo_folder: Path
 ) -> None:
     loaders = shared_loaders(photo_folder, engine)
     for split, epoch in ORDER:
@@ -75,7 +75,7 @@ def test_a_job_in_its_order_reads_the_batches_of_separate_loaders(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_parts_out_of_order_or_left_early_read_the_same(engine: Engine, photo_folder: Path) -> None:
+def test_parts_out_of_order_or_left_early_read_the_same(engine: Way, photo_folder: Path) -> None:
     loaders = shared_loaders(photo_folder, engine)
     for part, taken in (
         (Part("train", 1), 4),
@@ -91,7 +91,7 @@ def test_parts_out_of_order_or_left_early_read_the_same(engine: Engine, photo_fo
 
 
 @pytest.mark.parametrize("engine", ["pillow", "workers"])
-def test_training_and_validation_share_their_processes(engine: Engine, photo_folder: Path) -> None:
+def test_training_and_validation_share_their_processes(engine: Way, photo_folder: Path) -> None:
     others = set(multiprocessing.active_children())
     loaders = shared_loaders(photo_folder, engine)
     for split, epoch in ORDER:
@@ -120,9 +120,10 @@ class Made:
             return self.changed.wait_for(lambda: any(e == epoch for e, _ in self.requests), 60)
 
 
-def thread_engine(feed: Feed, workers: int = 2) -> ThreadEngine:
+def thread_engine(feed: Feed, workers: int = 2) -> PartReader:
     pipeline = PipelineConfig("threads", num_workers=workers)
-    return ThreadEngine(feed, LoaderSpec(DataConfig(), pipeline, "train", 1, seed=0))
+    spec = LoaderSpec(DataConfig(), pipeline, "train", 1, seed=0)
+    return PartReader(feed, ThreadEngine(feed, spec))
 
 
 def next_epoch(part: Part) -> Part | None:
@@ -132,11 +133,11 @@ def next_epoch(part: Part) -> Part | None:
 def test_the_next_epoch_is_made_while_the_last_batches_of_this_one_are_used() -> None:
     made = Made()
     engine = thread_engine(feed_of(made, EpochPlan(8, 1, 0, True), next_epoch))
-    batches = engine.batches(Part("train", 0))
+    batches = batches_of(engine, Part("train", 0))
     for _ in range(7):
         next(batches)
     assert made.wait_for(epoch=1)  # although the eighth batch has not been asked for
-    rest = [*batches, *engine.batches(Part("train", 1)), *engine.batches(Part("train", 2))]
+    rest = [*batches, *(batch for n in (1, 2) for batch in batches_of(engine, Part("train", n)))]
     engine.close()
     assert len(rest) == 1 + 8 + 8 and len(made.requests) == 24  # none was made twice
     assert len(made.threads) <= 2
@@ -149,9 +150,9 @@ def test_an_error_made_ahead_waits_for_its_turn() -> None:
         return Batch(torch.zeros(1), torch.zeros(1), torch.from_numpy(indices))
 
     engine = thread_engine(feed_of(make, EpochPlan(8, 1, 0, True), next_epoch))
-    assert len(list(engine.batches(Part("train", 0)))) == 8
+    assert len(list(batches_of(engine, Part("train", 0)))) == 8
     with pytest.raises(DataError, match=r"a\.jpg: damaged"):
-        next(engine.batches(Part("train", 1)))
+        next(batches_of(engine, Part("train", 1)))
     engine.close()
 
 
@@ -209,8 +210,8 @@ def test_the_ranks_of_a_host_share_its_cores(
     ],
 )
 def test_the_pipeline_announces_its_workers_and_their_memory(
-    engine: Engine, device: str, announced: str
+    engine: Way, device: str, announced: str
 ) -> None:
-    pipeline = PipelineConfig(engine, num_workers=4)
+    pipeline = pipeline_of(engine, num_workers=4)
     spec = LoaderSpec(DataConfig(), pipeline, "train", 256, 0, device=torch.device(device))
     assert spec.describe() == f"{engine}; per rank {announced}"

@@ -14,22 +14,22 @@ import pytest
 import torch
 from PIL import Image
 
-from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
+from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from tests.entry_point.data.engines.every_engine import has_ended
+from tests.entry_point.data.engines.every_engine import Way, has_ended, pipeline_of
 
-ENGINES: tuple[Engine, ...] = ("pillow", "workers", "threads")
+ENGINES: tuple[Way, ...] = ("pillow", "workers", "threads")
 SIZE = 96
 
 
 def _loader(
-    root: Path, engine: Engine, split: str = "train", num_workers: int = 0, batch_size: int = 10
+    root: Path, engine: Way, split: str = "train", num_workers: int = 0, batch_size: int = 10
 ) -> Loader:
     data = DataConfig(root=str(root), image_size=SIZE, resize=112)
     source = open_source(data, split, root)
-    pipeline = PipelineConfig(engine=engine, num_workers=num_workers)
+    pipeline = pipeline_of(engine, num_workers=num_workers)
     return build_loader(source, LoaderSpec(data, pipeline, split, batch_size, seed=4))
 
 
@@ -42,7 +42,7 @@ def _assert_same(left: list[Batch], right: list[Batch], levels: int = 0) -> None
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_batches_are_uint8_channels_last_with_the_labels_of_their_indices(
-    photo_folder: Path, engine: Engine
+    photo_folder: Path, engine: Way
 ) -> None:
     loader = _loader(photo_folder, engine)
     source = open_source(DataConfig(root=str(photo_folder)), "train", photo_folder)
@@ -79,7 +79,7 @@ def test_a_photograph_with_malformed_exif_is_turned_like_any_other(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_samples_do_not_depend_on_the_number_of_workers(photo_folder: Path, engine: Engine) -> None:
+def test_samples_do_not_depend_on_the_number_of_workers(photo_folder: Path, engine: Way) -> None:
     alone = list(_loader(photo_folder, engine).epoch(3))
     loader = _loader(photo_folder, engine, num_workers=2)
     _assert_same(alone, list(loader.epoch(3)))
@@ -88,7 +88,7 @@ def test_samples_do_not_depend_on_the_number_of_workers(photo_folder: Path, engi
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_epoch_resumed_at_a_step_gives_the_remaining_batches(
-    photo_folder: Path, engine: Engine
+    photo_folder: Path, engine: Way
 ) -> None:
     loader = _loader(photo_folder, engine, num_workers=1)
     whole = list(loader.epoch(2))
@@ -99,9 +99,7 @@ def test_an_epoch_resumed_at_a_step_gives_the_remaining_batches(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_abandoned_epoch_takes_no_batch_from_the_next(
-    photo_folder: Path, engine: Engine
-) -> None:
+def test_an_abandoned_epoch_takes_no_batch_from_the_next(photo_folder: Path, engine: Way) -> None:
     loader = _loader(photo_folder, engine, num_workers=1)
     left = loader.epoch(5)
     next(left)
@@ -132,13 +130,14 @@ def _worker_processes() -> list[int]:
 KILL_A_WORKER = """
 import multiprocessing, os, signal, sys
 from pathlib import Path
-from entry_point.config.data_config import (DataConfig, Engine, PipelineConfig)
+from entry_point.config.data_config import DataConfig
+from tests.entry_point.data.engines.every_engine import pipeline_of
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 
 data = DataConfig(root=sys.argv[1], image_size=32, resize=32)
 source = open_source(data, "train", Path())
-pipeline = PipelineConfig(engine=sys.argv[2], num_workers=1)
+pipeline = pipeline_of(sys.argv[2], num_workers=1)
 loader = build_loader(source, LoaderSpec(data, pipeline, "train", 1, seed=0))
 batches = loader.epoch(0)
 next(batches)
@@ -149,7 +148,7 @@ list(batches)
 
 
 @pytest.mark.parametrize("engine", ["pillow", "workers"])
-def test_a_killed_worker_is_an_error_that_names_it(photo_folder: Path, engine: Engine) -> None:
+def test_a_killed_worker_is_an_error_that_names_it(photo_folder: Path, engine: Way) -> None:
     job = subprocess.run(
         [sys.executable, "-c", KILL_A_WORKER, str(photo_folder), engine],
         capture_output=True,
@@ -164,7 +163,8 @@ DIE_CHECKING_THE_FLAG = """
 import multiprocessing, os, signal, sys
 from multiprocessing import synchronize
 from pathlib import Path
-from entry_point.config.data_config import (DataConfig, Engine, PipelineConfig)
+from entry_point.config.data_config import DataConfig
+from tests.entry_point.data.engines.every_engine import pipeline_of
 from entry_point.data.engines import workers
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
@@ -186,7 +186,7 @@ for flag in (workers.SharedFlag, synchronize.Event):
     flag.is_set = killing(flag.is_set)
 data = DataConfig(root=sys.argv[1], image_size=32, resize=32)
 source = open_source(data, "train", Path())
-pipeline = PipelineConfig(engine="pillow", num_workers=2)
+pipeline = pipeline_of("pillow", num_workers=2)
 loader = build_loader(source, LoaderSpec(data, pipeline, "train", 1, seed=0))
 try:
     list(loader.epoch(0))
@@ -214,13 +214,14 @@ def test_a_worker_killed_while_it_checks_the_stop_flag_does_not_hang_the_trainer
 NEVER_CLOSE = """
 import sys
 from pathlib import Path
-from entry_point.config.data_config import (DataConfig, Engine, PipelineConfig)
+from entry_point.config.data_config import DataConfig
+from tests.entry_point.data.engines.every_engine import pipeline_of
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 
 data = DataConfig(root=sys.argv[1], image_size=32, resize=32)
 source = open_source(data, "train", Path())
-pipeline = PipelineConfig(engine=sys.argv[2], num_workers=2)
+pipeline = pipeline_of(sys.argv[2], num_workers=2)
 loader = build_loader(source, LoaderSpec(data, pipeline, "train", 4, seed=0))
 batches = loader.epoch(0)
 next(batches)
@@ -229,9 +230,7 @@ raise ValueError("the job fails")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_job_that_fails_without_closing_its_loader_ends(
-    photo_folder: Path, engine: Engine
-) -> None:
+def test_a_job_that_fails_without_closing_its_loader_ends(photo_folder: Path, engine: Way) -> None:
     job = subprocess.run(
         [sys.executable, "-c", NEVER_CLOSE, str(photo_folder), engine],
         capture_output=True,
@@ -303,4 +302,4 @@ def test_workers_ignore_signals_meant_for_the_trainer_and_end_when_closed(
         time.sleep(0.05)
     assert not _worker_processes()
     with pytest.raises(RuntimeError, match="closed"):
-        loader.epoch(1)
+        next(loader.epoch(1))

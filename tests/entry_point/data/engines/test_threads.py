@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.engines import threads
+from entry_point.data.engines.feed import PartReader
 from entry_point.data.engines.threads import ThreadEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.schedule import Part
-from tests.entry_point.data.engines.every_engine import feed_of
+from tests.entry_point.data.engines.every_engine import batches_of, feed_of
 
 SLOW_SECONDS = 8.0  # SPDL waits 6 s for its threads
 
@@ -48,10 +49,11 @@ def _batch(indices: NDArray[np.int64]) -> Batch:
     return Batch(torch.zeros(1), torch.zeros(1), torch.from_numpy(indices))
 
 
-def _engine(make: Callable[[int, NDArray[np.int64]], Batch], plan: Numbers) -> ThreadEngine:
+def _engine(make: Callable[[int, NDArray[np.int64]], Batch], plan: Numbers) -> PartReader:
     pipeline = PipelineConfig("threads", num_workers=2)
     spec = LoaderSpec(DataConfig(), pipeline, "train", batch_size=1, seed=0)
-    return ThreadEngine(feed_of(make, plan), spec)
+    feed = feed_of(make, plan)
+    return PartReader(feed, ThreadEngine(feed, spec))
 
 
 def test_close_waits_for_a_batch_however_long_it_takes() -> None:
@@ -64,7 +66,7 @@ def test_close_waits_for_a_batch_however_long_it_takes() -> None:
         return _batch(indices)
 
     engine = _engine(make, Numbers())
-    next(engine.batches(Part("train", 0)))
+    next(batches_of(engine, Part("train", 0)))
     time.sleep(0.2)
     before = threading.active_count()
     engine.close()
@@ -84,15 +86,15 @@ def test_an_error_is_raised_unchanged_while_another_batch_is_in_progress() -> No
 
     engine = _engine(make, Numbers())
     with pytest.raises(DataError, match=r"a\.jpg: damaged"):
-        list(engine.batches(Part("train", 0)))
+        list(batches_of(engine, Part("train", 0)))
     engine.close()
 
 
 def test_an_error_of_the_plan_is_raised_unchanged_or_dropped_with_its_epoch() -> None:
     engine = _engine(lambda _, indices: _batch(indices), Numbers(3, breaks=True))
     with pytest.raises(DataError, match="no plan for epoch 5"):
-        list(engine.batches(Part("train", 5)))
-    next(engine.batches(Part("train", 6)))
+        list(batches_of(engine, Part("train", 5)))
+    next(batches_of(engine, Part("train", 6)))
     time.sleep(0.5)  # until the plan is ahead and has raised
     engine.close()
 

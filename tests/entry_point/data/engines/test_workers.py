@@ -11,14 +11,15 @@ import pytest
 import torch
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
+from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
+from entry_point.data.engines.feed import PartReader
 from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan
 from entry_point.data.plan.schedule import Part
-from tests.entry_point.data.engines.every_engine import feed_of
+from tests.entry_point.data.engines.every_engine import batches_of, feed_of, pipeline_of
 
 
 class OwnerOfThreads:
@@ -33,11 +34,12 @@ class OwnerOfThreads:
             file.write(f"{os.getpid()}\n")
 
 
-def engine_of(make_batch: Callable[..., Batch]) -> WorkerEngine:
+def engine_of(make_batch: Callable[..., Batch]) -> PartReader:
     """Four batches, made by two workers."""
-    pipeline = PipelineConfig(engine="pillow", num_workers=2)
+    pipeline = pipeline_of("pillow", num_workers=2)
     spec = LoaderSpec(DataConfig(), pipeline, "train", batch_size=4, seed=0)
-    return WorkerEngine(feed_of(make_batch, EpochPlan(16, 4, 0, True)), spec)
+    feed = feed_of(make_batch, EpochPlan(16, 4, 0, True))
+    return PartReader(feed, WorkerEngine(feed, spec))
 
 
 def collect_and_make_batch(_epoch: int, indices: np.ndarray, **_: object) -> Batch:
@@ -53,7 +55,7 @@ def test_workers_do_not_collect_garbage_inherited_from_the_trainer(tmp_path: Pat
     try:
         OwnerOfThreads(ended_by)
         engine = engine_of(collect_and_make_batch)
-        assert len(list(engine.batches(Part("train", 0)))) == 4
+        assert len(list(batches_of(engine, Part("train", 0)))) == 4
         engine.close()
         assert not ended_by.exists()
     finally:
@@ -72,7 +74,7 @@ def test_close_ends_the_workers_while_their_error_is_being_handled() -> None:
     try:
         with pytest.raises(DataError, match=r"a\.jpg: damaged"):
             try:
-                list(engine.batches(Part("train", 0)))
+                list(batches_of(engine, Part("train", 0)))
             finally:
                 assert len(multiprocessing.active_children()) >= len(others) + 2
                 engine.close()
@@ -90,7 +92,7 @@ def test_workers_collect_their_own_garbage(tmp_path: Path) -> None:
         return collect_and_make_batch(epoch, indices)
 
     engine = engine_of(make_batch)
-    assert len(list(engine.batches(Part("train", 0)))) == 4
+    assert len(list(batches_of(engine, Part("train", 0)))) == 4
     engine.close()
     enders = made_and_ended.read_text().split()
     assert len(enders) == 4
@@ -98,19 +100,18 @@ def test_workers_collect_their_own_garbage(tmp_path: Path) -> None:
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize("engine", ["pillow", "workers"])
 def test_forks_of_a_trainer_that_shares_memory_with_the_network_are_refused(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     cuda = torch.device("cuda")
 
     def build(ranks: int, workers: int) -> None:
-        pipeline = PipelineConfig(engine, num_workers=workers)
+        pipeline = pipeline_of("workers", num_workers=workers)
         spec = LoaderSpec(DataConfig(), pipeline, "train", 4, 0, world_size=ranks, device=cuda)
         WorkerEngine(feed_of(collect_and_make_batch, EpochPlan(16, 4, 0, True)), spec).close()
 
-    with pytest.raises(ConfigError, match=rf"^pipeline\.engine={engine}: forks the trainer"):
+    with pytest.raises(ConfigError, match=r"^pipeline\.engine=workers: forks the trainer"):
         build(ranks=16, workers=2)
     build(ranks=16, workers=0)
     build(ranks=8, workers=2)

@@ -12,9 +12,9 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from entry_point.config.data_config import DataConfig
-from entry_point.data.decode.read_batch import nth
 from entry_point.data.loader import open_source
-from entry_point.data.sources.packed.shards import ShardSource
+from entry_point.data.sources.encoded import read_images
+from entry_point.data.sources.source import Source
 from entry_point.optimize import main as optimize
 
 
@@ -68,12 +68,19 @@ def samples(root: Path, split: str) -> dict[str, tuple[int, bytes]]:
 def side_indexes(root: Path, split: str) -> dict[str, bytes]:
     """The side index of each sample by key, empty for one without."""
     source = open_source(DataConfig(format="shards", root=str(root)), split, root)
-    assert isinstance(source, ShardSource)
-    found = source.indexes(np.arange(len(source)))
-    return {
-        source.key(i).split(": ")[1]: b"" if found is None else nth(found, i).numpy().tobytes()
-        for i in range(len(source))
-    }
+    found = index_bytes(source)
+    return {source.key(i).split(": ")[1]: index for i, index in enumerate(found)}
+
+
+def index_bytes(source: Source) -> list[bytes]:
+    """The side index of each image, empty for one without."""
+    indexes = read_images(source, np.arange(len(source))).indexes
+    if indexes is None:
+        return [b""] * len(source)
+    if isinstance(indexes, list):
+        return [index.numpy().tobytes() for index in indexes]
+    buffer, spans = indexes
+    return [buffer[at : at + length].numpy().tobytes() for at, length in spans.tolist()]
 
 
 def copy(folder: Path, target: Path) -> Path:

@@ -22,15 +22,15 @@ from custom_op import index_jpeg
 from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.contract import exit_codes
-from entry_point.data.decode.read_batch import IndexedSource, is_indexed, nth
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import folder_index
 from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.index_file import HEADER_BYTES
+from entry_point.data.sources.source import Source
 from entry_point.optimize import main as optimize
-from tests.entry_point.data.packing.pack_command import contents, copy, pack
+from tests.entry_point.data.packing.pack_command import contents, copy, index_bytes, pack
 from tests.entry_point.data.sources.packed_loaders import epoch_of
 
 
@@ -43,18 +43,11 @@ def _index(source: Path, *options: str) -> int:
     return optimize([f"source={source}", "output_format=index", *options])
 
 
-def _open(root: Path, **data: Any) -> IndexedSource:
-    source = open_source(DataConfig(root=str(root), **data), "train", root)
-    assert is_indexed(source)
-    return source
+def _open(root: Path, **data: Any) -> Source:
+    return open_source(DataConfig(root=str(root), **data), "train", root)
 
 
-def _indexes(source: IndexedSource) -> list[bytes]:
-    found = source.indexes(np.arange(len(source)))
-    return [b"" if found is None else nth(found, i).numpy().tobytes() for i in range(len(source))]
-
-
-def _expected(source: IndexedSource) -> list[bytes]:
+def _expected(source: Source) -> list[bytes]:
     return [index_jpeg(source.read(i)).numpy().tobytes() for i in range(len(source))]
 
 
@@ -74,7 +67,7 @@ def test_an_indexed_folder_keeps_its_files_and_every_jpeg_finds_its_index(photos
     assert added == {FOLDER_INDEX}
     assert {name: after[name] for name in before} == before
     source = _open(photos)
-    assert _indexes(source) == _expected(source) and sum(map(bool, _indexes(source))) > 30
+    assert index_bytes(source) == _expected(source) and sum(map(bool, index_bytes(source))) > 30
     assert torch.equal(_images(photos), plain)
 
 
@@ -82,17 +75,17 @@ def test_a_split_by_fraction_and_a_table_find_the_same_index(photos: Path) -> No
     shutil.rmtree(photos / "val")
     assert _index(photos) == 0
     source = _open(photos, val_fraction=0.25)
-    assert _indexes(source) == _expected(source)
+    assert index_bytes(source) == _expected(source)
     files = sorted(file.relative_to(photos).as_posix() for file in photos.rglob("*.jpg"))
     rows = [
         f"{file},{file.split('/')[1]},{'val' if i % 3 else 'train'}" for i, file in enumerate(files)
     ]
     (photos / "labels.csv").write_text("\n".join(["path,label,split", *rows]) + "\n")
     source = _open(photos / "labels.csv", format="manifest")
-    assert any(_indexes(source)) and _indexes(source) == _expected(source)
+    assert any(index_bytes(source)) and index_bytes(source) == _expected(source)
     (photos / FOLDER_INDEX).unlink()
     assert _index(photos / "labels.csv") == 0
-    assert _indexes(_open(photos / "labels.csv", format="manifest")) == _expected(source)
+    assert index_bytes(_open(photos / "labels.csv", format="manifest")) == _expected(source)
 
 
 def test_an_index_in_another_folder_serves_images_that_cannot_be_written(
@@ -102,7 +95,7 @@ def test_an_index_in_another_folder_serves_images_that_cannot_be_written(
     assert _index(photos, f"output={tmp_path / 'indexes'}") == 0
     assert contents(photos) == before
     source = _open(photos, index_root=str(tmp_path / "indexes"))
-    assert _indexes(source) == _expected(source)
+    assert index_bytes(source) == _expected(source)
     with pytest.raises(DataError, match=r"holds no jpeg-index\.safetensors; make it with"):
         _open(photos, index_root=str(tmp_path))
 
@@ -192,7 +185,7 @@ def test_a_damaged_folder_index_is_one_warning_and_no_error(
     assert _index(photos) == 0
     damage(photos / FOLDER_INDEX)
     with caplog.at_level(logging.WARNING):
-        assert not any(_indexes(_open(photos)))
+        assert not any(index_bytes(_open(photos)))
     (line,) = warnings_in(caplog)
     assert FOLDER_INDEX in line and "48 images decode without a side index" in line
 
@@ -210,7 +203,7 @@ def test_false_lengths_in_a_folder_index_are_one_warning_and_no_error(
     data[HEADER_BYTES + start : HEADER_BYTES + end] = np.array(lengths, np.int32).view(np.uint8)
     data.tofile(file)
     with caplog.at_level(logging.WARNING):
-        assert not any(_indexes(_open(photos)))
+        assert not any(index_bytes(_open(photos)))
     (line,) = warnings_in(caplog)
     assert FOLDER_INDEX in line and "48 images" in line
 
@@ -271,7 +264,7 @@ def test_an_interrupted_run_leaves_no_index_and_the_next_one_cleans_up(
     with monkeypatch.context() as patched:
         patched.setattr("entry_point.data.packing.index_folder.index_file", stop)
         assert _index(photos) != exit_codes.FINISHED
-    assert not (photos / FOLDER_INDEX).exists() and not any(_indexes(_open(photos)))
+    assert not (photos / FOLDER_INDEX).exists() and not any(index_bytes(_open(photos)))
     assert _index(photos) == exit_codes.FINISHED
     assert {name.split("/")[0] for name in set(contents(photos)) - set(before)} == {FOLDER_INDEX}
 
@@ -279,7 +272,7 @@ def test_an_interrupted_run_leaves_no_index_and_the_next_one_cleans_up(
 def test_plain_files_are_packed_with_their_folder_index(photo_folder: Path, tmp_path: Path) -> None:
     assert pack(photo_folder, tmp_path / "plain", "output_format=folder") == 0
     source = _open(tmp_path / "plain")
-    assert any(_indexes(source)) and _indexes(source) == _expected(source)
+    assert any(index_bytes(source)) and index_bytes(source) == _expected(source)
 
 
 def test_an_option_of_packed_files_is_refused(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from custom_op import index_jpeg
 from entry_point.check_dataset import main as check_dataset
-from entry_point.config.data_config import Access, DataConfig, Engine
+from entry_point.config.data_config import Access, DataConfig
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract import exit_codes
 from entry_point.data.batch import Batch
@@ -22,6 +22,7 @@ from entry_point.data.loader import open_source
 from entry_point.data.packing.encode import encode
 from entry_point.data.packing.pack import pack as pack_folder
 from entry_point.data.sources.index_file import HEADER_BYTES
+from tests.entry_point.data.engines.every_engine import Way
 from tests.entry_point.data.packing.pack_command import copy, index, report, samples, side_indexes
 from tests.entry_point.data.sources.packed_loaders import epoch_of, loader_of
 
@@ -83,7 +84,7 @@ def test_a_truncated_file_is_rejected_as_before(photo_folder: Path, tmp_path: Pa
     assert rejected["path"] == "train/cat/0.jpg" and "truncated" in rejected["reason"]
 
 
-def _images(root: Path, engine: Engine = "threads", access: Access = "map") -> Tensor:
+def _images(root: Path, engine: Way = "threads", access: Access = "map") -> Tensor:
     return _in_order(epoch_of(loader_of(root, engine, access=access)))
 
 
@@ -97,7 +98,7 @@ def _in_order(batches: list[Batch]) -> Tensor:
 def plain(packed: Path) -> Tensor:
     """What one epoch of training sees, decoded without side indexes."""
     loader = loader_of(packed)
-    source = loader._engine._feed.makers["train"].source  # type: ignore[attr-defined]
+    source = loader._parts._feed.makers["train"].source  # type: ignore[attr-defined]
     source._index.side_indexes = None
     return _in_order(epoch_of(loader))
 
@@ -107,7 +108,7 @@ def plain(packed: Path) -> Tensor:
     [("threads", "map"), ("threads", "stream"), ("workers", "stream")],
 )
 def test_side_indexes_change_no_pixel_with_any_engine_or_access(
-    packed: Path, plain: Tensor, engine: Engine, access: Access
+    packed: Path, plain: Tensor, engine: Way, access: Access
 ) -> None:
     images = _images(packed, engine, access)
     if engine == "workers":  # torch resizes there

@@ -10,11 +10,12 @@ import webdataset
 from PIL import Image
 
 from entry_point.check_dataset import main as check_dataset
-from entry_point.config.data_config import Access, DataConfig, Engine, PipelineConfig, TableConfig
+from entry_point.config.data_config import Access, DataConfig, TableConfig
 from entry_point.contract import exit_codes
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import Source
+from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.data.packing.pack_command import copy, pack, rejected, report
 from tests.entry_point.data.sources.table.labeled_tables import config, opened, rows_of, write
 
@@ -75,11 +76,11 @@ def test_packed_labels_are_those_of_the_table(
 @pytest.mark.parametrize("engine", ["threads", "workers"])
 @pytest.mark.parametrize("access", ["map", "stream"])
 def test_shards_of_any_kind_train_in_every_way_they_are_read(
-    shards: Path, kind: str, access: Access, engine: Engine
+    shards: Path, kind: str, access: Access, engine: Way
 ) -> None:
     data = DataConfig(format="shards", root=str(shards), access=access, image_size=48, resize=56)
     source = open_source(data, "train", shards)
-    pipeline = PipelineConfig(engine=engine, num_workers=1)
+    pipeline = pipeline_of(engine, num_workers=1)
     loader = build_loader(source, LoaderSpec(data, pipeline, "train", 12, seed=0))
     for batch in loader.epoch(0):
         expected = source.labels[batch.indices]

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 
 from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
+from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.draw_weights import draw_weights
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.balance import draw, split_repeats, with_repeats
+from entry_point.data.plan.balance import draw
 from entry_point.data.plan.order import EpochPlan
+from entry_point.data.plan.samples import split_repeats, with_repeats
 from entry_point.data.sources.file_source import FileSource
-from tests.entry_point.data.engines.every_engine import ENGINES
+from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
 from tests.photographs import write_photo_folder
 
 # Rare, common, absent.
@@ -98,9 +99,9 @@ def lopsided(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def batches(root: Path, engine: Engine, workers: int, start: int = 0) -> list[Batch]:
+def batches(root: Path, engine: Way, workers: int, start: int = 0) -> list[Batch]:
     data = DataConfig(root=str(root), image_size=48, resize=56, balance="classes")
-    pipeline = PipelineConfig(engine=engine, num_workers=workers)
+    pipeline = pipeline_of(engine, num_workers=workers)
     source = open_source(data, "train", root)
     loader = build_loader(source, LoaderSpec(data, pipeline, "train", 10, seed=2))
     found = list(loader.epoch(1, start))
@@ -109,7 +110,7 @@ def batches(root: Path, engine: Engine, workers: int, start: int = 0) -> list[Ba
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_engine_gives_the_same_balanced_samples(lopsided: Path, engine: Engine) -> None:
+def test_every_engine_gives_the_same_balanced_samples(lopsided: Path, engine: Way) -> None:
     expected = batches(lopsided, "threads", 1)[1:]
     levels = {"threads": 0, "dali": 64}.get(engine, 1)
     for a, b in zip(expected, batches(lopsided, engine, 2, start=1), strict=True):

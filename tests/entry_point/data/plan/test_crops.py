@@ -6,6 +6,7 @@ from torchvision.transforms import RandomResizedCrop
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.plan.crops import CropPlan, CropPlanner
+from entry_point.data.plan.samples import Samples
 
 sides = st.integers(1, 5000)
 
@@ -21,7 +22,7 @@ def test_random_boxes_lie_inside_the_image(
     height: int, width: int, index: int, epoch: int, low: float
 ) -> None:
     planner = CropPlanner(DataConfig(scale=[low, 1.0]), train=True, seed=1)
-    plan = planner.plan(epoch, np.array([index]), np.array([height]), np.array([width]))
+    plan = planner.plan(Samples.of(epoch, np.array([index])), np.array([height]), np.array([width]))
     top, left, box_height, box_width = plan.boxes[0]
     assert 0 <= top <= top + box_height <= height and box_height > 0
     assert 0 <= left <= left + box_width <= width and box_width > 0
@@ -32,7 +33,7 @@ def test_validation_boxes_are_centred_squares_of_the_right_share(
     height: int, width: int, resize: int
 ) -> None:
     planner = CropPlanner(DataConfig(resize=resize), train=False, seed=1)
-    plan = planner.plan(0, np.array([5]), np.array([height]), np.array([width]))
+    plan = planner.plan(Samples.of(0, np.array([5])), np.array([height]), np.array([width]))
     top, left, box_height, box_width = plan.boxes[0]
     assert box_height == box_width <= min(height, width)
     assert abs(box_height - max(1, min(height, width) * 224 / resize)) <= 0.5
@@ -43,7 +44,7 @@ def test_validation_boxes_are_centred_squares_of_the_right_share(
 
 def _plan(seed: int, count: int, **data: object) -> CropPlan:
     planner = CropPlanner(DataConfig(**data), train=True, seed=seed)  # type: ignore[arg-type]
-    return planner.plan(0, np.arange(count), np.full(count, 533), np.full(count, 800))
+    return planner.plan(Samples.of(0, np.arange(count)), np.full(count, 533), np.full(count, 800))
 
 
 def test_random_boxes_are_distributed_like_torchvisions() -> None:
@@ -60,7 +61,9 @@ def test_random_boxes_are_distributed_like_torchvisions() -> None:
 
 def test_an_image_too_long_for_any_random_box_gives_the_largest_centred_one() -> None:
     planner = CropPlanner(DataConfig(scale=[1.0, 1.0]), train=True, seed=0)
-    plan = planner.plan(0, np.array([0, 1]), np.array([100, 1000]), np.array([1000, 100]))
+    plan = planner.plan(
+        Samples.of(0, np.array([0, 1])), np.array([100, 1000]), np.array([1000, 100])
+    )
     assert plan.boxes.tolist() == [[0, 433, 100, 133], [433, 0, 133, 100]]
 
 
@@ -68,7 +71,7 @@ def test_a_box_does_not_depend_on_the_rest_of_the_batch() -> None:
     whole = _plan(seed=7, count=64)
     planner = CropPlanner(DataConfig(), train=True, seed=7)
     some = np.array([63, 5, 17])
-    part = planner.plan(0, some, np.full(3, 533), np.full(3, 800))
+    part = planner.plan(Samples.of(0, some), np.full(3, 533), np.full(3, 800))
     np.testing.assert_array_equal(part.boxes, whole.boxes[some])
     np.testing.assert_array_equal(part.flips, whole.flips[some])
 
@@ -77,7 +80,9 @@ def test_seed_and_epoch_change_the_boxes() -> None:
     boxes = _plan(seed=0, count=64).boxes
     other_seed = _plan(seed=1, count=64).boxes
     planner = CropPlanner(DataConfig(), train=True, seed=0)
-    other_epoch = planner.plan(1, np.arange(64), np.full(64, 533), np.full(64, 800)).boxes
+    other_epoch = planner.plan(
+        Samples.of(1, np.arange(64)), np.full(64, 533), np.full(64, 800)
+    ).boxes
     assert (boxes != other_seed).any(axis=1).all()
     assert (boxes != other_epoch).any(axis=1).all()
 

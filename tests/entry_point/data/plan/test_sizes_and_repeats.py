@@ -13,17 +13,18 @@ from hypothesis import strategies as st
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
+from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.balance import split_repeats
 from entry_point.data.plan.order import EpochPlan
+from entry_point.data.plan.samples import split_repeats
+from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 
 
-def loader(root: Path, split: str = "train", engine: Engine = "threads", **data: Any) -> Loader:
+def loader(root: Path, split: str = "train", engine: Way = "threads", **data: Any) -> Loader:
     config = DataConfig(root=str(root), **({"image_size": 32, "resize": 40} | data))
     source = open_source(config, split, root)
-    pipeline = PipelineConfig(engine=engine, num_workers=0)
+    pipeline = pipeline_of(engine, num_workers=0)
     augment = AugmentConfig("trivial", erase=0.5)
     return build_loader(source, LoaderSpec(config, pipeline, split, 12, seed=4, augment=augment))
 
@@ -98,7 +99,7 @@ def test_each_repeat_has_its_own_box_and_augmentation(photo_folder: Path) -> Non
 
 @pytest.mark.parametrize("engine", ["threads", "workers", "pillow"])
 def test_the_image_size_follows_the_epoch_also_from_a_later_step(
-    photo_folder: Path, engine: Engine
+    photo_folder: Path, engine: Way
 ) -> None:
     data: dict[str, Any] = {"progressive": [[0, 16], [2, 24]], "eval_size": 40}
     train = loader(photo_folder, engine=engine, **data)

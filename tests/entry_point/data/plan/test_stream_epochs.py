@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from entry_point.data.plan.crops import Ints
+from entry_point.data.plan.samples import Ints
 from entry_point.data.plan.stream_order import Share, StreamPlan
 
 SHARDS, PER_SHARD = 12, 2

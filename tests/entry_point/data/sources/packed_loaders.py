@@ -3,15 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
+from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
+from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 
 
 def loader_of(
     root: Path,
-    engine: Engine = "threads",
+    engine: Way = "threads",
     split: str = "train",
     *,
     rank: int = 0,
@@ -20,7 +21,7 @@ def loader_of(
     **data: Any,
 ) -> Loader:
     config = DataConfig(format="shards", root=str(root), image_size=48, resize=56, **data)
-    pipeline = PipelineConfig(engine=engine, num_workers=1)
+    pipeline = pipeline_of(engine, num_workers=1)
     return build_loader(
         open_source(config, split, root),
         LoaderSpec(config, pipeline, split, batch_size, seed=9, rank=rank, world_size=world_size),

@@ -32,14 +32,19 @@ def _rank(root: str, index: str, meeting: str, output: str, environment: dict[st
         index_root=index,
         image_size=8,
         resize=8,
-        on_error="skip",
         max_bad_fraction=0.5,
     )
     seen: dict[str, Any] = {}
     try:
         for split, step in (("train", 0), ("train", 1), ("val", 0)):
             spec = LoaderSpec(
-                data, PipelineConfig("threads", 1), split, 2, seed=5, rank=rank, world_size=ranks
+                data,
+                PipelineConfig("threads", num_workers=1),
+                split,
+                2,
+                seed=5,
+                rank=rank,
+                world_size=ranks,
             )
             loader = build_loader(open_source(data, split, Path()), spec)
             batches = list(loader.epoch(0, step))

@@ -10,11 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from entry_point.config.data_config import Access, Engine
+from entry_point.config.data_config import Access
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import map_files
 from entry_point.data.sources.packed.stream import StreamSource
-from tests.entry_point.data.engines.every_engine import ENGINES
+from tests.entry_point.data.engines.every_engine import ENGINES, Way
 from tests.entry_point.data.packing.pack_command import pack
 from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, loader_of
 
@@ -23,7 +23,7 @@ from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, 
 @pytest.mark.parametrize("access", ["map", "stream"])
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_all_engines_read_the_same_samples_from_shards(
-    packed: Path, access: Access, split: str, engine: Engine
+    packed: Path, access: Access, split: str, engine: Way
 ) -> None:
     reference = epoch_of(loader_of(packed, "pillow", split, access=access))
     batches = epoch_of(loader_of(packed, engine, split, access=access))
@@ -36,7 +36,7 @@ def test_all_engines_read_the_same_samples_from_shards(
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("access", ["map", "stream"])
 def test_resumed_epoch_starts_with_the_next_sample_and_decodes_none_before_it(
-    packed: Path, tmp_path: Path, engine: Engine, access: Access
+    packed: Path, tmp_path: Path, engine: Way, access: Access
 ) -> None:
     """The samples before the resumed step are damaged by then."""
     root = Path(shutil.copytree(packed, tmp_path / "copy"))
@@ -89,7 +89,7 @@ def _maps(file: Path) -> int:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_error_for_a_damaged_sample_names_its_shard_and_key(
-    packed: Path, tmp_path: Path, engine: Engine
+    packed: Path, tmp_path: Path, engine: Way
 ) -> None:
     root = Path(shutil.copytree(packed, tmp_path / "copy"))
     _damage(root, [0])
@@ -118,7 +118,7 @@ def test_corrupt_bits_between_restart_markers_are_detected_in_shards(
         if 0xFF not in (data[place - 1], data[place], data[place] ^ 0x55):
             data[place] ^= 0x55
     file.write_bytes(data)
-    skip: dict[str, Any] = {"on_error": "skip", "max_bad_fraction": 1.0}
+    skip: dict[str, Any] = {"max_bad_fraction": 1.0}
     batches = epoch_of(loader_of(root, "threads", "val", access=access, **skip))
     assert sorted(indices_of(batches)) == list(range(1, 24))
     assert [damage.key for batch in batches for damage in batch.damage] == [source.key(0)]

@@ -10,13 +10,14 @@ import pytest
 
 from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
+from entry_point.config.data_config import DataConfig
 from entry_point.data.engines import workers
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.stream_order import Share, StreamPlan
 from entry_point.data.sources.packed.stream import StreamSource
+from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, loader_of
 
 
@@ -68,13 +69,13 @@ def test_streaming_shuffles_shards_and_within_windows(packed: Path) -> None:
         assert set(shards[: last + 1]) <= set(firsts[: place + 2])
 
 
-def _stream(packed: Path, engine: Engine, batch_size: int = 1) -> tuple[StreamSource, Loader]:
+def _stream(packed: Path, engine: Way, batch_size: int = 1) -> tuple[StreamSource, Loader]:
     config = DataConfig(
         format="shards", root=str(packed), image_size=8, resize=8, access="stream", window_shards=1
     )
     source = open_source(config, "train", packed)
     assert isinstance(source, StreamSource) and len(source.shards_here) > 5
-    pipeline = PipelineConfig(engine=engine, num_workers=1)
+    pipeline = pipeline_of(engine, num_workers=1)
     loader = build_loader(source, LoaderSpec(config, pipeline, "train", batch_size, seed=0))
     return source, loader
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
+from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
@@ -17,6 +17,7 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.training.devices import join_devices
 from entry_point.training.input import device_batches
 from entry_point.training.normalize import Normalize
+from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.training.gpu.steady_steps import SETTLING_STEPS, steady_steps
 from tests.entry_point.training.training_jobs import TINY, read_records, run_job
 
@@ -38,9 +39,9 @@ def _normalize(data: DataConfig, device: str) -> Normalize:
 
 
 @pytest.mark.parametrize("engine", ["pillow", "workers", "threads"])
-def test_every_engine_returns_pinned_batches(engine: Engine, photo_folder: Path) -> None:
+def test_every_engine_returns_pinned_batches(engine: Way, photo_folder: Path) -> None:
     data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
-    source, pipeline = open_source(data, "train", Path()), PipelineConfig(engine, num_workers=1)
+    source, pipeline = open_source(data, "train", Path()), pipeline_of(engine, num_workers=1)
     loader = build_loader(source, LoaderSpec(data, pipeline, "train", 16, seed=0, device=CUDA))
     for batch in loader.epoch(0):
         assert batch.images.is_pinned() and batch.labels.is_pinned()
@@ -116,7 +117,7 @@ ON_SECOND_GPU = """
 import sys
 from pathlib import Path
 import torch
-from entry_point.config.data_config import (DataConfig, Engine, PipelineConfig)
+from entry_point.config.data_config import (DataConfig, Way, PipelineConfig)
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 

@@ -42,20 +42,19 @@ def step(source: Source, gpu: FakeGpu, *overrides: str) -> None:
     task = task_of(source, *overrides, device=CUDA)
     learner = Learner(config, devices, task, steps_per_epoch=10, channels=Path())
     normalize = Normalize(config.data.mean, config.data.std).to(CUDA)
-    targets = source.labels[[0, 1, 2, 0]].to(CUDA)
-    shape = (4, config.data.views, 3, 32, 32) if config.data.views > 1 else (4, 3, 32, 32)
-    pixels = torch.zeros(shape, dtype=torch.uint8, device=CUDA)
+    rows = [row for row in (0, 1, 2, 0) for _ in range(config.data.views)]
+    targets = source.labels[rows].to(CUDA)
+    pixels = torch.zeros((len(targets), 3, 32, 32), dtype=torch.uint8, device=CUDA)
     gpu.model = learner.model
     gpu.waits.clear()
     for number in range(3):
-        images = normalize(pixels.flatten(0, -4)).unflatten(0, shape[:-3])
+        images = normalize(pixels)
         loss = learner.loss(images, targets, number)
         learner.update()
         learner.estimate_statistics(images, steps_left=3 - number)
     assert loss.device == CUDA and loss.shape == ()
     evaluated = next(iter(learner.evaluated.values())).eval()
-    outputs = evaluated(images if images.dim() == 4 else images[:, 0])
-    scores = task.scores(outputs, targets)
+    scores = task.scores(evaluated(images[:4]), targets[:4])
     assert scores.device == CUDA and scores.dtype == torch.float64 and len(scores) == 4
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from entry_point.config.data_config import DataConfig, Engine, PipelineConfig
+from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.spans import Span
 from entry_point.training.measure.profiling import add_spans, range_table, within
+from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.training import forked
 
 PIPELINE = {
@@ -25,7 +26,7 @@ STEP = {"data_wait", "copy", "prepare", "forward", "backward", "optimizer"}
 
 @pytest.mark.parametrize("engine", PIPELINE)
 def test_a_trace_shows_the_parts_of_the_step_and_of_the_pipeline(
-    engine: Engine, tmp_path: Path, photo_folder: Path
+    engine: Way, tmp_path: Path, photo_folder: Path
 ) -> None:
     overrides = [
         f"pipeline={engine}",
@@ -79,9 +80,9 @@ def test_a_profile_of_a_short_epoch_shows_how_its_batches_were_made(
 
 
 @pytest.mark.parametrize("engine", ["pillow", "workers", "threads"])
-def test_every_engine_records_spans(engine: Engine, photo_folder: Path) -> None:
+def test_every_engine_records_spans(engine: Way, photo_folder: Path) -> None:
     data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
-    source, pipeline = open_source(data, "train", Path()), PipelineConfig(engine, num_workers=1)
+    source, pipeline = open_source(data, "train", Path()), pipeline_of(engine, num_workers=1)
     loader = build_loader(source, LoaderSpec(data, pipeline, "train", 24, seed=0, profile=True))
     first, second = loader.epoch(0)
     loader.close()

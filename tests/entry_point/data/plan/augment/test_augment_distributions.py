@@ -21,6 +21,7 @@ from timm.data.auto_augment import auto_augment_transform, rand_augment_transfor
 from torchvision.transforms import v2
 
 from entry_point.config.train_config import load_train_config
+from entry_point.data.plan import samples
 from entry_point.data.plan.augment import automatic
 from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.augment.strengths import strengths
@@ -99,7 +100,7 @@ def of_recipe(count: int, recipe: str) -> Samples:
     config, _ = load_train_config([f"experiment={recipe}", "data.root=x"])
     augmenter = build_augmenter(config.augment, config.data.mean)
     assert augmenter is not None
-    table = augmenter.table(3, 0, np.arange(count), 0, SIDE)
+    table = augmenter.table(3, samples.Samples.of(0, np.arange(count)), SIDE)
     table[table[..., 0] == NAMES.index("erase")] = 0
     return read(table)
 

@@ -10,6 +10,7 @@ from custom_op.augment_ops import PARAMETERS
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.augment.strengths import MOVES
+from entry_point.data.plan.samples import Samples
 
 SIDE = 224
 NAMES = list(PARAMETERS)
@@ -18,7 +19,7 @@ NAMES = list(PARAMETERS)
 def tables(count: int, name: str | None, side: int = SIDE, **augment: Any) -> np.ndarray:
     augmenter = build_augmenter(AugmentConfig(name, **augment), [0.485, 0.456, 0.406])
     assert augmenter is not None
-    return augmenter.table(3, 0, np.arange(count), 0, side)
+    return augmenter.table(3, Samples.of(0, np.arange(count)), side)
 
 
 @pytest.mark.parametrize("name", ["trivial", "rand", "rand_timm", "auto"])
@@ -37,16 +38,16 @@ def test_a_sample_draws_the_same_in_any_batch_and_another_in_another_epoch_or_re
 ) -> None:
     augmenter = build_augmenter(AugmentConfig(name, kwargs, erase=0.5), [0.5, 0.5, 0.5])
     assert augmenter is not None
-    whole = augmenter.table(3, 4, np.arange(256), 0, 96)
+    whole = augmenter.table(3, Samples.of(4, np.arange(256)), 96)
     some = np.array([200, 7, 31])
-    assert np.array_equal(augmenter.table(3, 4, some, 0, 96), whole[some])
+    assert np.array_equal(augmenter.table(3, Samples.of(4, some), 96), whole[some])
     assert np.array_equal(
-        augmenter.table(3, 4, some, np.array([0, 1, 0]), 96)[::2], whole[some][::2]
+        augmenter.table(3, Samples.of(4, some, np.array([0, 1, 0])), 96)[::2], whole[some][::2]
     )
     for other in (
-        augmenter.table(4, 4, np.arange(256), 0, 96),
-        augmenter.table(3, 5, np.arange(256), 0, 96),
-        augmenter.table(3, 4, np.arange(256), np.ones(256, dtype=np.int64), 96),
+        augmenter.table(4, Samples.of(4, np.arange(256)), 96),
+        augmenter.table(3, Samples.of(5, np.arange(256)), 96),
+        augmenter.table(3, Samples.of(4, np.arange(256), np.ones(256, dtype=np.int64)), 96),
     ):
         assert (other != whole).any(axis=(1, 2)).mean() > 0.9
 

@@ -11,13 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entry_point.config.data_config import DataConfig, Engine, PipelineConfig, TableConfig
+from entry_point.config.data_config import DataConfig, PipelineConfig, TableConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.path_split import chosen_for_val
 from entry_point.data.sources.folder import FolderSource
-from tests.entry_point.data.engines.every_engine import ENGINES
+from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
 from tests.entry_point.data.sources.table.labeled_tables import config, opened, rows_of, write
 
 TEXT_FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".ndjson", ".manifest")
@@ -77,12 +77,12 @@ def test_numbers_become_rows_of_numbers(photo_folder: Path, tmp_path: Path, suff
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", ["labels", "numbers"])
 def test_every_engine_passes_float_labels_on(
-    photo_folder: Path, tmp_path: Path, engine: Engine, kind: str
+    photo_folder: Path, tmp_path: Path, engine: Way, kind: str
 ) -> None:
     file, settings = labeled(photo_folder, tmp_path / "tags.csv", kind)
     data = config(file, **settings)
     source = open_source(data, "train", file)
-    spec = LoaderSpec(data, PipelineConfig(engine=engine, num_workers=1), "train", 10, seed=3)
+    spec = LoaderSpec(data, pipeline_of(engine, num_workers=1), "train", 10, seed=3)
     loader = build_loader(source, spec)
     batches = list(loader.epoch(0))
     loader.close()
@@ -225,10 +225,10 @@ def test_a_missing_file_stops_the_job_unless_damage_is_skipped(
         opened(file, images=str(photo_folder))
     text = str(raised.value)
     assert text.startswith("2 of 72 files are missing: train/cat/gone.jpg (row 3), nowhere/gone")
-    assert "\n" not in text and "data.on_error=skip" in text and "check-dataset" in text
-    train, _ = opened(file, images=str(photo_folder), on_error="skip", max_bad_fraction=1.0)
+    assert "\n" not in text and "data.max_bad_fraction=0.01" in text and "check-dataset" in text
+    train, _ = opened(file, images=str(photo_folder), max_bad_fraction=1.0)
     assert "2 of 72 files are missing" in caplog.text
-    data = config(file, images=str(photo_folder), on_error="skip", max_bad_fraction=1.0)
+    data = config(file, images=str(photo_folder), max_bad_fraction=1.0)
     loader = build_loader(train, LoaderSpec(data, PipelineConfig(), "train", 48, seed=0))
     (batch,) = loader.epoch(0)
     loader.close()

@@ -46,6 +46,7 @@ def rows(file: Path, columns: list[str] | None = None) -> list[tuple[Any, ...]] 
 )
 @given(content=tables())
 @example(b"x,y\n,;,")
+@example(b'x\n"\n""')
 def test_any_csv_gives_the_rows_and_the_error_that_pythons_csv_gives(
     tmp_path: Path, content: bytes
 ) -> None:

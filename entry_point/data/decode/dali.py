@@ -1,4 +1,4 @@
-"""The engine `dali`: NVIDIA DALI decodes, crops, resizes and flips the planned boxes.
+"""NVIDIA DALI decodes, crops, resizes and flips the planned boxes.
 
 For a GPU it decodes on that GPU. DALI rounds its resize filter differently from torch: pixels
 differ by 0.15 of 255 levels on average and rarely by more than 1. On a GPU, the inverse DCT adds
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import threading
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,11 +21,11 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from entry_point.data.decode.allocation import Allocate
-from entry_point.data.decode.made_images import MadeImages
-from entry_point.data.decode.operator_batch import why_refused
-from entry_point.data.decode.read_batch import read_files, upright_sizes
-from entry_point.data.plan.crops import CropPlanner, Ints
-from entry_point.data.sources.source import Source
+from entry_point.data.decode.decoder import Decoded
+from entry_point.data.decode.operator import upright_sizes, why_refused
+from entry_point.data.plan.crops import CropPlan
+from entry_point.data.plan.samples import Ints
+from entry_point.data.sources.encoded import Encoded
 from entry_point.data.spans import span
 
 _START_OF_IMAGE, _END_OF_IMAGE = b"\xff\xd8\xff", b"\xff\xd9"
@@ -34,8 +35,11 @@ _BEFORE_CAUSE = "encountered:"
 """DALI's errors begin with lines of our source code."""
 
 
-class DaliImages:
-    """One DALI pipeline, shared by threads: one reads its files while DALI decodes for another."""
+class DaliDecoder:
+    """One DALI pipeline, shared by threads: one reads its files while DALI decodes for another.
+
+    The samples are on the device, made on this thread's current stream.
+    """
 
     def __init__(self, threads: int, device: torch.device) -> None:
         self._threads, self._device = threads, device
@@ -43,23 +47,23 @@ class DaliImages:
         self._side = 0
         self._lock = threading.Lock()
 
-    def __call__(
-        self, source: Source, planner: CropPlanner, epoch: int, indices: Ints, _allocate: Allocate
-    ) -> MadeImages:
-        """As MakeImages, with images on the device, made on this thread's current stream."""
-        files, unreadable = read_files(source, indices)
-        heights, widths = upright_sizes(source, files, indices)
-        plan = planner.plan(epoch, indices, heights, widths)
-        side = plan.side
-        damage = _not_whole(files, plan.boxes)
+    def open(self, encoded: Encoded) -> OpenedForDali:
+        return OpenedForDali(self, encoded, upright_sizes(encoded))
+
+    def decode(self, encoded: Encoded, plan: CropPlan) -> Decoded:
+        """See Opened. A file is decoded for each of its samples."""
+        each, side = len(plan) // len(encoded), plan.side
+        files = [encoded.file(i) for i in range(len(encoded)) for _ in range(each)]
+        damage = _not_whole(files, plan.boxes)  # by sample
         with self._lock, span("dali"):
             pixels, good = self._decode_good(files, plan.boxes, plan.flips, side, damage)
         if not damage:
-            return MadeImages(pixels, damage)
+            return Decoded(pixels, {})
         images = torch.zeros((len(files), side, side, 3), dtype=torch.uint8, device=pixels.device)
         images = images.permute(0, 3, 1, 2)
         images[torch.from_numpy(good)] = pixels
-        return MadeImages(images, damage | unreadable)
+        by_image = {sample // each: reason for sample, reason in damage.items()}
+        return Decoded(images, by_image | encoded.unreadable)
 
     def close(self) -> None:
         """End DALI's threads, which live as long as its pipeline; the next call starts new ones."""
@@ -89,7 +93,7 @@ class DaliImages:
         self, files: list[Tensor], boxes: Ints, side: int, good: list[int]
     ) -> dict[int, str]:
         """Why the operator refuses some of the files, or DALI if the operator decodes them all."""
-        reasons = {i: why_refused([files[i]], torch.from_numpy(boxes[i : i + 1])) for i in good}
+        reasons = {i: why_refused(files[i], torch.from_numpy(boxes[i : i + 1])) for i in good}
         if not any(reasons.values()):
             reasons = {i: self._dali_reason(files[i], boxes[i], side) for i in good}
         return {i: reason for i, reason in reasons.items() if reason}
@@ -136,6 +140,18 @@ class DaliImages:
         return torch.cuda.current_device() if self._device.index is None else self._device.index
 
 
+@dataclass(frozen=True)
+class OpenedForDali:
+    """See Opened."""
+
+    decoder: DaliDecoder
+    encoded: Encoded
+    sizes: tuple[Ints, Ints]
+
+    def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:  # noqa: ARG002 - DALI's own
+        return self.decoder.decode(self.encoded, plan)
+
+
 def _pipeline(batch_size: int, threads: int, gpu: int | None, side: int) -> Pipeline:
     pipeline = Pipeline(
         batch_size, threads, gpu, exec_pipelined=False, exec_async=False, prefetch_queue_depth=1
@@ -171,6 +187,6 @@ def _not_whole(files: list[Tensor], boxes: Ints) -> dict[int, str]:
         start, tail = (file[cut].numpy().tobytes() for cut in (slice(3), slice(-_TAIL, None)))
         if start == _START_OF_IMAGE and _END_OF_IMAGE in tail:
             continue
-        if reason := why_refused([file], torch.from_numpy(boxes[i : i + 1])):
+        if reason := why_refused(file, torch.from_numpy(boxes[i : i + 1])):
             damage[i] = reason
     return damage

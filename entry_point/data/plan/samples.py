@@ -1,0 +1,67 @@
+"""Which samples a batch has: the image of each, and which of its draws it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entry_point.data.plan.philox import Words
+
+Ints = NDArray[np.int64]
+
+_INDEX_BITS = 40
+_INDEX = (1 << _INDEX_BITS) - 1
+_VIEW_BITS = 32
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What makes the draws of each sample its own: int64 (N,) each."""
+
+    epoch: int
+    images: Ints
+    """The image's number in its source."""
+    repeats: Ints
+    """How often the epoch has drawn the image before."""
+    views: Ints
+    """Which of the image's views it is: the views of an image follow each other."""
+
+    @classmethod
+    def of(cls, epoch: int, images: Ints, repeats: Ints | int = 0, views: int = 1) -> Samples:
+        """`views` samples of each of these images."""
+        count = len(images)
+        repeats = np.broadcast_to(np.asarray(repeats, np.int64), count)
+        numbers = np.tile(np.arange(views), count)
+        return cls(epoch, np.repeat(images, views), np.repeat(repeats, views), numbers)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def counter(self, draws: Ints | int) -> Sequence[int | Words | Ints]:
+        """The counter of philox for the draws of these numbers, which broadcast with (N,).
+
+        The first view draws what a single view draws.
+        """
+        return self.images, self.epoch, draws + (self.views << _VIEW_BITS), self.repeats
+
+
+def rows(positions: Sequence[int], each: int) -> Ints:
+    """Where the samples of the images at these positions are, if each image has `each`."""
+    return np.add.outer(np.asarray(positions, np.int64) * each, np.arange(each)).reshape(-1)
+
+
+def with_repeats(order: Ints) -> Ints:
+    """The images of an epoch, and above bit 40 how often each was drawn before: int64 (N,)."""
+    by_image = np.argsort(order, kind="stable")
+    first = np.searchsorted(order[by_image], order[by_image])
+    repeats = np.empty_like(order)
+    repeats[by_image] = np.arange(len(order)) - first
+    return order | repeats << _INDEX_BITS
+
+
+def split_repeats(request: Ints) -> tuple[Ints, Ints]:
+    """The image of each sample, and how often it was drawn before."""
+    return request & _INDEX, request >> _INDEX_BITS
