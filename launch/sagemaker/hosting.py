@@ -75,7 +75,7 @@ def _deploy(arguments: Sequence[str]) -> int:
     config = check_config(plain, DeployConfig)
     session = session_unless_dry(launch.job.region)
     job = find_trained(job_name, launch, session)
-    instance_type = config.instance_type
+    instance_type = config.variant.get("InstanceType", config.instance_type)
     if instance_type and is_gpu(instance_type) and not _on_gpu(job):
         raise UserError(
             f"instance_type={instance_type}: must be a CPU type, as {job_name} trained on CPUs "

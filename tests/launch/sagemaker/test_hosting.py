@@ -409,6 +409,7 @@ def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
     ("arguments", "line"),
     [
         (["instance_type=ml.g6.xlarge"], "instance_type=ml.g6.xlarge: must be a CPU type"),
+        (["variant.InstanceType=ml.g6.xlarge"], "instance_type=ml.g6.xlarge: must be a CPU type"),
         (["job.role=null"], "job.role is missing"),
         (["job.output=null"], "job.output is missing"),
         (["target.image=null"], "target.image is missing"),
