@@ -93,20 +93,23 @@ def open_job(arguments: Sequence[str]) -> tuple[Job, dict[str, Any]]:
 
 
 def latest(session: Any) -> list[str]:
-    """One line for each of the latest jobs and endpoints, newest first."""
+    """One line for each of the latest jobs, newest first, then one for each endpoint."""
     sagemaker = aws_client(session, "sagemaker")
-    found = []
-    for noun in (*(f"{kind}Job" for kind in KINDS), "Endpoint"):
+
+    def listed(noun: str, member: str) -> list[tuple[Any, str, str, str]]:
         listing = getattr(sagemaker, xform_name(f"List{noun}s"))
         answer = listing(SortBy="CreationTime", SortOrder="Descending", MaxResults=_SHOWN)
-        member = "Endpoints" if noun == "Endpoint" else f"{noun}Summaries"
-        found += [
+        return [
             (each["CreationTime"], noun, each[f"{noun}Status"], each[f"{noun}Name"])
             for each in answer[member]
         ]
+
+    jobs = [each for kind in KINDS for each in listed(f"{kind}Job", f"{kind}JobSummaries")]
+    # Endpoints are billed until they are deleted, however old they are.
+    found = [*sorted(jobs, reverse=True)[:_SHOWN], *listed("Endpoint", "Endpoints")]
     return [
         f"{created:%Y-%m-%d %H:%M}  {noun.removesuffix('Job'):<20}  {state:<10}  {name}"
-        for created, noun, state, name in sorted(found, reverse=True)[:_SHOWN]
+        for created, noun, state, name in found
     ]
 
 

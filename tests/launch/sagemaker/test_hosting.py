@@ -147,6 +147,18 @@ def test_a_second_deployment_updates_the_endpoint_and_deletes_what_it_replaced(
     assert left(job) == ["shop", new, new]
 
 
+def test_an_endpoint_is_listed_however_many_jobs_are_newer(
+    job: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, JOB)
+    listed = {"TrainingJobArn": ROLE, "CreationTime": 4e9, "TrainingJobStatus": "Completed"}
+    jobs = [{**listed, "TrainingJobName": f"newer-{number}"} for number in range(10)]
+    job.answers["ListTrainingJobs"] = [(200, {"TrainingJobSummaries": jobs})]
+    assert sagemaker.main(["status"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 11 and "Endpoint" in lines[-1] and lines[-1].endswith(JOB)
+
+
 def test_an_update_keeps_a_config_that_somebody_else_made(
     job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
