@@ -95,7 +95,7 @@ docker-serve: ## Serve a model in it: PORT=8080 ARGS="model_dir=DIR"
 	@$(HERE) -m launch.docker serve $(ARGS)
 
 ## SageMaker
-setup-aws: ## Create role, bucket, repository: ARGS="bucket=NAME"
+setup-aws: ## Create role, bucket, repository: ARGS="Bucket=NAME"
 	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.setup_aws $(ARGS)
 

@@ -1,14 +1,13 @@
 """The containers of one job: started, their logs merged, stopped and removed."""
 
 import os
-import shlex
 import signal
 import subprocess
 import sys
 import threading
 from queue import Empty, SimpleQueue
 
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError, stop_signals
 from launch.engine import Engine
 
 # How long the other hosts have to end by themselves after one has failed.
@@ -18,17 +17,13 @@ LABEL = "managed-training-template.job"
 
 
 class Containers:
-    """A context manager that always removes the job's containers and network.
-
-    A shell process does the cleanup when a pipe from this process closes. The system closes it even
-    if this process is killed. Commands that create something also hold the pipe open, so the
-    cleanup begins after they end.
-    """
+    """A context manager that removes the job's containers and network at its end."""
 
     def __init__(self, engine: Engine, program: str, job: str, stop_seconds: int) -> None:
         self._engine, self._job, self._stop_seconds = engine, job, stop_seconds
         self._program = program
         self._names: dict[str, str] = {}
+        self._networks: list[str] = []
         # A host and its exit code, or None and the signal that this process got.
         self._events: SimpleQueue[tuple[str | None, int]] = SimpleQueue()
         self._print = threading.Lock()
@@ -37,31 +32,19 @@ class Containers:
     def __enter__(self) -> "Containers":
         self._handlers = {
             number: signal.signal(number, lambda number, _frame: self._events.put((None, number)))
-            for number in (signal.SIGINT, signal.SIGTERM)
+            for number in stop_signals()
         }
-        label = f"label={LABEL}={self._job}"
-        engine = shlex.join(self._engine.command)
-        script = f"""
-            cat
-            list() {{ {engine} ps --all --quiet --filter {label}; }}
-            list | xargs -r {engine} stop -t {self._stop_seconds}
-            list | xargs -r {engine} rm --force --volumes
-            {engine} network ls --quiet --filter {label} | xargs -r {engine} network rm
-        """
-        # A new session, so that Ctrl-C does not reach it.
-        self._cleaner = subprocess.Popen(
-            ["sh", "-c", script],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._cleaner.stdin is not None
-        self._cleaner.stdin.close()
-        self._cleaner.wait()
+        for command in (
+            *(["rm", "--force", "--volumes", name] for name in self._names.values()),
+            *(["network", "rm", name] for name in self._networks),
+        ):
+            try:
+                self._engine.call(*command)
+            except UserError as error:
+                self._say(str(error))
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
@@ -69,30 +52,25 @@ class Containers:
         """Create the job's network, without access to others if isolated; returns its name."""
         name = f"{self._job}-network"
         options = ["--internal"] if isolated else []
-        self._make("network", "create", *options, f"--label={LABEL}={self._job}", name)
+        self._engine.call("network", "create", *options, f"--label={LABEL}={self._job}", name)
+        self._networks.append(name)
         return name
 
     def start(self, host: str, *arguments: str) -> None:
-        """Start the container of one host in the background; raises LaunchError."""
-        name = f"{self._job}-{host}"
-        self._make(
+        """Start the container of one host in the background; raises UserError."""
+        if not self._events.empty():
+            raise UserError("stopped before the job started")
+        self._names[host] = f"{self._job}-{host}"
+        self._engine.call(
             "run",
             "--detach",
-            f"--name={name}",
+            f"--name={self._names[host]}",
             f"--label={LABEL}={self._job}",
             f"--stop-timeout={self._stop_seconds}",
             # The engine's default log driver may not allow reading the logs back.
             "--log-driver=json-file",
             *arguments,
         )
-        self._names[host] = name
-
-    def _make(self, *arguments: str) -> None:
-        """Run an engine command that the cleanup must wait for; raises LaunchError."""
-        if not self._events.empty():
-            raise LaunchError("stopped before the job started")
-        assert self._cleaner.stdin is not None
-        self._engine.call(*arguments, holding=[self._cleaner.stdin.fileno()])
 
     def follow(self) -> int:
         """Merge the logs until every host has ended; returns the first failure's code, or 0."""
@@ -123,7 +101,7 @@ class Containers:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,
+            start_new_session=True,  # Ctrl-C does not reach it
         )
         assert process.stdout is not None
         for line in process.stdout:
@@ -131,7 +109,7 @@ class Containers:
         process.wait()
         try:
             code = int(self._engine.call("wait", self._names[host]))
-        except LaunchError as error:
+        except UserError as error:
             self._show(f"{prefix}lost contact: {error}\n")
             code = 1
         self._events.put((host, code))

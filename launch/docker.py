@@ -17,7 +17,7 @@ SHM_SIZE  train: size of /dev/shm; default 1g
 NETWORK   train: none allows no network beyond the job's hosts, as SageMaker's network isolation
           serve: a network of the engine, such as host for engines that cannot publish ports
 PORT      serve: port on this machine; default 8080
-GPUS      number of GPUs; default: all
+GPUS      number of GPUs; default: all. Several hosts train on the CPU
 
 IMAGE, DEVICE, PLATFORM and ENGINE select image and engine as in ``launch.image``.
 """
@@ -25,7 +25,6 @@ IMAGE, DEVICE, PLATFORM and ENGINE select image and engine as in ``launch.image`
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,12 +33,11 @@ from pathlib import Path
 
 from entry_point.contract import exit_codes, own_code
 from entry_point.contract.platform_files import forget_credentials
-from entry_point.contract.program import UserError, run_for_reader
+from entry_point.contract.program import UserError, run_for_reader, run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, LATEST, RunBusyError, RunFolder
-from launch.command_line import LaunchError
 from launch.containers import Containers
 from launch.engine import Engine, find_engine
-from launch.image import ROOT, built_revision, image_reference, revision
+from launch.image import built_revision, image_reference, revision
 from launch.local import (
     RUNS,
     create_run_folder,
@@ -57,17 +55,17 @@ SERVE_STOP_SECONDS = 30
 
 @dataclass(frozen=True)
 class Job:
-    """A training job: its run folder, the GPUs of each host, and what the hosts read."""
+    """A training job: its run folder, its hosts, and what they read."""
 
     run: Path
-    hosts: dict[str, list[str]]
+    hosts: list[str]
     channels: dict[str, Path]
     code: OwnCode | None
     overrides: list[str]
 
     def root(self, host: str) -> Path:
         """The ``/opt/ml`` of one host; the run folder itself for the first, which has rank 0."""
-        return self.run if host == next(iter(self.hosts)) else self.run / "hosts" / host
+        return self.run if host == self.hosts[0] else self.run / "hosts" / host
 
     def write_inputs(self) -> None:
         """Write what the platform provides, for every host."""
@@ -76,7 +74,7 @@ class Job:
             write_input_config(
                 self.root(host),
                 self.overrides,
-                hosts=[*self.hosts],
+                hosts=self.hosts,
                 current=host,
                 channels=channels,
             )
@@ -100,11 +98,6 @@ class Job:
         ]
         for name, folder in self.channels.items():
             mounts.append(bind(folder, f"/opt/ml/input/data/{name}", "readonly"))
-        if not self.channels:
-            # The demo dataset is not a channel; this mount shares it between host and container.
-            demo = ROOT / "data"
-            demo.mkdir(exist_ok=True)
-            mounts.append(bind(demo, "/tmp/data"))
         return mounts
 
     def environment(self) -> list[str]:
@@ -118,9 +111,9 @@ class Job:
 
 def train(arguments: Sequence[str]) -> int:
     """Run a job until it ends; returns its exit code. Raises UserError if it cannot start."""
-    hosts, network = plan_hosts(), os.environ.get("NETWORK") or ""
+    hosts, network = host_names(), os.environ.get("NETWORK") or ""
     if network not in ("", "none"):
-        raise LaunchError(f"NETWORK={network}: must be none or unset")
+        raise UserError(f"NETWORK={network}: must be none or unset")
     engine = find_engine()
     image = find_image(engine, "docker-train")
     name, rest = split_name(arguments)
@@ -128,8 +121,7 @@ def train(arguments: Sequence[str]) -> int:
     channels, overrides = split_channels(rest)
     if code:
         require_free_channel(channels, "channel")
-        for line in (*code.left_out, code.describe()):
-            say("docker-train", line)
+        say("docker-train", code.describe())
     folder, is_new = create_run_folder(name)
     run, job = RunFolder(folder), Job(folder, hosts, channels, code, overrides)
     with run.hold():  # until the first host's container does
@@ -160,14 +152,16 @@ def run_hosts(engine: Engine, image: str, job: Job, isolated: bool) -> int:
         say("docker-train", f"{image} on {len(job.hosts)} host(s); /opt/ml is {job.run}")
         alone = isolated and len(job.hosts) == 1
         network = None if alone else containers.create_network(isolated)
-        for host, gpus in job.hosts.items():
+        # A GPU serves one host.
+        gpus = [] if len(job.hosts) > 1 else gpu_options(engine)
+        for host in job.hosts:
             containers.start(
                 host,
                 f"--hostname={host}",
                 f"--shm-size={os.environ.get('SHM_SIZE') or '1g'}",
                 *network_options(network, host),
                 *job.mounts(host),
-                *gpu_options(engine, gpus),
+                *gpus,
                 *owner_options(engine),
                 *job.environment(),
                 image,
@@ -183,7 +177,7 @@ def serve(arguments: Sequence[str]) -> int:
     named = [each.partition("=")[2] for each in arguments if each.startswith("model_dir=")]
     model = Path(named[-1]) if named else RUNS / LATEST / "model"
     if not model.is_dir():
-        raise LaunchError(
+        raise UserError(
             f"model_dir={model}: there is no such folder; name the model folder of a finished run"
         )
     port, network = os.environ.get("PORT") or "8080", os.environ.get("NETWORK")
@@ -200,7 +194,7 @@ def serve(arguments: Sequence[str]) -> int:
             "--read-only",
             # The operator is compiled there, unless the image has it for this processor.
             "--tmpfs=/tmp:exec",
-            *gpu_options(engine, select_gpus()),
+            *gpu_options(engine),
             *owner_options(engine),
             image,
             "serve",
@@ -209,45 +203,16 @@ def serve(arguments: Sequence[str]) -> int:
         return containers.follow()
 
 
-def plan_hosts() -> dict[str, list[str]]:
-    """The GPUs of each host: the same number for all, none shared. Raises LaunchError.
-
-    The names are in SageMaker's order: sorted as text.
-    """
-    hosts, gpus = os.environ.get("HOSTS") or "1", select_gpus()
-    if not hosts.isdecimal() or not (count := int(hosts)):
-        raise LaunchError(f"HOSTS={hosts}: must be a number from 1")
-    if 0 < len(gpus) < count:
-        # Hosts with and without a GPU cannot train together.
-        raise LaunchError(
-            f"HOSTS={hosts}: needs at least {hosts} GPUs, but only {len(gpus)} available; "
-            "set GPUS=0 to train on the CPU"
-        )
-    names, share = sorted(f"algo-{number + 1}" for number in range(count)), len(gpus) // count
-    return {name: gpus[first * share :][:share] for first, name in enumerate(names)}
-
-
-def select_gpus() -> list[str]:
-    """Indices of the GPUs to use: ``$GPUS`` of those that this machine has, default all."""
-    present, wanted = find_gpus(), os.environ.get("GPUS") or "all"
-    if wanted == "all":
-        return present
-    if not wanted.isdecimal() or int(wanted) > len(present):
-        raise LaunchError(f"GPUS={wanted}: must be a number from 0 to {len(present)}, or unset")
-    return present[: int(wanted)]
-
-
-def find_gpus() -> list[str]:
-    """Indices of this machine's NVIDIA GPUs; empty without a driver."""
-    if not shutil.which("nvidia-smi"):
-        return []
-    query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-    done = subprocess.run(query, capture_output=True, text=True)
-    return done.stdout.split() if done.returncode == 0 else []
+def host_names() -> list[str]:
+    """The names of ``$HOSTS`` hosts, in SageMaker's order: sorted as text. Raises UserError."""
+    hosts = os.environ.get("HOSTS") or "1"
+    if not hosts.isdecimal() or not int(hosts):
+        raise UserError(f"HOSTS={hosts}: must be a number from 1")
+    return sorted(f"algo-{number + 1}" for number in range(int(hosts)))
 
 
 def find_image(engine: Engine, program: str) -> str:
-    """The image of this tree; a line says if the tree has changed since. Raises LaunchError."""
+    """The image of this tree; a line says if the tree has changed since. Raises UserError."""
     image = image_reference()
     built = built_revision(engine, image)
     # An image without a revision is another project's, named on purpose.
@@ -257,7 +222,7 @@ def find_image(engine: Engine, program: str) -> str:
 
 
 def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
-    """Folders by channel name, and the job's overrides; raises LaunchError for a missing folder."""
+    """Folders by channel name, and the job's overrides; raises UserError for a missing folder."""
     channels: dict[str, Path] = {}
     overrides: list[str] = []
     for argument in arguments:
@@ -276,7 +241,7 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
             overrides.append(argument)
     for name, folder in channels.items():
         if not folder.is_dir():
-            raise LaunchError(
+            raise UserError(
                 f"{folder}: no such folder for the channel {name}; set data.root or channel.NAME "
                 "to a folder on this machine"
             )
@@ -307,12 +272,17 @@ def owner_options(engine: Engine) -> list[str]:
     return [*namespace, f"--user={user}", "--security-opt=label=disable"]
 
 
-def gpu_options(engine: Engine, indices: Sequence[str]) -> list[str]:
-    if not indices:
+def gpu_options(engine: Engine) -> list[str]:
+    """Options for ``$GPUS`` GPUs: by default all, if the machine has NVIDIA's driver."""
+    count = os.environ.get("GPUS") or ("all" if shutil.which("nvidia-smi") else "0")
+    if not count.isdecimal() and count != "all":
+        raise UserError(f"GPUS={count}: must be a number or unset")
+    if count == "0":
         return []
-    if engine.is_podman:
-        return [f"--device=nvidia.com/gpu={index}" for index in indices]
-    return [f'--gpus="device={",".join(indices)}"']
+    if not engine.is_podman:
+        return [f"--gpus={count}"]
+    indices = ["all"] if count == "all" else range(int(count))
+    return [f"--device=nvidia.com/gpu={index}" for index in indices]
 
 
 def say(program: str, text: str) -> None:
@@ -321,7 +291,7 @@ def say(program: str, text: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code of the job or server; an error before its start is one line and code 1."""
+    """The exit code of the job or server; an error before its start is one line."""
     parser = argparse.ArgumentParser(
         "python -m launch.docker",
         description=__doc__,
@@ -331,14 +301,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     options = parser.parse_args(arguments)
     run = train if options.command == "train" else serve
-    try:
-        return run_for_reader(lambda: run(options.overrides))
-    except UserError as error:
-        sys.stderr.write(f"docker-{options.command}: {error}\n")
-        return 1
-    except KeyboardInterrupt:
-        sys.stderr.write(f"docker-{options.command}: stopped before it started\n")
-        return 130
+    return run_program(
+        f"docker-{options.command}", lambda: run_for_reader(lambda: run(options.overrides))
+    )
 
 
 if __name__ == "__main__":

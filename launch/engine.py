@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 
 
 @dataclass(frozen=True)
@@ -22,22 +22,20 @@ class Engine:
     is_podman: bool = False
     is_rootless: bool = False
 
-    def call(self, *arguments: str, text_in: str | None = None, holding: Sequence[int] = ()) -> str:
-        """Run ``docker ARGUMENTS`` and return its stdout; raises LaunchError.
+    def call(self, *arguments: str, text_in: str | None = None) -> str:
+        """Run ``docker ARGUMENTS`` and return its stdout; raises UserError.
 
-        Ctrl-C does not interrupt it. It keeps the file descriptors ``holding`` open while it runs,
-        even if this process ends first.
+        Ctrl-C does not interrupt it.
         """
         done = subprocess.run(
             [*self.command, *arguments],
             input=text_in,
             capture_output=True,
             text=True,
-            pass_fds=holding,
             start_new_session=True,
         )
         if done.returncode:
-            raise LaunchError(f"{self.command[0]}: {_last_error(done.stderr)}")
+            raise UserError(f"{self.command[0]}: {_last_error(done.stderr)}")
         return done.stdout.strip()
 
     def show(self, *arguments: str) -> bool:
@@ -55,30 +53,30 @@ class Engine:
         """The engine's description of an image, or None if it does not have the image."""
         try:
             found: list[dict[str, Any]] = json.loads(self.call("image", "inspect", reference))
-        except LaunchError:
+        except UserError:
             return None
         return found[0]
 
 
 def find_engine() -> Engine:
-    """``$ENGINE``, else docker, else podman; raises LaunchError if none is running."""
+    """``$ENGINE``, else docker, else podman; raises UserError if none is running."""
     chosen = shlex.split(os.environ.get("ENGINE", ""))
     candidates = [chosen] if chosen else [["docker"], ["podman"]]
     present = [command for command in candidates if shutil.which(command[0])]
     if not present:
         wrong = f"ENGINE={chosen[0]}: no such command" if chosen else "no container engine found"
-        raise LaunchError(f"{wrong}; install docker or podman, or set ENGINE to its command")
+        raise UserError(f"{wrong}; install docker or podman, or set ENGINE to its command")
     errors = []
     for command in present:
         try:
             return _identify(command)
-        except LaunchError as error:
+        except UserError as error:
             errors.append(error)
-    raise LaunchError(f"{errors[0]}; start the engine, or set ENGINE to another")
+    raise UserError(f"{errors[0]}; start the engine, or set ENGINE to another")
 
 
 def _identify(command: Sequence[str]) -> Engine:
-    """Find out which engine a command runs; raises LaunchError if none answers."""
+    """Find out which engine a command runs; raises UserError if none answers."""
     engine = Engine(tuple(command))
     # Without a daemon, `version` fails; `info` does not in every release.
     engine.call("version")

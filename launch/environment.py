@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,8 +37,6 @@ REQUIREMENTS = {
 # The packages of the user's code, which must accept the job's pins.
 OWN_REQUIREMENTS = "project/requirements.in"
 ENVIRONMENTS = {name: f".venv-{name}" for name in ("launch", "launch-v2", "launch-v3")}
-# This file marks an environment into which nothing has been installed yet.
-UNFINISHED = ".unfinished"
 SUPPORTED = ((3, 11), (3, 14))
 
 # Installer -> (command, packages for the compiler and the JPEG headers, for python -m venv).
@@ -88,8 +87,7 @@ def compiles() -> bool:
 
 def has_venv() -> bool:
     """Return whether ``python -m venv`` works: Debian packages ensurepip separately."""
-    probe = [sys.executable, "-c", "import venv, ensurepip"]
-    return subprocess.run(probe, capture_output=True).returncode == 0
+    return find_spec("ensurepip") is not None
 
 
 def missing_packages(installer: str) -> list[str]:
@@ -182,9 +180,7 @@ def create_environment(venv: Path) -> None:
     """Create an empty ``venv``; raises SetupError."""
     say(f"creating {venv.name} with Python {platform.python_version()}")
     if subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)]).returncode:
-        shutil.rmtree(venv, ignore_errors=True)
         raise SetupError(f"Python's venv module could not create {venv.name}, see above")
-    (venv / UNFINISHED).touch()
 
 
 def ensure_environment(venv: Path, extra: str) -> None:
@@ -206,10 +202,7 @@ def names_packages(file: Path) -> bool:
 def ensure_installed(
     venv: Path, name: str, files: Sequence[str], limits: Sequence[str] = ()
 ) -> None:
-    """Install ``files`` unless they are already there; ``limits`` are pip's constraints.
-
-    If pip fails in an environment that never had a complete installation, removes the environment.
-    """
+    """Install ``files`` unless they are already there; ``limits`` are pip's constraints."""
     stamp = venv / f".{name}-installed"
     wanted = fingerprint([*files, *limits])
     if stamp.is_file() and stamp.read_text() == wanted:
@@ -221,37 +214,30 @@ def ensure_installed(
     say(f"installing {names} into {venv.name}{size}")
     started = time.monotonic()
     if not pip_installs(venv, files, limits):
-        if (venv / UNFINISHED).exists():
-            shutil.rmtree(venv, ignore_errors=True)
         fits = f", that it accepts the versions in {' and '.join(limits)}" if limits else ""
         raise SetupError(
             f"pip could not install {names}, see above; check the network and the free disk space"
             f"{fits}, then run make again"
         )
     stamp.write_text(wanted)
-    (venv / UNFINISHED).unlink(missing_ok=True)
     say(f"installed in {time.monotonic() - started:.0f} s")
 
 
 def pip_installs(venv: Path, files: Sequence[str], limits: Sequence[str]) -> bool:
     """Install these requirements files within ``limits``; returns whether pip succeeded."""
-    pip = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--use-pep517"]
+    # Every core compiles, which is faster than pip.
+    pip = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--no-compile"]
+    pip.append("--use-pep517")
     if not limits:
         pip.append("--no-deps")  # the pins are complete
     if not sys.stdout.isatty():
         pip.append("--quiet")
-    # In a new environment everything needs compiling, which every core does faster than pip.
-    is_new = (venv / UNFINISHED).exists()
-    if is_new:
-        pip.append("--no-compile")
     wanted = [a for name in files for a in ("-r", str(ROOT / name))]
     within = [a for name in limits for a in ("-c", str(ROOT / name))]
     if subprocess.run([*pip, *within, *wanted]).returncode:
         return False
-    if is_new:
-        compile_all = [sys.executable, "-m", "compileall", "-qq", "-j", "0", str(venv / "lib")]
-        # Not all that packages bring compiles: some of it is templates.
-        subprocess.run(compile_all)
+    # Not all that packages bring compiles: some of it is templates.
+    subprocess.run([sys.executable, "-m", "compileall", "-qq", "-j", "0", str(venv / "lib")])
     return True
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from entry_point.contract.own_code import content_hash
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError, run_program
 from launch.engine import Engine, find_engine
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -88,11 +88,11 @@ def is_arm64() -> bool:
 def built_revision(engine: Engine, reference: str) -> str | None:
     """The revision that an image was built from, None if it does not say.
 
-    Raises LaunchError if there is no such image.
+    Raises UserError if there is no such image.
     """
     image = engine.image(reference)
     if image is None:
-        raise LaunchError(f"there is no image {reference}: run `make image` first")
+        raise UserError(f"there is no image {reference}: run `make image` first")
     revision: str | None = (image["Config"].get("Labels") or {}).get(REVISION_LABEL)
     return revision
 
@@ -117,7 +117,7 @@ def build_image(engine: Engine, reference: str, context: Path) -> None:
     """Run ``docker build``, in the format that every registry and SageMaker accept."""
     option = "--format=docker" if engine.is_podman else "--progress=plain"
     if not engine.show("build", option, f"--tag={reference}", *build_arguments(), str(context)):
-        raise LaunchError(
+        raise UserError(
             "the build failed, its last lines above say why: check DEVICE, BASE_IMAGE, PLATFORM "
             "and the network; BUILD_OPTIONS passes a proxy on"
         )
@@ -139,23 +139,23 @@ def build(engine: Engine) -> None:
 def push(engine: Engine) -> None:
     """Push the image of this commit and print the override that uses it, with its digest.
 
-    Raises LaunchError if the tree has uncommitted changes, or the image is of another commit.
+    Raises UserError if the tree has uncommitted changes, or the image is of another commit.
     """
     if not is_committed(commit()):
-        raise LaunchError(
+        raise UserError(
             f"the tree is {commit()}, so no commit identifies its image: commit what `git status` "
             "lists, run `make image`, then `make push`"
         )
     reference = image_reference()
     name, _, tag = reference.rpartition(":")
     if "@" in reference or re.match(r"[^/]*[.:][^/]*/|localhost/", name):
-        raise LaunchError(
+        raise UserError(
             f"IMAGE={os.environ.get('IMAGE')}: must be a name without a registry, such as mine, "
             "team/mine or mine:1; set REGISTRY=HOST:PORT for the registry (default: ECR)"
         )
     built = built_revision(engine, reference)
     if built != commit():
-        raise LaunchError(
+        raise UserError(
             f"{reference} was built from {built}, but the tree is at {commit()}: run `make image` "
             "again, then `make push`"
         )
@@ -176,7 +176,7 @@ def log_in(engine: Engine, name: str) -> str:
 
 
 def push_and_read_digest(engine: Engine, repository: str, tag: str) -> str:
-    """Push ``repository:tag``; returns its digest in the registry. Raises LaunchError."""
+    """Push ``repository:tag``; returns its digest in the registry. Raises UserError."""
     host = repository.split("/")[0]
     options = []
     with TemporaryDirectory() as folder:
@@ -188,7 +188,7 @@ def push_and_read_digest(engine: Engine, repository: str, tag: str) -> str:
             if re.match(r"(localhost|127\.0\.0\.1)(:|$)", host):
                 options.append("--tls-verify=false")
         if not engine.show("push", *options, f"{repository}:{tag}"):
-            raise LaunchError(
+            raise UserError(
                 f"the push failed, its last lines above say why: check REGISTRY={host}, and log in "
                 f"with `docker login {host}`"
             )
@@ -204,23 +204,22 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def main(arguments: list[str]) -> None:
-    """Run one command; an error is one line on stderr and exit code 1."""
+def main(arguments: list[str]) -> int:
+    """Run one command; an error is one line on stderr."""
     parser = argparse.ArgumentParser(
         "python -m launch.image",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=("build", "push"))
-    command = parser.parse_args(arguments).command
-    try:
-        engine = find_engine()
-        build(engine) if command == "build" else push(engine)
-    except LaunchError as error:
-        sys.exit(f"image: {error}")
-    except KeyboardInterrupt:
-        sys.exit("image: stopped")
+    command = build if parser.parse_args(arguments).command == "build" else push
+
+    def run() -> int:
+        command(find_engine())
+        return 0
+
+    return run_program("image", run)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -17,10 +17,15 @@ from pathlib import Path
 
 from entry_point.contract import exit_codes, hyperparameters
 from entry_point.contract.platform_files import LOCAL
-from entry_point.contract.program import asks_for_help, defer_stop, exit_on_stop, run_program
+from entry_point.contract.program import (
+    UserError,
+    asks_for_help,
+    defer_stop,
+    exit_on_stop,
+    run_program,
+)
 from entry_point.contract.run_folder import LATEST, LINK_LATEST, NEW_RUN, RunFolder
 from entry_point.contract.whole_file import write_text
-from launch.command_line import LaunchError
 
 HOST = "algo-1"
 RUNS = Path("runs")
@@ -65,15 +70,15 @@ def start(arguments: Sequence[str]) -> int:
 def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     """The value of ``name=NAME``, and the other arguments; ``$NPROC`` becomes an override.
 
-    Raises LaunchError if NAME is not a valid job name.
+    Raises UserError if NAME is not a valid job name.
     """
     names = [each.partition("=")[2] for each in arguments if each.startswith("name=")]
     overrides = [each for each in arguments if not each.startswith("name=")]
     name = names[-1] if names else None
     if name == LATEST:
-        raise LaunchError(f"name={name}: reserved for the link to the newest run; choose another")
+        raise UserError(f"name={name}: reserved for the link to the newest run; choose another")
     if name is not None and not NAME.fullmatch(name):
-        raise LaunchError(
+        raise UserError(
             f"name={name}: must be 1 to 63 letters, digits and inner hyphens, such as first-try"
         )
     if processes := os.environ.get("NPROC"):

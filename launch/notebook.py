@@ -16,9 +16,8 @@ from importlib import metadata
 from typing import Any
 
 from entry_point.contract.program import UserError
-from launch.command_line import LaunchError
 from launch.sagemaker import tuning
-from launch.sagemaker.aws import explain
+from launch.sagemaker.aws import explain, open_session
 from launch.sagemaker.jobs import Job
 from launch.sagemaker.training import load_spec, prepare
 
@@ -43,13 +42,14 @@ def trainer(*overrides: str, session: Any = None) -> Any:
     a `PipelineSession`, `train()` or `fit()` returns a step's arguments; with v2, a `LocalSession`
     trains on this machine. The SDK's telemetry and defaults files are off.
 
-    Raises LaunchError or ConfigError with one line for each problem: an override that is not
+    Raises UserError with one line for each problem: an override that is not
     valid, or a bucket or image that does not exist.
     """
     with _explained():
         version = _installed_version()
         spec = load_spec(overrides)
-        boto_session = prepare(spec)
+        boto_session = open_session(spec.config.job.region)
+        prepare(spec, boto_session)
         with _quiet():
             if version.startswith("2."):
                 from launch.sagemaker.estimator_v2 import estimator as build
@@ -61,7 +61,7 @@ def trainer(*overrides: str, session: Any = None) -> Any:
 def sweep(*overrides: str) -> Job | None:
     """Start a tuning job as `make sagemaker-sweep` does; None with DRY_RUN=1.
 
-    Raises LaunchError or ConfigError for what the job would refuse.
+    Raises UserError for what the job would refuse.
     """
     with _explained():
         return tuning.sweep(overrides)
@@ -71,7 +71,7 @@ def _installed_version() -> str:
     try:
         return metadata.version("sagemaker")
     except metadata.PackageNotFoundError:
-        raise LaunchError(
+        raise UserError(
             "the sagemaker SDK is not installed in this environment: %pip install "
             "'sagemaker>=3.21,<4'"
         ) from None
@@ -86,7 +86,7 @@ def _explained() -> Iterator[None]:
         raise
     except Exception as error:
         if text := explain(error):
-            raise LaunchError(text) from error
+            raise UserError(text) from error
         raise
 
 

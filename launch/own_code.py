@@ -10,22 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from entry_point.contract import own_code
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 
 KEY = "job.code"
 ROOT = own_code.PROGRAM
-MAX_FILE_BYTES = 5 << 20
-MAX_FILES = 2000
 MAX_BYTES = 50 << 20
-_ADVICE = "code needs no more; put data and weights into a channel"
 
 
 @dataclass(frozen=True)
 class OwnCode:
-    """The files by their name below the channel, and a line for each that is left out."""
+    """The files by their name below the channel."""
 
     files: dict[str, bytes]
-    left_out: list[str]
 
     @property
     def hash(self) -> str:
@@ -48,80 +44,50 @@ class OwnCode:
 def split_code(arguments: Sequence[str]) -> tuple[OwnCode | None, list[str]]:
     """The code to send if ``job.code=true`` is among the arguments, and the other arguments.
 
-    Raises LaunchError for another value, and as `collect`.
+    Raises UserError for another value, and as `collect`.
     """
     values = [each.partition("=")[2] for each in arguments if each.startswith(f"{KEY}=")]
     for value in values:
         if value not in ("true", "false"):
-            raise LaunchError(f"{KEY}={value}: must be true or false")
+            raise UserError(f"{KEY}={value}: must be true or false")
     others = [each for each in arguments if not each.startswith(f"{KEY}=")]
     return (collect() if values[-1:] == ["true"] else None), others
 
 
 def collect(root: Path = ROOT) -> OwnCode:
-    """Read what is sent: everything but hidden files, bytecode and large files.
+    """Read what is sent: everything but hidden files and bytecode. Follows links.
 
-    Raises LaunchError if a file cannot be read or there is too much.
+    Raises UserError if there is too much.
     """
-    files: dict[str, bytes] = {}
-    left_out = []
+    # Without the first, Python would prefer the image's package of the same name.
+    files, size = {"project/__init__.py": b""}, 0
     for path in _paths(root):
-        name = path.relative_to(root).as_posix()
-        try:
-            name.encode()
-            size = path.stat().st_size
-            if size > MAX_FILE_BYTES:
-                limit = f"left out, larger than {MAX_FILE_BYTES >> 20} MB; {_ADVICE}"
-                left_out.append(f"{name}: {size / 1e6:,.1f} MB: {limit}")
-                continue
-            files[name] = path.read_bytes()
-        except UnicodeEncodeError as error:
-            raise LaunchError(f"{name!r}: must be UTF-8 to be sent; rename the file") from error
-        except OSError as error:
-            raise LaunchError(f"{path}: cannot be read: {error.strerror}") from error
-        _require_few(files)
-    # Without it Python would prefer the image's package of the same name.
-    files.setdefault("project/__init__.py", b"")
-    return OwnCode(files, left_out)
+        size += path.stat().st_size
+        if size > MAX_BYTES:
+            raise UserError(
+                f"{path}: with this file, project/ and configs/ have more than "
+                f"{MAX_BYTES >> 20} MB; code needs no more; put data and weights into a channel"
+            )
+        files[path.relative_to(root).as_posix()] = path.read_bytes()
+    return OwnCode(files)
 
 
 def _paths(root: Path) -> Iterator[Path]:
-    """Regular files in the order of their names; links are followed, but into no folder twice."""
-    seen = set()
+    """The files in the order of their names."""
     for top in own_code.FOLDERS:
         for parent, folders, names in os.walk(root / top, followlinks=True):
-            seen.add(os.path.realpath(parent))
             folders[:] = sorted(
-                name
-                for name in folders
-                if not name.startswith(".")
-                and name != "__pycache__"
-                and os.path.realpath(Path(parent, name)) not in seen
+                name for name in folders if not name.startswith(".") and name != "__pycache__"
             )
             for name in sorted(names):
-                path = Path(parent, name)
-                if not name.startswith(".") and path.suffix != ".pyc" and not _is_special(path):
-                    yield path
-
-
-def _is_special(path: Path) -> bool:
-    """Whether this is a pipe, a socket or a device."""
-    return path.exists() and not path.is_file()
-
-
-def _require_few(files: dict[str, bytes]) -> None:
-    size = sum(map(len, files.values()))
-    if len(files) > MAX_FILES or size > MAX_BYTES:
-        raise LaunchError(
-            f"job.code=true: project/ and configs/ have more than {MAX_FILES:,} files or "
-            f"{MAX_BYTES >> 20} MB; {_ADVICE}"
-        )
+                if not name.startswith(".") and not name.endswith(".pyc"):
+                    yield Path(parent, name)
 
 
 def require_free_channel(names: Iterable[str], key: str) -> None:
-    """Raise LaunchError if a channel of the user's has the name of the code's."""
+    """Raise UserError if a channel of the user's has the name of the code's."""
     if own_code.CHANNEL in names:
-        raise LaunchError(
+        raise UserError(
             f"{key}.{own_code.CHANNEL}: job.code=true sends your code in a channel of this name; "
             "give yours another"
         )

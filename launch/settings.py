@@ -16,7 +16,6 @@ from entry_point.config.predict_config import PredictConfig
 from entry_point.config.serve_config import ServeConfig
 from entry_point.config.train_config import TrainConfig
 from launch.sagemaker.config import DeployConfig, LaunchConfig
-from launch.setup_aws import SetupConfig
 from launch.upload import UploadConfig
 
 # Name in configs/ -> the commands that take it, and its class.
@@ -29,7 +28,6 @@ COMMANDS: dict[str, tuple[str, type]] = {
     "launch": ("`make sagemaker-train`, `sagemaker-dataset`, `sagemaker-predict`", LaunchConfig),
     "deploy": ("`make sagemaker-deploy`", DeployConfig),
     "upload": ("`make upload`", UploadConfig),
-    "setup_aws": ("`make setup-aws`", SetupConfig),
 }
 _INTRODUCTION = """# Settings
 

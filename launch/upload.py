@@ -9,15 +9,14 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from pydantic.dataclasses import dataclass
 from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
 from entry_point.config.compose import load_config
 from entry_point.config.schema import SETTINGS
-from entry_point.contract.program import asks_for_help
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError, asks_for_help
 from launch.sagemaker.aws import aws_client, is_dry_run, open_session, run_and_explain
 from launch.sagemaker.s3 import list_objects, split_prefix, upload
 
@@ -32,14 +31,6 @@ class UploadConfig:
     """S3 prefix that the files go below."""
 
 
-class LocalFile(NamedTuple):
-    path: Path
-    name: str
-    """Relative to the folder, with `/` as separator."""
-    bytes: int
-    modified_s: int
-
-
 def main(arguments: Sequence[str]) -> int:
     """Exit code 0 if S3 has all files (or DRY_RUN would send them), else 1."""
     if asks_for_help(arguments, __doc__):
@@ -50,18 +41,20 @@ def main(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     config = load_config("upload", UploadConfig, arguments)
     bucket, prefix = split_prefix(config.s3, "s3")
-    files = list(list_files(Path(config.source)))
+    folder = Path(config.source)
+    files = {path.relative_to(folder).as_posix(): path for path in list_files(folder)}
+    found = {name: path.stat() for name, path in files.items()}
     if not files:
-        raise LaunchError(f"source={config.source}: contains no files")
+        raise UserError(f"source={config.source}: contains no files")
     s3 = aws_client(open_session(None), "s3")
     objects = list_objects(s3, bucket, prefix)
-    to_send = [file for file in files if _differs(file, objects.get(file.name))]
-    size = sum(file.bytes for file in to_send)
+    to_send = [name for name in files if _differs(found[name], objects.get(name))]
+    size = sum(found[name].st_size for name in to_send)
     if not is_dry_run():
         columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
         with Progress(*columns, disable=not to_send) as progress:
             task = progress.add_task("uploading", total=size)
-            contents = {prefix + file.name: file.path for file in to_send}
+            contents = {prefix + name: files[name] for name in to_send}
             upload(s3, bucket, contents, lambda sent: progress.advance(task, sent))
     done = "would upload" if is_dry_run() else "uploaded"
     sys.stdout.write(
@@ -72,41 +65,23 @@ def _run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _differs(file: LocalFile, found: dict[str, Any] | None) -> bool:
-    if found is None or found["Size"] != file.bytes:
+def _differs(local: os.stat_result, found: dict[str, Any] | None) -> bool:
+    if found is None or found["Size"] != local.st_size:
         return True
-    return bool(file.modified_s > found["LastModified"].timestamp())
+    return bool(int(local.st_mtime) > found["LastModified"].timestamp())
 
 
-def list_files(folder: Path) -> Iterator[LocalFile]:
-    """All files below the folder by name; follows links, skips hidden files and folders.
-
-    Raises LaunchError for a file that cannot be read or whose name cannot be an S3 key.
-    """
+def list_files(folder: Path) -> Iterator[Path]:
+    """All files below the folder by name; follows links, skips hidden files and folders."""
     if not folder.is_dir():
-        raise LaunchError(f"source={folder}: no such folder")
-    for parent, folders, files in os.walk(folder, followlinks=True, onerror=_raise_unreadable):
+        raise UserError(f"source={folder}: no such folder")
+    for parent, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if not name.startswith("."):
-                yield _local_file(Path(parent) / name, folder)
+        yield from (Path(parent) / name for name in sorted(files) if not name.startswith("."))
 
 
-def _local_file(path: Path, folder: Path) -> LocalFile:
-    name = path.relative_to(folder).as_posix()
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise LaunchError(f"{name!r}: an S3 key must be UTF-8; rename the file") from error
-    # Reading a pipe would wait forever.
-    if not path.is_file() or not os.access(path, os.R_OK):
-        raise LaunchError(f"{path}: must be a file that you can read, or a link to one; remove it")
-    found = path.stat()
-    return LocalFile(path, name, found.st_size, int(found.st_mtime))
-
-
-def _raise_unreadable(error: OSError) -> NoReturn:
-    raise LaunchError(f"{error.filename}: cannot be read: {error.strerror}") from error
+def _raise(error: OSError) -> NoReturn:
+    raise error
 
 
 if __name__ == "__main__":

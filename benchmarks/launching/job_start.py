@@ -21,8 +21,8 @@ from pathlib import Path
 
 from benchmarks import measure
 from entry_point.contract import exit_codes
+from entry_point.contract.program import UserError
 from launch import image
-from launch.command_line import LaunchError
 from launch.docker import Job, owner_options
 from launch.engine import Engine, find_engine
 
@@ -39,7 +39,7 @@ def parts(line: str) -> dict[str, float]:
 
 def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -> dict[str, float]:
     """Start a job and stop it after its first step; returns seconds by part."""
-    job = Job(folder, {"algo-1": []}, {"training": photos}, None, [*OVERRIDES])
+    job = Job(folder, ["algo-1"], {"training": photos}, None, [*OVERRIDES])
     job.write_inputs()
     name = f"job-start-{os.getpid()}"
     options = [*owner_options(engine), *job.mounts("algo-1")]
@@ -63,7 +63,7 @@ def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -
             engine.call("stop", "-t", "120", name)
             found["stop"] = time.perf_counter() - started - total
     if process.wait() != exit_codes.STOPPED or not found:
-        raise LaunchError(f"the job did not start and stop:\n{''.join(log[-20:])}")
+        raise UserError(f"the job did not start and stop:\n{''.join(log[-20:])}")
     return found
 
 
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str]) -> None:
                     ml = Path(folder, "ml", f"{reference}-{number}")
                     runs[name].append(start_and_stop(engine, reference, photos, ml))
             built = list(builds(engine, context, images))
-    except LaunchError as error:
+    except UserError as error:
         sys.exit(f"job_start: {error}")
     sys.stdout.write(report(repeats, runs, built))
 

@@ -9,7 +9,7 @@ dataset [--wait] source=s3://... output=s3://... [overrides]
                               pack a dataset on several hosts
 predict [--wait] JOB input=s3://... output_dir=s3://... [overrides]
                               predict images on several hosts with the model of JOB
-status [JOB]                  the latest jobs, or the state of one
+status [JOB]                  the latest jobs and endpoints, or the state of one job
 logs JOB [--follow]           the lines that the job has printed
 stop JOB                      stop the job, with a checkpoint
 download JOB [--checkpoints]  model and output into runs/JOB
@@ -21,7 +21,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from launch.command_line import CommandLine, LaunchError
 from launch.sagemaker.aws import run_and_explain
 
 if TYPE_CHECKING:
@@ -33,7 +32,12 @@ COMMANDS = ("train", "sweep", "dataset", "predict", "status", "logs", "stop", "d
 def main(arguments: Sequence[str]) -> int:
     """Run one command; an error is one line on stderr and exit code 1."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
-    parser = CommandLine("python -m launch.sagemaker", __doc__)
+    parser = argparse.ArgumentParser(
+        "python -m launch.sagemaker",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("arguments", nargs="*", metavar="JOB or override")
     for flags, meaning in {
@@ -41,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         ("--checkpoints",): "download: include the checkpoints",
     }.items():
         parser.add_argument(*flags, action="store_true", help=meaning)
-    options = parser.read(arguments)
+    options = parser.parse_intermixed_args(arguments)
     return run_and_explain(lambda: _run(options))
 
 
@@ -81,23 +85,16 @@ def _watch(job: "Job | None", wait: bool) -> int:
 
 
 def _status(arguments: Sequence[str]) -> list[str]:
-    """The summary of a job or endpoint; without a name, the latest of both."""
-    from launch.sagemaker import hosting, jobs
+    """The summary of a job; without a name, the latest jobs and endpoints."""
+    from launch.sagemaker import jobs
     from launch.sagemaker.aws import open_session
     from launch.sagemaker.config import load_names
 
     names, config = load_names(arguments)
+    if names:
+        return jobs.summary(*jobs.open_job(arguments))
     session = open_session(config.job.region)
-    if not names:
-        lines = jobs.latest(session) + jobs.unless_denied(lambda: hosting.latest(session))
-        return lines or [f"no jobs in {session.region_name}"]
-    lines = jobs.unless_denied(lambda: [*hosting.summary(session, names[0])])
-    try:
-        return [*jobs.summary(*jobs.find_job(session, names[0])), *lines]
-    except LaunchError:
-        if not lines:
-            raise
-        return lines
+    return jobs.latest(session) or [f"no jobs in {session.region_name}"]
 
 
 if __name__ == "__main__":

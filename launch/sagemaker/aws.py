@@ -9,72 +9,53 @@ from typing import Any
 from botocore import exceptions
 
 from entry_point.contract.program import UserError, run_for_reader
-from launch.command_line import LaunchError
 
+ATTEMPTS = 6
+"""Of a call that is throttled, or gets no answer."""
 _REGION = "AWS_DEFAULT_REGION, the profile's region or, for a job, job.region"
 NO_REGION = f"no AWS region: set {_REGION}"
 _LOGIN = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
-# What boto3 cannot send -> what to do.
-_UNSENT: list[tuple[tuple[type[BaseException], ...], str]] = [
+_NO_LOGIN = (
+    exceptions.NoCredentialsError,
+    exceptions.PartialCredentialsError,
+    exceptions.SSOError,
+    exceptions.TokenRetrievalError,
+    exceptions.CredentialRetrievalError,
+)
+# (prefixes of the error code, part of the message or "", what to do) where AWS's message does not
+# say it; the first match applies.
+_ADVICE: list[tuple[tuple[str, ...], str, str]] = [
     (
-        (
-            exceptions.NoCredentialsError,
-            exceptions.PartialCredentialsError,
-            exceptions.SSOError,
-            exceptions.TokenRetrievalError,
-            exceptions.CredentialRetrievalError,
-        ),
+        ("ExpiredToken", "UnrecognizedClient", "InvalidClientTokenId", "InvalidAccessKeyId"),
+        "",
         _LOGIN,
     ),
-    ((exceptions.NoRegionError,), f"set {_REGION}"),
-    ((exceptions.ProfileNotFound,), "`aws configure list-profiles` lists the profiles"),
     (
-        (exceptions.HTTPClientError, exceptions.ConnectionError),
-        "AWS cannot be reached: check the network and the region",
-    ),
-]
-# (prefixes of the error code, part of the message or "", what to do); the first match applies.
-_ADVICE: list[tuple[str | tuple[str, ...], str, str]] = [
-    ("ExpiredToken", "", f"the credentials have expired: {_LOGIN}"),
-    (
-        ("UnrecognizedClient", "InvalidClientTokenId", "InvalidAccessKeyId"),
-        "",
-        f"AWS does not know these credentials: {_LOGIN}",
-    ),
-    (
-        "ResourceLimitExceeded",
+        ("ResourceLimitExceeded",),
         "",
         "raise this quota in the Service Quotas console, or choose another target.instance_type, "
         "fewer instances, or target.spot=true (a separate quota)",
     ),
+    (("ResourceInUse",), "", "choose another job.name, or leave it null"),
     (
-        ("ThrottlingException", "TooManyRequests", "SlowDown"),
-        "",
-        "AWS limits the call rate: try again in a minute",
-    ),
-    ("ResourceInUse", "", "the name is taken: choose another job.name, or leave it null"),
-    ("ValidationException", "must be unique", "the name is taken: choose another job.name"),
-    (
-        "ValidationException",
+        ("ValidationException",),
         "ould not assume role",
         "SageMaker cannot assume job.role: its trust policy must name sagemaker.amazonaws.com, "
         "and you need iam:PassRole on it; `make setup-aws` creates such a role",
     ),
     (
-        "ValidationException",
+        ("ValidationException",),
         "ecr",
         "SageMaker cannot read target.image: push it with `make push`, and allow job.role "
         "ecr:BatchGetImage on it",
     ),
+    (("BadDigest",), "", "the data was damaged in transit: run the same command again"),
     (
-        "ValidationException",
-        "instance type",
-        "this region or account does not offer that target.instance_type: choose another",
+        ("403", "AccessDenied"),
+        "",
+        "ask for this permission, or use another profile with AWS_PROFILE",
     ),
-    ("BadDigest", "", "the data was damaged in transit: run the same command again"),
-    ("403", "", "ask for permission to read the object, or use another profile with AWS_PROFILE"),
-    ("AccessDenied", "", "ask for this permission, or use another profile with AWS_PROFILE"),
-    ("NoSuchBucket", "", "`make setup-aws` creates the bucket"),
+    (("NoSuchBucket",), "", "`make setup-aws` creates the bucket"),
 ]
 
 
@@ -95,20 +76,17 @@ def run_and_explain(command: Callable[[], int]) -> int:
         return 1
 
 
-def is_denied(error: exceptions.ClientError) -> bool:
-    """Whether the caller lacks the permission for the call."""
-    return bool(error.response["Error"]["Code"].startswith("AccessDenied"))
-
-
 def explain(error: BaseException) -> str | None:
-    """One line for an error of boto3 or a UserError; None for any other error."""
+    """One line for an error of boto3, of a file, or a UserError; None for any other error."""
     if isinstance(error, UserError):
         return str(error)
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
     if isinstance(error, exceptions.ClientError):
         return _explain_response(error.response.get("Error", {}), error.operation_name)
     if isinstance(error, exceptions.BotoCoreError):
-        advice = [text for kinds, text in _UNSENT if isinstance(error, kinds)]
-        return "; ".join([_one_line(error), *advice])
+        advice = f"; {_LOGIN}" if isinstance(error, _NO_LOGIN) else ""
+        return _one_line(error) + advice
     return None
 
 
@@ -135,18 +113,23 @@ def print_request(request: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(request, indent=2, ensure_ascii=False) + "\n")
 
 
+def session_unless_dry(region: str | None) -> Any:
+    """A boto3 session as of `open_session`; None in a dry run."""
+    return None if is_dry_run() else open_session(region)
+
+
 def open_session(region: str | None) -> Any:
-    """A boto3 session; raises LaunchError if neither `region` nor boto3 names a region."""
+    """A boto3 session; raises UserError if neither `region` nor boto3 names a region."""
     # Imported here because a dry run does not need it and it takes most of the start-up time.
     import boto3
 
     session = boto3.Session(region_name=region)
     if not session.region_name:
-        raise LaunchError(NO_REGION)
+        raise UserError(NO_REGION)
     return session
 
 
-def aws_client(session: Any, service: str, *, attempts: int = 6, **options: Any) -> Any:
+def aws_client(session: Any, service: str, *, attempts: int = ATTEMPTS, **options: Any) -> Any:
     """A boto3 client that retries throttled calls."""
     from botocore.config import Config
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from entry_point.config.train_config import ModelConfig, TrainConfig, TrainerConfig
 from entry_point.contract.own_code import PROGRAM
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
 
 # What to do about a required setting that is missing.
@@ -74,18 +74,13 @@ def input_shape(operation: str) -> Any:
     return ServiceModel(description).operation_model(operation).input_shape
 
 
-def refusals(request: dict[str, Any], operation: str) -> list[str]:
-    """Why boto3 would not send the request: it names the member, not the config key."""
+def require_sendable(request: dict[str, Any], operation: str) -> None:
+    """Raise UserError, whose lines name the members, for what boto3 would refuse to send."""
     from botocore.validate import ParamValidator
 
     report = ParamValidator().validate(request, input_shape(operation))
-    return report.generate_report().splitlines() if report.has_errors() else []
-
-
-def require_sendable(request: dict[str, Any], operation: str) -> None:
-    """Raise LaunchError for what boto3 refuses to send; only a dry run and a queue need this."""
-    if found := refusals(request, operation):
-        raise LaunchError(*found)
+    if report.has_errors():
+        raise UserError(*report.generate_report().splitlines())
 
 
 def missing(settings: dict[str, str | None]) -> Iterator[str]:
@@ -113,10 +108,6 @@ def launch_problems(config: LaunchConfig, region: str | None) -> Iterator[str]:
             "job.checkpoints=none: without checkpoints, a spot job restarts from scratch after "
             "each interruption; use job.checkpoints=auto"
         )
-    if job.mlflow and not job.mlflow.startswith("arn:"):
-        yield f"job.mlflow={job.mlflow}: must be the ARN of an MLflow server or app"
-    if job.network_isolation and job.mlflow:
-        yield "job.mlflow: needs the network; drop it or job.network_isolation"
 
 
 def _channel_problems(key: str, channel: Channel) -> Iterator[str]:
@@ -187,8 +178,6 @@ def job_problems(
     yield from _missing_inputs(train, job.channels)
     yield from code_problems(train, overrides)
     yield from _rank_problems(train.trainer, target.instance_type, target.instance_count)
-    if job.mlflow and "mlflow" not in train.loggers:
-        yield f"job.mlflow={job.mlflow}: nothing logs there; add loggers=[tensorboard,mlflow]"
     yield from _sharding_problems(train, job, target)
 
 

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from entry_point.config.compose import check_config, compose_plain, parse_overrides
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.schema import SETTINGS, Bool, Int
+from entry_point.contract.program import UserError
 
 
 @dataclass(config=SETTINGS)
@@ -64,9 +65,7 @@ class Job:
     """The job's name, role, inputs, outputs and network."""
 
     name: str | None = None
-    """Name of the job. null: `base_name` and the time."""
-    base_name: str = "image-training"
-    """Start of the name when `name` is null."""
+    """Name of the job. null: `image-training` and the time."""
     region: str | None = None
     """AWS region. null: boto3's (AWS_DEFAULT_REGION or the profile)."""
     role: str | None = None
@@ -81,8 +80,6 @@ class Job:
     this key too."""
     checkpoints: str = "auto"
     """`auto`: `OUTPUT/JOB-NAME/checkpoints`. `none`: no checkpoints. Or an S3 prefix."""
-    tensorboard: Bool = True
-    """Write TensorBoard logs to `OUTPUT/JOB-NAME/tensorboard`."""
     environment: dict[str, str] = Field(default={})
     """Environment variables of the container."""
     tags: dict[str, str] = Field(default={})
@@ -91,16 +88,10 @@ class Job:
     """VPC subnets. Needs `security_groups`."""
     security_groups: list[str] = Field(default=[])
     """VPC security groups. Needs `subnets`."""
-    volume_kms_key: str | None = None
-    """KMS key of the EBS volume."""
-    output_kms_key: str | None = None
-    """KMS key of the output in S3."""
-    mlflow: str | None = None
-    """ARN of one of SageMaker's MLflow servers or apps, for `loggers=[mlflow]`."""
+    kms_key: str | None = None
+    """KMS key of the EBS volumes and of the output in S3."""
     queue: str | None = None
     """Name of an AWS Batch queue that starts the job when there is capacity. null: at once."""
-    encrypt_traffic: Bool = False
-    """Encrypt the traffic between hosts."""
     network_isolation: Bool = False
     """Run the container without network access."""
     request: dict[str, Any] = Field(default={})
@@ -119,8 +110,9 @@ class Tuning:
     trained."""
     parallel: Int = 2
     """Trials at a time."""
-    early_stopping: Bool = False
-    """Stop trials that are worse than the median of the earlier ones. Needs an `interval`."""
+    request: dict[str, Any] = Field(default={})
+    """Any other members of CreateHyperParameterTuningJob, merged into the request; null removes
+    one."""
 
 
 @dataclass(config=SETTINGS)
@@ -145,14 +137,11 @@ class DeployConfig:
     """SageMaker instance type. null: ml.c7i.xlarge, or ml.g6.xlarge if the job trained on GPUs."""
     instance_count: Int = 1
     """Number of instances."""
-    serverless: Bool = False
-    """Start containers as requests arrive, and pay only for their time. CPU only."""
-    async_output: str | None = None
-    """S3 prefix for answers. The endpoint then queues its requests, and inputs and answers lie in
-    S3. `async=` is short for it. null: answer at once."""
     variant: dict[str, Any] = Field(default={})
     """Any members of CreateEndpointConfig's production variant, merged into it; null removes one.
-    docs/launch.md has examples."""
+    With `ServerlessConfig` it has no instances. docs/launch.md has examples."""
+    request: dict[str, Any] = Field(default={})
+    """Any other members of CreateEndpointConfig, merged into the request."""
     environment: dict[str, str] = Field(default={})
     """Environment variables of the container."""
 
@@ -178,6 +167,16 @@ def load_names(arguments: Sequence[str]) -> tuple[list[str], LaunchConfig]:
     if others:
         raise ConfigError(others[0], must="must be an override of configs/launch.yaml")
     return names, config
+
+
+def one_name(names: Sequence[str]) -> str:
+    """The only one of the names; raises UserError."""
+    if len(names) != 1:
+        raise UserError(
+            f"{' '.join(names) or 'no job given'}: must be the name of one job; "
+            "`make sagemaker ARGS=status` lists the latest"
+        )
+    return names[0]
 
 
 def split_names(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -12,8 +12,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from entry_point.config.resolve import TIMM
 from entry_point.config.train_config import TrainConfig
-from launch.command_line import LaunchError
-from launch.sagemaker.aws import aws_client, explain, is_denied
+from entry_point.contract.program import UserError
+from launch.sagemaker.aws import aws_client, explain
 from launch.sagemaker.checks import ECR_IMAGE, is_for_other_device
 from launch.sagemaker.config import Target
 
@@ -24,29 +24,28 @@ LABEL = "managed-training-template.extras"
 def open_repository(name: str) -> tuple[str, str, str]:
     """User, password and host of the registry with this repository, valid for 12 hours.
 
-    Raises LaunchError for any error of AWS, and if there is no such repository.
+    Raises UserError for any error of AWS, and if there is no such repository.
     """
     client = boto3.client("ecr")
     try:
         client.describe_repositories(repositoryNames=[name])
         answer = client.get_authorization_token()
     except client.exceptions.RepositoryNotFoundException as error:
-        raise LaunchError(
+        raise UserError(
             f"IMAGE={name}: there is no such repository in {client.meta.region_name}; "
-            f'`make setup-aws ARGS="bucket=NAME repository={name}"` creates it'
+            f'`make setup-aws ARGS="Bucket=NAME Repository={name}"` creates it'
         ) from error
     except (BotoCoreError, ClientError) as error:
-        raise LaunchError(explain(error)) from error
+        raise UserError(explain(error)) from error
     grant = answer["authorizationData"][0]
     user, password = base64.b64decode(grant["authorizationToken"]).decode().split(":", 1)
     return user, password, grant["proxyEndpoint"].removeprefix("https://")
 
 
-def require_image(target: Target, session: Any) -> list[str]:
-    """Raise LaunchError if the registry does not have the image, or has it for another device.
+def require_image(target: Target, session: Any) -> None:
+    """Raise UserError if the registry does not have the image, or has it for another device.
 
-    Returns the image's tags in the registry. Passes without any if the caller may not query it: the
-    job's role may still read the image.
+    Passes if the caller may not query it: the job's role may still read the image.
     """
     match, wanted = _address(target)
     try:
@@ -56,22 +55,21 @@ def require_image(target: Target, session: Any) -> list[str]:
     except ClientError as error:
         code = error.response["Error"]["Code"]
         if code in ("RepositoryNotFoundException", "ImageNotFoundException"):
-            raise LaunchError(
+            raise UserError(
                 f"target.image={target.image}: no such image in the registry; `make push` pushes "
                 "it and prints its URI"
             ) from error
-        if not is_denied(error):
+        if not code.startswith("AccessDenied"):
             raise
-        return []
+        return
     tags: list[str] = [
         tag for image in answer.get("imageDetails", []) for tag in image.get("imageTags", [])
     ]
     if tags and all(is_for_other_device(tag, target.device) for tag in tags):
-        raise LaunchError(
+        raise UserError(
             f"target.image={target.image}: its tag in the registry is {tags[0]}, but "
             f"target.device={target.device}"
         )
-    return tags
 
 
 def needed_extras(train: TrainConfig) -> dict[str, str]:
@@ -87,7 +85,7 @@ def needed_extras(train: TrainConfig) -> dict[str, str]:
 
 
 def require_extras(target: Target, train: TrainConfig, session: Any) -> None:
-    """Raise LaunchError if the image's label says that it lacks a package that the job needs.
+    """Raise UserError if the image's label says that it lacks a package that the job needs.
 
     If the label cannot be read, or an image has none, a warning goes to stderr.
     """
@@ -96,17 +94,20 @@ def require_extras(target: Target, train: TrainConfig, session: Any) -> None:
         return
     image, label = f"target.image={target.image}", _label(target, session)
     if label is None:
-        unknown = f"{image}: could not read whether it has {', '.join(needed)}"
-        sys.stderr.write(f"{unknown}; {', '.join(needed.values())} needs it\n")
+        sys.stderr.write(
+            f"{image}: could not read whether it has {', '.join(needed)}; "
+            f"{', '.join(needed.values())} needs it\n"
+        )
         return
     built_with = label.split()
-    missing = {extra: setting for extra, setting in needed.items() if extra not in built_with}
-    build = f'`make image EXTRAS="{" ".join([*built_with, *missing])}"` and push it'
+    missing = [extra for extra in needed if extra not in built_with]
+    build = f'`make image EXTRAS="{" ".join([*built_with, *missing])}"`'
     if missing:
-        raise LaunchError(
+        raise UserError(
             *(
-                f"{setting}: {image} was built without {extra}; build it with {build}"
-                for extra, setting in missing.items()
+                f"{needed[extra]}: {image} was built without {extra}; build it with {build} and "
+                "push it"
+                for extra in missing
             )
         )
 

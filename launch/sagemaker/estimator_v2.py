@@ -1,8 +1,6 @@
 """Training jobs with the Estimator of SDK v2, whose support ends on 2027-07-06."""
 
 import copy
-from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from sagemaker.debugger import TensorBoardOutputConfig
@@ -13,10 +11,11 @@ from sagemaker.workflow.execution_variables import ExecutionVariables
 from sagemaker.workflow.functions import Join
 from sagemaker.workflow.pipeline_context import PipelineSession
 
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.sagemaker.config import Job
 from launch.sagemaker.training import TrainingSpec
-from launch.sagemaker.training_request import JOB, job_name, named
+from launch.sagemaker.training_request import BASE_NAME, JOB
+from launch.sagemaker.training_request import job_name as new_name
 
 
 class NamedEstimator(Estimator):
@@ -27,7 +26,11 @@ class NamedEstimator(Estimator):
 
     job: Job
     inputs: dict[str, Any]
-    step: str | None = None
+    # The SDK's own.
+    checkpoint_s3_uri: Any
+    tensorboard_output_config: Any
+    latest_training_job: Any
+    _current_job_name: Any
 
     def fit(
         self,
@@ -38,17 +41,35 @@ class NamedEstimator(Estimator):
         experiment_config: dict[str, str] | None = None,
     ) -> Any:
         """Start a job with the bound channels unless there are `inputs`; see Estimator.fit."""
-        starting = self
-        if isinstance(self.sagemaker_session, PipelineSession):
-            # The SDK reads the object when it writes the pipeline's definition, perhaps twice.
-            starting = copy.copy(self)
-            starting.step = job_name or _new_name(self.job)
-        inputs = inputs or self.inputs or None
+        name = job_name or new_name(self.job, self.base_job_name)
+        # The next job gets prefixes of its own. In a pipeline, the SDK reads the object when it
+        # writes the definition, perhaps twice.
+        starting = copy.copy(self)
+        starting._fill_in(name)
         parent: Any = super(NamedEstimator, starting)
-        return parent.fit(inputs, wait, logs, job_name, experiment_config)
+        try:
+            return parent.fit(inputs or self.inputs or None, wait, logs, name, experiment_config)
+        finally:
+            self.latest_training_job = starting.latest_training_job
+            self._current_job_name = starting._current_job_name
 
-    def _prepare_for_training(self, job_name: str | None = None) -> None:
-        super()._prepare_for_training(job_name or self.step or _new_name(self.job))
+    def _fill_in(self, name: str) -> None:
+        """Replace JOB in S3 prefixes."""
+
+        def filled(prefix: Any) -> Any:
+            if not isinstance(prefix, str) or JOB not in prefix:
+                return prefix
+            if not isinstance(self.sagemaker_session, PipelineSession):
+                return prefix.replace(JOB, name)
+            before, _, after = prefix.partition(JOB)
+            execution = ExecutionVariables.PIPELINE_EXECUTION_ID
+            return Join(on="", values=[before, name, "/", execution, after])
+
+        self.checkpoint_s3_uri = filled(self.checkpoint_s3_uri)
+        if board := self.tensorboard_output_config:
+            self.tensorboard_output_config = TensorBoardOutputConfig(
+                filled(board.s3_output_path), board.container_local_output_path
+            )
 
     def _prepare_profiler_for_training(self) -> None:
         """Send no profiler config; the original sends a disabled one."""
@@ -56,61 +77,29 @@ class NamedEstimator(Estimator):
         self.profiler_rule_configs: list[Any] = []
 
 
-def _new_name(job: Job) -> str:
-    return job_name(job, datetime.now(UTC))
-
-
 def estimator(
     spec: TrainingSpec, boto_session: Any, session: Any, defaults: dict[str, Any]
 ) -> NamedEstimator:
     """The estimator of a spec; `defaults` replaces the SDK's config files.
 
-    `session` is one of the SDK's; None: a new one of `boto_session`. Raises LaunchError for what
+    `session` is one of the SDK's; None: a new one of `boto_session`. Raises UserError for what
     only v3 sends.
     """
     job = spec.config.job
     if job.request:
-        raise LaunchError(
+        raise UserError(
             f"job.request={job.request}: SageMaker SDK v2 cannot send it; use v3, or "
             "`make sagemaker-train`"
         )
     session = session or Session(boto_session=boto_session, sagemaker_config=defaults)
     session.sagemaker_config = defaults
-    _fill_in_names(session)
     request = spec.shared_request()
     e = NamedEstimator(
-        **estimator_arguments(request), base_job_name=job.base_name, sagemaker_session=session
+        **estimator_arguments(request), base_job_name=BASE_NAME, sagemaker_session=session
     )
     channels = request.get("InputDataConfig", [])
     e.job, e.inputs = job, {channel["ChannelName"]: _input(channel) for channel in channels}
     return e
-
-
-def _fill_in_names(session: Any) -> None:
-    """Have a session replace JOB in S3 prefixes; a session that does, stays as it is."""
-    build: Callable[..., dict[str, Any]] = session._get_train_request
-    if isinstance(build, _Named):
-        return
-    session._get_train_request = _Named(build, isinstance(session, PipelineSession))
-
-
-class _Named:
-    """Builds a session's training requests, with the job's name for JOB in S3 prefixes."""
-
-    def __init__(self, build: Callable[..., dict[str, Any]], in_pipeline: bool) -> None:
-        self._build, self._in_pipeline = build, in_pipeline
-
-    def __call__(self, **arguments: Any) -> dict[str, Any]:
-        name = arguments["job_name"]
-
-        def fill(prefix: str) -> Any:
-            if not self._in_pipeline:
-                return prefix.replace(JOB, name)
-            before, _, after = prefix.partition(JOB)
-            execution = ExecutionVariables.PIPELINE_EXECUTION_ID
-            return Join(on="", values=[before, name, "/", execution, after])
-
-        return named(self._build(**arguments), fill)
 
 
 def estimator_arguments(request: dict[str, Any]) -> dict[str, Any]:

@@ -1,42 +1,33 @@
 """Jobs on SageMaker, of whichever kind: status, logs, following, stop, download."""
 
-import re
+import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from botocore import exceptions, xform_name
-from rich.console import Console
 
-from entry_point.contract.metrics_line import METRIC_REGEXES
-from launch.command_line import LaunchError
-from launch.sagemaker.aws import aws_client, is_denied, open_session
-from launch.sagemaker.config import load_names
-from launch.sagemaker.s3 import object_sizes, split_prefix, split_s3
+from entry_point.contract.program import UserError
+from launch.sagemaker.aws import ATTEMPTS, aws_client, open_session
+from launch.sagemaker.config import load_names, one_name
+from launch.sagemaker.s3 import list_objects, split_prefix, split_s3
 
-T = TypeVar("T")
 # Where local runs are, too.
 RUNS = Path("runs")
 FINAL = ("Completed", "Failed", "Stopped")
 TUNING = "HyperParameterTuning"
-KINDS = ("Training", "Processing", "Transform", TUNING)
-OPTIONAL_KINDS = ("Transform", TUNING)
-"""The kinds that a user who only trains may not be allowed to see."""
+KINDS = ("Training", "Processing", TUNING)
 # How SageMaker reports an unknown job; the second, for tuning jobs.
 _UNKNOWN = ("ValidationException", "ResourceNotFound")
-_TRANSIENT = ("Throttling", "TooManyRequests", "RequestLimit", "Internal", "ServiceUnavailable")
-_MAX_PAUSE_S = 60.0
-_LIVE_METRICS = {
-    "epoch": "epoch {}",
-    "train:loss": "loss {}",
-    "train:images_per_s": "{} images/s",
-    "train:data_wait_pct": "data wait {} %",
-}
+# Of each call while a job is followed: outages of some minutes.
+_PATIENT_ATTEMPTS = 50
+_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -46,10 +37,12 @@ class Job:
     session: Any
     name: str
     kind: str = "Training"
+    attempts: int = ATTEMPTS
+    """Of each call."""
 
     @cached_property
     def sagemaker(self) -> Any:
-        return aws_client(self.session, "sagemaker")
+        return aws_client(self.session, "sagemaker", attempts=self.attempts)
 
     def describe(self) -> dict[str, Any]:
         """The service's description of the job."""
@@ -66,7 +59,7 @@ class Job:
 
     def log(self) -> "JobLog":
         """A reader of the lines that the job's hosts write."""
-        logs = aws_client(self.session, "logs")
+        logs = aws_client(self.session, "logs", attempts=self.attempts)
         return JobLog(logs, self.name, f"/aws/sagemaker/{self.kind}Jobs")
 
     def _call(self, verb: str) -> Any:
@@ -75,93 +68,71 @@ class Job:
 
 
 def find_job(session: Any, name: str) -> tuple[Job, dict[str, Any]]:
-    """The job of that name and its description; raises LaunchError if there is none."""
+    """The job of that name and its description; raises UserError if there is none."""
     for kind in KINDS:
         job = Job(session, name, kind)
         try:
             return job, job.describe()
         except exceptions.ClientError as error:
-            unknown = error.response["Error"]["Code"] in _UNKNOWN
-            if not unknown and not (kind in OPTIONAL_KINDS and is_denied(error)):
+            if error.response["Error"]["Code"] not in _UNKNOWN:
                 raise
-    raise LaunchError(
+    raise UserError(
         f"{name}: no such job in {session.region_name}; `make sagemaker ARGS=status` lists the "
         "latest jobs"
     )
 
 
 def open_job(arguments: Sequence[str]) -> tuple[Job, dict[str, Any]]:
-    """The job that the command line names, and its description; raises LaunchError without one."""
+    """The job that the command line names, and its description; raises UserError without one."""
     names, config = load_names(arguments)
-    if len(names) != 1:
-        raise LaunchError(
-            f"{' '.join(names) or 'no job given'}: must be the name of one job; "
-            "`make sagemaker ARGS=status` lists the latest"
-        )
-    return find_job(open_session(config.job.region), names[0])
+    name = one_name(names)
+    return find_job(open_session(config.job.region), name)
 
 
 # Status
 
 
-def latest(session: Any, count: int = 10) -> list[str]:
-    """One line for each of the latest jobs, newest first."""
+def latest(session: Any) -> list[str]:
+    """One line for each of the latest jobs, newest first, then one for each endpoint."""
     sagemaker = aws_client(session, "sagemaker")
 
-    def newest(kind: str) -> list[Any]:
-        listing = getattr(sagemaker, xform_name(f"List{kind}Jobs"))
-        answer = listing(SortBy="CreationTime", SortOrder="Descending", MaxResults=count)
+    def listed(noun: str, member: str) -> list[tuple[Any, str, str, str]]:
+        listing = getattr(sagemaker, xform_name(f"List{noun}s"))
+        answer = listing(SortBy="CreationTime", SortOrder="Descending", MaxResults=_SHOWN)
         return [
-            (job["CreationTime"], kind, job[f"{kind}JobStatus"], job[f"{kind}JobName"])
-            for job in answer[f"{kind}JobSummaries"]
+            (each["CreationTime"], noun, each[f"{noun}Status"], each[f"{noun}Name"])
+            for each in answer[member]
         ]
 
-    found = []
-    for kind in KINDS:
-        ask = partial(newest, kind)
-        found += unless_denied(ask) if kind in OPTIONAL_KINDS else ask()
+    jobs = [each for kind in KINDS for each in listed(f"{kind}Job", f"{kind}JobSummaries")]
+    # Endpoints are billed until they are deleted, however old they are.
+    found = [*sorted(jobs, reverse=True)[:_SHOWN], *listed("Endpoint", "Endpoints")]
     return [
-        f"{created:%Y-%m-%d %H:%M}  {kind:<10}  {state:<10}  {name}"
-        for created, kind, state, name in sorted(found, reverse=True)[:count]
+        f"{created:%Y-%m-%d %H:%M}  {noun.removesuffix('Job'):<20}  {state:<10}  {name}"
+        for created, noun, state, name in found
     ]
-
-
-def unless_denied(ask: Callable[[], list[Any]]) -> list[Any]:
-    """The answer; nothing if the user may not ask: training needs no permission to deploy."""
-    try:
-        return ask()
-    except exceptions.ClientError as error:
-        if not is_denied(error):
-            raise
-        return []
 
 
 def summary(job: Job, description: dict[str, Any]) -> list[str]:
     """Lines for the user: state, machines, results, billed time, failure reason."""
     detail = description.get("SecondaryStatus")
     lines = [f"{job.name}: {job.state(description)}" + (f" ({detail})" if detail else "")]
-    lines += _machines(description)
+    processing = description.get("ProcessingResources", {}).get("ClusterConfig", {})
+    resources = description.get("ResourceConfig", processing)
+    # The second, if the job named several types.
+    instance_type = resources.get("InstanceType") or resources.get("SelectedInstanceType")
+    if instance_type:
+        lines.append(f"machines: {resources['InstanceCount']} x {instance_type}")
     if job.kind == "Training":
         lines += _training_results(description)
     elif job.kind == TUNING:
-        lines += _trial_table(job)
+        lines += _trials(job)
     outputs = description.get("ProcessingOutputConfig", {}).get("Outputs", [])
     lines += [f"output: {each['S3Output']['S3Uri']}" for each in outputs]
-    if transformed := description.get("TransformOutput"):
-        lines.append(f"output: {transformed['S3OutputPath']}")
     for member in ("FailureReason", "ExitMessage"):
         if description.get(member):
             lines.append(f"reason: {description[member]}")
     return lines
-
-
-def _machines(description: dict[str, Any]) -> list[str]:
-    processing = description.get("ProcessingResources", {}).get("ClusterConfig")
-    transform = description.get("TransformResources")
-    resources = description.get("ResourceConfig") or processing or transform or {}
-    # The second, if the job named several types.
-    instance_type = resources.get("InstanceType") or resources.get("SelectedInstanceType")
-    return [f"machines: {resources['InstanceCount']} x {instance_type}"] if instance_type else []
 
 
 def _training_results(description: dict[str, Any]) -> Iterator[str]:
@@ -199,38 +170,21 @@ def checkpoints_uri(description: dict[str, Any]) -> str | None:
     return uri
 
 
-def _trial_table(job: Job) -> list[str]:
-    """One line for each trial of a tuning job: name, state, objective and values, best first."""
+def _trials(job: Job) -> list[str]:
+    """One line for each trial of a tuning job, best first: objective, state, name and values."""
     listing = "list_training_jobs_for_hyper_parameter_tuning_job"
     pages = job.sagemaker.get_paginator(listing).paginate(HyperParameterTuningJobName=job.name)
-    trials = list(pages.search("TrainingJobSummaries[]"))
-    if not trials:
-        return []
-    rows = [("trial", "state", "objective", "values"), *map(_row, sorted(trials, key=_place))]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-
-
-def _objective(trial: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = trial.get("FinalHyperParameterTuningJobObjectiveMetric", {})
-    return found
-
-
-def _place(trial: Mapping[str, Any]) -> tuple[bool, float, str]:
-    """The best objective first, then those without one."""
-    value = _objective(trial).get("Value")
-    sign = 1 if _objective(trial).get("Type") == "Minimize" else -1
-    return (value is None, sign * (value or 0.0), trial["TrainingJobName"])
-
-
-def _row(trial: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    value, tuned = _objective(trial).get("Value"), trial.get("TunedHyperParameters", {})
-    objective = "-" if value is None else f"{value:.6g}"
-    values = " ".join(f"{key}={tuned[key]}" for key in sorted(tuned))
-    return trial["TrainingJobName"], trial["TrainingJobStatus"], objective, values
+    scored, others = [], []
+    for trial in pages.search("TrainingJobSummaries[]"):
+        values = trial.get("TunedHyperParameters", {})
+        text = f"{trial['TrainingJobStatus']:<10}  {trial['TrainingJobName']}  "
+        text += " ".join(f"{key}={values[key]}" for key in sorted(values))
+        if objective := trial.get("FinalHyperParameterTuningJobObjectiveMetric"):
+            sign = 1 if objective.get("Type") == "Minimize" else -1
+            scored.append((sign * objective["Value"], f"{objective['Value']:<10.6g}  {text}"))
+        else:
+            others.append(f"{'-':<10}  {text}")
+    return [*(line for _, line in sorted(scored)), *others]
 
 
 # Logs
@@ -242,21 +196,14 @@ class JobLog:
     def __init__(self, logs: Any, job: str, group: str) -> None:
         self._logs, self._job, self._group = logs, job, group
         self._tokens: dict[str, str] = {}
-        # (time, host, line); keeps lines read before a failed call, as they are not read again.
-        self._read: list[tuple[int, str, str]] = []
 
     def new_lines(self) -> list[tuple[str, str]]:
-        """(host, line) of all lines since the last call, by time; empty before the first line.
-
-        CloudWatch errors pass through; the next call continues where this one failed.
-        """
+        """(host, line) of all lines since the last call, by time; empty before the first line."""
+        found = []
         for stream in self._streams():
             host = stream.removeprefix(f"{self._job}/").split("/")[0].rsplit("-", 1)[0]
-            for moment, text in self._events(stream):
-                self._read.append((moment, host, text))
-        found = sorted(self._read, key=lambda event: event[0])
-        self._read.clear()
-        return [(host, text) for _, host, text in found]
+            found += [(moment, host, text) for moment, text in self._events(stream)]
+        return [(host, text) for _, host, text in sorted(found, key=itemgetter(0))]
 
     def _streams(self) -> Iterator[str]:
         paginator = self._logs.get_paginator("describe_log_streams")
@@ -287,80 +234,38 @@ class JobLog:
                 return
 
 
-def follow(
-    job: Job,
-    console: Console | None = None,
-    *,
-    interval_s: float = 5.0,
-    sleep: Callable[[float], None] = time.sleep,
-) -> str | None:
-    """Show the job's lines and state until it ends; returns its final state.
+def follow(job: Job, *, interval_s: float = 5.0) -> str | None:
+    """Print the job's lines and states until it ends; returns its final state.
 
-    Ctrl-C leaves the job running, and returns None.
+    Throttling and lost connections are retried for some minutes. Ctrl-C leaves the job running, and
+    returns None.
     """
-    console = console or Console()
+    job = replace(job, attempts=_PATIENT_ATTEMPTS)
+    log, shown = job.log(), ""
     try:
-        description = _Watch(job, console, sleep).run(interval_s)
+        while True:
+            description = job.describe()
+            _show(f"{host} {text}" for host, text in log.new_lines())
+            detail = description.get("SecondaryStatus")
+            state = job.state(description) + (f" ({detail})" if detail else "")
+            if state != shown:
+                _show([state])
+            shown = state
+            time.sleep(interval_s)
+            if job.state(description) in FINAL:
+                # The last lines may reach CloudWatch after the job has ended.
+                _show(f"{host} {text}" for host, text in log.new_lines())
+                break
     except KeyboardInterrupt:
-        stop = f'make sagemaker ARGS="stop {job.name}"'
-        console.out(f"{job.name} keeps running; {stop} stops it", highlight=False)
+        _show([f'{job.name} keeps running; make sagemaker ARGS="stop {job.name}" stops it'])
         return None
-    for line in summary(job, description):
-        console.out(line, highlight=False)
+    _show(summary(job, description))
     return job.state(description)
 
 
-class _Watch:
-    def __init__(self, job: Job, console: Console, sleep: Callable[[float], None]) -> None:
-        self.job, self.log = job, job.log()
-        self.console, self.sleep = console, sleep
-        self.metrics: dict[str, str] = {}
-        self.state = ""
-
-    def run(self, interval_s: float) -> dict[str, Any]:
-        """Watch until the job ends; returns its last description."""
-        with self.console.status("waiting for the job's status") as status:
-            while True:
-                description = self._retry(self.job.describe)
-                self._show_new_lines()
-                status.update(self._live_line(description))
-                self.sleep(interval_s)
-                if self.job.state(description) in FINAL:
-                    # The last lines may reach CloudWatch after the job has ended.
-                    self._show_new_lines()
-                    return description
-
-    def _show_new_lines(self) -> None:
-        for host, text in self._retry(self.log.new_lines):
-            self.console.out(f"{host} {text}", highlight=False)
-            for metric in _LIVE_METRICS:
-                if match := re.search(METRIC_REGEXES[metric], text):
-                    self.metrics[metric] = match[1]
-
-    def _live_line(self, description: dict[str, Any]) -> str:
-        detail = description.get("SecondaryStatus")
-        state = self.job.state(description) + (f" · {detail}" if detail else "")
-        if state != self.state and not self.console.is_terminal:
-            self.console.out(state, highlight=False)
-        self.state = state
-        known = [name for name in _LIVE_METRICS if name in self.metrics]
-        return " · ".join([state, *(_LIVE_METRICS[m].format(self.metrics[m]) for m in known)])
-
-    def _retry(self, call: Callable[[], T]) -> T:
-        """The call's result; throttling and connection errors are retried without limit."""
-        pause = 1.0
-        while True:
-            try:
-                return call()
-            except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
-                reason = str(error)
-            except exceptions.ClientError as error:
-                reason = error.response["Error"]["Code"]
-                if not reason.startswith(_TRANSIENT):
-                    raise
-            self.console.out(f"{reason}; retrying in {pause:.0f} s", highlight=False)
-            self.sleep(pause)
-            pause = min(pause * 2, _MAX_PAUSE_S)
+def _show(lines: Iterable[str]) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.flush()
 
 
 # Stop and download
@@ -377,14 +282,14 @@ def stop(job: Job, description: dict[str, Any]) -> str:
 def download(job: Job, description: dict[str, Any], *, checkpoints: bool) -> list[str]:
     """Download model, output and, if asked, checkpoints into `runs/<name>`; returns the paths.
 
-    Each part is complete or absent; existing parts are not downloaded again. Raises LaunchError if
+    Each part is complete or absent; existing parts are not downloaded again. Raises UserError if
     the job has produced nothing yet.
     """
     name, folder, fetched = job.name, RUNS / job.name, list[Path]()
     if job.kind != "Training":
-        shown = f'`make sagemaker ARGS="status {name}"`'
-        what = "trials" if job.kind == TUNING else "output"
-        raise LaunchError(f"{name}: not a training job; {shown} shows its {what}")
+        raise UserError(
+            f'{name}: not a training job; `make sagemaker ARGS="status {name}"` shows its output'
+        )
     s3 = aws_client(job.session, "s3")
     if model := description.get("ModelArtifacts", {}).get("S3ModelArtifacts"):
         output = model.removesuffix("model.tar.gz") + "output.tar.gz"
@@ -394,7 +299,7 @@ def download(job: Job, description: dict[str, Any], *, checkpoints: bool) -> lis
     if checkpoints and kept:
         fetched += _fetch_prefix(s3, kept, folder / "checkpoints")
     if not fetched:
-        raise LaunchError(
+        raise UserError(
             f"{name}: nothing to download yet, the job is {job.state(description)}"
             + ("" if checkpoints else "; --checkpoints downloads its checkpoints")
         )
@@ -420,7 +325,7 @@ def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:
             with tarfile.open(archive) as tar:
                 tar.extractall(unpacked, filter="data")
         except tarfile.TarError as error:
-            raise LaunchError(f"{uri}: cannot be unpacked safely: {error}") from error
+            raise UserError(f"{uri}: cannot be unpacked safely: {error}") from error
         # POSIX renames onto an empty folder.
         unpacked.rename(target)
     return [target]
@@ -429,7 +334,7 @@ def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:
 def _fetch_prefix(s3: Any, uri: str, target: Path) -> list[Path]:
     """Download every object below the prefix that lies inside `target`."""
     bucket, prefix = split_prefix(uri, "CheckpointConfig")
-    for name in object_sizes(s3, bucket, prefix):
+    for name in list_objects(s3, bucket, prefix):
         path = target / name
         if not name or name.endswith("/") or not path.resolve().is_relative_to(target.resolve()):
             continue

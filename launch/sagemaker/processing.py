@@ -11,86 +11,83 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
 
 from entry_point.config.compose import load_config
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
-from launch.command_line import LaunchError
-from launch.sagemaker.aws import aws_client, is_dry_run, open_session, print_request
-from launch.sagemaker.checks import missing, registry_problems, require_sendable
-from launch.sagemaker.config import LaunchConfig, load_launch_config, split_names
-from launch.sagemaker.jobs import Job, find_job
+from entry_point.contract.program import UserError
+from launch.sagemaker.aws import aws_client, session_unless_dry
+from launch.sagemaker.checks import missing, registry_problems
+from launch.sagemaker.config import LaunchConfig, load_launch_config, one_name, split_names
+from launch.sagemaker.jobs import Job
 from launch.sagemaker.s3 import split_prefix
-from launch.sagemaker.training_request import drop_empty, job_name
+from launch.sagemaker.training import find_trained, submit
+from launch.sagemaker.training_request import (
+    drop_empty,
+    job_name,
+    machines,
+    network,
+    permissions,
+)
 
 ROOT = "/opt/ml/processing"
 SHARDED, REPLICATED = "ShardedByS3Key", "FullyReplicated"
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
 DESCRIPTION = re.compile(r"dataset(-\d+-of-\d+)?\.json")
 _SPLITS = ("train", "val")
-# Overrides that the launcher sets.
-_SET_FOR_PACKING = ("part",)
-_SET_FOR_PREDICTION = ("model_dir", "part")
 
 
 def pack(arguments: Sequence[str]) -> Job | None:
     """Launch a packing job; a dry run prints its request, without any call, and returns None.
 
-    Raises LaunchError if the output has objects, or the source has no classes or fewer objects than
-    hosts.
+    Raises UserError, also if the output has objects, or the source has no classes.
     """
     config, others = load_launch_config(arguments)
     uris, overrides = _split_uris(others, ("source", "output"))
-    load_config("optimize", OptimizeConfig, overrides)
-    request = packing_request(config, uris["source"], uris["output"], overrides)
-    problems = [*_packing_problems(uris["source"], uris["output"], overrides)]
-    if is_dry_run():
-        _show(request, config, problems)
-        return None
-    session = _checked_session(config, problems)
-    s3 = aws_client(session, "s3")
-    _require_empty(s3, "output", uris["output"])
-    classes = _count_classes(s3, uris["source"], config.target.instance_count)
-    output = uris["output"]
-    job = _create(request, session, f"packs {classes} classes into {output}")
-    sys.stdout.write(
-        f"when it has completed, train on its output with\n"
-        f"  data=shards data.access=stream job.channels.training={output}/\n"
+    source, output = uris["source"], uris["output"]
+    packing = load_config("optimize", OptimizeConfig, overrides)
+    problems = [*_inside("output", output, "source", source), *_chosen_part(packing.part)]
+    if packing.output_format != "shards":
+        problems.append(f"output_format={packing.output_format}: must be shards in a job; drop it")
+    session = session_unless_dry(config.job.region)
+    _require_valid(config, problems, session)
+    classes: set[str] = set()
+    if session:
+        s3 = aws_client(session, "s3")
+        _require_empty(s3, "output", output)
+        classes = _require_classes(s3, source)
+    request = packing_request(config, source, output, overrides)
+    return _create(
+        request,
+        session,
+        f"packs {len(classes)} classes into {output}; when it has completed, train on them with\n"
+        f"  data=shards data.access=stream job.channels.training={output}/",
     )
-    return job
 
 
 def predict(arguments: Sequence[str]) -> Job | None:
     """Launch a prediction job; a dry run prints its request, without any call, and returns None.
 
     A dry run takes image, role and output from the launch config, and a prefix for a folder of
-    images. Raises LaunchError.
+    images. Raises UserError.
     """
     names, overrides = split_names(arguments)
-    if len(names) != 1:
-        raise LaunchError(
-            f"{' '.join(names) or 'no model given'}: must be the name of one training job, or its "
-            "s3://bucket/prefix/model.tar.gz"
-        )
+    name = one_name(names)
     config, others = load_launch_config(overrides)
     uris, others = _split_uris(others, ("input", "output_dir"), ("images",))
-    load_config("predict", PredictConfig, others)
-    dry = is_dry_run()
-    session = None if dry else open_session(config.job.region)
-    model, config = _model(names[0], config, session)
-    problems = [*missing({"job.output": model}), *_prediction_problems(uris, others)]
-    if dry:
-        request = prediction_request(config, model or "", uris, others)
-        _show(request, config, problems)
-        return None
-    session = _checked_session(config, problems)
-    s3 = aws_client(session, "s3")
-    packed = _is_packed(s3, uris["input"])
-    request = prediction_request(config, model or "", uris, others, is_packed=packed)
-    _require_empty(s3, "output_dir", uris["output_dir"])
+    predicting = load_config("predict", PredictConfig, others)
+    session = session_unless_dry(config.job.region)
+    model, config = _model(name, config, session)
+    problems = [*_prediction_problems(uris), *_chosen_part(predicting.part)]
+    _require_valid(config, problems, session)
+    packed = False
+    if session:
+        s3 = aws_client(session, "s3")
+        packed = _is_packed(s3, uris["input"])
+        _require_empty(s3, "output_dir", uris["output_dir"])
+    request = prediction_request(config, model, uris, others, is_packed=packed)
     return _create(request, session, f"predicts {uris['input']} into {uris['output_dir']}")
 
 
@@ -143,30 +140,17 @@ def _request(
     target, job = config.target, config.job
     s3_output = {"S3Uri": output, "LocalPath": f"{ROOT}/output", "S3UploadMode": "EndOfJob"}
     request: dict[str, Any] = {
-        "ProcessingJobName": job_name(job, datetime.now(UTC)),
+        "ProcessingJobName": job_name(job),
         "ProcessingInputs": inputs,
         "ProcessingOutputConfig": {
             "Outputs": [{"OutputName": "parts", "S3Output": s3_output}],
-            "KmsKeyId": job.output_kms_key,
+            "KmsKeyId": job.kms_key,
         },
-        "ProcessingResources": {
-            "ClusterConfig": {
-                "InstanceType": target.instance_type,
-                "InstanceCount": target.instance_count,
-                "VolumeSizeInGB": target.volume_gb,
-                "VolumeKmsKeyId": job.volume_kms_key,
-            }
-        },
+        "ProcessingResources": {"ClusterConfig": machines(config)},
         "StoppingCondition": {"MaxRuntimeInSeconds": target.max_runtime_s},
         "AppSpecification": {"ImageUri": target.image, "ContainerArguments": arguments},
-        "Environment": job.environment,
-        "NetworkConfig": {
-            "EnableNetworkIsolation": job.network_isolation or None,
-            "EnableInterContainerTrafficEncryption": job.encrypt_traffic or None,
-            "VpcConfig": {"SecurityGroupIds": job.security_groups, "Subnets": job.subnets},
-        },
-        "RoleArn": job.role,
-        "Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
+        "NetworkConfig": network(job),
+        **permissions(job),
     }
     return drop_empty(request)
 
@@ -191,7 +175,7 @@ def _input(name: str, uri: str, distribution: str) -> dict[str, Any]:
 def _split_uris(
     overrides: Sequence[str], required: Sequence[str], optional: Sequence[str] = ()
 ) -> tuple[dict[str, str], list[str]]:
-    """S3 URIs by key, without a slash at the end, and the other overrides. Raises LaunchError."""
+    """S3 URIs by key, without a slash at the end, and the other overrides. Raises UserError."""
     uris, others = dict.fromkeys(required, ""), []
     for override in overrides:
         key, _, value = override.partition("=")
@@ -201,39 +185,32 @@ def _split_uris(
             others.append(override)
     for key, uri in uris.items():
         if not uri.startswith("s3://"):
-            raise LaunchError(f"{key}={uri}: must be s3://bucket/prefix")
+            raise UserError(f"{key}={uri}: must be s3://bucket/prefix")
     return uris, others
 
 
-def _packing_problems(source: str, output: str, overrides: Sequence[str]) -> Iterator[str]:
-    if f"{output}/".startswith(f"{source}/"):
-        yield f"output={output}: must not be inside source={source}; choose another prefix"
-    yield from _set_by_launcher(overrides, _SET_FOR_PACKING)
-    for override in overrides:
-        key, _, value = override.lstrip("+").partition("=")
-        if key == "output_format" and value.strip("'\"") == "index":
-            yield f"{override}: must be shards in a Processing job; drop it"
+def _inside(key: str, uri: str, source_key: str, source: str) -> Iterator[str]:
+    """What a job writes must not become part of what the next one reads."""
+    if f"{uri}/".startswith(f"{source}/"):
+        yield f"{key}={uri}: must not be inside {source_key}={source}; choose another prefix"
 
 
-def _prediction_problems(uris: dict[str, str], overrides: Sequence[str]) -> Iterator[str]:
-    source, images, output = uris["input"], uris.get("images"), uris["output_dir"]
-    if f"{output}/".startswith(f"{source}/"):
-        yield f"output_dir={output}: must not be inside input={source}"
+def _chosen_part(part: str | None) -> Iterator[str]:
+    if part:
+        yield f"part={part}: set by the launcher; drop it"
+
+
+def _prediction_problems(uris: dict[str, str]) -> Iterator[str]:
+    source, images = uris["input"], uris.get("images")
+    yield from _inside("output_dir", uris["output_dir"], "input", source)
     if _is_table(source) and not images:
         yield f"input={source}: needs images=s3://bucket/prefix, where its paths start"
     if images and not _is_table(source):
         yield f"images={images}: only for a table; drop it"
-    yield from _set_by_launcher(overrides, _SET_FOR_PREDICTION)
 
 
 def _is_table(uri: str) -> bool:
     return uri.lower().endswith(TABLES)
-
-
-def _set_by_launcher(overrides: Sequence[str], keys: Sequence[str]) -> Iterator[str]:
-    for override in overrides:
-        if override.lstrip("+").partition("=")[0] in keys:
-            yield f"{override}: set by the launcher; drop it"
 
 
 def _ignored(config: LaunchConfig) -> Iterator[str]:
@@ -250,35 +227,25 @@ def _ignored(config: LaunchConfig) -> Iterator[str]:
             yield f"{key}: not available for Processing jobs; drop it"
 
 
-def _require_valid(config: LaunchConfig, problems: list[str], region: str | None) -> None:
-    """Raise LaunchError with one line for each problem, which names the config key."""
+def _require_valid(config: LaunchConfig, problems: list[str], session: Any) -> None:
+    """Raise UserError with one line for each problem, which names the config key."""
+    region = session.region_name if session else config.job.region
     found = [*missing({"job.role": config.job.role}), *_ignored(config), *problems]
     found += registry_problems(config.target, region)
     if found:
-        raise LaunchError(*found)
+        raise UserError(*found)
+    if session:
+        # Imported here because a dry run does not need boto3, which takes long to load.
+        from launch.sagemaker.ecr import require_image
+
+        require_image(config.target, session)
 
 
-def _show(request: dict[str, Any], config: LaunchConfig, problems: list[str]) -> None:
-    """What a dry run does."""
-    _require_valid(config, problems, config.job.region)
-    require_sendable(request, "CreateProcessingJob")
-    print_request(request)
-
-
-def _checked_session(config: LaunchConfig, problems: list[str]) -> Any:
-    """A boto3 session, after the checks that need no knowledge of the data."""
-    # Imported here because a dry run does not need boto3, which takes long to load.
-    from launch.sagemaker.ecr import require_image
-
-    session = open_session(config.job.region)
-    _require_valid(config, problems, session.region_name)
-    require_image(config.target, session)
-    return session
-
-
-def _create(request: dict[str, Any], session: Any, what: str) -> Job:
+def _create(request: dict[str, Any], session: Any, what: str) -> Job | None:
     """Send the request; `what` tells the user what the job does."""
-    aws_client(session, "sagemaker").create_processing_job(**request)
+    submit(session, "CreateProcessingJob", request)
+    if session is None:
+        return None
     name: str = request["ProcessingJobName"]
     sys.stdout.write(f'job {name} created: {what}\n  make sagemaker ARGS="status {name}"\n')
     return Job(session, name, "Processing")
@@ -288,39 +255,35 @@ def _create(request: dict[str, Any], session: Any, what: str) -> Job:
 
 
 def _require_empty(s3: Any, key: str, uri: str) -> None:
-    """Raise LaunchError, which names the setting `key`, if the prefix holds another object."""
+    """Raise UserError, which names the setting `key`, if the prefix holds another object."""
     bucket, prefix = split_prefix(uri, key)
     found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1).get("Contents", [])
     if found:
-        raise LaunchError(
+        raise UserError(
             f"{key}={uri}: not empty, the first object is s3://{bucket}/{found[0]['Key']}; "
             "choose another prefix, or delete the objects"
         )
 
 
-def _count_classes(s3: Any, source: str, hosts: int) -> int:
-    """The number of class folders of the splits, or of a source without splits.
+def _require_classes(s3: Any, source: str) -> set[str]:
+    """The class folders of the source, or of its splits; raises UserError without any.
 
-    Raises LaunchError if the source is unusable.
+    A host sees its share only: it cannot tell that the splits have different classes.
     """
     bucket, prefix = split_prefix(source, "source")
     present = [found for split in _SPLITS if (found := _folders(s3, bucket, f"{prefix}{split}/"))]
     present = present or [_folders(s3, bucket, prefix)]
     if not present[0]:
-        raise LaunchError(
+        raise UserError(
             f"source={source}: has no class folders; must have {source}/CLASS/IMAGE, or "
             f"{source}/train/CLASS/IMAGE and {source}/val/CLASS/IMAGE"
         )
     if different := sorted(present[0] ^ present[-1]):
-        raise LaunchError(
+        raise UserError(
             f"source={source}: train and val must have the same classes; only one of them has "
             f"{', '.join(different[:5])}"
         )
-    objects = s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=hosts)["KeyCount"]
-    if objects < hosts:
-        limit = f"must be at most the number of objects in {source}, {objects}"
-        raise LaunchError(f"target.instance_count={hosts}: {limit}")
-    return len(present[0])
+    return present[0]
 
 
 def _folders(s3: Any, bucket: str, prefix: str) -> set[str]:
@@ -332,32 +295,23 @@ def _folders(s3: Any, bucket: str, prefix: str) -> set[str]:
     return {name for name in names if not name.startswith(".")}
 
 
-def _model(name: str, config: LaunchConfig, session: Any) -> tuple[str | None, LaunchConfig]:
+def _model(name: str, config: LaunchConfig, session: Any) -> tuple[str, LaunchConfig]:
     """The model's archive; and the config, with image and role of its job where it has none."""
-    target, settings = config.target, config.job
     if name.startswith("s3://"):
         return name, config
-    if session is None:
-        output = settings.output
-        return output and f"{output.rstrip('/')}/{name}/output/model.tar.gz", config
-    job, description = find_job(session, name)
-    if job.kind != "Training":
-        raise LaunchError(f"{name}: is a {job.kind} job, and only training jobs leave a model")
-    model = description.get("ModelArtifacts", {}).get("S3ModelArtifacts")
-    if not model:
-        raise LaunchError(f"{name}: has no model, the job is {job.state(description)}")
-    image = target.image or description["AlgorithmSpecification"]["TrainingImage"]
-    role = settings.role or description["RoleArn"]
-    settings = replace(settings, role=role)
-    return model, replace(config, target=replace(target, image=image), job=settings)
+    trained = find_trained(name, config, session)
+    image = config.target.image or trained["AlgorithmSpecification"]["TrainingImage"]
+    role = config.job.role or trained["RoleArn"]
+    target, job = replace(config.target, image=image), replace(config.job, role=role)
+    return trained["ModelArtifacts"]["S3ModelArtifacts"], replace(config, target=target, job=job)
 
 
 def _is_packed(s3: Any, uri: str) -> bool:
-    """Whether `make dataset` wrote it. Raises LaunchError for one of its splits."""
+    """Whether `make dataset` wrote it. Raises UserError for one of its splits."""
     bucket, prefix = split_prefix(uri, "input")
     folder, _, split = prefix.rstrip("/").rpartition("/")
     if split in _SPLITS and _has_description(s3, bucket, f"{folder}/".lstrip("/")):
-        raise LaunchError(f"input={uri}: is part of a packed dataset; name all of it")
+        raise UserError(f"input={uri}: is part of a packed dataset; name all of it")
     return _has_description(s3, bucket, prefix)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.own_code import OwnCode
 from launch.sagemaker.aws import aws_client
 
@@ -14,11 +14,11 @@ PARALLEL = 16
 
 
 def split_s3(uri: str, key: str) -> tuple[str, str]:
-    """Bucket and key of `s3://bucket/key`; raises LaunchError naming the setting `key`."""
+    """Bucket and key of `s3://bucket/key`; raises UserError naming the setting `key`."""
     scheme, _, rest = uri.partition("://")
     bucket, _, path = rest.partition("/")
     if scheme != "s3" or not bucket:
-        raise LaunchError(f"{key}={uri}: must be s3://bucket/prefix")
+        raise UserError(f"{key}={uri}: must be s3://bucket/prefix")
     return bucket, path
 
 
@@ -33,11 +33,6 @@ def list_objects(s3: Any, bucket: str, prefix: str) -> dict[str, dict[str, Any]]
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     objects = pages.search("Contents || `[]`")
     return {item["Key"].removeprefix(prefix): item for item in objects}
-
-
-def object_sizes(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
-    """Bytes of each object below the prefix, by its key relative to the prefix."""
-    return {name: item["Size"] for name, item in list_objects(s3, bucket, prefix).items()}
 
 
 def upload(
@@ -76,11 +71,11 @@ def send_code(code: OwnCode, uri: str, session: Any) -> None:
     """
     s3 = aws_client(session, "s3")
     bucket, prefix = split_prefix(uri, "job.output")
-    there = object_sizes(s3, bucket, prefix)
+    there = list_objects(s3, bucket, prefix)
     missing = {
         prefix + name: content
         for name, content in code.files.items()
-        if there.get(name) != len(content)
+        if name not in there or there[name]["Size"] != len(content)
     }
     upload(s3, bucket, missing)
     done = f"sent {len(missing)} of them to" if missing else "already in"

@@ -1,6 +1,5 @@
 """Training jobs with the ModelTrainer of SDK v3."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import PrivateAttr
@@ -20,24 +19,22 @@ from sagemaker.train.configs import (
     OutputDataConfig,
     StoppingCondition,
     Tag,
+    TensorBoardOutputConfig,
 )
 from sagemaker.train.model_trainer import Mode
 
 from launch.sagemaker.config import Job
 from launch.sagemaker.training import TrainingSpec
-from launch.sagemaker.training_request import JOB, job_name, merged, named
+from launch.sagemaker.training_request import BASE_NAME, JOB, job_name, merged
 
 # Members whose keys are names of the user's.
 _MAPS = ("Environment", "HyperParameters")
-# Members that the constructor takes no argument for.
-_BESIDE = ("TensorBoardOutputConfig",)
 
 
 class NamedTrainer(ModelTrainer):
     """ModelTrainer whose jobs have new names, their own checkpoints, and `job.request`."""
 
     _job: Job = PrivateAttr()
-    _beside: dict[str, Any] = PrivateAttr(default_factory=dict)
     _step: str | None = PrivateAttr(None)
 
     def train(self, *arguments: Any, **options: Any) -> Any:
@@ -46,7 +43,7 @@ class NamedTrainer(ModelTrainer):
             return super().train(*arguments, **options)
         # The SDK reads the object when it writes the pipeline's definition, which may be twice.
         step = self.model_copy()
-        step._step = job_name(self._job, datetime.now(UTC))
+        step._step = self._new_name()
         return super(NamedTrainer, step).train(*arguments, **options)
 
     def _create_training_job_args(
@@ -56,22 +53,28 @@ class NamedTrainer(ModelTrainer):
             local: dict[str, Any] = super()._create_training_job_args(input_data_config, boto3)
             return local
         built = super()._create_training_job_args(input_data_config, boto3=True)
-        request = merged({**self._beside, **merged(built, {})}, self._job.request)
+        request = merged(merged(built, {}), self._job.request)
         if self._step:  # every execution of the pipeline is a job with a name of its own
-            parts = [self._step, "/", ExecutionVariables.PIPELINE_EXECUTION_ID]
-            return named(request, lambda prefix: _joined(prefix, parts))
-        name = job_name(self._job, datetime.now(UTC))
-        request = {**named(request, lambda prefix: prefix.replace(JOB, name)), **_name(name)}
+            return _filled(request, self._step, "/", ExecutionVariables.PIPELINE_EXECUTION_ID)
+        name = self._new_name()
+        request = _filled(request, name) | {"TrainingJobName": name}
         return request if boto3 else snake(request)
 
+    def _new_name(self) -> str:
+        return job_name(self._job, self.base_job_name)
 
-def _name(name: str) -> dict[str, str]:
-    return {"TrainingJobName": name}
 
-
-def _joined(prefix: str, parts: list[Any]) -> Join:
-    before, _, after = prefix.partition(JOB)
-    return Join(on="", values=[before, *parts, after])
+def _filled(request: dict[str, Any], *name: Any) -> dict[str, Any]:
+    """The request with the parts of the name for JOB in S3 prefixes."""
+    filled = {**request}
+    for member, key in (("CheckpointConfig", "S3Uri"), ("TensorBoardOutputConfig", "S3OutputPath")):
+        prefix = request.get(member, {}).get(key)
+        if isinstance(prefix, str) and JOB in prefix:
+            before, _, after = prefix.partition(JOB)
+            parts = [before, *name, after]
+            whole = "".join(parts) if len(name) == 1 else Join(on="", values=parts)
+            filled[member] = {**request[member], key: whole}
+    return filled
 
 
 def trainer(
@@ -86,11 +89,13 @@ def trainer(
     session.sagemaker_config = defaults
     t = NamedTrainer(
         **trainer_arguments(request),
-        base_job_name=spec.config.job.base_name,
+        base_job_name=BASE_NAME,
         sagemaker_session=session,
     )
     t._job = spec.config.job
-    t._beside = {member: request[member] for member in _BESIDE if member in request}
+    t.with_tensorboard_output_config(
+        TensorBoardOutputConfig(**snake(request["TensorBoardOutputConfig"]))
+    )
     metrics = request["AlgorithmSpecification"]["MetricDefinitions"]
     t.with_metric_definitions([MetricDefinition(**snake(metric)) for metric in metrics])
     return t

@@ -1,28 +1,30 @@
 """Launching training jobs: read the overrides, check all that can be known, send the request."""
 
 import json
-import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
+
+from botocore import xform_name
 
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.contract import own_code
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.own_code import OwnCode, collect, require_free_channel
 from launch.sagemaker import training_request
-from launch.sagemaker.aws import aws_client, is_dry_run, open_session, print_request
-from launch.sagemaker.checks import ECR_IMAGE, job_problems, launch_problems, require_sendable
+from launch.sagemaker.aws import aws_client, print_request, session_unless_dry
+from launch.sagemaker.checks import (
+    job_problems,
+    launch_problems,
+    missing,
+    require_sendable,
+)
 from launch.sagemaker.config import Channel, LaunchConfig, load_launch_config
-from launch.sagemaker.jobs import Job, checkpoints_uri
+from launch.sagemaker.jobs import Job, checkpoints_uri, find_job
 from launch.sagemaker.s3 import split_s3
 
 CODE_TAG = "code"
-REVISION_TAG = "image-revision"
-# What `make image` tags an image with: the device and the commit.
-_REVISION = re.compile(r"(?:cpu|gpu)-([0-9a-f]{7,40})")
 # AWS Batch stops a service job this long after SageMaker would have stopped it.
 _QUEUE_SLACK_S = 3600
 
@@ -40,15 +42,15 @@ class TrainingSpec:
     """What `job.code=true` sends."""
 
     def require_valid(self, region: str | None) -> None:
-        """Raise LaunchError with one line for each problem; `region` is None if unknown."""
+        """Raise UserError with one line for each problem; `region` is None if unknown."""
         found = list(launch_problems(self.config, region))
         found += job_problems(self.train, self.overrides, self.config)
         if found:
-            raise LaunchError(*found)
+            raise UserError(*found)
 
     def request(self, name: str | None = None) -> dict[str, Any]:
         """The request for a job; None: with `job.name`, or a new name."""
-        name = name or training_request.job_name(self.config.job, datetime.now(UTC))
+        name = name or training_request.job_name(self.config.job)
         metrics = self.train.task.metrics
         return training_request.build(self.config, self.overrides, name, metrics)
 
@@ -62,23 +64,19 @@ class TrainingSpec:
 
 
 def load_spec(arguments: Sequence[str]) -> TrainingSpec:
-    """Read the overrides of a launch, and the code that `job.code=true` sends.
-
-    Writes a line to stderr for each file of it that is left out. Raises ConfigError, LaunchError.
-    """
+    """Read the overrides of a launch, and the code that `job.code=true` sends; raises UserError."""
     config, overrides = load_launch_config(arguments)
     train, _ = load_train_config(overrides)
     if not config.job.code:
         return TrainingSpec(config, overrides, train, None)
     code = collect()
-    sys.stderr.writelines(f"{line}\n" for line in code.left_out)
     return TrainingSpec(with_code(config, code), overrides, train, code)
 
 
 def with_code(config: LaunchConfig, code: OwnCode) -> LaunchConfig:
-    """The config with the channel, the variable and the tags of a job with this code.
+    """The config with the channel, the variable and the tag of a job with this code.
 
-    Raises LaunchError if a channel of the user's has the name of the code's.
+    Raises UserError if a channel of the user's has the name of the code's.
     """
     job = config.job
     require_free_channel(job.channels, "job.channels")
@@ -87,74 +85,87 @@ def with_code(config: LaunchConfig, code: OwnCode) -> LaunchConfig:
         prefix = f"{job.output.rstrip('/')}/code/{code.hash}/"
         channels[own_code.CHANNEL] = Channel(s3=prefix, mode="File")
     environment = {**job.environment, own_code.HASH: code.hash}
-    image = ECR_IMAGE.fullmatch(config.target.image or "")
-    revision = revision_tag([image["tag"]] if image and image["tag"] else [])
-    tags = {CODE_TAG: code.hash, **revision, **job.tags}
+    tags = {CODE_TAG: code.hash, **job.tags}
     return replace(config, job=replace(job, channels=channels, environment=environment, tags=tags))
-
-
-def revision_tag(image_tags: Iterable[str]) -> dict[str, str]:
-    """The job's tag with the commit that one of the image's tags names; empty if none does."""
-    found = (_REVISION.fullmatch(tag) for tag in image_tags)
-    return next(({REVISION_TAG: match[1]} for match in found if match), {})
 
 
 def launch(arguments: Sequence[str]) -> Job | None:
     """Send the checked request; a dry run prints it, without any call, and returns None.
 
-    None also for a job that waits in `job.queue`. Raises LaunchError or ConfigError with one line
-    for each problem; AWS errors pass through.
+    None also for a job that waits in `job.queue`. Raises UserError with one line for each problem;
+    AWS errors pass through.
     """
     spec = load_spec(arguments)
-    queue = spec.config.job.queue
-    if is_dry_run():
-        spec.require_valid(spec.config.job.region)
-        request = spec.request()
-        require_sendable(request, "CreateTrainingJob")
-        print_request(_submission(request, queue) if queue else request)
-        return None
-    session = prepare(spec)
+    session = session_unless_dry(spec.config.job.region)
+    prepare(spec, session)
     request = spec.request()
-    name = request["TrainingJobName"]
-    if queue:
-        require_sendable(request, "CreateTrainingJob")
-        submission = _submission(request, queue)
-        submission["serviceRequestPayload"] = json.dumps(submission["serviceRequestPayload"])
-        number = aws_client(session, "batch").submit_service_job(**submission)["jobId"]
-        sys.stdout.write(f"job {name} waits in the queue {queue} as AWS Batch job {number}\n")
+    if spec.config.job.queue:
+        _enqueue(session, request, spec.config.job.queue)
         return None
-    aws_client(session, "sagemaker").create_training_job(**request)
+    submit(session, "CreateTrainingJob", request)
+    if session is None:
+        return None
+    name = request["TrainingJobName"]
     sys.stdout.write(f"job {name} created\n")
     sys.stdout.writelines(f"  {line}\n" for line in next_steps(name, session.region_name))
     return Job(session, name)
 
 
-def prepare(spec: TrainingSpec) -> Any:
-    """Check all that is possible now, and upload the code; returns a boto3 session.
+def submit(session: Any, operation: str, request: dict[str, Any]) -> None:
+    """Send a request to SageMaker; without a session, check and print it."""
+    if session is None:
+        require_sendable(request, operation)
+        print_request(request)
+    else:
+        getattr(aws_client(session, "sagemaker"), xform_name(operation))(**request)
 
-    Completes the spec's config with what only AWS knows: the checkpoints to resume from, and the
-    image's revision. Raises LaunchError with one line for each problem; AWS errors pass through.
+
+def find_trained(name: str, config: LaunchConfig, session: Any) -> dict[str, Any]:
+    """SageMaker's description of a training job with a model; raises UserError.
+
+    Without a session, as far as it is known without AWS: what a job of this config leaves.
     """
+    if session is None:
+        planned = training_request.build(config, [], name)
+        image, output = config.target.image, config.job.output
+        known = {"target.image": image, "job.role": config.job.role, "job.output": output}
+        if problems := list(missing(known)):
+            raise UserError(*problems)
+        model = f"{(output or '').rstrip('/')}/{name}/output/model.tar.gz"
+        return {**planned, "ModelArtifacts": {"S3ModelArtifacts": model}}
+    job, description = find_job(session, name)
+    if job.kind != "Training":
+        raise UserError(f"{name}: is a {job.kind} job, and only training jobs leave a model")
+    if not description.get("ModelArtifacts", {}).get("S3ModelArtifacts"):
+        raise UserError(f"{name}: has no model, the job is {job.state(description)}")
+    return description
+
+
+def prepare(spec: TrainingSpec, session: Any) -> None:
+    """Check all that is possible now, and upload the code; without a session, ask AWS nothing.
+
+    Completes the spec's config with the checkpoints to resume from, which only AWS knows. Raises
+    UserError with one line for each problem; AWS errors pass through.
+    """
+    config = spec.config
+    spec.require_valid(session.region_name if session else config.job.region)
+    if session is None:
+        return
     # Imported here because a dry run does not need boto3, which takes long to load.
     from launch.sagemaker.ecr import require_extras, require_image
     from launch.sagemaker.s3 import send_code
 
-    config, session = spec.config, open_session(spec.config.job.region)
-    spec.require_valid(session.region_name)
     if config.resume_from:
         config.job.checkpoints = _checkpoints_of(config.resume_from, session)
-    image_tags = require_image(config.target, session)
+    require_image(config.target, session)
     require_extras(config.target, spec.train, session)
     _require_buckets(config, session)
     if spec.code:
-        for key, value in revision_tag(image_tags).items():
-            config.job.tags.setdefault(key, value)
         send_code(spec.code, config.job.channels[own_code.CHANNEL].s3 or "", session)
-    return session
 
 
 def _require_buckets(config: LaunchConfig, session: Any) -> None:
-    """Raise LaunchError if a bucket that the job writes to does not exist.
+    """Raise UserError if a bucket that the job writes to does not exist.
 
     Otherwise the job would lose its checkpoints or, at its end, its model.
     """
@@ -170,11 +181,24 @@ def _require_buckets(config: LaunchConfig, session: Any) -> None:
         except ClientError as error:
             # The job's role may have the access that the caller lacks (403).
             if error.response["Error"]["Code"] == "404":
-                raise LaunchError(f"{key}={uri}: there is no bucket {bucket}") from error
+                raise UserError(f"{key}={uri}: there is no bucket {bucket}") from error
+
+
+def _enqueue(session: Any, request: dict[str, Any], queue: str) -> None:
+    """Hand the job to AWS Batch, which starts it when the queue has capacity for it."""
+    require_sendable(request, "CreateTrainingJob")
+    submission = _submission(request, queue)
+    if session is None:
+        print_request(submission)
+        return
+    submission["serviceRequestPayload"] = json.dumps(submission["serviceRequestPayload"])
+    number = aws_client(session, "batch").submit_service_job(**submission)["jobId"]
+    name = submission["jobName"]
+    sys.stdout.write(f"job {name} waits in the queue {queue} as AWS Batch job {number}\n")
 
 
 def _submission(request: dict[str, Any], queue: str) -> dict[str, Any]:
-    """AWS Batch's SubmitServiceJob for a job that starts when the queue has capacity for it."""
+    """AWS Batch's SubmitServiceJob for a training job."""
     tags = {tag["Key"]: tag["Value"] for tag in request.get("Tags", [])}
     payload = {key: value for key, value in request.items() if key != "Tags"}
     stopping = request["StoppingCondition"]
@@ -200,15 +224,15 @@ def next_steps(name: str, region: str) -> list[str]:
 
 
 def _checkpoints_of(name: str, session: Any) -> str:
-    """The S3 prefix of an earlier job's checkpoints; raises LaunchError if it cannot be resumed."""
+    """The S3 prefix of an earlier job's checkpoints; raises UserError if it cannot be resumed."""
     found = aws_client(session, "sagemaker").describe_training_job(TrainingJobName=name)
     if found["TrainingJobStatus"] in ("InProgress", "Stopping"):
-        raise LaunchError(
+        raise UserError(
             f"resume_from={name}: that job is {found['TrainingJobStatus']}, and two jobs must not "
             "write to the same checkpoints; wait until it ends, or stop it: "
             f'make sagemaker ARGS="stop {name}"'
         )
     uri = checkpoints_uri(found)
     if not uri:
-        raise LaunchError(f"resume_from={name}: that job has no checkpoints")
+        raise UserError(f"resume_from={name}: that job has no checkpoints")
     return uri

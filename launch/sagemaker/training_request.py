@@ -1,7 +1,7 @@
 """The CreateTrainingJob request for a launch config; makes no AWS call."""
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from entry_point.contract.hyperparameters import encode
@@ -11,6 +11,7 @@ from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
 CHECKPOINTS = "/opt/ml/checkpoints"
 TENSORBOARD = "/opt/ml/output/data/tensorboard"
 SPOT_WAIT_S = 86400
+BASE_NAME = "image-training"
 JOB = "{job}"
 """Stands for the job's name where one object of the SDK starts several jobs."""
 
@@ -34,14 +35,10 @@ def build(
                 {"Name": n, "Regex": r} for n, r in metric_regexes(metrics).items()
             ],
         },
-        "RoleArn": job.role,
         "InputDataConfig": [_channel(name, channel) for name, channel in job.channels.items()],
-        "OutputDataConfig": {"S3OutputPath": _root(job), "KmsKeyId": job.output_kms_key},
+        "OutputDataConfig": {"S3OutputPath": _root(job), "KmsKeyId": job.kms_key},
         "ResourceConfig": {
-            "InstanceType": target.instance_type,
-            "InstanceCount": target.instance_count,
-            "VolumeSizeInGB": target.volume_gb,
-            "VolumeKmsKeyId": job.volume_kms_key,
+            **machines(config),
             "KeepAlivePeriodInSeconds": target.keep_alive_s,
         },
         "StoppingCondition": {
@@ -53,17 +50,40 @@ def build(
         "TensorBoardOutputConfig": {
             "S3OutputPath": _below_output(job, name, "tensorboard"),
             "LocalPath": TENSORBOARD,
-        }
-        if job.tensorboard
-        else None,
+        },
         "HyperParameters": encode([*_device(target), *overrides]),
-        "Environment": {**_mlflow(job), **job.environment},
-        "VpcConfig": {"SecurityGroupIds": job.security_groups, "Subnets": job.subnets},
-        "EnableNetworkIsolation": job.network_isolation or None,
-        "EnableInterContainerTrafficEncryption": job.encrypt_traffic or None,
-        "Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
+        **network(job),
+        **permissions(job),
     }
     return merged(drop_empty(request), job.request)
+
+
+def machines(config: LaunchConfig) -> dict[str, Any]:
+    """The instances of a job of any kind, and their volumes."""
+    target = config.target
+    return {
+        "InstanceType": target.instance_type,
+        "InstanceCount": target.instance_count,
+        "VolumeSizeInGB": target.volume_gb,
+        "VolumeKmsKeyId": config.job.kms_key,
+    }
+
+
+def network(job: Job) -> dict[str, Any]:
+    """What a job of any kind may reach."""
+    return {
+        "VpcConfig": {"SecurityGroupIds": job.security_groups, "Subnets": job.subnets},
+        "EnableNetworkIsolation": job.network_isolation or None,
+    }
+
+
+def permissions(job: Job) -> dict[str, Any]:
+    """The role, the variables and the tags of a job of any kind."""
+    return {
+        "RoleArn": job.role,
+        "Environment": job.environment,
+        "Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
+    }
 
 
 def merged(base: Any, extra: Any) -> Any:
@@ -74,19 +94,10 @@ def merged(base: Any, extra: Any) -> Any:
     return {key: member for key, member in members.items() if member is not None}
 
 
-def job_name(job: Job, now: datetime) -> str:
-    """`job.name`, or the base name with the time in milliseconds."""
-    return job.name or f"{job.base_name}-{now:%y%m%d-%H%M%S}-{now.microsecond // 1000:03d}"
-
-
-def named(request: dict[str, Any], fill: Callable[[str], Any]) -> dict[str, Any]:
-    """The request with `fill(prefix)` for each S3 prefix that has JOB in it."""
-    filled = {**request}
-    for member, key in (("CheckpointConfig", "S3Uri"), ("TensorBoardOutputConfig", "S3OutputPath")):
-        prefix = (request.get(member) or {}).get(key)
-        if isinstance(prefix, str) and JOB in prefix:
-            filled[member] = {**request[member], key: fill(prefix)}
-    return filled
+def job_name(job: Job, base: str = BASE_NAME) -> str:
+    """`job.name`, or the base with the time in milliseconds."""
+    now = datetime.now(UTC)
+    return job.name or f"{base}-{now:%y%m%d-%H%M%S}-{now.microsecond // 1000:03d}"
 
 
 def _checkpoints(config: LaunchConfig, name: str) -> dict[str, str | None] | None:
@@ -101,15 +112,6 @@ def _checkpoints(config: LaunchConfig, name: str) -> dict[str, str | None] | Non
 def _device(target: Target) -> list[str]:
     """A GPU that does not work is an error, rather than a job that trains on the CPU."""
     return ["trainer.device=cuda"] if target.device == "gpu" else []
-
-
-def _mlflow(job: Job) -> dict[str, str]:
-    """What `loggers=[mlflow]` reads.
-
-    The request's MlflowConfig is not used: nothing says that it reaches the container. Neither
-    SDK's trainer can send it; v3 fills it in for serverless fine-tuning only.
-    """
-    return {"MLFLOW_TRACKING_URI": job.mlflow} if job.mlflow else {}
 
 
 def _root(job: Job) -> str | None:

@@ -17,12 +17,13 @@ from entry_point.config.task_config import TaskConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.hyperparameters import decode
 from entry_point.contract.metrics_line import LOSS, METRICS, METRICS_OF
-from launch.command_line import LaunchError
-from launch.sagemaker.aws import aws_client, is_dry_run, print_request
-from launch.sagemaker.checks import input_shape, job_problems, require_sendable
+from entry_point.contract.program import UserError
+from launch.sagemaker.aws import session_unless_dry
+from launch.sagemaker.checks import input_shape, job_problems
 from launch.sagemaker.config import require_job_keys
 from launch.sagemaker.jobs import TUNING, Job
-from launch.sagemaker.training import TrainingSpec, load_spec, prepare
+from launch.sagemaker.training import TrainingSpec, load_spec, prepare, submit
+from launch.sagemaker.training_request import BASE_NAME, merged
 
 OPERATION = "CreateHyperParameterTuningJob"
 _DEFINITION = "TrainingJobDefinition"
@@ -34,18 +35,15 @@ Ranges = dict[str, list[dict[str, Any]]]
 def sweep(arguments: Sequence[str]) -> Job | None:
     """Send the checked request; a dry run prints it, without any call, and returns None.
 
-    Raises LaunchError or ConfigError with one line for each problem; AWS errors pass through.
+    Raises UserError with one line for each problem; AWS errors pass through.
     """
     spec = load_tuning(arguments)
-    if is_dry_run():
-        spec.training.require_valid(spec.training.config.job.region)
-        request = spec.request()
-        require_sendable(request, OPERATION)
-        print_request(request)
-        return None
-    session = prepare(spec.training)
+    session = session_unless_dry(spec.training.config.job.region)
+    prepare(spec.training, session)
     request = spec.request()
-    aws_client(session, "sagemaker").create_hyper_parameter_tuning_job(**request)
+    submit(session, OPERATION, request)
+    if session is None:
+        return None
     limits = request["HyperParameterTuningJobConfig"]["ResourceLimits"]
     count, parallel = limits["MaxNumberOfTrainingJobs"], limits["MaxParallelTrainingJobs"]
     name = request["HyperParameterTuningJobName"]
@@ -98,8 +96,7 @@ class TuningSpec:
         """
         config, tuning = self.training.config, self.training.config.tuning
         # To the second: SageMaker allows 32 characters.
-        now = f"{datetime.now(UTC):%y%m%d-%H%M%S}"
-        name = config.job.name or f"{config.job.base_name}-{now}"
+        name = config.job.name or f"{BASE_NAME}-{datetime.now(UTC):%y%m%d-%H%M%S}"
         training = self.training.request(name)
         definition = {key: value for key, value in training.items() if key in _members()}
         swept = swept_keys(self.ranges)
@@ -119,17 +116,19 @@ class TuningSpec:
                     "MaxParallelTrainingJobs": tuning.parallel,
                 },
                 "ParameterRanges": self.ranges,
-                "TrainingJobEarlyStoppingType": "Auto" if tuning.early_stopping else "Off",
+                "TrainingJobEarlyStoppingType": "Off",
             },
             _DEFINITION: definition,
         }
-        return request | ({"Tags": training["Tags"]} if "Tags" in training else {})
+        request |= {"Tags": training["Tags"]} if "Tags" in training else {}
+        tuned: dict[str, Any] = merged(request, tuning.request)
+        return tuned
 
 
 def load_tuning(arguments: Sequence[str]) -> TuningSpec:
     """Read the overrides of a sweep, and check every value as the job will.
 
-    Raises ConfigError, and LaunchError with one line for each problem.
+    Raises UserError with one line for each problem.
     """
     fixed, ranges = split_sweep(arguments)
     spec = load_spec(fixed)
@@ -142,7 +141,7 @@ def load_tuning(arguments: Sequence[str]) -> TuningSpec:
     tuning = TuningSpec(spec, ranges)
     found |= dict.fromkeys(tuning.problems())
     if found:
-        raise LaunchError(*found)
+        raise UserError(*found)
     return tuning
 
 

@@ -1,6 +1,5 @@
 """The smallest launch config, and requests built from it."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from launch.sagemaker import training_request
@@ -11,20 +10,19 @@ from tests.launch.conftest import ACCOUNT, BUCKET, REGION, ROLE
 
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/training@sha256:{'0' * 64}"
 MINIMAL = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs", f"target.image={IMAGE}"]
-NOW = datetime(2026, 3, 4, 5, 6, 7, 89000, UTC)
+NAME = "image-training-260304-050607-089"
 
 
 def built(*arguments: str, minimal: list[str] = MINIMAL) -> tuple[dict[str, Any], LaunchConfig]:
     """The unchecked request for the overrides, and its config."""
     config, overrides = load_launch_config([*minimal, *arguments])
-    name = training_request.job_name(config.job, NOW)
-    return training_request.build(config, overrides, name), config
+    return training_request.build(config, overrides, config.job.name or NAME), config
 
 
 def checked(*arguments: str, minimal: list[str] = MINIMAL) -> dict[str, Any]:
-    """The checked request, in the tests' region; raises LaunchError."""
+    """The checked request, in the tests' region; raises UserError."""
     spec = load_spec([*minimal, *arguments])
     spec.require_valid(REGION)
-    request = spec.request(training_request.job_name(spec.config.job, NOW))
+    request = spec.request(spec.config.job.name or NAME)
     require_sendable(request, "CreateTrainingJob")
     return request

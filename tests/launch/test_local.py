@@ -13,8 +13,8 @@ from filelock import FileLock
 from PIL import Image
 
 from entry_point.contract import hyperparameters
+from entry_point.contract.program import UserError
 from launch import local
-from launch.command_line import LaunchError
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = (
@@ -138,12 +138,12 @@ def test_a_second_run_of_a_busy_name_is_refused_and_changes_nothing(
 
 @pytest.mark.parametrize("name", ["with space", "", "-x", "a" * 64, "../up", "under_score"])
 def test_an_invalid_run_name_is_refused(name: str) -> None:
-    with pytest.raises(LaunchError, match=f"name={re.escape(name)}: must be 1 to 63"):
+    with pytest.raises(UserError, match=f"name={re.escape(name)}: must be 1 to 63"):
         local.split_name([f"name={name}"])
 
 
 def test_latest_is_refused_as_a_run_name() -> None:
-    with pytest.raises(LaunchError, match="name=latest: reserved for the link to the newest run"):
+    with pytest.raises(UserError, match="name=latest: reserved for the link to the newest run"):
         local.split_name(["name=latest"])
 
 

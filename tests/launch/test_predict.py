@@ -80,11 +80,10 @@ def test_each_host_gets_a_share_of_the_images_and_the_whole_model(
         ([f"input={INPUT}/list.csv"], f"input={INPUT}/list.csv: needs images=s3://"),
         ([f"images={INPUT}"], f"images={INPUT}: only for a table"),
         (["part=1/2"], "part=1/2: set by the launcher"),
-        (["model_dir=x"], "model_dir=x: set by the launcher"),
         (["target.spot=true"], "target.spot: not available for Processing jobs"),
         (["output=logits"], "output=logits"),
         (["btch_size=8"], "btch_size=8"),
-        (["other-job"], "the-job other-job: must be the name of one training job"),
+        (["other-job"], "the-job other-job: must be the name of one job"),
         (["target.image=null"], "target.image is missing"),
     ],
 )

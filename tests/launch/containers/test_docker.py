@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from entry_point.contract import exit_codes
 from entry_point.contract.own_code import PROGRAM
+from entry_point.contract.program import UserError
 from entry_point.contract.run_folder import RunBusyError, RunFolder
 from launch import docker, image
-from launch.command_line import LaunchError
-from launch.docker import owner_options, plan_hosts, split_channels
+from launch.docker import owner_options, split_channels
 from launch.engine import Engine
 from tests.launch.containers.conftest import IDLE, IMAGE, FakeEngine
 
@@ -85,7 +86,7 @@ def test_own_code_reaches_every_host_as_a_read_only_channel(
     assert "OWN_CODE" not in calls.read_text().splitlines()[-1]
     other = start_folder / "other"
     other.mkdir()
-    with pytest.raises(LaunchError, match=r"channel\.code: job\.code=true sends your code in"):
+    with pytest.raises(UserError, match=r"channel\.code: job\.code=true sends your code in"):
         docker.train(["job.code=true", f"channel.code={other}"])
 
 
@@ -152,59 +153,51 @@ def test_nproc_reaches_the_job(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("HOSTS", "0"), ("HOSTS", "two"), ("HOSTS", "-1"), ("NETWORK", "bridge")]
+    ("name", "value"),
+    [("HOSTS", "0"), ("HOSTS", "two"), ("NETWORK", "bridge"), ("GPUS", "none")],
 )
 def test_an_invalid_setting_is_named(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+    start_folder: Path,
+    fake_engine: FakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
 ) -> None:
+    assert start_folder
+    fake_engine(IDLE)
     monkeypatch.setenv(name, value)
-    with pytest.raises(LaunchError, match=f"{name}={value}: must be"):
+    with pytest.raises(UserError, match=f"{name}={value}: must be"):
         docker.train([])
 
 
-def plan(
-    monkeypatch: pytest.MonkeyPatch, gpus: int, wanted: str, hosts: int
-) -> dict[str, list[str]]:
-    """The GPUs of each host on a machine with this number of GPUs."""
-    monkeypatch.setattr(docker, "find_gpus", lambda: [str(index) for index in range(gpus)])
-    monkeypatch.setenv("GPUS", wanted)
-    monkeypatch.setenv("HOSTS", str(hosts))
-    return plan_hosts()
-
-
-def test_every_host_gets_the_same_number_of_gpus_and_shares_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert plan(monkeypatch, 5, "", hosts=2) == {"algo-1": ["0", "1"], "algo-2": ["2", "3"]}
-
-
-def test_gpus_sets_the_number_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert plan(monkeypatch, 4, "2", hosts=1) == {"algo-1": ["0", "1"]}
-    assert plan(monkeypatch, 4, "0", hosts=2) == {"algo-1": [], "algo-2": []}
-    assert plan(monkeypatch, 0, "", hosts=2) == {"algo-1": [], "algo-2": []}
-    for wrong in ("none", "5", "-1"):
-        with pytest.raises(LaunchError, match=f"GPUS={wrong}: must be a number from 0 to 4"):
-            plan(monkeypatch, 4, wrong, hosts=1)
-
-
-def test_fewer_gpus_than_hosts_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with pytest.raises(LaunchError, match=r"HOSTS=2: needs at least 2 GPUs, .* only 1 .*GPUS=0"):
-        plan(monkeypatch, 1, "", hosts=2)
-
-
 @pytest.mark.parametrize(
-    ("is_podman", "expected"),
+    ("gpus", "is_podman", "expected"),
     [
-        (False, ['--gpus="device=0,2"']),
-        (True, ["--device=nvidia.com/gpu=0", "--device=nvidia.com/gpu=2"]),
+        ("all", False, ["--gpus=all"]),
+        ("2", False, ["--gpus=2"]),
+        ("all", True, ["--device=nvidia.com/gpu=all"]),
+        ("2", True, ["--device=nvidia.com/gpu=0", "--device=nvidia.com/gpu=1"]),
+        ("0", False, []),
     ],
 )
-def test_a_container_gets_only_its_gpus(is_podman: bool, expected: list[str]) -> None:
-    engine = Engine(("docker",), is_podman=is_podman)
-    assert docker.gpu_options(engine, ["0", "2"]) == expected
-    assert docker.gpu_options(engine, []) == []
+def test_gpus_is_passed_to_the_engine(
+    monkeypatch: pytest.MonkeyPatch, gpus: str, is_podman: bool, expected: list[str]
+) -> None:
+    monkeypatch.setenv("GPUS", gpus)
+    assert docker.gpu_options(Engine(("docker",), is_podman=is_podman)) == expected
+
+
+def test_several_hosts_share_no_gpu(
+    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert start_folder
+    calls = fake_engine(IDLE)
+    monkeypatch.setenv("GPUS", "2")
+    assert docker.train(["name=one"]) == 0
+    assert calls.read_text().count("--gpus=2") == 1
+    monkeypatch.setenv("HOSTS", "2")
+    assert docker.train(["name=two"]) == 0
+    assert calls.read_text().count("--gpus=2") == 1
 
 
 def test_folders_become_channels(tmp_path: Path) -> None:
@@ -214,7 +207,7 @@ def test_folders_become_channels(tmp_path: Path) -> None:
     assert channels == {"training": tmp_path / "a", "weights": tmp_path}
     assert rest == ["x.y=[1,2]"]
     assert split_channels(["data.root=null"]) == ({}, ["data.root=null"])
-    with pytest.raises(LaunchError, match=r"/nope: no such folder for the channel training"):
+    with pytest.raises(UserError, match=r"/nope: no such folder for the channel training"):
         split_channels(["data.root=/nope"])
 
 
@@ -242,7 +235,7 @@ def test_a_missing_image_is_one_line_and_leaves_no_run_folder(
 ) -> None:
     fake_engine("case $1 in image) echo 'Error: No such image: job:1' >&2; exit 1;; esac")
     words = ["name=never"] if command == "train" else [f"model_dir={model}"]
-    assert docker.main([command, *words]) == 1
+    assert docker.main([command, *words]) == exit_codes.USAGE
     assert capsys.readouterr().err == (
         f"docker-{command}: there is no image job:1: run `make image` first\n"
     )
@@ -299,7 +292,7 @@ def test_the_newest_run_is_served_unless_a_model_is_named(
     start_folder: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls = fake_engine(IDLE)
-    assert docker.main(["serve"]) == 1
+    assert docker.main(["serve"]) == exit_codes.USAGE
     error = capsys.readouterr().err
     assert error.startswith(
         f"docker-serve: model_dir={start_folder}/runs/latest/model: there is no"

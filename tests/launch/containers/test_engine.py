@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.engine import Engine, find_engine
 from tests.launch.containers.conftest import FakeEngine
 
@@ -29,7 +29,7 @@ def test_a_failed_call_is_one_line_with_the_engines_reason(
     fake_engine: FakeEngine, text: str, line: str
 ) -> None:
     fake_engine(f'printf %s "{text}" >&2; exit 1')
-    with pytest.raises(LaunchError) as caught:
+    with pytest.raises(UserError) as caught:
         find_engine_quietly().call("run")
     assert str(caught.value) == f"{os.environ['ENGINE']}: {line}"
 
@@ -38,13 +38,13 @@ def test_a_missing_engine_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
-    with pytest.raises(LaunchError, match="no container engine found; install docker or podman"):
+    with pytest.raises(UserError, match="no container engine found; install docker or podman"):
         find_engine()
 
 
 def test_a_misspelled_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENGINE", "dcoker")
-    with pytest.raises(LaunchError, match="ENGINE=dcoker: no such command"):
+    with pytest.raises(UserError, match="ENGINE=dcoker: no such command"):
         find_engine()
 
 
@@ -89,7 +89,7 @@ def test_an_engine_is_identified_by_its_answer_not_by_its_name(
 def test_an_engine_that_is_not_running_fails_before_any_work(fake_engine: FakeEngine) -> None:
     fake_engine("echo Cannot connect to the Docker daemon >&2; exit 1")
     with pytest.raises(
-        LaunchError, match=r"Cannot connect to the Docker daemon; start the engine, or set ENGINE"
+        UserError, match=r"Cannot connect to the Docker daemon; start the engine, or set ENGINE"
     ):
         find_engine()
 

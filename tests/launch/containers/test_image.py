@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from entry_point.contract import exit_codes
+from entry_point.contract.program import UserError
 from launch import image
-from launch.command_line import LaunchError
 from launch.engine import Engine, find_engine
 from launch.sagemaker import ecr
 from tests.launch.conftest import Aws
@@ -149,9 +150,10 @@ def test_a_failed_build_is_one_line_after_its_output(
 ) -> None:
     assert repository
     fake_engine("case $1 in build) echo 'ERROR: no such stage' >&2; exit 1;; esac")
-    with pytest.raises(SystemExit, match=r"image: the build failed, .*check DEVICE, BASE_IMAGE"):
-        image.main(["build"])
-    assert "ERROR: no such stage" in capfd.readouterr().out
+    assert image.main(["build"]) == exit_codes.USAGE
+    told = capfd.readouterr()
+    assert told.err.startswith("image: the build failed, ") and "DEVICE, BASE_IMAGE" in told.err
+    assert "ERROR: no such stage" in told.out
 
 
 def test_a_tree_with_uncommitted_changes_is_not_pushed(
@@ -159,7 +161,7 @@ def test_a_tree_with_uncommitted_changes_is_not_pushed(
 ) -> None:
     calls = fake_engine("exit 0")
     (repository / "pyproject.toml").write_text("")
-    with pytest.raises(LaunchError, match=r"the tree is [0-9a-f]{12}-dirty, .*commit what"):
+    with pytest.raises(UserError, match=r"the tree is [0-9a-f]{12}-dirty, .*commit what"):
         image.push(find_engine())
     assert "push" not in calls.read_text()
 
@@ -167,7 +169,7 @@ def test_a_tree_with_uncommitted_changes_is_not_pushed(
 def test_a_missing_image_is_not_pushed(repository: Path, fake_engine: FakeEngine) -> None:
     assert repository
     fake_engine("case $1 in image) echo 'Error: No such image' >&2; exit 1;; esac")
-    with pytest.raises(LaunchError, match="run `make image` first"):
+    with pytest.raises(UserError, match="run `make image` first"):
         image.push(find_engine())
 
 
@@ -214,7 +216,7 @@ def test_podman_builds_in_docker_format_and_reports_the_pushed_digest(
 
 def test_a_failed_push_names_the_registry(fake_engine: FakeEngine) -> None:
     fake_engine("case $1 in push) exit 1;; esac")
-    with pytest.raises(LaunchError, match=r"REGISTRY=localhost:1, .*`docker login localhost:1`"):
+    with pytest.raises(UserError, match=r"REGISTRY=localhost:1, .*`docker login localhost:1`"):
         image.push_and_read_digest(find_engine(), "localhost:1/x", "y")
 
 
@@ -229,7 +231,7 @@ def test_a_custom_tag_is_pushed_only_if_the_image_is_of_this_commit(
     assert "push localhost:5000/team/mine:7" in calls.read_text()
     fake_engine(described("0123456789ab", "team/mine"))
     calls.unlink()
-    with pytest.raises(LaunchError, match=r"mine:7 was built from 0123456789ab.*make image"):
+    with pytest.raises(UserError, match=r"mine:7 was built from 0123456789ab.*make image"):
         image.push(find_engine())
     assert "push" not in calls.read_text()
 
@@ -241,7 +243,7 @@ def test_an_image_name_with_a_registry_is_refused(
     assert repository
     fake_engine("exit 0")
     monkeypatch.setenv("IMAGE", reference)
-    with pytest.raises(LaunchError, match=f"IMAGE={reference}: .*REGISTRY=HOST:PORT"):
+    with pytest.raises(UserError, match=f"IMAGE={reference}: .*REGISTRY=HOST:PORT"):
         image.push(find_engine())
 
 

@@ -131,7 +131,7 @@ def job(engine: Engine, tmp_path: Path, photos: Path) -> Iterator[Job]:
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
-    """Start ``make docker-train`` processes, and kill them after the test."""
+    """Start ``make docker-train`` processes, and stop them after the test."""
     started: list[Launcher] = []
 
     def start(image: str, *arguments: str, name: str, settings: dict[str, str]) -> Launcher:
@@ -140,5 +140,5 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 
     yield start
     for launcher in started:
-        launcher.process.kill()
+        launcher.process.terminate()
         launcher.process.wait()

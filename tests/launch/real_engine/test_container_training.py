@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from entry_point.contract import hyperparameters
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.engine import Engine
 from tests.launch.real_engine.engine_jobs import (
     ENDLESS,
@@ -149,7 +149,7 @@ def test_inputs_of_a_host_are_read_only(
     launcher.wait_for(STEP_LINE)
     inside = ("exec", launcher.container("algo-1"), "touch")
     for folder in ("input/data/training", "input/config"):
-        with pytest.raises(LaunchError, match="Read-only file system"):
+        with pytest.raises(UserError, match="Read-only file system"):
             engine.call(*inside, f"/opt/ml/{folder}/new")
     engine.call(*inside, "/opt/ml/output/data/new")
 

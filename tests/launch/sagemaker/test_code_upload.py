@@ -3,7 +3,6 @@
 import pytest
 
 from launch import own_code
-from launch.own_code import OwnCode
 from launch.sagemaker import __main__ as sagemaker
 from tests.launch.conftest import BUCKET, ROLE, Aws
 
@@ -21,7 +20,6 @@ def test_code_is_sent_once_and_the_job_reads_what_was_sent(
     aws: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
     image, code = aws.pretend_image(), own_code.collect()
-    aws.answers["DescribeImages"] = [(200, {"imageDetails": [{"imageTags": ["cpu-0123456789ab"]}]})]
     assert launch(image) == 0
     assert uploads(aws) == len(code.files)
     assert f"sent {len(code.files)} of them to" in capsys.readouterr().out
@@ -31,7 +29,6 @@ def test_code_is_sent_once_and_the_job_reads_what_was_sent(
     s3 = aws.client("s3")
     found = s3.get_object(Bucket=BUCKET, Key=f"{prefix}project/__init__.py")["Body"].read()
     assert found == code.files["project/__init__.py"]
-    assert {"Key": "image-revision", "Value": "0123456789ab"} in request["Tags"]
     assert launch(image) == 0
     assert uploads(aws) == len(code.files)
     assert f"{code.describe()}, already in s3://{BUCKET}/{prefix}" in capsys.readouterr().out
@@ -56,14 +53,3 @@ def test_a_dry_run_and_a_refused_launch_send_no_code(
     assert launch(image) == 0
     assert uploads(aws) == 0
     assert f'"s3://{BUCKET}/runs/code/' in capsys.readouterr().out
-
-
-def test_what_is_left_out_is_told_before_the_launch(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("DRY_RUN", "1")
-    monkeypatch.setattr(
-        "launch.sagemaker.training.collect", lambda: OwnCode({}, ["project/x.pt: 6.0 MB: left out"])
-    )
-    assert launch(aws.pretend_image()) == 0
-    assert capsys.readouterr().err == "project/x.pt: 6.0 MB: left out\n"

@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -105,67 +104,11 @@ def test_a_job_is_deployed_listed_and_undeployed(
     (model,) = job.made("CreateModel")
     assert model["PrimaryContainer"]["ModelDataUrl"] == MODEL
     assert model["ExecutionRoleArn"] == ROLE
-    for command in ([], [JOB]):
-        assert sagemaker.main(["status", *command]) == 0
-        *about_job, line = capsys.readouterr().out.splitlines()
-        assert all(part in line for part in ("Endpoint", "InService", JOB))
-        assert bool(about_job) == bool(command), "the job itself is described too"
+    assert sagemaker.main(["status"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert all(part in line for part in ("Endpoint", "InService", JOB))
     assert "deleted, with its config and model" in run(capsys, "undeploy", JOB)
     assert not left(job)
-
-
-@pytest.mark.parametrize("command", [[], [JOB]])
-def test_who_may_only_train_sees_the_state_of_jobs(
-    job: Aws, capsys: pytest.CaptureFixture[str], command: list[str]
-) -> None:
-    listed = {"TrainingJobName": JOB, "TrainingJobArn": ROLE, "CreationTime": NOW}
-    job.answers["ListTrainingJobs"] = [
-        (200, {"TrainingJobSummaries": [{**listed, "TrainingJobStatus": "Completed"}]})
-    ]
-    for operation in ("DescribeEndpoint", "ListEndpoints", "ListTransformJobs"):
-        job.refuse(operation, "AccessDeniedException")
-    assert sagemaker.main(["status", *command]) == 0
-    assert JOB in capsys.readouterr().out
-
-
-def test_a_batch_transform_of_the_sdk_is_shown_by_status(
-    job: Aws, capsys: pytest.CaptureFixture[str]
-) -> None:
-    s3 = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/in/"}}
-    job.client("sagemaker").create_transform_job(
-        TransformJobName="answers",
-        ModelName="any",
-        TransformInput={"DataSource": s3},
-        TransformOutput={"S3OutputPath": f"s3://{BUCKET}/out"},
-        TransformResources={"InstanceType": "ml.c7i.xlarge", "InstanceCount": 1},
-    )
-    job.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.")
-    assert sagemaker.main(["status", "answers"]) == 0
-    assert f"output: s3://{BUCKET}/out" in capsys.readouterr().out
-    assert sagemaker.main(["status"]) == 0
-    assert "Transform   Completed   answers" in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("job")
-def test_another_jobs_endpoint_with_a_longer_name_is_not_shown(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    run(capsys, "deploy", JOB, f"name={JOB}-2")
-    assert sagemaker.main(["status", JOB]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith(f"{JOB}: Completed") and "Endpoint" not in out
-
-
-def test_ctrl_c_while_waiting_says_that_the_endpoint_still_starts(
-    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("botocore.waiter.Waiter.wait", interrupted)
-    assert hosting.main(["deploy", JOB]) == 130
-    assert f"endpoint {JOB}: is still starting" in capsys.readouterr().out
-    assert JOB in left(job)
 
 
 def test_a_dry_run_prints_what_is_then_sent(
@@ -202,6 +145,18 @@ def test_a_second_deployment_updates_the_endpoint_and_deletes_what_it_replaced(
     assert job.made("UpdateEndpoint") == [{"EndpointName": "shop", "EndpointConfigName": new}]
     assert len(job.made("CreateEndpoint")) == 1
     assert left(job) == ["shop", new, new]
+
+
+def test_an_endpoint_is_listed_however_many_jobs_are_newer(
+    job: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, JOB)
+    listed = {"TrainingJobArn": ROLE, "CreationTime": 4e9, "TrainingJobStatus": "Completed"}
+    jobs = [{**listed, "TrainingJobName": f"newer-{number}"} for number in range(10)]
+    job.answers["ListTrainingJobs"] = [(200, {"TrainingJobSummaries": jobs})]
+    assert sagemaker.main(["status"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 11 and "Endpoint" in lines[-1] and lines[-1].endswith(JOB)
 
 
 def test_an_update_keeps_a_config_that_somebody_else_made(
@@ -306,18 +261,15 @@ def test_a_job_on_gpus_gets_a_gpu_and_the_job_network(
 
 
 def test_an_unknown_job_is_one_line(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
-    for kind in ("Training", "Processing", "Transform"):
+    for kind in ("Training", "Processing"):
         aws.refuse(f"Describe{kind}Job", "ValidationException", "Requested resource not found.")
     err = refused(capsys, "nothing")
     assert f"nothing: no such job in {REGION}" in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [["undeploy"], ["invoke", __file__]])
 @pytest.mark.usefixtures("aws")
-def test_an_unknown_endpoint_is_one_line(
-    capsys: pytest.CaptureFixture[str], command: list[str]
-) -> None:
-    err = refused(capsys, command[0], "nothing", *command[1:])
+def test_an_unknown_endpoint_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    err = refused(capsys, "undeploy", "nothing")
     assert "Could not find endpoint" in err and "nothing" in err and err.count("\n") == 1
 
 
@@ -348,32 +300,6 @@ def test_the_reason_of_a_refused_image_is_shown(
     assert refused(capsys, "invoke", JOB, __file__) == f'{__file__}: {{"error": "no image"}}\n'
 
 
-def test_an_asynchronous_endpoint_is_asked_through_s3(
-    job: Aws, bucket: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    output = {"OutputConfig": {"S3OutputPath": f"s3://{BUCKET}/answers"}}
-    (tmp_path / "a.jpg").write_bytes(b"the image")
-    job.answers["DescribeEndpoint"] = [answer_endpoint("InService", AsyncInferenceConfig=output)]
-    out = run(capsys, "invoke", JOB, str(tmp_path / "a.jpg"))
-    (sent,) = [item["Key"] for item in bucket.list_objects_v2(Bucket=BUCKET)["Contents"]]
-    assert sent.startswith("answers/input/") and sent.endswith("-a.jpg")
-    assert bucket.get_object(Bucket=BUCKET, Key=sent)["Body"].read() == b"the image"
-    path, answer = out.strip().split("\t")
-    assert path == str(tmp_path / "a.jpg") and answer == '{"default": "response"}'
-
-
-@pytest.mark.usefixtures("bucket")
-def test_the_reason_of_a_refused_queued_image_is_shown(
-    job: Aws, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = {"OutputConfig": {"S3OutputPath": f"s3://{BUCKET}/answers"}}
-    job.answers["DescribeEndpoint"] = [answer_endpoint("InService", AsyncInferenceConfig=output)]
-    results = {"region": REGION, "results": [{"is_failure": True, "data": "no image"}]}
-    url = f"{job.url}/moto-api/static/sagemaker/async-endpoint-results"
-    urllib.request.urlopen(url, data=json.dumps(results).encode()).close()
-    assert refused(capsys, "invoke", JOB, __file__) == f"{__file__}: no image\n"
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -384,8 +310,8 @@ def test_the_reason_of_a_refused_queued_image_is_shown(
         (["undeploy"], "no endpoint given"),
         (["undeploy", "a", "instance_type=b"], "instance_type=b: must be an override of"),
         ([], "no job given"),
-        (["one", "two"], "one two: must be the name of one training job"),
-        ([JOB, "--wiat"], "--wiat: must be the name of one training job"),
+        (["one", "two"], "one two: must be the name of one job"),
+        ([JOB, "--wiat"], "--wiat: must be the name of one job"),
     ],
 )
 @pytest.mark.usefixtures("aws")
@@ -457,30 +383,25 @@ def test_a_gpu_endpoint_has_the_system_image_with_the_newest_driver(
 def test_a_serverless_endpoint_has_memory_instead_of_machines(
     planned: Planned,
 ) -> None:
-    requests = planned("serverless=true", "variant.ServerlessConfig.MemorySizeInMB=2048")
+    capacity = {"MemorySizeInMB": 4096, "MaxConcurrency": 10}
+    requests = planned("variant.ServerlessConfig={MemorySizeInMB:4096,MaxConcurrency:10}")
     (variant,) = requests["CreateEndpointConfig"]["ProductionVariants"]
-    assert variant.pop("ServerlessConfig") == {"MemorySizeInMB": 2048, "MaxConcurrency": 10}
+    assert variant.pop("ServerlessConfig") == capacity
     assert set(variant) == {"VariantName", "ModelName"}
 
 
-def test_an_asynchronous_endpoint_names_where_answers_go(
-    planned: Planned,
-) -> None:
-    requests = planned("async=s3://bucket/answers/")
-    output = requests["CreateEndpointConfig"]["AsyncInferenceConfig"]["OutputConfig"]
-    assert output == {"S3OutputPath": "s3://bucket/answers"}
-
-
-def test_an_asynchronous_endpoint_takes_large_bodies_unless_told_otherwise(
-    planned: Planned,
-) -> None:
-    def overrides(*arguments: str) -> str:
-        requests = planned("async=s3://bucket/answers", *arguments)
-        container = requests["CreateModel"]["PrimaryContainer"]
-        return str(container["Environment"]["SERVE_OVERRIDES"])
-
-    assert "serve.max_payload_mb=1024" in overrides()
-    assert overrides("environment.SERVE_OVERRIDES=serve.workers") == "serve.workers"
+def test_members_without_a_setting_reach_the_endpoints_config(planned: Planned) -> None:
+    requests = planned(
+        "request.AsyncInferenceConfig.OutputConfig.S3OutputPath=s3://bucket/answers",
+        "environment.SAGEMAKER_MAX_PAYLOAD_IN_MB=512",
+        "variant.InferenceAmiVersion=al2-ami-sagemaker-inference-gpu-2",
+    )
+    config = requests["CreateEndpointConfig"]
+    output = {"OutputConfig": {"S3OutputPath": "s3://bucket/answers"}}
+    assert config["AsyncInferenceConfig"] == output
+    assert config["ProductionVariants"][0]["InferenceAmiVersion"].endswith("gpu-2")
+    container = requests["CreateModel"]["PrimaryContainer"]
+    assert container["Environment"] == {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "512"}
 
 
 def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
@@ -500,9 +421,8 @@ def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
     ("arguments", "line"),
     [
         (["instance_type=ml.g6.xlarge"], "instance_type=ml.g6.xlarge: must be a CPU type"),
-        (["serverless=true", "instance_count=2"], "serverless=true: has no instances; drop"),
-        (["serverless=true", "instance_type=ml.c7i.xlarge"], "serverless=true: has no instances"),
-        (["job.role=null"], "job.role is missing; a dry run does not ask AWS"),
+        (["variant.InstanceType=ml.g6.xlarge"], "instance_type=ml.g6.xlarge: must be a CPU type"),
+        (["job.role=null"], "job.role is missing"),
         (["job.output=null"], "job.output is missing"),
         (["target.image=null"], "target.image is missing"),
         (["instance=ml.c7i.xlarge"], "instance=ml.c7i.xlarge: no such key"),

@@ -4,7 +4,7 @@ import boto3
 import pytest
 
 from entry_point.config.train_config import load_train_config
-from launch.command_line import LaunchError
+from entry_point.contract.program import UserError
 from launch.sagemaker.config import Target
 from launch.sagemaker.ecr import LABEL, needed_extras, require_extras
 from tests.launch.conftest import ROOT, Aws
@@ -39,7 +39,7 @@ def test_settings_name_the_extras_of_the_image(overrides: list[str], extras: lis
 
 def test_an_image_without_the_package_is_refused(aws: Aws) -> None:
     target = labelled(aws, {LABEL: "mlflow"})
-    with pytest.raises(LaunchError) as caught:
+    with pytest.raises(UserError) as caught:
         require_extras(target, DALI, boto3.Session())
     (line,) = str(caught.value).splitlines()
     assert line.startswith(f"pipeline=dali: target.image={target.image} was built without dali;")

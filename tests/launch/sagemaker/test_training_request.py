@@ -15,9 +15,7 @@ from entry_point.contract.platform_files import read_overrides
 from launch.sagemaker import training_request
 from launch.sagemaker.config import LaunchConfig, load_launch_config, split_overrides
 from tests.launch.conftest import BUCKET, ROLE
-from tests.launch.minimal_job import IMAGE, built, checked
-
-NAME = "image-training-260304-050607-089"
+from tests.launch.minimal_job import IMAGE, NAME, built, checked
 
 
 def test_minimal_request_has_only_required_members() -> None:
@@ -55,14 +53,12 @@ def test_every_setting_arrives_in_its_member() -> None:
         f"job.channels.training=s3://{BUCKET}/data/",
         f"job.channels.extra={{s3:s3://{BUCKET}/list,mode:File,distribution:ShardedByS3Key}}",
         f"job.checkpoints=s3://{BUCKET}/kept",
-        "job.tensorboard=false",
+        "job.request.TensorBoardOutputConfig=null",
         "job.environment.LEVEL=info",
         "job.tags.team=vision",
         "job.subnets=[subnet-1]",
         "job.security_groups=[sg-1]",
-        "job.volume_kms_key=alias/volumes",
-        "job.output_kms_key=alias/results",
-        "job.encrypt_traffic=true",
+        "job.kms_key=alias/ours",
         "job.network_isolation=true",
         "trainer.epochs=2",
     )
@@ -88,9 +84,8 @@ def test_every_setting_arrives_in_its_member() -> None:
     assert sent["Environment"] == {"LEVEL": "info"}
     assert sent["Tags"] == [{"Key": "team", "Value": "vision"}]
     assert sent["VpcConfig"] == {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
-    assert sent["ResourceConfig"]["VolumeKmsKeyId"] == "alias/volumes"
-    assert sent["OutputDataConfig"]["KmsKeyId"] == "alias/results"
-    assert sent["EnableInterContainerTrafficEncryption"] is True
+    assert sent["ResourceConfig"]["VolumeKmsKeyId"] == "alias/ours"
+    assert sent["OutputDataConfig"]["KmsKeyId"] == "alias/ours"
     assert sent["EnableNetworkIsolation"] is True
     # A job that may train on the CPU would hide a GPU that does not work.
     assert decode(sent["HyperParameters"]) == ["trainer.device=cuda", "trainer.epochs=2"]

@@ -30,9 +30,7 @@ JOBS = {
         "job.tags.team=vision",
         "job.subnets=[subnet-1,subnet-2]",
         "job.security_groups=[sg-1]",
-        "job.volume_kms_key=alias/volumes",
-        "job.output_kms_key=alias/results",
-        "job.encrypt_traffic=true",
+        "job.kms_key=alias/ours",
         "job.network_isolation=true",
         "data.root='/opt/ml/input/data/training/it\\'s \"quoted\", $HOME ü'",
     ],
@@ -40,15 +38,15 @@ JOBS = {
     "warm pool": ["target.keep_alive_s=600", f"job.checkpoints=s3://{BUCKET}/kept"],
     "debugged": [
         *PHOTOS[:1],
-        "job.mlflow=arn:aws:sagemaker:eu-west-1:123456789012:mlflow-app/mine",
         "loggers=[mlflow]",
+        "logger_kwargs.mlflow.uri=arn:aws:sagemaker:eu-west-1:123456789012:mlflow-app/mine",
         "job.environment.Team=Vision",
         "job.channels.training.source.FileSystemDataSource={FileSystemId:fs-0123456789abcdef0,"
         "FileSystemType:FSxLustre,FileSystemAccessMode:ro,DirectoryPath:/x/photos}",
         "job.subnets=[subnet-1]",
         "job.security_groups=[sg-1]",
     ],
-    "without uploads": ["job.tensorboard=false", "job.checkpoints=none"],
+    "without checkpoints": ["job.checkpoints=none"],
 }
 ONLY_V3 = {
     "choice of types": [
@@ -68,6 +66,8 @@ ONLY_V3 = {
         "job.request.RemoteDebugConfig.EnableRemoteDebug=true",
         "job.request.SessionChainingConfig.EnableSessionTagChaining=true",
         "job.request.RetryStrategy.MaximumRetryAttempts=3",
+        "job.request.EnableInterContainerTrafficEncryption=true",
+        "job.request.TensorBoardOutputConfig=null",
     ],
     "any member": [
         "job.request.AlgorithmSpecification.EnableSageMakerMetricsTimeSeries=true",
