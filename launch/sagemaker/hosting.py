@@ -54,10 +54,7 @@ GPU_AMI = "al2023-ami-sagemaker-inference-gpu-4-1"
 STARTUP_S = 600
 """That a container may take to load the model."""
 # A queued request may have 1 GB, see docs/serving.md.
-LARGE_BODIES = {
-    "SERVE_OVERRIDES": "serve.max_payload_mb=1024 serve.body_memory_mb=2048 "
-    "serve.read_timeout_s=300"
-}
+LARGE_BODIES = {"SERVE_OVERRIDES": "serve.max_payload_mb=1024"}
 _DEFAULT_INSTANCES = {True: "ml.g6.xlarge", False: "ml.c7i.xlarge"}
 _LONGEST_NAME = 63
 _POLL_S, _MOST_POLLS = 15, 240
