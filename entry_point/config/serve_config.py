@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.schema import SETTINGS, Bool, Count, Float, Int, Positive
+from entry_point.config.schema import SETTINGS, Bool, Count, Int
 
 OVERRIDES = "SERVE_OVERRIDES"
 """Environment variable: Hydra overrides. SageMaker passes `serve` without any."""
@@ -21,18 +21,14 @@ OVERRIDES = "SERVE_OVERRIDES"
 # SageMaker's environment variables, and the keys that they set.
 _PLATFORM = {
     "SAGEMAKER_BIND_TO_PORT": "serve.port",
-    "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "serve.default_accept",
-    "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "serve.max_concurrent_transforms",
     "SAGEMAKER_MAX_PAYLOAD_IN_MB": "serve.max_payload_mb",
     "SAGEMAKER_MODEL_SERVER_WORKERS": "serve.workers",
 }
-_TRANSFORM_MB = 100
-"""SageMaker's limit for the payloads of a batch transform that one container gets at once."""
 
 
 @dataclass(config=SETTINGS)
 class ServerConfig:
-    """The HTTP server: batches, limits and workers."""
+    """The HTTP server: its address, batches and workers."""
 
     host: str = "0.0.0.0"
     """Address to listen on."""
@@ -45,54 +41,14 @@ class ServerConfig:
     """Type that the model computes in. `bf16`: autocast to bfloat16. Halves the time of a
     ResNet-18 on a CPU with AVX-512 BF16; processors without bfloat16 are slower with it. Not
     measured on GPUs. Probabilities differ from those of `make predict` in the third digit."""
-    max_wait_ms: Float = Field(default=2.0, ge=0)
-    """Milliseconds that a request may wait for others to share its batch. Only requests that find
-    the server busy wait."""
-    max_queue: Count = 256
-    """Requests that may wait. More get the status 503."""
     max_payload_mb: Int = Field(default=25, ge=1, le=1024)
     """Megabytes (2^20 bytes) of a request's body. Asynchronous endpoints take up to 1024."""
-    max_instances: Count = 1000
-    """Images in one request."""
-    max_megapixels: Int = Field(default=64, ge=1, le=178)
-    """Megapixels of one image. The images of a request together may have 8 pixels for each byte of
-    `max_payload_mb`. More are refused before they are decoded."""
-    body_memory_mb: Count = 512
-    """Megabytes (2^20 bytes) for the bodies of all requests together. At least `max_payload_mb`."""
-    read_timeout_s: Positive = 30.0
-    """Seconds in which a request must arrive completely."""
-    drain_s: Count = 20
-    """Seconds after SIGTERM in which the requests that were accepted are answered."""
     workers: Int | None = Field(default=None, ge=1, le=64)
     """Threads that run the model. null: one per GPU; on a CPU, one per core, at most 8, or one per
     four cores if the model brings its own functions. Busy workers share the cores."""
-    decoder: Literal["operator", "pillow"] = "operator"
-    """What decodes JPEGs. `pillow` needs no compiler."""
     user_code: Bool = True
     """Run the model's own code/inference.py if it is not the one that training wrote. It is code:
     set false for models that you did not train or review."""
-    default_accept: str = "application/json"
-    """Format of the answers to requests that accept any: application/json, application/jsonlines,
-    text/csv, or what the model's own `output_fn` writes."""
-    max_concurrent_transforms: Count | None = None
-    """Requests that a batch transform sends at once. null: as many as SageMaker's limit of 100 MB
-    allows, at most 16."""
-    log_every_s: Positive = 60.0
-    """Seconds between log lines with the number of requests and their latency."""
-
-    def __post_init__(self) -> None:
-        if self.body_memory_mb < self.max_payload_mb:
-            must = f"must be at least serve.max_payload_mb={self.max_payload_mb}"
-            raise ConfigError("serve.body_memory_mb", self.body_memory_mb, must)
-
-    def concurrent_transforms(self) -> int:
-        """Requests that a batch transform may send at once."""
-        most = min(16, max(1, _TRANSFORM_MB // self.max_payload_mb))
-        return self.max_concurrent_transforms or most
-
-    def transform_payload_mb(self) -> int:
-        """Megabytes of a request of a batch transform."""
-        return min(self.max_payload_mb, _TRANSFORM_MB)
 
 
 @dataclass(config=SETTINGS)

@@ -17,6 +17,10 @@ from entry_point.config.serve_config import ServerConfig
 
 # Longer than the idle time of SageMaker's and most other proxies, so that they close first.
 _KEEP_ALIVE_S = 75
+# How long a request's headers may take to arrive.
+HEADERS_S = 30.0
+# How long a stop waits for the answers to the requests that were accepted.
+DRAIN_S = 20
 _MOST_FILES = 65536
 # How long a stop waits for the first request of a connection that it finds open.
 _FIRST_REQUEST_S = 1
@@ -31,17 +35,13 @@ def listen(config: ServerConfig) -> socket.socket:
         raise ConfigError("serve.port", config.port, must) from error
 
 
-def http_server(app: Starlette, config: ServerConfig) -> uvicorn.Server:
+def http_server(app: Starlette) -> uvicorn.Server:
     """A server that is not running yet; `should_exit` stops it."""
     _allow_many_connections()
-
-    class Protocol(BoundedProtocol):
-        header_timeout_s = config.read_timeout_s
-
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http=Protocol,
+            http=BoundedProtocol,
             loop="asyncio",
             ws="none",
             lifespan="off",
@@ -50,7 +50,7 @@ def http_server(app: Starlette, config: ServerConfig) -> uvicorn.Server:
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=config.drain_s,
+            timeout_graceful_shutdown=DRAIN_S,
         )
     )
 
@@ -65,7 +65,6 @@ def _allow_many_connections() -> None:
 class BoundedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1. It waits without limit for headers and for clients that read slowly."""
 
-    header_timeout_s: float
     first_request_s: float = _FIRST_REQUEST_S
     _header_deadline: asyncio.TimerHandle | None = None
     _ends_after_request = False
@@ -122,9 +121,7 @@ class BoundedProtocol(H11Protocol):
 
     def _await_headers(self) -> None:
         if self._header_deadline is None:
-            self._header_deadline = self.loop.call_later(
-                self.header_timeout_s, self.transport.abort
-            )
+            self._header_deadline = self.loop.call_later(HEADERS_S, self.transport.abort)
 
     def _end_wait(self) -> None:
         if self._header_deadline is not None:

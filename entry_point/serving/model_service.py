@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,6 +36,14 @@ logger = logging.getLogger(__name__)
 _CORES_PER_MODEL = 4
 """With own hooks, each of whose workers loads a model."""
 _MOST_WORKERS = 8
+MAX_WAIT_S = 0.002
+"""How long an image that finds the workers busy may wait for others to share its batch."""
+MAX_QUEUE = 256
+"""Requests that may wait."""
+MAX_INSTANCES = 1000
+"""Images in one request."""
+DEFAULT_ACCEPT = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"
+"""SageMaker's variable: the format of the answers to requests that accept any."""
 # Requests up to this size are parsed where they arrive, larger ones in a thread: /ping must not
 # wait for them.
 _PARSED_AT_ONCE = 2**16
@@ -51,14 +60,15 @@ class ModelService:
         if self._calls_hooks and config.precision != "fp32":
             must = "the model's code/inference.py predicts by itself; choose its precision there"
             raise ConfigError("serve.precision", config.precision, must)
+        self._default_accept = os.environ.get(DEFAULT_ACCEPT) or inference.JSON
         if self._module is None:
-            _check_accept(config.default_accept)
+            _check_accept(self._default_accept)
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         self._gpus, self._max_batch = gpus, config.max_batch or (32 if gpus else 8)
         self.metrics = ServingMetrics(self._waiting)
         self._batcher = Batcher(
             max_batch=1 if self._calls_hooks else self._max_batch,
-            max_wait_s=config.max_wait_ms / 1000,
+            max_wait_s=MAX_WAIT_S,
             on_batch=self.metrics.batch,
         )
         self._images: RequestImages | None = None
@@ -92,8 +102,7 @@ class ModelService:
         if self._module is not None and self._calls_hooks:
             torch.set_num_threads(max(1, usable_cores() // count))
             return [Hooks(self._module, self._folder, gpu) for gpu in places]
-        if self.config.decoder == "operator":
-            custom_op.load()
+        custom_op.load()
         # Workers share a model.
         predictors = {gpu: self._predictor(gpu) for gpu in set(places)}
         model = predictors[places[0]].model
@@ -115,9 +124,9 @@ class ModelService:
 
     async def answer(self, body: bytearray, content_type: str, accept: str) -> tuple[Any, str]:
         """The content of the answer, and its type. Raises RequestError, or what the hooks raise."""
-        waiting = self.config.max_queue
-        if self._unanswered >= waiting + self._batcher.at_once:
-            raise RequestError(503, f"the queue is full: {waiting} requests wait; try again later")
+        if self._unanswered >= MAX_QUEUE + self._batcher.at_once:
+            full = f"the queue is full: {MAX_QUEUE} requests wait; try again later"
+            raise RequestError(503, full)
         self._unanswered += 1
         try:
             return await self._answer(body, content_type, accept)
@@ -125,7 +134,7 @@ class ModelService:
             self._unanswered -= 1
 
     async def _answer(self, body: bytearray, content_type: str, accept: str) -> tuple[Any, str]:
-        accept = accept if accept.strip() not in ("", "*/*") else self.config.default_accept
+        accept = accept if accept.strip() not in ("", "*/*") else self._default_accept
         if self._calls_hooks:
             if not hasattr(self._module, "input_fn"):
                 instances = await self._parse(body, content_type)
@@ -142,8 +151,8 @@ class ModelService:
 
     async def _parse(self, body: bytearray, content_type: str) -> list[bytes | bytearray]:
         instances = await _parse(body, content_type)
-        if len(instances) > self.config.max_instances:
-            must = f"the body: must have at most {self.config.max_instances} images"
+        if len(instances) > MAX_INSTANCES:
+            must = f"the body: must have at most {MAX_INSTANCES} images"
             raise RequestError(413, f"{must}, has {len(instances)}")
         return instances
 
@@ -211,9 +220,7 @@ def _check_accept(default: str) -> None:
         inference.choose_format(default)
     except RequestError as error:
         kinds = (inference.JSON, inference.JSON_LINES, inference.CSV)
-        raise ConfigError(
-            "serve.default_accept", default, f"must be one of {', '.join(kinds)}"
-        ) from error
+        raise ConfigError(DEFAULT_ACCEPT, default, f"must be one of {', '.join(kinds)}") from error
 
 
 def _load_on(folder: Path, gpu: int | None) -> Model:

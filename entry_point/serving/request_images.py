@@ -41,12 +41,14 @@ _MOST_BYTES_PER_PIXEL = 21
 _ALONE = Samples.of(0, np.zeros(1, np.int64))
 _JPEG = b"\xff\xd8\xff"
 _MEGA = 10**6
+MAX_PIXELS = cast(int, Image.MAX_IMAGE_PIXELS)
+"""Of one image: Pillow's limit, 89 megapixels."""
 _SMALL_BYTES = 200 * _MEGA
 """One image per thread may take this; larger ones are decoded one after another."""
 _PIXELS_PER_BYTE = 8
 """Of a whole request: photos have 2 to 8 pixels per byte."""
-_LARGE_SHARE = 4
-"""Large images may take this part of the queue; the others stay free for small ones."""
+MOST_LARGE = 64
+"""Large images that may wait or be decoded: a quarter of the queue. The rest is for small ones."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,13 @@ def check_images(
     contents: Sequence[bytes | bytearray], config: ServerConfig, *, use_operator: bool
 ) -> list[RequestImage]:
     """The images of one request; raises RequestError unless all are within the limits."""
-    most = max(config.max_megapixels * _MEGA, _PIXELS_PER_BYTE * config.max_payload_mb * 2**20)
+    most = max(MAX_PIXELS, _PIXELS_PER_BYTE * config.max_payload_mb * 2**20)
     images, together = [], 0
     for number, content in enumerate(contents):
         try:
             kind, pixels, for_operator = _read_header(content, use_operator)
-            if pixels > config.max_megapixels * _MEGA:
-                must = f"at most {config.max_megapixels} megapixels"
+            if pixels > MAX_PIXELS:
+                must = f"at most {MAX_PIXELS // _MEGA} megapixels"
                 raise RequestError(413, f"has too many pixels; {must}")
         except RequestError as error:
             raise numbered(error, number) from error
@@ -96,7 +98,7 @@ def _read_header(content: bytes | bytearray, use_operator: bool) -> tuple[str, i
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             return str(image.format), image.width * image.height, False
-    except Image.DecompressionBombError:  # more than serve.max_megapixels may be
+    except Image.DecompressionBombError:  # more than twice Pillow's limit
         return "", 2 * cast(int, Image.MAX_IMAGE_PIXELS), False
     except Exception as error:  # Pillow raises errors of many types for damaged files
         formats = ", ".join(FORMATS)
@@ -109,21 +111,19 @@ class RequestImages:
     def __init__(self, image_size: int, resize: int, config: ServerConfig, cores: int) -> None:
         data = DataConfig(image_size=image_size, resize=resize)
         self._planner, self._side = CropPlanner(data, train=False, seed=0), image_size
-        self._config, self._use_operator = config, config.decoder == "operator"
+        self._config = config
         threads = max(2, cores)
         self.share = threads // 2
         """Images of one request to decode at the same time: others find a free thread."""
         self._small = ThreadPoolExecutor(threads, "decode")
         self._large = ThreadPoolExecutor(1, "decode-large")
-        self._most_large = max(1, config.max_queue // _LARGE_SHARE)
         self._large_waiting = 0
         self._unfinished: set[Future[object]] = set()
 
     async def check(self, contents: Sequence[bytes | bytearray]) -> list[RequestImage]:
         """See `check_images`."""
-        use_operator = self._use_operator
         return await self._run(
-            self._small, lambda: check_images(contents, self._config, use_operator=use_operator)
+            self._small, lambda: check_images(contents, self._config, use_operator=True)
         )
 
     async def decode(self, image: RequestImage) -> Tensor:
@@ -134,7 +134,7 @@ class RequestImages:
                 return decoded
         if image.memory <= _SMALL_BYTES:
             return await self._run(self._small, lambda: self._with_pillow(image))
-        if self._large_waiting >= self._most_large:
+        if self._large_waiting >= MOST_LARGE:
             raise RequestError(503, "too many large images at once; try again later")
         self._large_waiting += 1
         try:
@@ -148,7 +148,7 @@ class RequestImages:
         for kind in ("JPEG", "PNG"):
             out = io.BytesIO()
             Image.new("RGB", (640, 480), "gray").save(out, kind)
-            (image,) = check_images([out.getvalue()], self._config, use_operator=self._use_operator)
+            (image,) = check_images([out.getvalue()], self._config, use_operator=True)
             if not (image.for_operator and self._with_operator(image) is not None):
                 self._with_pillow(image)
 
@@ -175,7 +175,7 @@ class RequestImages:
             self._side,
             out=empty_images(reused_memory, 1, self._side),
             num_threads=1,
-            max_pixels=self._config.max_megapixels * _MEGA,
+            max_pixels=MAX_PIXELS,
         )
         return None if failed[0] else decoded[0]
 

@@ -25,6 +25,13 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 CUSTOM_ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
+# For the bodies of all requests together, unless two of the largest need more.
+BODY_MEMORY_MB = 512
+# How long a body may take to arrive, unless the largest needs more at this speed.
+BODY_S, _SLOWEST_MB_PER_S = 30.0, 3.0
+# SageMaker's limit for the payloads that one container gets at once.
+_TRANSFORM_MB = 100
+_MOST_TRANSFORMS = 16
 _PAGE = Path(__file__).with_name("page.html")
 # The page has its script and style inside, and talks to this server only.
 _POLICY = (
@@ -38,7 +45,7 @@ class Routes:
 
     def __init__(self, service: ModelService, config: ServerConfig) -> None:
         self._service, self._config = service, config
-        self._memory = BodyMemory(config.body_memory_mb * MB)
+        self._memory = BodyMemory(max(BODY_MEMORY_MB, 2 * config.max_payload_mb) * MB)
 
     def app(self) -> Starlette:
         handlers = {HTTPException: _http_error, Exception: _unexpected}
@@ -57,11 +64,13 @@ class Routes:
         return _error(503, "the model is loading")
 
     async def execution_parameters(self, _request: Request) -> Response:
+        """What a batch transform sends, unless CreateTransformJob names its own limits."""
+        largest = min(self._config.max_payload_mb, _TRANSFORM_MB)
         return JSONResponse(
             {
-                "MaxConcurrentTransforms": self._config.concurrent_transforms(),
+                "MaxConcurrentTransforms": min(_MOST_TRANSFORMS, _TRANSFORM_MB // largest),
                 "BatchStrategy": "MULTI_RECORD",
-                "MaxPayloadInMB": self._config.transform_payload_mb(),
+                "MaxPayloadInMB": largest,
             }
         )
 
@@ -88,8 +97,9 @@ class Routes:
         try:
             if not self._service.is_ready:
                 raise RequestError(503, "the model is loading")
-            most, timeout_s = self._config.max_payload_mb * MB, self._config.read_timeout_s
-            await read_body(request, body, self._memory, most, timeout_s)
+            largest_mb = self._config.max_payload_mb
+            timeout_s = max(BODY_S, largest_mb / _SLOWEST_MB_PER_S)
+            await read_body(request, body, self._memory, largest_mb * MB, timeout_s)
             is_complete = True
             content_type = _content_type(request)
             accept = ",".join(request.headers.getlist("accept"))

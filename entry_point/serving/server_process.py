@@ -21,8 +21,9 @@ from entry_point.serving.routes import Routes
 
 logger = logging.getLogger(__name__)
 
-# The platform kills 30 s after SIGTERM: requests get `serve.drain_s`, then the workers this.
+# The platform kills 30 s after SIGTERM: requests get `DRAIN_S`, then the workers this.
 _LAST_BATCH_S = 4.0
+LOG_EVERY_S = 60.0
 
 
 def run_server(folder: Path, config: ServerConfig) -> int:
@@ -40,8 +41,8 @@ class _ServerProcess:
             self._service = ModelService(folder, config)
         except ModelError as error:
             raise UserError(str(error)) from error
-        self._config, self._folder = config, folder
-        self._server = http_server(Routes(self._service, config).app(), config)
+        self._folder = folder
+        self._server = http_server(Routes(self._service, config).app())
         self._failure: Exception | None = None
 
     async def run(self, listening: socket.socket) -> int:
@@ -76,7 +77,7 @@ class _ServerProcess:
 
     async def _log_numbers(self) -> None:
         while True:
-            await asyncio.sleep(self._config.log_every_s)
+            await asyncio.sleep(LOG_EVERY_S)
             self._log_line()
 
     def _log_line(self) -> None:

@@ -1,6 +1,6 @@
 """A server process with a small model, for tests that talk HTTP to it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -13,7 +13,12 @@ from tests.entry_point.serving.served_model import Served, serving, write_model
 class Serve(Protocol):
     """Starts a server and ends it after the test."""
 
-    def __call__(self, *overrides: str, **environment: str) -> Served: ...
+    def __call__(
+        self,
+        *overrides: str,
+        constants: Mapping[str, float] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Served: ...
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +41,13 @@ def server(served_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def serve(tmp_path: Path) -> Iterator[Serve]:
     started: list[AbstractContextManager[Served]] = []
 
-    def start(*overrides: str, **environment: str) -> Served:
-        started.append(serving(tmp_path / f"log-{len(started)}", overrides, environment))
+    def start(
+        *overrides: str,
+        constants: Mapping[str, float] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Served:
+        log = tmp_path / f"log-{len(started)}"
+        started.append(serving(log, overrides, environment or {}, constants))
         return started[-1].__enter__()
 
     yield start

@@ -118,14 +118,36 @@ class Served:
         return int(found[1]) / 1024
 
 
+# Starts the server with other constants, as in http_server.DRAIN_S=1.
+_WITH_CONSTANTS = """
+import importlib, json, sys
+for name, value in json.loads(sys.argv[1]).items():
+    module, _, constant = name.partition(".")
+    found = importlib.import_module("entry_point.serving." + module)
+    assert hasattr(found, constant), name
+    setattr(found, constant, value)
+from entry_point.container import main
+from entry_point.large_imports import end_process
+end_process(main(sys.argv[2:]))
+"""
+
+
 @contextmanager
 def serving(
-    log: Path, overrides: Sequence[str], environment: Mapping[str, str]
+    log: Path,
+    overrides: Sequence[str],
+    environment: Mapping[str, str],
+    constants: Mapping[str, float] | None = None,
 ) -> Iterator[Served]:
-    """Start `container serve`; kills it at the end if it still runs."""
+    """Start `container serve`; kills it at the end if it still runs.
+
+    `constants`: other values for those of `entry_point/serving`, as in `{"routes.BODY_S": 1}`.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "entry_point.container", "serve", "serve.host=127.0.0.1"]
+    program = ["-c", _WITH_CONSTANTS, json.dumps(constants)] if constants else None
+    command = [sys.executable, *(program or ["-m", "entry_point.container"]), "serve"]
+    command.append("serve.host=127.0.0.1")
     with log.open("w") as output:
         process = subprocess.Popen(
             [*command, f"serve.port={port}", *overrides],

@@ -29,7 +29,7 @@ async def running() -> AsyncIterator[tuple[uvicorn.Server, int]]:
     """A server and its port; it has stopped at the end of the block."""
     config = ServerConfig(host="127.0.0.1", port=0)
     listening = listen(config)
-    server = http_server(Starlette(routes=[Route("/", hello)]), config)
+    server = http_server(Starlette(routes=[Route("/", hello)]))
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     yield server, listening.getsockname()[1]
     server.should_exit = True

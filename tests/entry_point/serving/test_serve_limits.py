@@ -27,7 +27,8 @@ from tests.entry_point.serving.test_invocations import encoded
 MB = 2**20
 LINES = "application/jsonlines"
 SIDE = 7900
-"""62 megapixels: a little below serve.max_megapixels."""
+"""62 megapixels: within the limit."""
+READ_IN_A_SECOND = {"routes.BODY_S": 1, "http_server.HEADERS_S": 1}
 MEGA = 10**6
 SLOW_CODE = """
 import pathlib, time
@@ -99,7 +100,9 @@ def test_endless_bodies_end_and_take_no_memory(serve: Serve, served_model: Path)
 
 
 def test_slow_clients_are_cut_off_wherever_they_stop(serve: Serve, served_model: Path) -> None:
-    server = serve(f"model_dir={served_model}", "serve.read_timeout_s=1")
+    server = serve(
+        f"model_dir={served_model}", "serve.max_payload_mb=3", constants=READ_IN_A_SECOND
+    )
     server.wait_until_ready()
     starts = {
         b"": b"",
@@ -119,7 +122,9 @@ def test_slow_clients_are_cut_off_wherever_they_stop(serve: Serve, served_model:
 def test_an_idle_connection_after_an_answer_must_not_send_half_a_request(
     serve: Serve, served_model: Path
 ) -> None:
-    server = serve(f"model_dir={served_model}", "serve.read_timeout_s=1")
+    server = serve(
+        f"model_dir={served_model}", "serve.max_payload_mb=3", constants=READ_IN_A_SECOND
+    )
     server.wait_until_ready()
     with closing(server.connect()) as connection:
         connection.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -155,7 +160,7 @@ def png_of(side: int) -> bytes:
 def test_decompression_bombs_are_refused_before_they_are_decoded(
     serve: Serve, served_model: Path
 ) -> None:
-    server = serve(f"model_dir={served_model}", "serve.max_megapixels=1")
+    server = serve(f"model_dir={served_model}", constants={"request_images.MAX_PIXELS": MEGA})
     server.wait_until_ready()
     server.invoke(png_of(1000))
     before = server.memory_mb()
@@ -169,7 +174,7 @@ def test_decompression_bombs_are_refused_before_they_are_decoded(
 
 
 def test_more_images_than_allowed_are_refused(serve: Serve, served_model: Path) -> None:
-    server = serve(f"model_dir={served_model}", "serve.max_instances=2")
+    server = serve(f"model_dir={served_model}", constants={"model_service.MAX_INSTANCES": 2})
     server.wait_until_ready()
     answer = server.invoke('""\n""\n""', "application/jsonlines")
     assert answer.status == 413 and "at most 2 images, has 3" in answer.json()["error"]
@@ -179,7 +184,7 @@ def test_a_full_queue_answers_503_and_ping_still_answers(
     serve: Serve, served_model: Path, tmp_path: Path
 ) -> None:
     model = with_code(served_model, tmp_path / "model", SLOW_CODE)
-    server = serve(f"model_dir={model}", "serve.max_queue=2")
+    server = serve(f"model_dir={model}", constants={"model_service.MAX_QUEUE": 2})
     server.wait_until_ready()
     statuses: list[int] = []
     threads = [
@@ -199,8 +204,8 @@ def test_a_full_queue_answers_503_and_ping_still_answers(
 
 
 def test_memory_for_bodies_is_taken_from_those_that_stall(serve: Serve, served_model: Path) -> None:
-    limits = ("serve.max_payload_mb=4", "serve.body_memory_mb=8")
-    server = serve(f"model_dir={served_model}", *limits)
+    room = {"routes.BODY_MEMORY_MB": 8}
+    server = serve(f"model_dir={served_model}", "serve.max_payload_mb=4", constants=room)
     server.wait_until_ready()
     stalled = [server.connect() for _ in range(3)]
     for connection in stalled:
@@ -216,7 +221,7 @@ def test_memory_for_bodies_is_taken_from_those_that_stall(serve: Serve, served_m
 def test_a_thousand_stalled_connections_leave_room_for_others(
     serve: Serve, served_model: Path
 ) -> None:
-    server = serve(f"model_dir={served_model}", "serve.body_memory_mb=64")
+    server = serve(f"model_dir={served_model}", constants={"routes.BODY_MEMORY_MB": 64})
     server.wait_until_ready()
     before = server.memory_mb()
     connections = []
@@ -239,7 +244,7 @@ def test_a_client_that_has_gone_leaves_its_place_in_the_queue(
     serve: Serve, served_model: Path, tmp_path: Path
 ) -> None:
     model = with_code(served_model, tmp_path / "model", SLOW_CODE)
-    server = serve(f"model_dir={model}", "serve.max_queue=1")
+    server = serve(f"model_dir={model}", constants={"model_service.MAX_QUEUE": 1})
     server.wait_until_ready()
     image = encoded()
     with closing(server.connect()) as computed, closing(server.connect()) as gone:
@@ -320,7 +325,8 @@ def test_others_are_answered_while_large_images_are_decoded(
 
 
 def test_the_pixels_of_a_request_together_are_bounded(serve: Serve, served_model: Path) -> None:
-    server = serve(f"model_dir={served_model}", "serve.max_payload_mb=2", "serve.max_megapixels=10")
+    most = {"request_images.MAX_PIXELS": 10 * MEGA}
+    server = serve(f"model_dir={served_model}", "serve.max_payload_mb=2", constants=most)
     server.wait_until_ready()
     server.invoke(webp_of(50))
     before = peak_mb(server)
@@ -336,8 +342,7 @@ def test_the_pixels_of_a_request_together_are_bounded(serve: Serve, served_model
 
 
 def test_large_images_leave_most_of_the_queue_to_others(serve: Serve, served_model: Path) -> None:
-    """`serve.max_queue=4` lets one large image wait or be decoded."""
-    server = serve(f"model_dir={served_model}", "serve.max_queue=4")
+    server = serve(f"model_dir={served_model}", constants={"request_images.MOST_LARGE": 1})
     server.wait_until_ready()
     statuses: list[int] = []
     threads = [
@@ -369,7 +374,7 @@ def test_a_model_with_its_own_prediction_gets_bounded_images(
     server.wait_until_ready()
     assert server.invoke(lines(webp_of(50), 2), LINES).json() == {"predictions": [[50, 50]] * 2}
     answer = server.invoke(webp_of(9900))
-    assert answer.status == 413 and "at most 64 megapixels" in answer.json()["error"]
+    assert answer.status == 413 and "at most 89 megapixels" in answer.json()["error"]
 
 
 MEASURE = r"""
@@ -378,9 +383,11 @@ from PIL import Image
 from entry_point.config.serve_config import ServerConfig
 from entry_point.serving.request_images import RequestImages, check_images
 Image.init()
-config = ServerConfig(decoder="pillow")
+config = ServerConfig()
 images = RequestImages(224, 256, config, 1)
-images.warm_up()
+out = io.BytesIO()
+Image.new("RGB", (640, 480)).save(out, "PNG")
+images._with_pillow(check_images([out.getvalue()], config, use_operator=False)[0])  # a warm-up
 (image,) = check_images([open(sys.argv[1], "rb").read()], config, use_operator=False)
 
 def bytes_of(name):
