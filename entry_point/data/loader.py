@@ -17,7 +17,6 @@ from entry_point.data.decode.batch_maker import BatchMaker
 from entry_point.data.decode.decoder import Decoder
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.own_augment import OwnAugmentation
-from entry_point.data.decode.pillow import AnyFormat, PillowDecoder
 from entry_point.data.draw_weights import draw_weights
 from entry_point.data.engines.feed import Engine, Feed, PartReader
 from entry_point.data.errors import DataError
@@ -105,6 +104,8 @@ def build_prediction_loader(
     numbers in the stretch's source. Images that are not complete are left out and listed in
     `Batch.damage`.
     """
+    from entry_point.data.decode.pillow import AnyFormat
+
     data = DataConfig(image_size=image_size, resize=resize, max_bad_fraction=1.0)
     spec = LoaderSpec(data, pipeline, "val", batch_size, seed=0, device=device)
     plan = RangePlan(stretch.samples, batch_size)
@@ -176,6 +177,8 @@ def build_decoder(spec: LoaderSpec) -> Decoder:
     if spec.pipeline.engine == "dali":
         return _dali(spec)
     if spec.pipeline.decoder == "pillow":
+        from entry_point.data.decode.pillow import PillowDecoder  # torchvision takes a second
+
         return PillowDecoder()
     custom_op.load()  # once, before any worker starts
     return OperatorDecoder()
