@@ -67,7 +67,7 @@ def main(deaths: int) -> int:
         photographs = write_photo_folder(Path(name) / "photographs")
         shards = pack_photos(photographs, Path(name) / "packed")
         for engine, source in ways:
-            overrides = (f"pipeline.engine={engine}", *SOURCES[source])
+            overrides = (f"pipeline={engine}", *SOURCES[source])
             data = photographs if source == "folder" else shards
             same = die_often(overrides, deaths_each, Path(name) / f"{engine}-{source}", data, draw)
             failed += not same

@@ -51,7 +51,7 @@ def assert_same_end(root: Path, uninterrupted: Path) -> None:
 def test_a_run_killed_at_three_random_steps_ends_bit_identical(
     engine: str, source: str, tmp_path: Path, photo_folder: Path, packed_photos: Path
 ) -> None:
-    way = [f"pipeline.engine={engine}", "pipeline.num_workers=1", *SOURCES[source]]
+    way = [f"pipeline={engine}", "pipeline.num_workers=1", *SOURCES[source]]
     overrides, data = [*OVERRIDES, *way], photo_folder if "folder" in source else packed_photos
     assert forked.run(tmp_path / "uninterrupted", data, overrides) == 0
     draw = random.Random(f"{engine} {source}")

@@ -18,7 +18,7 @@ from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.training import forked
 
 PIPELINE = {
-    "workers": {"read", "decode_and_crop_jpeg", "resize", "collate"},
+    "workers": {"read", "plan", "decode_crop_resize_batch", "collate"},
     "threads": {"read", "decode_crop_resize_batch", "collate"},
 }
 STEP = {"data_wait", "copy", "prepare", "forward", "backward", "optimizer"}
