@@ -169,7 +169,6 @@ def main(images: int) -> None:
             FILES: batches(files, "folder"),
             SHARDS: batches(shards, "shards"),
             "shards, streamed": batches(shards, "shards", "stream"),
-            "files, one by one": batches(files, "folder", engine="workers"),
             "files, bytes only": bytes_only(files, "folder"),
             "shards, mapped, bytes only": bytes_only(shards, "shards"),
         }
@@ -201,8 +200,7 @@ def _page(
     whole = sum(stages["files"].values())
     method = (
         f"{images} photographs with side indexes, {kilobytes:.0f} KB on average; random "
-        "resized crops of 224 pixels, one thread, by the batch operator or, `one by one`, by "
-        "`decode_and_crop_jpeg` and torchvision; CPU time per image, medians of "
+        "resized crops of 224 pixels, one thread; CPU time per image, medians of "
         f"{ROUNDS} alternating rounds. Decoding dominates: the operator takes "
         f"{stages['files'][DECODE] / whole:.0%} of the {whole:.0f} us per image from files. "
         "Shards gain more where opening a file costs more, as on network file systems."

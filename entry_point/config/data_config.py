@@ -106,8 +106,8 @@ class DataConfig:
     """Repeated augmentation: training samples that an epoch takes of each image it draws. An epoch
     has as many samples as with 1, of fewer images."""
     views: Int = Field(default=1, ge=1, le=64)
-    """Training samples that each image of a step gives: they follow each other, and each has its
-    own box, flip and augmentation. A step has `trainer.batch_size` images."""
+    """Training samples per image, side by side in the batch, each with its own box, flip and
+    augmentation. A step still takes `trainer.batch_size` images."""
     image_size: Int = Field(default=224, ge=1, le=SIZE_LIMIT)
     """Height and width of a sample in pixels."""
     progressive: list[list[int]] = Field(default=[])
@@ -207,6 +207,14 @@ class DataConfig:
             if value is not None and self.access == "stream":
                 must = "needs data.access=map: a stream reads each shard once"
                 raise ConfigError(f"data.{key}", value, must)
+
+    def check_command(self) -> str:
+        """How to list all damaged images at once."""
+        arguments = [f"root={self.root or 'FOLDER'}", *self.table.changed("table")]
+        arguments += [f"images={self.images}"] if self.images else []
+        if self.index_root and self.format != "shards":
+            arguments += [f"index_root={self.index_root}"]
+        return f'`make check-dataset ARGS="{" ".join(arguments)}"` lists them all'
 
     def demo(self) -> DemoConfig:
         """`kwargs` for `format=demo`. Raises ConfigError."""

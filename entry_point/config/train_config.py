@@ -220,8 +220,8 @@ class TrainConfig:
     def _check_views(self) -> None:
         for name in ("mixup", "cutmix"):
             if self.data.views > 1 and (alpha := getattr(self.optim, f"{name}_alpha")):
-                must = f"blends neighbors, which data.views={self.data.views} makes of one image"
-                raise ConfigError(f"optim.{name}_alpha", alpha, f"{must}; set 0")
+                must = f"blends neighbors, but data.views={self.data.views} puts views of one image"
+                raise ConfigError(f"optim.{name}_alpha", alpha, f"{must} side by side; set 0")
 
     def _check_augment(self) -> None:
         if not self.augment.on_samples:

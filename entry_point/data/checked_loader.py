@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
-from entry_point.data.check_command import check_command
 from entry_point.data.engines.feed import PartReader
 from entry_point.data.errors import DataError
 from entry_point.data.plan.order import Plan
@@ -50,7 +49,7 @@ class CheckedLoader:
             log.warning(
                 "epoch %d: %d images do not match their side indexes, and decoded slower, to the "
                 "same pixels; %s",
-                *(epoch, stale, check_command(self._data)),
+                *(epoch, stale, self._data.check_command()),
             )
 
     def close(self) -> None:
@@ -69,5 +68,5 @@ class CheckedLoader:
             raise DataError(
                 f"{len(keys)} damaged images in epoch {epoch}, more than "
                 f"data.max_bad_fraction={allowed} of {self._samples}; the last is "
-                f"{batch.damage[-1].key}; {check_command(self._data)}"
+                f"{batch.damage[-1].key}; {self._data.check_command()}"
             )

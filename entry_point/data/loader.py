@@ -17,11 +17,11 @@ from entry_point.data.decode.batch_maker import BatchMaker
 from entry_point.data.decode.decoder import Decoder
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.own_augment import OwnAugmentation
-from entry_point.data.draw_weights import draw_weights
 from entry_point.data.engines.feed import Engine, Feed, PartReader
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import CPU, LoaderSpec
 from entry_point.data.plan.augment.augmenter import build_augmenter
+from entry_point.data.plan.balance import draw_weights
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan, Plan, RangePlan
 from entry_point.data.plan.schedule import After, nothing_after
@@ -149,7 +149,9 @@ def _plan(source: Source, spec: LoaderSpec) -> Plan:
             train=spec.train,
             window_shards=spec.data.window_shards,
         )
-    weights = draw_weights(source) if spec.data.balance and spec.train else None
+    weights = None
+    if spec.data.balance and spec.train:
+        weights = draw_weights(source.kind, source.labels, len(source.classes))
     return EpochPlan(
         len(source),
         spec.batch_size,

@@ -1,28 +1,11 @@
 """The crop that FFmpeg cuts: stored pixels, before EXIF turns them."""
 
-import io
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image, ImageOps
 
 from benchmarks.pipelines.spdl_images import stored_box
-
-ORIENTATIONS = range(1, 9)
-
-
-def _with_exif(stored: np.ndarray, orientation: int) -> Image.Image:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    file = io.BytesIO()
-    Image.fromarray(stored).save(file, "PNG", exif=exif)
-    return Image.open(file)
-
-
-def upright(stored: np.ndarray, orientation: int) -> np.ndarray:
-    """As Pillow turns it."""
-    return np.array(ImageOps.exif_transpose(_with_exif(stored, orientation)))
+from tests.entry_point.data.plan.test_orientation import ORIENTATIONS, upright
 
 
 @given(st.data(), st.integers(1, 20), st.integers(1, 20), st.sampled_from(ORIENTATIONS))

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from entry_point.data.batch import Batch, Damage
-from entry_point.data.check_command import check_command
 from entry_point.data.decode.allocation import Allocate
 from entry_point.data.decode.decoder import Decoded, Decoder
 from entry_point.data.decode.own_augment import OwnAugmentation
@@ -64,7 +63,7 @@ class BatchMaker:
         if damage and not self.planner.data.max_bad_fraction:
             raise DataError(
                 f"{damage[0].key}: {damage[0].reason}; data.max_bad_fraction=0.01 continues "
-                f"without such images, {check_command(self.planner.data)}"
+                f"without such images, {self.planner.data.check_command()}"
             )
         if damage and self.planner.train:
             self._replace(epoch, images, repeats, decoded, allocate)
@@ -114,7 +113,7 @@ class BatchMaker:
         last = self._report(images, reasons)[-1].key
         raise DataError(
             f"{last} and the {_LONGEST_RUN} images before it are damaged; "
-            f"{check_command(self.planner.data)}"
+            f"{self.planner.data.check_command()}"
         )
 
     def _report(self, images: Ints, reasons: dict[int, str]) -> tuple[Damage, ...]:

@@ -102,7 +102,7 @@ class Engine(Protocol):
 class PartReader:
     """Cuts the outcomes of an engine into parts.
 
-    A part that is not the one that comes next is restarted from its first step.
+    Reading another part than the next one stops the engine and starts it with that part.
     """
 
     def __init__(self, feed: Feed, engine: Engine) -> None:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from entry_point.config.config_errors import near
 from entry_point.config.data_config import DataConfig, PathsConfig, TableConfig
 from entry_point.contract.printable import printable
-from entry_point.data.check_command import check_command
 from entry_point.data.errors import DataError
 from entry_point.data.plan.path_split import VAL_FRACTION, chosen_for_val
 from entry_point.data.sources.dataset_description import SPLITS
@@ -388,7 +387,7 @@ def _check_files(table: Table, data: DataConfig) -> None:
         )
     if missing:
         found = f"{len(missing)} of {checked} files are missing: {_examples(used, paths, missing)}"
-        check = check_command(data)
+        check = data.check_command()
         if not data.max_bad_fraction:
             raise DataError(
                 f"{found}; correct the table or data.images, or set data.max_bad_fraction=0.01; "

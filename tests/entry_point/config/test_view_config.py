@@ -12,8 +12,8 @@ from entry_point.config.train_config import load_train_config
         (["data.views=0"], "data.views=0: must be at least 1 and at most 64"),
         (
             ["data.views=2", "optim.cutmix_alpha=1"],
-            "optim.cutmix_alpha=1.0: blends neighbors, which data.views=2 makes of one image; "
-            "set 0",
+            "optim.cutmix_alpha=1.0: blends neighbors, but data.views=2 puts views of one image "
+            "side by side; set 0",
         ),
     ],
 )

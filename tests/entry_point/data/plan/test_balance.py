@@ -12,10 +12,9 @@ from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
-from entry_point.data.draw_weights import draw_weights
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.balance import draw
+from entry_point.data.plan.balance import Weights, draw, draw_weights
 from entry_point.data.plan.order import EpochPlan
 from entry_point.data.plan.samples import split_repeats, with_repeats
 from entry_point.data.sources.file_source import FileSource
@@ -31,9 +30,13 @@ def source_of(labels: object, classes: int = 4, kind: str = "class") -> FileSour
     return FileSource([], labels, names, kind)  # type: ignore[arg-type]
 
 
+def weights_of(source: FileSource) -> Weights:
+    return draw_weights(source.kind, source.labels, len(source.classes))
+
+
 def test_classes_are_drawn_equally_often() -> None:
     labels = np.repeat(list(COUNTS), list(COUNTS.values()))
-    weights = draw_weights(source_of(labels))
+    weights = weights_of(source_of(labels))
     drawn = np.concatenate([draw(weights, seed=1, epoch=epoch) for epoch in range(60)])
     shares = np.bincount(labels[drawn], minlength=4) / len(drawn)
     assert np.abs(shares - [1 / 3, 1 / 3, 0, 1 / 3]).max() < 0.01
@@ -43,13 +46,13 @@ def test_classes_are_drawn_equally_often() -> None:
 
 def test_images_with_several_labels_count_by_their_rarest() -> None:
     rows = [[1, 0]] * 90 + [[1, 1]] * 5 + [[0, 0]] * 5
-    weights = draw_weights(source_of(rows, 2, "labels"))
+    weights = weights_of(source_of(rows, 2, "labels"))
     assert weights == pytest.approx([1 / 95] * 90 + [1 / 5] * 10)
 
 
 def test_numbers_cannot_be_balanced() -> None:
     with pytest.raises(ConfigError) as raised:
-        draw_weights(source_of([[0.5]] * 3, 1, "numbers"))
+        weights_of(source_of([[0.5]] * 3, 1, "numbers"))
     assert str(raised.value) == (
         "data.balance=classes: needs classes or labels, but the dataset has numbers; remove it"
     )
