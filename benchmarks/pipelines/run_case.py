@@ -103,6 +103,10 @@ class Dropping:
 
     decoder: Decoder
 
+    @property
+    def uses_indexes(self) -> bool:
+        return self.decoder.uses_indexes
+
     def open(self, encoded: Encoded) -> OpenedToDrop:
         return OpenedToDrop(self.decoder.open(encoded))
 

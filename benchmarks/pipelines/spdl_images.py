@@ -30,6 +30,8 @@ _STEPS = {
 class SpdlDecoder:
     """One sample of each image; EXIF orientation is not applied."""
 
+    uses_indexes = False
+
     def open(self, encoded: Encoded) -> OpenedForSpdl:
         headers = jpeg_headers(encoded.files).numpy()
         return OpenedForSpdl(encoded, upright_size(*headers.T), headers[:, 2])

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from xml.etree import ElementTree
@@ -116,6 +117,9 @@ def test_nothing_is_published_without_a_loader_that_was_to_be_measured(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(bench, "RESULTS", tmp_path / "results")
+    # The command changes both for its process.
+    monkeypatch.setattr(tempfile, "tempdir", tempfile.tempdir)
+    monkeypatch.setenv("TMPDIR", tempfile.gettempdir())
     monkeypatch.setattr(bench, "PATIENCE_S", 0.01)  # of a run
     result = Result([1.0] * 4, [1.0] * 4, 2.0, 1.0)
     run = bench._run

@@ -83,7 +83,7 @@ class BatchMaker:
 
     def _decode(self, epoch: int, images: Ints, repeats: Ints, allocate: Allocate) -> Decoded:
         """The samples of these images."""
-        encoded = read_images(self.source, images)
+        encoded = read_images(self.source, images, with_indexes=self.decoder.uses_indexes)
         opened = self.decoder.open(encoded)
         samples = Samples.of(epoch, images, repeats, self.planner.views)
         with span("plan"):

@@ -41,6 +41,8 @@ class DaliDecoder:
     The samples are on the device, made on this thread's current stream.
     """
 
+    uses_indexes = False
+
     def __init__(self, threads: int, device: torch.device) -> None:
         self._threads, self._device = threads, device
         self._pipeline: Pipeline | None = None

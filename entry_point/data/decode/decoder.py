@@ -44,6 +44,11 @@ class Opened(Protocol):
 class Decoder(Protocol):
     """Makes samples of encoded images, in any thread."""
 
+    @property
+    def uses_indexes(self) -> bool:
+        """Whether side indexes let it start near the crop."""
+        ...
+
     def open(self, encoded: Encoded) -> Opened: ...
 
     def close(self) -> None:

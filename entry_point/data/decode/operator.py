@@ -25,6 +25,8 @@ from entry_point.data.spans import span
 class OperatorDecoder:
     """Decodes JPEGs, with the GIL released."""
 
+    uses_indexes = True
+
     def open(self, encoded: Encoded) -> OpenedJpegs:
         return OpenedJpegs(encoded, upright_sizes(encoded))
 

@@ -46,6 +46,7 @@ class PillowDecoder:
     """Decodes images of `formats`, by Pillow's names; None: of any."""
 
     formats: tuple[str, ...] | None = None
+    uses_indexes = False
 
     def open(self, encoded: Encoded) -> OpenedPhotos:
         """Decodes the whole images."""
@@ -118,6 +119,10 @@ class AnyFormat:
     """Leaves JPEGs to another decoder; Pillow decodes other formats, and the JPEGs it refuses."""
 
     jpegs: Decoder
+
+    @property
+    def uses_indexes(self) -> bool:
+        return self.jpegs.uses_indexes
 
     def open(self, encoded: Encoded) -> OpenedMixture:
         jpegs, others = list[int](), list[int]()

@@ -72,8 +72,8 @@ class IndexedSource(Source, Protocol):
         ...
 
 
-def read_images(source: Source, indices: Ints) -> Encoded:
-    """The images with these numbers, with all that the source knows of them."""
+def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> Encoded:
+    """The images with these numbers, and what the source knows of them."""
     unreadable: dict[int, str] = {}
     files: Files = source.packed(indices) if _is_packed(source) else []
     if isinstance(files, list):
@@ -81,10 +81,12 @@ def read_images(source: Source, indices: Ints) -> Encoded:
     sizes = source.sizes
     return Encoded(
         files,
-        source.indexes(indices) if _is_indexed(source) else None,
+        source.indexes(indices) if with_indexes and _is_indexed(source) else None,
         None if sizes is None else _sizes_of(sizes.heights, sizes.widths, indices),
         unreadable,
-        makes_indexes=isinstance(source, FileSource) and source.index_cache is not None,
+        makes_indexes=with_indexes
+        and isinstance(source, FileSource)
+        and source.index_cache is not None,
     )
 
 

@@ -49,8 +49,8 @@ class IndexCache:
     def count(self) -> int:
         """The number of indexes in the cache. Removes databases that no job has used for long."""
         found = 0
-        with self._reading():
-            found = self._database().execute("SELECT COUNT(*) FROM indexes").fetchone()[0]
+        with self._reading(), contextlib.closing(self._connect()) as database:
+            found = database.execute("SELECT COUNT(*) FROM indexes").fetchone()[0]
             os.utime(self.file)
             _remove_unused(self.file.parent)
         return found
@@ -89,12 +89,16 @@ class IndexCache:
         )
 
     def _database(self) -> sqlite3.Connection:
-        """This thread's connection. A forked process must not use that of its parent."""
-        opened: tuple[int, sqlite3.Connection] | None
-        opened = getattr(self._connections, "opened", None)
-        if opened is None or opened[0] != os.getpid():
-            opened = self._connections.opened = os.getpid(), self._connect()
-        return opened[1]
+        """This thread's connection.
+
+        A forked process must neither use a connection of its parent nor close it, which would
+        remove the log that others still write to.
+        """
+        opened: dict[int, sqlite3.Connection]
+        opened = vars(self._connections).setdefault("by_process", {})
+        if os.getpid() not in opened:
+            opened[os.getpid()] = self._connect()
+        return opened[os.getpid()]
 
     def _connect(self) -> sqlite3.Connection:
         _require_own(self.file.parent)
