@@ -19,7 +19,7 @@ endif
 # A variable on the command line that nothing reads stops make: it is misspelt, or it is a setting,
 # which begins in lower case.
 VARIABLES := ARGS ONLY NPROC PYTHON CODE DRY_RUN HOSTS NETWORK GPUS SHM_SIZE PORT ENGINE IMAGE \
-	DEVICE BASE_IMAGE PLATFORM PREBUILD EXTRAS BUILD_OPTIONS REGISTRY SECONDS CHAOS_SEED
+	DEVICE BASE_IMAGE PLATFORM PREBUILD EXTRAS BUILD_OPTIONS REGISTRY SECONDS RUNS SEED
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
 UNKNOWN := $(sort $(filter-out $(VARIABLES) AWS_% %_proxy %_PROXY,$(GIVEN)))
 SETTINGS := $(filter $(addsuffix %,a b c d e f g h i j k l m n o p q r s t u v w x y z),$(UNKNOWN))
@@ -144,9 +144,9 @@ test-runs-gpu := $(PYTEST) -m gpu
 test-runs-container := TEST_CONTAINER=1 $(PYTEST) tests/launch/real_engine
 test-runs-fuzz := command -v clang++ >/dev/null \
 	|| { echo "fuzz: no clang++; on Debian: apt-get install clang libclang-rt-dev" >&2; exit 1; }; \
-	tests/fuzz/run.sh $(or $(SECONDS),60)
+	tests/fuzz/run.sh $(or $(RUNS),100000) $(or $(SEED),1)
 test-runs-arm64 := PYTHON=$(PY) tests/fuzz/arm64.sh
-test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(CHAOS_SEED),1) \
+test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(SEED),1) \
 	$(PARALLEL) -rP tests/chaos
 test-installs- := onnx timm mlflow bench
 test-installs-launch := launch-v2 launch-v3

@@ -18,7 +18,7 @@ collect_ignore_glob = [] if SECONDS else ["test_*.py"]
 
 
 def pytest_report_header() -> str:
-    return f"chaos: CHAOS_SEED={SEED} CHAOS_S={SECONDS:g}" if SECONDS else ""
+    return f"chaos: SEED={SEED} CHAOS_S={SECONDS:g}" if SECONDS else ""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,7 +37,7 @@ class Chaos:
     def __iter__(self) -> Iterator[random.Random]:
         """A generator for each round until the time is up; at least one round."""
         while not self.rounds or time.monotonic() < self._until:
-            print(f"round {self.rounds} of {self._name}, CHAOS_SEED={SEED}", flush=True)  # noqa: T201
+            print(f"round {self.rounds} of {self._name}, SEED={SEED}", flush=True)  # noqa: T201
             yield random.Random(f"{SEED} {self._name} {self.rounds}")
             self.rounds += 1
 

@@ -58,36 +58,45 @@ class BitReader {
     return value;
   }
 
-  // True if more bits were taken than the segment holds, or if no marker ends it: then libjpeg
-  // may want to read past the end of the file.
-  bool overrun() const { return bits_ < padding_ || !has_marker_ahead(); }
+  // True if more bits were taken than the segment holds, or if libjpeg may want to read past the
+  // end of the file, since no marker ends the segment. It depends on the position alone, not on how
+  // far the reader is ahead of it. `begin`: where the scan starts.
+  bool overrun(const uint8_t* begin) const {
+    return bits_ < padding_ || (end_ - at_ <= kAhead && !has_marker_ahead(begin));
+  }
   // The position of the next bit, in bits from the start of the file, stuffed bytes included.
-  // `begin`: where this reader started, in the file that starts at `file`.
+  // `begin`: where the scan starts, in the file that starts at `file`.
   uint64_t position(const uint8_t* begin, const uint8_t* file) const {
-    const int held = bits_ - padding_;
-    const uint8_t* at = at_;
-    for (int left = held; left > 0; left -= 8) {
-      --at;
-      if (at > begin && *at == 0 && at[-1] == 0xFF) --at;
-    }
-    return 8 * static_cast<uint64_t>(at - file) + static_cast<uint64_t>(-held & 7);
+    return 8 * static_cast<uint64_t>(next_byte(begin) - file) + static_cast<uint64_t>(-held() & 7);
   }
   // True if only the padding of the last byte is left.
-  bool exhausted() const { return at_ == ff_ && !stuffed_ && bits_ - padding_ < 8; }
+  bool exhausted() const { return at_ == ff_ && !stuffed_ && held() < 8; }
 
  private:
   // libjpeg never reads this many bytes ahead of what it decodes.
   static constexpr int64_t kAhead = 64;
 
+  int held() const { return bits_ - padding_; }
+
+  // The byte that holds the next bit.
+  const uint8_t* next_byte(const uint8_t* begin) const {
+    const uint8_t* at = at_;
+    for (int left = held(); left > 0; left -= 8) {
+      --at;
+      if (at > begin && *at == 0 && at[-1] == 0xFF) --at;
+    }
+    return at;
+  }
+
   // Whether a marker or more than kAhead bytes follow.
-  bool has_marker_ahead() const {
+  bool has_marker_ahead(const uint8_t* begin) const {
+    if (end_ - next_byte(begin) > kAhead) return true;
     for (const uint8_t* ff = ff_; ff != end_;) {
       const uint8_t* code = ff + 1;
       while (*code == 0xFF) ++code;
       if (*code != 0) return true;
       // Several FF before a zero are one FF of the data, but this reader stops before them.
       if (code > ff + 1) return false;
-      if (end_ - code > kAhead) return true;
       const void* next = std::memchr(code, 0xFF, static_cast<size_t>(end_ - code));
       ff = next == nullptr ? end_ : static_cast<const uint8_t*>(next);
     }

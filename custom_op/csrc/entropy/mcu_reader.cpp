@@ -208,7 +208,7 @@ bool McuReader::move(int64_t mcus, Block* blocks, Place& place) const {
       (blocks++)->coefficients[0] = static_cast<int16_t>(predictor);
     }
   }
-  return !place.bits.overrun() && far >> 16 == 0;
+  return !place.bits.overrun(scan_data()) && far >> 16 == 0;
 }
 
 }  // namespace custom_op
