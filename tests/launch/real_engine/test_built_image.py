@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+from entry_point.contract import exit_codes
 from launch.engine import Engine
 from launch.image import REVISION_LABEL
 from tests.launch.real_engine.engine_jobs import ROOT
@@ -94,6 +95,6 @@ def test_a_missing_base_image_is_one_line_with_the_fix(engine: Engine) -> None:
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 1
+    assert done.returncode == exit_codes.USAGE
     assert len(done.stderr.strip().splitlines()) == 1
     assert "BASE_IMAGE" in done.stderr

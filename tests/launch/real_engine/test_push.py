@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from entry_point.contract import exit_codes
 from launch.engine import Engine
 from launch.image import REVISION_LABEL
 from tests.launch.real_engine.engine_jobs import ROOT
@@ -109,13 +110,13 @@ def test_a_tree_with_uncommitted_changes_is_not_pushed(
     assert engine
     (checkout / "launch" / "new.py").write_text("")
     done = push(checkout, registry)
-    assert done.returncode == 1
+    assert done.returncode == exit_codes.USAGE
     assert "commit" in done.stderr
 
 
 def test_an_unreachable_registry_is_one_line(checkout: Path, small_image: str) -> None:
     assert small_image
     done = push(checkout, "localhost:1")
-    assert done.returncode == 1
+    assert done.returncode == exit_codes.USAGE
     assert len(done.stderr.strip().splitlines()) == 1
     assert "REGISTRY" in done.stderr
