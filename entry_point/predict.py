@@ -25,7 +25,6 @@ import numpy as np
 import polars as pl
 import torch
 
-from entry_point import inference
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import Part
@@ -33,7 +32,7 @@ from entry_point.config.predict_config import PredictConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.printable import printable
 from entry_point.contract.processing_job import ProcessingJob, run_command
-from entry_point.contract.program import UserError, asks_for_help
+from entry_point.contract.program import asks_for_help
 from entry_point.contract.whole_file import replacing, temporary_folder
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_prediction_loader
@@ -41,9 +40,9 @@ from entry_point.data.packing.output_folder import locked
 from entry_point.data.progress_bar import track
 from entry_point.data.sources.unlabeled import Stretch, UnlabeledImages, open_images
 from entry_point.large_imports import end_process
+from entry_point.model_folder import CLASSES, CODE, CONFIG, HEAD, WEIGHTS, load_model
 from entry_point.prediction_table import MADE_FROM, PredictionTable, build_table, write_parquet
 
-_MODEL_FILES = (inference.PROGRAM, inference.SETTINGS, inference.CLASSES)
 _LISTED = 20
 """Damaged images to list; all are in the column `error`."""
 
@@ -132,12 +131,12 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
     """
     source = _chosen("input", config.input, job.input if job else None)
     folder = _chosen("output_dir", config.output_dir, job.output if job else None)
-    if not (model / inference.PROGRAM).is_file():
+    if not (model / WEIGHTS).is_file():
         raise ConfigError(
             "model_dir",
             config.model_dir,
-            f"has no {inference.PROGRAM}{_links(Path(config.model_dir))}; name the model folder of "
-            "a run that finished with trainer.report=true",
+            f"has no {WEIGHTS}{_links(Path(config.model_dir))}; name the model folder of a "
+            "finished run",
         )
     if not source.exists():
         raise ConfigError("input", source, "there is no such file or folder")
@@ -150,8 +149,10 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
         raise ConfigError("input", source, "holds no image files")
     places = range(len(images)) if own_share else part.of(len(images))
     made_from = sha256(f"{images.fingerprint} {config.output}".encode())
-    for file in filter(Path.is_file, (model / name for name in _MODEL_FILES)):
-        made_from.update(file.read_bytes())
+    code = sorted((model / CODE).rglob("*.py"))
+    for file in (*(model / name for name in (WEIGHTS, CONFIG, CLASSES, HEAD)), *code):
+        if file.is_file():
+            made_from.update(file.read_bytes())
     return Prediction(config, model, images, places, part, folder, made_from.hexdigest())
 
 
@@ -206,10 +207,9 @@ def _made_from(file: Path) -> str | None:
 def predict(prediction: Prediction) -> Outcome:
     """Write the part's file, row group by row group."""
     config, outcome = prediction.config, Outcome()
-    try:
-        model = inference.model_fn(str(prediction.model))
-    except inference.ModelError as error:
-        raise UserError(str(error)) from error
+    model = load_model(
+        prediction.model, torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    )
     table = build_table(model, config.output)
     stretches = prediction.images.stretches(prediction.places)
     batches = track(
@@ -241,7 +241,7 @@ def _rows(
             good = np.isin(samples, batch.indices.numpy()).tolist()
             errors = [None if fine else next(damage).reason for fine in good]
             if len(batch.indices):
-                answers = inference.predict_batch(batch.images, model)
+                answers = model.predict(batch.images)
             else:
                 answers = torch.empty(0, table.width)
             yield table.rows([stretch.name(i) for i in samples], answers, errors)

@@ -8,16 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from entry_point import inference
 from entry_point.contract.program import UserError
 from entry_point.data.errors import DataError
+from entry_point.model_folder import Answers, Model
 
 _COLUMNS: dict[str, dict[str, Any]] = {
     "classification": {"class": pl.String, "class_index": pl.Int32, "probability": pl.Float32},
@@ -39,7 +40,7 @@ MADE_FROM, NAMES = "made_from", "names"
 class PredictionTable:
     """One row per image: its name, what the model makes of it, or why it could not be read."""
 
-    model: inference.Model
+    model: Model
     output: str
     """`scores` or `features`: the name of the list column, float32 (width,)."""
     width: int
@@ -144,40 +145,56 @@ def _writing(file: Path) -> Iterator[None]:
         raise UserError(f"{file} cannot be written: {' '.join(str(error).split())}") from error
 
 
-def build_table(model: inference.Model, output: str) -> PredictionTable:
+def build_table(model: Model, output: str) -> PredictionTable:
     """The table of a model's `scores`, or of its `features`, by one prediction of a black image.
 
     Raises DataError if the model has no features.
     """
-    if output == "features":
-        model = _with_features(model)
     black = torch.zeros(1, 3, model.image_size, model.image_size, dtype=torch.uint8)
-    answers = inference.predict_batch(black, model)
+    if output == "features":
+        model = _with_features(model, black)
+    answers = model.predict(black)
     if answers.dim() != 2:
         raise DataError(_NO_FEATURES)
     return PredictionTable(model, output, answers.shape[1])
 
 
-def _with_features(model: inference.Model) -> inference.Model:
+def _with_features(model: Model, image: torch.Tensor) -> Model:
     """The model, answering with what its last linear layer gets, float32 (N, features).
 
     A model of numbers that does not end in a linear layer answers with its features already: the
     encoders of self-supervised training do.
     """
-    program = model.program
-    assert isinstance(program, torch.fx.GraphModule)
-    output = program.graph.output_node()
-    outputs: Any = output.args
-    ((node,),) = outputs
-    while node.target != torch.ops.aten.linear.default:
-        # Parameters and constants aside, what follows the last layer has one input.
-        inputs = [each for each in node.all_input_nodes if each.op != "get_attr"]
-        if len(inputs) != 1 or node.target == torch.ops.aten.conv2d.default:
-            if model.kind == "regression":
-                return model
-            raise DataError(_NO_FEATURES)
-        (node,) = inputs
-    output.args = ((node.args[0],),)
-    program.graph.eliminate_dead_code()
-    program.recompile()
-    return replace(model, program=program)
+    network = cast(Answers, model.answers).network
+    calls: list[tuple[nn.Module, torch.Tensor, torch.Tensor]] = []
+
+    def note(layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        calls.append((layer, inputs[0], output))
+
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
+    hooks = [layer.register_forward_hook(note) for layer in (*layers, network)]
+    model.predict(image)
+    for hook in hooks:
+        hook.remove()
+    *linear, (_, _, outputs) = calls
+    if linear and linear[-1][1].dim() == 2 and torch.equal(linear[-1][2], outputs):
+        return replace(model, answers=_Features(model.answers, linear[-1][0]))
+    if model.kind == "regression":
+        return model
+    raise DataError(_NO_FEATURES)
+
+
+class _Features(nn.Module):
+    """Answers with what `layer`, a part of `answers`, gets."""
+
+    def __init__(self, answers: nn.Module, layer: nn.Module) -> None:
+        super().__init__()
+        self._answers, self._found = answers, torch.empty(0)
+        layer.register_forward_pre_hook(self._keep)
+
+    def _keep(self, _layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        self._found = inputs[0]
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self._answers(images)
+        return self._found

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 import torchvision
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_gather
 from torch.nn import functional
@@ -32,10 +33,15 @@ def encoder(num_classes: int, backbone: str = "resnet18") -> nn.Module:
     return model
 
 
-def classifier(num_classes: int, weights: str, backbone: str = "resnet18") -> nn.Module:
-    """To finetune: the same ResNet with a new last layer. `weights`: a SimClr run's model.pt."""
+def classifier(num_classes: int, weights: str | None, backbone: str = "resnet18") -> nn.Module:
+    """To finetune: the same ResNet with a new last layer.
+
+    `weights`: the model.safetensors of a SimClr run; None where the finetuned model is loaded.
+    """
     model: nn.Module = torchvision.models.get_model(backbone, num_classes=num_classes)
-    state = torch.load(weights, map_location="cpu", weights_only=True)
+    if weights is None:
+        return model
+    state = load_file(weights)
     own = {name: value for name, value in state.items() if not name.startswith("fc.")}
     missing, unexpected = model.load_state_dict(own, strict=False)
     if unexpected or set(missing) != {"fc.weight", "fc.bias"}:

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     for file in Path(f"/var/tmp/jpeg-index-{os.getuid()}").glob("*"):
         if file.stat().st_mtime >= STARTED:
             file.unlink(missing_ok=True)
+
+
+@pytest.fixture(autouse=True)
+def own_project() -> Iterator[None]:
+    """Loading a model folder with own code replaces `project` in its process: restore it."""
+    finders = sys.meta_path[:]
+    yield
+    if sys.meta_path != finders:
+        sys.meta_path[:] = finders
+        for name in [name for name in sys.modules if name.partition(".")[0] == "project"]:
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

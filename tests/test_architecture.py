@@ -37,7 +37,12 @@ MAY_IMPORT = {
         "entry_point/data/plan",
         "entry_point/data/sources",
     },
-    "entry_point/serving": {"entry_point/config", "entry_point/contract", "entry_point/data"},
+    "entry_point/serving": {
+        "entry_point/config",
+        "entry_point/contract",
+        "entry_point/data",
+        "entry_point/model_folder",
+    },
 }
 LAUNCH_MAY_SHARE = ("entry_point.contract", "entry_point.config")
 

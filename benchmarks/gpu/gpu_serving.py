@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from benchmarks.sample_photographs import photographs
-from benchmarks.serving.serve_contenders import Clients, Server, server, write_model
-from entry_point import inference
+from benchmarks.serving.serve_contenders import Clients, Server, center_crop, server, write_model
+from entry_point.model_folder import load_model
 
 TOLERANCES = {"fp32": 1e-3, "bf16": 2e-2}
 """Most difference of a probability from the CPU's in float32."""
@@ -74,18 +74,11 @@ def _answers(ready: Server, photos: Path) -> torch.Tensor:
 
 
 def _cpu(model: Path, photos: Path) -> torch.Tensor:
-    """The same from the exported program on the CPU."""
-    program = inference.load_program(model / inference.PROGRAM, torch.device("cpu"), "")
-    settings = json.loads((model / inference.SETTINGS).read_text(encoding="utf-8"))
-    images = [
-        inference.prepare(
-            inference.read_image(path.read_bytes()), settings["image_size"], settings["resize"]
-        )
-        for path in sorted(photos.iterdir())
-    ]
-    with torch.inference_mode():
-        answers: torch.Tensor = program(torch.stack(images))
-    return answers
+    """The same from the model on the CPU."""
+    loaded = load_model(model, torch.device("cpu"))
+    size, resize = loaded.image_size, loaded.resize
+    images = [center_crop(path.read_bytes(), size, resize) for path in sorted(photos.iterdir())]
+    return loaded.predict(torch.stack(images))
 
 
 def _get(ready: Server, path: str, body: bytes | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
@@ -14,19 +15,22 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 import torch
 import torchvision
-from torch import nn
+import torchvision.transforms.v2.functional as F
+from PIL import Image, ImageOps
 
 from benchmarks.pipelines.process_tree import cpu_seconds
 from benchmarks.serving import http_clients
 from benchmarks.serving.http_clients import Order, Sent
-from entry_point import inference
 from entry_point.config.train_config import load_train_config
-from entry_point.contract.run_folder import RunFolder
-from entry_point.training.results.model_files import save_model, save_program
-from entry_point.training.tasks.task import Export
+from entry_point.data.sources.source import Source
+from entry_point.model_folder import load_model, save_model
+from entry_point.serving import formats
+from entry_point.training.models.build_model import build_model
+from entry_point.training.tasks.build_task import build_task
 
 CLASSES = 1000
 Answer = Callable[[bytes], object]
@@ -111,14 +115,25 @@ def _is_ready(port: int) -> bool:
 
 def write_model(root: Path) -> Path:
     """The model folder of a ResNet-18 with random weights."""
-    run = RunFolder(root)
-    run.model.mkdir(parents=True)
+    folder = root / "model"
+    folder.mkdir(parents=True)
     config, yaml = load_train_config(["data=folder"])
-    # As training leaves it.
-    model = torchvision.models.resnet18(num_classes=CLASSES).to(memory_format=torch.channels_last)
-    save_model(run, model, [f"class {number}" for number in range(CLASSES)], yaml)
-    save_program(run, model, config.data, Export("classification", nn.Softmax(1)))
-    return run.model
+    names = [f"class {number}" for number in range(CLASSES)]
+    task = build_task(config, cast(Source, _Names(names)), torch.device("cpu"))
+    save_model(folder, build_model(config.model, CLASSES), task, names, config, yaml)
+    return folder
+
+
+@dataclass(frozen=True)
+class _Names:
+    """A dataset of one image per class, without the images."""
+
+    classes: list[str]
+    kind: str = "class"
+    labels: torch.Tensor = field(default_factory=lambda: torch.arange(CLASSES))
+
+    def __len__(self) -> int:
+        return len(self.classes)
 
 
 def in_process(answer: Answer, folder: Path, duration: float) -> Round:
@@ -136,14 +151,28 @@ def in_process(answer: Answer, folder: Path, duration: float) -> Round:
 
 
 def plain(model: Path) -> Answer:
-    """What SageMaker's toolkit does with code/inference.py."""
-    loaded = inference.model_fn(str(model))
+    """The model as it was trained, and Pillow."""
+    loaded = load_model(model, torch.device("cpu"))
 
     def answer(body: bytes) -> str:
-        images = inference.input_fn(body, "image/jpeg")
-        return inference.output_fn(inference.predict_fn(images, loaded), "text/csv")
+        pixels = center_crop(body, loaded.image_size, loaded.resize)
+        predictions = formats.describe(loaded.predict(pixels[None]), loaded)
+        return formats.format_predictions(predictions, formats.CSV)
 
     return answer
+
+
+def center_crop(content: bytes, image_size: int, resize: int) -> torch.Tensor:
+    """The center crop that validation uses, by Pillow: uint8 `(3, image_size, image_size)`."""
+    with Image.open(io.BytesIO(content)) as image:
+        upright = ImageOps.exif_transpose(image).convert("RGB")
+    width, height = upright.size
+    side = max(1, round(min(width, height) * image_size / resize))
+    left, top = (width - side) // 2, (height - side) // 2
+    sample = upright.crop((left, top, left + side, top + side)).resize(
+        (image_size, image_size), Image.Resampling.BILINEAR
+    )
+    return F.pil_to_tensor(sample)
 
 
 def torchserve() -> Answer:

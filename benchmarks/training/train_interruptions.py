@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
 from entry_point.contract import exit_codes
 from tests.entry_point.training import forked
@@ -50,9 +51,7 @@ def die_often(
             raise RuntimeError((torn / "log").read_text())
     if forked.run(torn, data, overrides) != 0:
         raise RuntimeError((torn / "log").read_text())
-    one, other = (
-        torch.load(root / "model" / "model.pt", weights_only=True) for root in (whole, torn)
-    )
+    one, other = (load_file(root / "model" / "model.safetensors") for root in (whole, torn))
     same_weights = all(torch.equal(one[key], other[key]) for key in one)
     return same_weights and timeless(read_records(whole)) == timeless(read_records(torn))
 

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.schema import SETTINGS, Bool, Count, Int
+from entry_point.config.schema import SETTINGS, Count, Int
 
 OVERRIDES = "SERVE_OVERRIDES"
 """Environment variable: Hydra overrides. SageMaker passes `serve` without any."""
@@ -44,11 +44,8 @@ class ServerConfig:
     max_payload_mb: Int = Field(default=25, ge=1, le=1024)
     """Megabytes (2^20 bytes) of a request's body. Asynchronous endpoints take up to 1024."""
     workers: Int | None = Field(default=None, ge=1, le=64)
-    """Threads that run the model. null: one per GPU; on a CPU, one per core, at most 8, or one per
-    four cores if the model brings its own functions. Busy workers share the cores."""
-    user_code: Bool = True
-    """Run the model's own code/inference.py if it is not the one that training wrote. It is code:
-    set false for models that you did not train or review."""
+    """Threads that run the model. null: one per GPU; on a CPU, one per core, at most 8. Busy
+    workers share the cores."""
 
 
 @dataclass(config=SETTINGS)

@@ -148,7 +148,7 @@ class TrainerConfig:
     resume: Bool = True
     """Resume from the newest intact checkpoint in the run folder."""
     report: Bool = True
-    """Write output/data/report.html and the exported program at the end."""
+    """Write output/data/report.html at the end."""
     onnx: Bool = False
     """Also write model/model.onnx, checked against torch. Needs the extra `onnx` and
     `trainer.report`."""

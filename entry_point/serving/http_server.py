@@ -1,4 +1,4 @@
-"""uvicorn with deadlines for idle and stalled connections, and a stop that answers what it has."""
+"""uvicorn, with a stop that answers what was accepted, and errors in one JSON line."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from entry_point.config.serve_config import ServerConfig
 
 # Longer than the idle time of SageMaker's and most other proxies, so that they close first.
 _KEEP_ALIVE_S = 75
-# How long a request's headers may take to arrive.
-HEADERS_S = 30.0
 # How long a stop waits for the answers to the requests that were accepted.
 DRAIN_S = 20
 _MOST_FILES = 65536
@@ -63,10 +61,9 @@ def _allow_many_connections() -> None:
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1. It waits without limit for headers and for clients that read slowly."""
+    """uvicorn's HTTP/1.1, which would wait without limit for a client to read its answer."""
 
     first_request_s: float = _FIRST_REQUEST_S
-    _header_deadline: asyncio.TimerHandle | None = None
     _ends_after_request = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -76,16 +73,11 @@ class BoundedProtocol(H11Protocol):
         # sockets whose protocol number is given, which those that `listen` accepts are not.
         connection = transport.get_extra_info("socket")
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._await_headers()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._ends_after_request and self.cycle is not None:
             super().shutdown()
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
-            self._await_headers()
-        else:
-            self._end_wait()
 
     def shutdown(self) -> None:
         """Close after the answer. A new connection may stay until its first request arrives."""
@@ -99,10 +91,6 @@ class BoundedProtocol(H11Protocol):
         if self.cycle is None and not self.transport.is_closing():
             super().shutdown()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._end_wait()
-        super().connection_lost(exc)
-
     def timeout_keep_alive_handler(self) -> None:
         if self.transport.get_write_buffer_size():
             self.transport.abort()
@@ -111,19 +99,14 @@ class BoundedProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """One JSON line, unless an answer has begun."""
-        if self.cycle is None or self.cycle.response_complete:
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             line = json.dumps({"error": msg}).encode() + b"\n"
-            headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+            headers = [
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(line)).encode()),
+                (b"connection", b"close"),
+            ]
             response = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
             for event in (response, h11.Data(data=line), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
-
-    def _await_headers(self) -> None:
-        if self._header_deadline is None:
-            self._header_deadline = self.loop.call_later(HEADERS_S, self.transport.abort)
-
-    def _end_wait(self) -> None:
-        if self._header_deadline is not None:
-            self._header_deadline.cancel()
-            self._header_deadline = None

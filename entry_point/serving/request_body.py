@@ -12,11 +12,13 @@ from itertools import count
 
 from starlette.requests import ClientDisconnect, Request
 
-from entry_point.inference import RequestError
+from entry_point.serving.formats import RequestError
 
 MB = 2**20
-# A body whose sender has paused this long may lose its memory to one that waits.
+# A body whose sender has paused this long, or is this far behind the slowest speed, may lose its
+# memory to one that waits.
 _STALLED_S = 1.0
+_SLOWEST_BYTES_PER_S = 1 * MB
 # How long a body waits for memory.
 _PATIENCE_S = 5.0
 # How much of a body that is too large is read before the answer: a client that is still sending
@@ -33,8 +35,8 @@ class Body:
         """Bytes that are reserved for it, which outlive `content`: its images may be in use."""
         self.is_admitted = asyncio.Event()
         """Set once memory is reserved."""
-        self.touched = 0.0
-        """When it was admitted, or its last chunk arrived."""
+        self.admitted_at, self.touched_at = 0.0, 0.0
+        """When memory was reserved, and when its last chunk arrived."""
         self.deadline: asyncio.Timeout | None = None
         """Set while it arrives."""
         self.is_evicted = False
@@ -47,13 +49,15 @@ class BodyMemory:
     ever be complete.
     """
 
-    def __init__(self, limit: int, patience_s: float = _PATIENCE_S) -> None:
-        self._limit, self._patience_s, self._used = limit, patience_s, 0
+    def __init__(
+        self, limit: int, patience_s: float = _PATIENCE_S, slowest: float = _SLOWEST_BYTES_PER_S
+    ) -> None:
+        self._limit, self._patience_s, self._slowest = limit, patience_s, slowest
+        self._used = 0
         self._waiting: list[tuple[int, int, Body]] = []
         """A heap: the size, a number that tells equal ones apart, and the body."""
         self._numbers = count()
-        self._arriving: dict[Body, None] = {}
-        """In the order of their last chunks."""
+        self._arriving: set[Body] = set()
 
     @contextmanager
     def body(self) -> Iterator[Body]:
@@ -67,8 +71,8 @@ class BodyMemory:
     async def reserve(self, body: Body, size: int) -> None:
         """Reserve memory for a body of at most `size` bytes.
 
-        When it is full, the smallest body that waits comes next. A body whose sender has paused for
-        `_STALLED_S` loses its memory to it. Raises TimeoutError if that is not enough.
+        When it is full, the smallest body that waits comes next. A body whose sender has stalled
+        loses its memory to it. Raises TimeoutError if that is not enough.
         """
         entry = (size, next(self._numbers), body)
         heappush(self._waiting, entry)
@@ -90,7 +94,7 @@ class BodyMemory:
 
     def append(self, body: Body, chunk: bytes) -> None:
         body.content += chunk
-        self._touch(body)
+        body.touched_at = time.monotonic()
 
     def complete(self, body: Body) -> None:
         """Note that nothing more of the body arrives, and free what it did not need."""
@@ -103,32 +107,32 @@ class BodyMemory:
             if self._used + size <= self._limit:
                 heappop(self._waiting)
                 self._used, body.size = self._used + size, size
-                self._touch(body)
+                body.admitted_at = body.touched_at = time.monotonic()
+                self._arriving.add(body)
                 body.is_admitted.set()
             elif self._stall_ends() <= time.monotonic():
-                self._evict(next(iter(self._arriving)))
+                self._evict(min(self._arriving, key=self._stalled_at))
             else:
                 return
 
-    def _touch(self, body: Body) -> None:
-        body.touched = time.monotonic()
-        self._arriving.pop(body, None)
-        self._arriving[body] = None
+    def _stalled_at(self, body: Body) -> float:
+        """When the body counts as stalled, unless more of it arrives."""
+        due = body.admitted_at + len(body.content) / self._slowest
+        return min(body.touched_at, due) + _STALLED_S
 
     def _stall_ends(self) -> float:
-        """When the body that has paused longest will have paused for too long."""
-        oldest = next(iter(self._arriving), None)
-        return math.inf if oldest is None else oldest.touched + _STALLED_S
+        """When the first body of those that arrive counts as stalled."""
+        return min(map(self._stalled_at, self._arriving), default=math.inf)
 
     def _evict(self, body: Body) -> None:
         if body.deadline is not None and not body.deadline.expired():
             body.deadline.reschedule(0)
         body.is_evicted, body.content = True, bytearray()
-        del self._arriving[body]
+        self._arriving.remove(body)
         self._used, body.size = self._used - body.size, 0
 
     def _release(self, body: Body, size: int) -> None:
-        self._arriving.pop(body, None)
+        self._arriving.discard(body)
         self._used, body.size = self._used - size, body.size - size
         self._admit()
 

@@ -27,7 +27,7 @@ from entry_point.data.decode.pillow import PillowDecoder
 from entry_point.data.plan.crops import CropPlanner, upright_size
 from entry_point.data.plan.samples import Samples
 from entry_point.data.sources.encoded import Encoded
-from entry_point.inference import RequestError
+from entry_point.serving.formats import RequestError
 
 T = TypeVar("T")
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "AVIF", "BMP", "PPM", "TIFF")
@@ -61,15 +61,13 @@ class RequestImage:
     for_operator: bool
 
 
-def check_images(
-    contents: Sequence[bytes | bytearray], config: ServerConfig, *, use_operator: bool
-) -> list[RequestImage]:
+def check_images(contents: Sequence[bytes | bytearray], config: ServerConfig) -> list[RequestImage]:
     """The images of one request; raises RequestError unless all are within the limits."""
     most = max(MAX_PIXELS, _PIXELS_PER_BYTE * config.max_payload_mb * 2**20)
     images, together = [], 0
     for number, content in enumerate(contents):
         try:
-            kind, pixels, for_operator = _read_header(content, use_operator)
+            kind, pixels, for_operator = _read_header(content)
             if pixels > MAX_PIXELS:
                 must = f"at most {MAX_PIXELS // _MEGA} megapixels"
                 raise RequestError(413, f"has too many pixels; {must}")
@@ -89,9 +87,9 @@ def numbered(error: RequestError, number: int) -> RequestError:
     return RequestError(error.status_code, f"image {number}: {error}")
 
 
-def _read_header(content: bytes | bytearray, use_operator: bool) -> tuple[str, int, bool]:
+def _read_header(content: bytes | bytearray) -> tuple[str, int, bool]:
     """The format, the number of pixels, and whether the operator may be able to decode it."""
-    if use_operator and content.startswith(_JPEG):
+    if content.startswith(_JPEG):
         height, width, _ = custom_op.jpeg_headers([_tensor(content)])[0].tolist()
         if height:
             return "JPEG", height * width, True
@@ -122,9 +120,7 @@ class RequestImages:
 
     async def check(self, contents: Sequence[bytes | bytearray]) -> list[RequestImage]:
         """See `check_images`."""
-        return await self._run(
-            self._small, lambda: check_images(contents, self._config, use_operator=True)
-        )
+        return await self._run(self._small, lambda: check_images(contents, self._config))
 
     async def decode(self, image: RequestImage) -> Tensor:
         """uint8 `(3, image_size, image_size)`. Raises RequestError."""
@@ -148,7 +144,7 @@ class RequestImages:
         for kind in ("JPEG", "PNG"):
             out = io.BytesIO()
             Image.new("RGB", (640, 480), "gray").save(out, kind)
-            (image,) = check_images([out.getvalue()], self._config, use_operator=True)
+            (image,) = check_images([out.getvalue()], self._config)
             if not (image.for_operator and self._with_operator(image) is not None):
                 self._with_pillow(image)
 

@@ -10,14 +10,15 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from entry_point.config.serve_config import ServerConfig
-from entry_point.inference import RequestError
+from entry_point.serving.formats import RequestError
 from entry_point.serving.model_service import ModelService
 from entry_point.serving.request_body import MB, Body, BodyMemory, read_body
 
@@ -75,9 +76,7 @@ class Routes:
         )
 
     async def metrics(self, _request: Request) -> Response:
-        return PlainTextResponse(
-            self._service.metrics.page(), media_type="text/plain; version=0.0.4"
-        )
+        return Response(self._service.metrics.page(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def page(self, _request: Request) -> Response:
         text = _PAGE.read_text(encoding="utf-8")

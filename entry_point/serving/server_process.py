@@ -13,8 +13,6 @@ from pathlib import Path
 
 from entry_point.config.serve_config import ServerConfig
 from entry_point.contract import exit_codes
-from entry_point.contract.program import UserError
-from entry_point.inference import ModelError
 from entry_point.serving.http_server import http_server, listen
 from entry_point.serving.model_service import ModelService
 from entry_point.serving.routes import Routes
@@ -37,10 +35,7 @@ def run_server(folder: Path, config: ServerConfig) -> int:
 
 class _ServerProcess:
     def __init__(self, folder: Path, config: ServerConfig) -> None:
-        try:
-            self._service = ModelService(folder, config)
-        except ModelError as error:
-            raise UserError(str(error)) from error
+        self._service = ModelService(folder, config)
         self._folder = folder
         self._server = http_server(Routes(self._service, config).app())
         self._failure: Exception | None = None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
 from entry_point.predict import main as predict
 from tests.chaos import traces
@@ -35,7 +36,7 @@ class Ending:
         assert predict([*where, "pipeline.num_workers=1"]) == 0
         best = torch.load(run / "checkpoints/best.pt", weights_only=True)
         return cls(
-            torch.load(run / "model/model.pt", weights_only=True),
+            load_file(run / "model/model.safetensors"),
             best["model"],
             timeless(read_records(run)),
             rows(output),

@@ -64,7 +64,7 @@ def test_a_named_run_has_a_folder_and_resumes_under_the_same_name(start_folder: 
     first = local_train(start_folder, "name=first", *JOB, "trainer.epochs=1")
     assert first.returncode == 0, first.stdout
     assert (start_folder / "runs" / "latest").resolve() == start_folder / "runs" / "first"
-    assert (start_folder / "runs" / "latest" / "model" / "model.pt").is_file()
+    assert (start_folder / "runs" / "latest" / "model" / "model.safetensors").is_file()
     again = local_train(start_folder, "name=first", *JOB, "trainer.epochs=2")
     assert again.returncode == 0, again.stdout
     epochs = [line.split()[1] for line in again.stdout.splitlines() if "val_loss=" in line]

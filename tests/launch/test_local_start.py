@@ -68,7 +68,7 @@ def test_of_starts_at_the_same_moment_one_trains_with_its_own_settings(start_fol
         assert code == 0 or (code == exit_codes.USAGE and (refused or changed)), outputs[rate]
     run = start_folder / "runs" / "race"
     (rate,) = trained
-    assert f"lr: {rate}" in (run / "model" / "training.yaml").read_text()
+    assert f"lr: {rate}" in (run / "model" / "config.yaml").read_text()
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,6 @@ def test_the_script_for_slurm_trains_on_two_nodes_together(submitted: Path) -> N
     assert done.returncode == exit_codes.FINISHED, done.stdout
     assert "2 x CPU" in done.stdout
     assert read_records(submitted / "runs/first-try/0")[-1]["step"] == 6
-    assert (submitted / "runs/first-try/0/model/model.pt").exists()
-    assert not (submitted / "runs/first-try/1/model/model.pt").exists()
+    assert (submitted / "runs/first-try/0/model/model.safetensors").exists()
+    assert not (submitted / "runs/first-try/1/model/model.safetensors").exists()
     assert "resuming from" in run_script(submitted, 2).stdout

@@ -18,12 +18,9 @@ input/config/hyperparameters.json
 input/config/inputdataconfig.json
 input/config/resourceconfig.json
 model/classes.json
-model/code/inference.py
-model/code/requirements.txt
-model/inference.json
-model/model.pt
-model/model.pt2
-model/training.yaml
+model/code/project
+model/config.yaml
+model/model.safetensors
 output/data/metrics.jsonl
 output/data/report.html
 output/data/summary.png
@@ -43,5 +40,5 @@ def test_a_run_leaves_the_recorded_files(photo_folder: Path, tmp_path: Path) -> 
     )
     run = tmp_path / "runs" / "job"
     found = {str(file.relative_to(run)) for file in run.rglob("*") if file.is_file()}
-    assert sorted(re.sub(r"(tfevents).*", r"\1", name) for name in found) == FILES
+    assert sorted({re.sub(r"(tfevents|code/project).*", r"\1", name) for name in found}) == FILES
     assert (tmp_path / "runs" / "latest").resolve() == run

@@ -14,6 +14,9 @@ from entry_point.training.measure.headspace import Measured, verdict
 from entry_point.training.measure.stall_meter import Times, percentiles, wait_share
 from entry_point.training.results.metrics_log import Record, column, training_records
 
+SHORTEST_S = 10.0
+"""In a shorter run, most of the waiting is that of the first batches."""
+
 
 def no_steps() -> Times:
     """The step times of a process that trained no step."""
@@ -79,6 +82,8 @@ class Totals:
     def verdict(self) -> str:
         if self.headspace:
             return verdict(*self.headspace)
+        if (seconds := self.training_seconds) < SHORTEST_S:
+            return f"too short to judge: {seconds:.1f} s of training, {SHORTEST_S:.0f} s are needed"
         speedups = [record["headspace"] for record in self.records if "headspace" in record]
         wait = wait_share(self.steps) if len(self.steps) else self._wait
         return verdict(wait, speedups[-1] if speedups else None)

@@ -21,6 +21,8 @@ SAFETENSORS = ".safetensors"
 WEIGHT_SUFFIXES = (".pt", ".pth", SAFETENSORS)
 # Training programs wrap their state dict in one of these.
 _WRAPPERS = ("model", "state_dict")
+# What DistributedDataParallel and torch.compile put before each name.
+_PREFIXES = ("module.", "_orig_mod.")
 # DenseNet's published weights say norm.1 where the model says norm1.
 _DENSE_LAYER = re.compile(r"(?<=\.denselayer)(\d+\.(?:norm|conv))\.(?=[12]\.)")
 _AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")
@@ -76,7 +78,8 @@ def _read_state_dict(path: Path) -> dict[str, torch.Tensor]:
     try:
         state = _load_safetensors(path) if path.suffix == SAFETENSORS else load_tensors(path)
     except DamagedFileError as error:
-        kind = "a safetensors file" if path.suffix == SAFETENSORS else "a torch state dict"
+        kind = "a state dict, as torch.save(model.state_dict(), FILE) writes it"
+        kind = "a safetensors file" if path.suffix == SAFETENSORS else kind
         raise ConfigError("model.weights", path, f"must be {kind} ({error})") from error
     for wrapper in _WRAPPERS:
         state = state.get(wrapper, state) if isinstance(state, dict) else state
@@ -84,6 +87,9 @@ def _read_state_dict(path: Path) -> dict[str, torch.Tensor]:
         isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in state.items()
     ):
         raise ConfigError("model.weights", path, "must be a torch state dict: names and tensors")
+    for prefix in _PREFIXES:
+        if all(key.startswith(prefix) for key in state):
+            state = {key.removeprefix(prefix): value for key, value in state.items()}
     return {
         _DENSE_LAYER.sub(r"\1", key): value
         for key, value in state.items()

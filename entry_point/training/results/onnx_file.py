@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
+from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
-from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.whole_file import replacing
-from entry_point.training.results.model_files import check_same, exported, on_cpu
+from entry_point.model_folder import Answers, exported
+from entry_point.training.normalize import Normalize
 from entry_point.training.tasks.task import Export
 
 NAME = "model.onnx"
+TOLERANCE = 1e-4
+"""Largest difference between the answers of the model and of the file: absolute, and for answers
+above 1 relative to the largest."""
 _PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 
 
@@ -30,7 +36,7 @@ def require_onnx() -> None:
         )
 
 
-def save_onnx(run: RunFolder, model: nn.Module, data: DataConfig, export: Export) -> None:
+def save_onnx(folder: Path, model: nn.Module, data: DataConfig, export: Export) -> None:
     """Export the model with its preprocessing, for batches of any size, and compare it with torch.
 
     Input `images`: uint8 RGB (N, 3, S, S). Output: float32 answers (N, names).
@@ -38,11 +44,10 @@ def save_onnx(run: RunFolder, model: nn.Module, data: DataConfig, export: Export
     import onnxruntime
 
     answers = on_cpu(model, data, export.head)
-    with warnings.catch_warnings(), replacing(run.model / NAME) as temporary:
+    with warnings.catch_warnings(), replacing(folder / NAME) as temporary:
         warnings.simplefilter("ignore")  # about the exporter's internals
-        program = torch.onnx.export(
-            exported(answers, data), dynamo=True, verbose=False, input_names=["images"]
-        )
+        graph = exported(answers, data.val_size)
+        program = torch.onnx.export(graph, dynamo=True, verbose=False, input_names=["images"])
         assert program is not None
         program.save(temporary, external_data=False)
         session = onnxruntime.InferenceSession(temporary, providers=["CPUExecutionProvider"])
@@ -51,3 +56,26 @@ def save_onnx(run: RunFolder, model: nn.Module, data: DataConfig, export: Export
             return torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
         check_same(answers, run_session, data)
+
+
+def on_cpu(model: nn.Module, data: DataConfig, head: nn.Module) -> Answers:
+    """A copy of the model on the CPU, for evaluation, with its preprocessing and its head."""
+    normalize = Normalize(data.mean, data.std)
+    return Answers(copy.deepcopy(model).cpu(), normalize, copy.deepcopy(head).cpu()).eval()
+
+
+@torch.inference_mode()
+def check_same(answers: Answers, other: Callable[[Tensor], Tensor], data: DataConfig) -> None:
+    """Raise ValueError unless `other` computes the same, for batches of several sizes."""
+    draw = torch.Generator().manual_seed(0)
+    for size in (1, 3):
+        shape = (size, 3, data.val_size, data.val_size)
+        images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=draw)
+        expected = answers(images)
+        off = float((other(images) - expected).abs().max())
+        allowed = TOLERANCE * max(1.0, float(expected.abs().max()))
+        if not off <= allowed:
+            raise ValueError(
+                f"it computes other answers than the model: {off:.2g} off in a batch of {size}, "
+                f"{allowed:g} allowed"
+            )

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 
 import torch
 import torchvision
-from PIL import Image
+from PIL import Image, ImageOps
 
-from entry_point import inference
 from entry_point.contract.metrics_line import LOSS, PERCENTILES, Metric
 from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import write_text
-from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.measure.totals import Totals
@@ -186,8 +184,9 @@ def _mistakes(task: Task, evaluation: Evaluation, source: Source) -> str:
 def _thumbnail(source: Source, index: int) -> str:
     """A data URL; gray if the image can no longer be read, or not by Pillow."""
     try:
-        image = inference.read_image(source.read(index).numpy().tobytes())
-    except (DataError, OSError, ValueError) as error:
+        with Image.open(io.BytesIO(source.read(index).numpy().tobytes())) as opened:
+            image = ImageOps.exif_transpose(opened).convert("RGB")
+    except Exception as error:  # Pillow raises errors of many types for damaged files
         logger.warning("no thumbnail of %s: %s", source.key(index), printable(str(error)))
         image = Image.new("RGB", (THUMBNAIL, THUMBNAIL), "#cbd5e0")
     image.thumbnail((THUMBNAIL, THUMBNAIL))

@@ -82,7 +82,7 @@ def closing_lines(
     """
     traces = sorted(run.profile.glob("*.pt.trace.json.gz"))
     files = {
-        "model": run.model / "model.pt",
+        "model": run.model / "model.safetensors",
         "metrics": run.output_data / "metrics.jsonl",
         "report": run.output_data / "report.html",
         "plot": run.output_data / "summary.png",

@@ -27,7 +27,7 @@ class Export:
     reach the threshold) or `regression` (numbers)."""
     head: nn.Module
     """float32 outputs `(N, Task.outputs)` -> float32 answers `(N, len(Task.names))`: probabilities,
-    or numbers. Part of the exported program."""
+    or numbers. What state it has goes into the model folder."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What `kind` needs beside the names: `threshold` for `multilabel`."""
 

@@ -41,7 +41,7 @@ def test_a_job_uses_credentials_and_writes_them_nowhere(
     assert SECRET not in output and not files_with(tmp_path, SECRET)
     shown = "https://***@tracking.example:5000/path"
     assert f"connecting to {shown} as in {shown}" in output and f"{shown} refuses" in output
-    assert f"uri: {shown}" in (tmp_path / "model/training.yaml").read_text()
+    assert f"uri: {shown}" in (tmp_path / "model/config.yaml").read_text()
     assert shown in (tmp_path / "output/data/report.html").read_text()
     # The masked values in the checkpoint are no other job's.
     settings[-1] = "trainer.epochs=2"

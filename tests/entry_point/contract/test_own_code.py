@@ -62,7 +62,7 @@ def test_every_process_uses_the_code_that_was_sent(
     sent = ("model.name=project.sent.net", "augment.name=project.sent.Grain", "augment.per=sample")
     ranks = ("trainer.nproc_per_host=2", "pipeline=workers", "pipeline.num_workers=1")
     run_job(tmp_path, photo_folder, [*sent, *ranks, "trainer.epochs=1"])
-    assert "seed: 4711" in (run.model / "training.yaml").read_text()
+    assert "seed: 4711" in (run.model / "config.yaml").read_text()
     # The next start of the same container finds the same files.
     run_job(tmp_path, photo_folder, [*sent, *ranks, "trainer.epochs=2"])
 

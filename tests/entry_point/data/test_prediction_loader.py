@@ -7,11 +7,11 @@ import pytest
 import torch
 from PIL import Image, features
 
-from entry_point import inference
 from entry_point.data.loader import Loader, build_prediction_loader
 from entry_point.data.sources.file_source import FileSource
 from entry_point.data.sources.unlabeled import Stretch
 from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
+from tests.entry_point.prediction.predicted import center_crop
 
 SIZE, RESIZE = 40, 48
 
@@ -45,7 +45,7 @@ def files(photo_folder: Path, tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_files_come_once_in_order_as_inference_prepares_them_and_damaged_ones_are_listed(
+def test_files_come_once_in_order_as_pillow_prepares_them_and_damaged_ones_are_listed(
     files: list[Path], engine: Way
 ) -> None:
     loader = loader_of(files, engine)
@@ -58,8 +58,7 @@ def test_files_come_once_in_order_as_inference_prepares_them_and_damaged_ones_ar
     assert set(listed) == {str(files[i]) for i in bad} and all(listed.values())
     images = torch.cat([batch.images for batch in batches])
     for place, index in enumerate(order):
-        image = inference.read_image(files[index].read_bytes())
-        expected = inference.prepare(image, SIZE, RESIZE)
+        expected = center_crop(files[index].read_bytes(), SIZE, RESIZE)
         levels = (images[place].int() - expected.int()).abs().float()
         if engine == "dali":  # it rounds its resize filter in another way
             assert levels.mean() <= 0.25 and levels.max() <= 32, files[index]

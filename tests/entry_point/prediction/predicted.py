@@ -1,5 +1,6 @@
 """What `entry_point.predict` wrote, read as another program does."""
 
+import io
 import json
 import os
 import subprocess
@@ -9,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torchvision.transforms.v2.functional as F
+from PIL import Image, ImageOps
 
 
 def table(folder: Path) -> Any:
@@ -59,3 +63,16 @@ def start(*arguments: str, code: str = "", **environment: str) -> subprocess.Pop
 def names(folder: Path) -> Mapping[str, int]:
     """All files, also hidden ones, and when they were written."""
     return {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+
+
+def center_crop(content: bytes, image_size: int, resize: int) -> torch.Tensor:
+    """The center crop that validation uses, by Pillow: uint8 `(3, image_size, image_size)`."""
+    with Image.open(io.BytesIO(content)) as image:
+        upright = ImageOps.exif_transpose(image).convert("RGB")
+    width, height = upright.size
+    side = max(1, round(min(width, height) * image_size / resize))
+    left, top = (width - side) // 2, (height - side) // 2
+    sample = upright.crop((left, top, left + side, top + side)).resize(
+        (image_size, image_size), Image.Resampling.BILINEAR
+    )
+    return F.pil_to_tensor(sample)

@@ -1,16 +1,17 @@
 """`output=features`: what the last linear layer gets."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from safetensors.torch import load_file
 
 from entry_point import predict
 from entry_point.contract import exit_codes
 from tests.entry_point.prediction.predicted import rows, table
-from tests.entry_point.serving.served_model import write_model
+from tests.entry_point.serving.served_model import CLASSES, write_model
 
 
 def arguments(model: Path, images: Path, output: Path, *more: str) -> list[str]:
@@ -30,27 +31,36 @@ def test_the_last_layer_makes_the_scores_of_the_features(
     (bad,) = [row for row in featured if row["error"]]
     assert bad["path"] == "c/1.jpg" and bad["features"] is None
     features = np.array([row["features"] for row in featured if row != bad], np.float32)
-    weights = torch.load(model / "model.pt", weights_only=True)
-    logits = torch.from_numpy(features) @ weights["6.weight"].T + weights["6.bias"]
+    weights = load_file(model / "model.safetensors")
+    logits = torch.from_numpy(features) @ weights["11.weight"].T + weights["11.bias"]
     expected = [row["scores"] for row in scored if row["scores"]]
-    assert features.shape == (11, 16)
+    assert features.shape == (11, 32)
     assert logits.softmax(1).numpy() == pytest.approx(np.array(expected), abs=1e-5)
 
 
-def all_convolutions(num_classes: int) -> nn.Module:
+WITHOUT = """
+from torch import nn
+
+def all_convolutions(num_classes):
     return nn.Sequential(nn.Conv2d(3, num_classes, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
-
-def linear_per_pixel(num_classes: int) -> nn.Module:
+def linear_per_pixel(num_classes):
     return nn.Sequential(nn.Flatten(2), nn.Linear(32 * 32, num_classes), nn.Flatten())
+"""
 
 
-@pytest.mark.parametrize("network", [all_convolutions, linear_per_pixel])
+@pytest.mark.parametrize("network", ["all_convolutions", "linear_per_pixel"])
 def test_a_classifier_without_features_is_refused_in_one_line(
-    network: type[nn.Module], images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    network: str, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "run").mkdir()
-    model = write_model(tmp_path / "run", network=network)
+    own: dict[str, Any] = {}
+    exec(WITHOUT, own)
+    model = write_model(
+        tmp_path / "run",
+        f"model.name=project.net.{network}",
+        network=own[network](len(CLASSES)),
+        code=WITHOUT,
+    )
     command = arguments(model, images, tmp_path / "output", "output=features")
     capsys.readouterr()
     assert predict.main(command) == exit_codes.USAGE

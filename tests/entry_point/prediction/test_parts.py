@@ -21,15 +21,15 @@ from tests.entry_point.prediction.predicted import assert_same, names, rows, sta
 # After two batches, the process says so and waits for its end.
 PAUSED = """
 import pathlib, signal
-from entry_point import inference
-calls, plain = [], inference.predict_batch
+from entry_point.model_folder import Model
+calls, plain = [], Model.predict
 def paused(*arguments):
     calls.append(1)
     if len(calls) > 3:  # the first is that of a black image
         pathlib.Path({mark!r}).touch()
         signal.pause()
     return plain(*arguments)
-inference.predict_batch = paused
+Model.predict = paused
 """
 
 

@@ -4,51 +4,86 @@ import http.client
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from entry_point.config.train_config import load_train_config
-from entry_point.contract.run_folder import RunFolder
-from entry_point.training.results.model_files import save_model, save_program
-from entry_point.training.tasks.task import Export
-from tests.entry_point.training.tasks.label_sources import PROBABILITIES
-from tests.own_models import tiny_net
+from entry_point.model_folder import save_model
+from entry_point.training.models.build_model import build_model
+from project.models import small_net
+from tests.entry_point.training.tasks.label_sources import labels, task_of
 
 PATIENCE_S = 120.0
 CLASSES = ["cat, big", "dog", "fish"]
+PAIRS = torch.tensor([[1.0, 0, 1], [0, 1, 0]])
+LABELS = {"class": torch.arange(3), "labels": PAIRS, "numbers": 1e6 * PAIRS}
+SMALL = ("data=folder", "data.image_size=32", "data.resize=36")
+NETWORK = ("model.name=project.models.small_net", "model.kwargs.width=8")
+SLOW = """
+import time
+from pathlib import Path
+from torch import nn
+from project.models import small_net
+
+class slow_net(nn.Module):
+    def __init__(self, num_classes, go):
+        super().__init__()
+        self.net, self.go = small_net(num_classes, width=8), Path(go)
+
+    def forward(self, images):
+        if images.std(dim=(2, 3)).max() > 0.001:  # not of the warm-up
+            (self.go.parent / "started").touch()
+            while not self.go.exists():
+                time.sleep(0.01)
+        return self.net(images)
+"""
 
 
 def write_model(
     root: Path,
-    export: Export = PROBABILITIES,
-    network: Callable[[int], torch.nn.Module] = tiny_net,
+    *overrides: str,
+    kind: str = "class",
+    network: nn.Module | None = None,
+    code: str | None = None,
 ) -> Path:
-    """The model folder of a run with a small network on 32 pixels."""
-    run = RunFolder(root)
-    run.model.mkdir()
-    config, yaml = load_train_config(["data=folder", "data.image_size=32", "data.resize=36"])
+    """The model folder of a run on 32 pixels, with a small network unless `overrides` name one.
+
+    `kind`: of the labels. `network`: another than that of the configuration. `code`: of the file
+    `project/net.py` in the folder, for what `overrides` name of it.
+    """
+    folder = root / "model"
+    folder.mkdir(parents=True)
+    named = any(each.startswith("model.name=") for each in overrides)
+    settings = [*SMALL, *(() if named else NETWORK), *overrides]
+    config, yaml = load_train_config(settings)
+    task = task_of(labels(kind, CLASSES, LABELS[kind]), *settings)
     torch.manual_seed(0)
-    model = network(len(CLASSES))
-    save_model(run, model, CLASSES, yaml)
-    save_program(run, model, config.data, export)
-    return run.model
-
-
-def with_code(model: Path, folder: Path, code: str) -> Path:
-    """A copy of a model folder with its own code/inference.py."""
-    shutil.copytree(model, folder)
-    (folder / "code" / "inference.py").write_text(code)
+    network = network or build_model(config.model, task.outputs, image_size=32)
+    save_model(folder, network, task, CLASSES, config, yaml)
+    if code is not None:
+        (folder / "code/project").mkdir(parents=True, exist_ok=True)
+        (folder / "code/project/__init__.py").touch()
+        (folder / "code/project/net.py").write_text(code)
     return folder
+
+
+def write_slow_model(root: Path) -> tuple[Path, Path]:
+    """A model folder whose network waits, in each batch but those of the warm-up, until there is a
+    file: the folder, and the path of that file. It makes the file `root/started` before."""
+    network = nn.Module()
+    network.net = small_net(len(CLASSES), width=8)
+    settings = ("model.name=project.net.slow_net", f"model.kwargs.go={root / 'go'}")
+    return write_model(root, *settings, network=network, code=SLOW), root / "go"
 
 
 @dataclass

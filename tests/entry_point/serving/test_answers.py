@@ -5,32 +5,29 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 
-from entry_point import inference, predict
-from entry_point.training.tasks.task import Export
+from entry_point import predict
+from entry_point.model_folder import load_model
+from entry_point.serving import formats
 from tests.chromium import COMMAND, browser
-from tests.entry_point.prediction.predicted import rows, score_names
+from tests.entry_point.prediction.predicted import center_crop, rows, score_names
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import CLASSES, write_model
 from tests.entry_point.serving.test_invocations import encoded
 from tests.entry_point.serving.test_page import ROWS
-from tests.entry_point.training.tasks.label_sources import PROBABILITIES, labels, task_of
+from tests.entry_point.training.tasks.label_sources import CPU
 
-PAIRS = torch.tensor([[1.0, 0, 1], [0, 1, 0]])
-EXPORTS: dict[str, Export] = {
-    "classification": PROBABILITIES,
-    "multilabel": task_of(labels("labels", CLASSES, PAIRS), "task=multilabel").export,
-    "regression": task_of(labels("numbers", CLASSES, 1e6 * PAIRS), "task=regression").export,
-}
+KINDS = {"classification": "class", "multilabel": "labels", "regression": "numbers"}
 ANSWERS = torch.tensor([[0.25, 0.5, 0.75], [0.1, 0.2, 0.1234567]])
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A model folder of each kind."""
-    roots = {kind: tmp_path_factory.mktemp(kind) for kind in EXPORTS}
-    return {kind: write_model(roots[kind], export) for kind, export in EXPORTS.items()}
+    roots = {kind: tmp_path_factory.mktemp(kind) for kind in KINDS}
+    return {
+        kind: write_model(roots[kind], f"task={kind}", kind=takes) for kind, takes in KINDS.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -62,32 +59,34 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_the_answers_of_a_kind(
     kind: str, answers: list[dict[str, object]], lines: str, folders: dict[str, Path]
 ) -> None:
-    described = inference.describe(ANSWERS, inference.model_fn(str(folders[kind])))
+    described = formats.describe(ANSWERS, load_model(folders[kind], CPU))
     for found, expected in zip(described, answers, strict=True):
         assert {key: found[key] for key in expected} == expected
         if kind != "regression":
             assert list(found["probabilities"]) == CLASSES
-    assert inference.output_fn(described, "text/csv") == lines
-    assert json.loads(inference.output_fn(described, inference.JSON))["predictions"] == described
+    assert formats.format_predictions(described, formats.CSV) == lines
+    answer = formats.format_predictions(described, formats.JSON)
+    assert json.loads(answer)["predictions"] == described
 
 
 def test_probabilities_are_rounded_as_python_rounds(folders: dict[str, Path]) -> None:
-    model = inference.model_fn(str(folders["classification"]))
+    model = load_model(folders["classification"], CPU)
     ties = (torch.arange(99) + 0.5) / 2**20  # some lie in the middle between two
     answers = torch.cat([torch.rand(90_000), 1e-4 * torch.rand(9_900), ties])
-    described = inference.describe(answers.view(-1, len(CLASSES)), model)
+    described = formats.describe(answers.view(-1, len(CLASSES)), model)
     found = [value for each in described for value in each["probabilities"].values()]
     assert found == [round(value, 6) for value in answers.tolist()]
 
 
-@pytest.mark.parametrize("kind", EXPORTS)
-def test_the_command_line_answers_as_the_exported_program(
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_line_answers_as_the_model(
     kind: str, folders: dict[str, Path], tmp_path: Path
 ) -> None:
     image, output = tmp_path / "photo.png", tmp_path / "output"
     image.write_bytes(encoded("PNG"))
-    model = inference.model_fn(str(folders[kind]))
-    (expected,) = inference.predict_fn([Image.open(image).convert("RGB")], model)
+    model = load_model(folders[kind], CPU)
+    pixels = center_crop(image.read_bytes(), model.image_size, model.resize)
+    (expected,) = formats.describe(model.predict(pixels[None]), model)
     settings = ("pipeline=pillow", "pipeline.num_workers=0")
     arguments = [f"model_dir={folders[kind]}", f"input={image}", f"output_dir={output}", *settings]
     assert predict.main(arguments) == 0
@@ -101,20 +100,6 @@ def test_the_command_line_answers_as_the_exported_program(
         row["probability"] = pytest.approx(row["probability"], abs=1e-6)
     assert row.pop("path") == image.name and row.pop("error") is None
     assert expected == row | rounded
-
-
-def test_a_folder_of_a_version_without_kinds_classifies(
-    folders: dict[str, Path], tmp_path: Path
-) -> None:
-    settings = json.loads((folders["classification"] / inference.SETTINGS).read_text())
-    for name in ("model.pt2", "classes.json"):
-        (tmp_path / name).symlink_to(folders["classification"] / name)
-    del settings["kind"]
-    (tmp_path / inference.SETTINGS).write_text(json.dumps(settings))
-    assert inference.model_fn(str(tmp_path)).kind == "classification"
-    (tmp_path / inference.SETTINGS).write_text(json.dumps({**settings, "kind": "boxes"}))
-    with pytest.raises(inference.ModelError, match="kind='boxes': this code knows classification"):
-        inference.model_fn(str(tmp_path))
 
 
 @pytest.mark.skipif(COMMAND is None, reason="needs chromium")
@@ -140,21 +125,3 @@ def test_the_page_shows_them(
         assert sorted(found) == sorted(answer["labels"])
     else:
         assert {name: float(value) for name, value in shown.items()} == answer["values"]
-
-
-def test_a_gpu_computes_in_float32_not_in_tf32(
-    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = folders["classification"] / inference.PROGRAM
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    inference.load_program(program, torch.device("cpu"), "")
-    assert torch.backends.cudnn.allow_tf32
-    moved: list[str] = []
-
-    def move(exported: torch.export.ExportedProgram, device: str) -> torch.export.ExportedProgram:
-        moved.append(device)
-        return exported
-
-    monkeypatch.setattr(inference, "move_to_device_pass", move)
-    inference.load_program(program, torch.device("cuda", 1), "")
-    assert moved == ["cuda:1"] and not torch.backends.cudnn.allow_tf32

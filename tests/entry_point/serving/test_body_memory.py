@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 import pytest
 from starlette.requests import Request
 
-from entry_point.inference import RequestError
+from entry_point.serving.formats import RequestError
 from entry_point.serving.request_body import Body, BodyMemory, read_body
 
 LIMIT = 100
 MOST = 90
+SLOWEST = 30
 
 
 def request_of(*parts: bytes | asyncio.Event, declared: int | None = None) -> Request:
@@ -49,7 +50,7 @@ async def assert_all_is_free(memory: BodyMemory) -> None:
 
 def test_a_body_waits_for_the_memory_of_a_request_that_ends() -> None:
     async def bodies() -> None:
-        memory = BodyMemory(LIMIT)
+        memory = BodyMemory(LIMIT, slowest=SLOWEST)
         with memory.body() as second:
             with memory.body() as first:
                 await read(memory, request_of(bytes(80), declared=80), first)
@@ -64,7 +65,7 @@ def test_a_body_waits_for_the_memory_of_a_request_that_ends() -> None:
 
 def test_a_stalled_body_gives_its_memory_to_one_that_arrives() -> None:
     async def bodies() -> None:
-        memory, never = BodyMemory(LIMIT), asyncio.Event()
+        memory, never = BodyMemory(LIMIT, slowest=SLOWEST), asyncio.Event()
         with memory.body() as stalled, memory.body() as body:
             request = request_of(bytes(10), never, declared=80)
             stalling = asyncio.create_task(read(memory, request, stalled))
@@ -79,9 +80,37 @@ def test_a_stalled_body_gives_its_memory_to_one_that_arrives() -> None:
     asyncio.run(bodies())
 
 
+def test_a_body_that_trickles_gives_its_memory_to_one_that_arrives() -> None:
+    """A byte now and then is no pause."""
+
+    async def bodies() -> None:
+        memory, bytes_to_come = (
+            BodyMemory(LIMIT, slowest=SLOWEST),
+            [asyncio.Event() for _ in "x" * 80],
+        )
+
+        async def trickle() -> None:
+            for event in bytes_to_come:
+                event.set()
+                await asyncio.sleep(0.05)
+
+        parts = [part for event in bytes_to_come for part in (event, b"x")]
+        with memory.body() as slow, memory.body() as body:
+            sending = asyncio.create_task(trickle())
+            arriving = asyncio.create_task(read(memory, request_of(*parts, declared=80), slow))
+            await asyncio.sleep(0)
+            assert len(await read(memory, request_of(bytes(60), declared=60), body)) == 60
+            with full():
+                await arriving
+            sending.cancel()
+        await assert_all_is_free(memory)
+
+    asyncio.run(bodies())
+
+
 def test_a_body_that_arrives_steadily_keeps_its_memory() -> None:
     async def bodies() -> None:
-        memory, pauses = BodyMemory(LIMIT), [asyncio.Event() for _ in range(6)]
+        memory, pauses = BodyMemory(LIMIT, slowest=SLOWEST), [asyncio.Event() for _ in range(6)]
         parts = [part for pause in pauses for part in (pause, bytes(10))]
         with memory.body() as body:
             with memory.body() as steady:
@@ -103,7 +132,7 @@ def test_a_body_that_arrives_steadily_keeps_its_memory() -> None:
 
 def test_the_smallest_body_that_waits_comes_first() -> None:
     async def bodies() -> None:
-        memory = BodyMemory(LIMIT)
+        memory = BodyMemory(LIMIT, slowest=SLOWEST)
         with memory.body() as small, memory.body() as large:
             with memory.body() as at_work:
                 await read(memory, request_of(bytes(90), declared=90), at_work)
@@ -137,7 +166,7 @@ def test_a_body_is_refused_when_requests_at_work_hold_the_memory_for_long() -> N
 
 def test_a_body_that_got_no_memory_is_not_said_to_be_late() -> None:
     async def bodies() -> None:
-        memory = BodyMemory(LIMIT)
+        memory = BodyMemory(LIMIT, slowest=SLOWEST)
         with memory.body() as at_work, memory.body() as body:
             await read(memory, request_of(bytes(80), declared=80), at_work)
             with full():
@@ -161,7 +190,7 @@ def test_many_bodies_at_once_are_all_read() -> None:
     """More than fit, and each holds its memory for a moment."""
 
     async def bodies() -> None:
-        memory = BodyMemory(LIMIT)
+        memory = BodyMemory(LIMIT, slowest=SLOWEST)
 
         async def size_of(size: int) -> int:
             with memory.body() as body:
@@ -179,7 +208,7 @@ def test_many_bodies_at_once_are_all_read() -> None:
 
 def test_more_large_bodies_than_fit_do_not_wait_for_each_other() -> None:
     async def bodies() -> None:
-        memory = BodyMemory(LIMIT)
+        memory = BodyMemory(LIMIT, slowest=SLOWEST)
 
         async def read_slowly() -> int:
             pauses = [asyncio.Event() for _ in range(3)]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
-from entry_point.serving.folded_norms import fold_batch_norms
+from entry_point.serving.program import fold_batch_norms
 
 
 class Shared(nn.Module):

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point import inference
+from entry_point.model_folder import load_model
+from tests.entry_point.prediction.predicted import center_crop
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.test_invocations import encoded
 
@@ -26,10 +27,8 @@ def test_answers_match_the_cpus_alone_and_in_batches(
     gpus = torch.cuda.device_count()
     assert f"{gpus} workers on {gpus} GPUs" in server.log()
     photos = [encoded(size=(50 + number, 40)) for number in range(16)]
-    program = inference.load_program(served_model / "model.pt2", torch.device("cpu"), "")
-    pixels = torch.stack([inference.prepare(inference.read_image(p), 32, 36) for p in photos])
-    with torch.inference_mode():
-        expected = program(pixels)
+    model = load_model(served_model, torch.device("cpu"))
+    expected = model.predict(torch.stack([center_crop(photo, 32, 36) for photo in photos]))
     alone = [server.invoke(photo) for photo in photos[:2]]
     with ThreadPoolExecutor(len(photos)) as pool:
         together = list(pool.map(server.invoke, photos))

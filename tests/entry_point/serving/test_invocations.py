@@ -65,12 +65,48 @@ def test_one_image_is_classified(server: Served, kind: str) -> None:
     assert sum(prediction["probabilities"].values()) == pytest.approx(1, abs=1e-4)
 
 
+def test_a_body_without_a_type_is_an_image_or_json(server: Served) -> None:
+    """curl's --data-binary says application/x-www-form-urlencoded."""
+    image = encoded()
+    expected = server.invoke(image).json()
+    for kind in ({}, {"Content-Type": "application/x-www-form-urlencoded"}):
+        for body in (image, as_json([image])):
+            answer = server.request("POST", "/invocations", body, kind)
+            assert (answer.status, answer.json()) == (200, expected)
+
+
+def test_the_files_of_a_form_are_answered_in_their_order(server: Served) -> None:
+    images = [encoded("PNG"), encoded(size=(3000, 2000))]
+    assert len(images[1]) > 1_000_000  # such parts go to a disk by default
+    parts = [
+        f'--x-y\r\nContent-Disposition: form-data; name="f"; filename="{number}"\r\n\r\n'.encode()
+        + image
+        + b"\r\n"
+        for number, image in enumerate(images)
+    ]
+    field = b'--x-y\r\nContent-Disposition: form-data; name="note"\r\n\r\ntext\r\n'
+    form = b"".join([parts[0], field, parts[1], b"--x-y--\r\n"])
+    answer = server.invoke(form, "multipart/form-data; boundary=x-y")
+    assert answer.status == 200, answer.json()
+    found = [each["class"] for each in answer.json()["predictions"]]
+    assert found == [server.invoke(image).json()["predictions"][0]["class"] for image in images]
+
+
 def as_json(images: list[bytes]) -> str:
     return json.dumps({"instances": [in_base64(image) for image in images]})
 
 
 def as_objects(images: list[bytes]) -> str:
     return json.dumps({"instances": [{"image": in_base64(image)} for image in images]})
+
+
+def as_b64(images: list[bytes]) -> str:
+    return json.dumps({"instances": [{"b64": in_base64(image)} for image in images]})
+
+
+def as_data_urls(images: list[bytes]) -> str:
+    urls = [f"data:image/png;base64,{in_base64(image)}" for image in images]
+    return json.dumps({"instances": urls})
 
 
 def as_lines(images: list[bytes]) -> str:
@@ -82,6 +118,8 @@ def as_lines(images: list[bytes]) -> str:
     [
         (as_json, "application/json; charset=utf-8"),
         (as_objects, "application/json"),
+        (as_b64, "application/json"),
+        (as_data_urls, "application/json"),
         (as_lines, "application/jsonlines"),
         (as_lines, "application/x-ndjson"),
     ],
@@ -171,10 +209,15 @@ def test_bf16_answers_nearly_the_same(server: Served, served_model: Path, serve:
             "send JPEG, PNG, ",
         ),
         (b"{", "application/json", {}, 400, "the body: is not JSON"),
-        (b"[" * 100_000, "application/json", {}, 400, "the body: is not JSON"),
+        (b"[" * 100_000, "application/json", {}, 400, "the body: is not JSON, or nested too"),
+        (b"\xff", "application/json", {}, 400, "the body: is not JSON, or"),
+        (b"--x", "multipart/form-data", {}, 400, "with the boundary that Content-Type names"),
+        (b"a", "multipart/form-data; boundary=x", {}, 400, "with the boundary that Content-Type"),
+        (b"--x\r\n", "multipart/form-data; boundary=x", {}, 400, "holds no images"),
         (b"[]", "application/json", {}, 400, 'must be {"instances"'),
         (b'{"instances": []}', "application/json", {}, 400, "holds no images"),
         (b'{"instances": [7]}', "application/json", {}, 400, "instances[0]: must be an image in"),
+        (b'{"instances": [{}]}', "application/json", {}, 400, "instances[0]: must be an image in"),
         (b'{"instances": ["AAAA"]}', "application/json", {}, 400, "image 0: is not an image"),
         (b'"AAAA"\nnull', "application/jsonlines", {}, 400, "line 2: must be an image in"),
         (b"a,b", "text/csv", {}, 415, "content type 'text/csv': must be image/*"),

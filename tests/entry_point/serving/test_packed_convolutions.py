@@ -8,8 +8,7 @@ from _pytest.mark.structures import ParameterSet
 from torch import nn
 from torchvision import models
 
-from entry_point.serving.folded_norms import fold_batch_norms
-from entry_point.serving.packed_convolutions import can_pack, pack_convolutions
+from entry_point.serving.program import can_pack, fold_batch_norms, pack_convolutions
 from tests.entry_point.serving.test_folded_norms import exported
 
 

@@ -9,19 +9,15 @@ import threading
 from pathlib import Path
 
 import pytest
-import torchvision
 from PIL import Image
 
 from entry_point import serve as program
-from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
-from entry_point.contract.run_folder import RunFolder
-from entry_point.training.results.model_files import save_model, save_program
+from project.models import small_net
 from tests.entry_point.serving.conftest import Serve
-from tests.entry_point.serving.served_model import PATIENCE_S, with_code
+from tests.entry_point.serving.served_model import PATIENCE_S, write_model, write_slow_model
 from tests.entry_point.serving.test_invocations import encoded
-from tests.entry_point.serving.test_serve_limits import SLOW_CODE, head, wait_for, waiting
-from tests.entry_point.training.tasks.label_sources import PROBABILITIES
+from tests.entry_point.serving.test_serve_limits import ALONE, head, wait_for, waiting
 
 ACCEPT = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"
 LONGEST_STOP_S = 25
@@ -30,10 +26,10 @@ LONGEST_PING_S = 2
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_answers_the_requests_that_were_accepted(
-    number: signal.Signals, serve: Serve, served_model: Path, tmp_path: Path
+    number: signal.Signals, serve: Serve, tmp_path: Path
 ) -> None:
-    model = with_code(served_model, tmp_path / "model", SLOW_CODE)
-    server = serve(f"model_dir={model}")
+    model, go = write_slow_model(tmp_path)
+    server = serve(f"model_dir={model}", *ALONE)
     server.wait_until_ready()
     statuses: list[int] = []
     image = encoded()
@@ -46,7 +42,7 @@ def test_a_stop_answers_the_requests_that_were_accepted(
     wait_for(lambda: waiting(server) == 3)
     server.process.send_signal(number)
     wait_for(lambda: server.ping() is None)  # it no longer accepts
-    (model / "go").touch()
+    go.touch()
     for thread in threads:
         thread.join(PATIENCE_S)
     assert statuses == [200] * 4
@@ -71,32 +67,31 @@ def test_a_stop_does_not_wait_for_idle_and_stalled_clients(
         connection.close()
 
 
-def test_a_hanging_model_does_not_keep_the_server_from_ending(
-    serve: Serve, served_model: Path, tmp_path: Path
-) -> None:
-    model = with_code(served_model, tmp_path / "model", SLOW_CODE)
+def test_a_hanging_model_does_not_keep_the_server_from_ending(serve: Serve, tmp_path: Path) -> None:
+    model, _ = write_slow_model(tmp_path)
     server = serve(f"model_dir={model}", constants={"http_server.DRAIN_S": 1})
     server.wait_until_ready()
     with server.connect() as connection:
         connection.sendall(head(len(image := encoded())) + image)
-        wait_for(lambda: (model / "started").exists())
+        wait_for(lambda: (tmp_path / "started").exists())
         server.process.terminate()
         assert server.process.wait(LONGEST_STOP_S) == exit_codes.FINISHED
     assert "a batch is still running" in server.log()
 
 
 SLOW_LOAD = """
-import pathlib, time
-def model_fn(folder):
-    while not (pathlib.Path(folder) / "go").exists():
-        time.sleep(0.01)
+import time
+from project.models import small_net
+
+def net(num_classes):
+    time.sleep(1000)
+    return small_net(num_classes, width=8)
 """
 
 
-def test_a_server_that_loads_answers_503_and_can_be_stopped(
-    serve: Serve, served_model: Path, tmp_path: Path
-) -> None:
-    model = with_code(served_model, tmp_path / "model", SLOW_LOAD)
+def test_a_server_that_loads_answers_503_and_can_be_stopped(serve: Serve, tmp_path: Path) -> None:
+    network = small_net(3, width=8)
+    model = write_model(tmp_path, "model.name=project.net.net", network=network, code=SLOW_LOAD)
     server = serve(f"model_dir={model}")
     wait_for(lambda: server.ping() == 503)
     answer = server.invoke(encoded())
@@ -108,13 +103,8 @@ def test_a_server_that_loads_answers_503_and_can_be_stopped(
 
 def test_ping_answers_while_every_core_computes(serve: Serve, tmp_path: Path) -> None:
     """SageMaker gives /ping 2 s, then replaces the container."""
-    run = RunFolder(tmp_path)
-    run.model.mkdir()
-    config, yaml = load_train_config(["data=folder"])
-    model = torchvision.models.resnet18(num_classes=2)
-    save_model(run, model, ["a", "b"], yaml)
-    save_program(run, model, config.data, PROBABILITIES)
-    server = serve(f"model_dir={run.model}")
+    large = ("data.image_size=224", "data.resize=256", "model.name=resnet18")
+    server = serve(f"model_dir={write_model(tmp_path, *large)}")
     server.wait_until_ready()
     photo = io.BytesIO()
     Image.effect_noise((4000, 3000), 60).convert("RGB").save(photo, "JPEG")
@@ -141,7 +131,7 @@ def test_ping_answers_while_every_core_computes(serve: Serve, tmp_path: Path) ->
     ("arguments", "environment", "words"),
     [
         (["model_dir=/no/such"], {}, "model_dir=/no/such: there is no such folder"),
-        (["model_dir=."], {}, "inference.json cannot be read"),
+        (["model_dir=."], {}, " has no config.yaml: name the model folder"),
         (["serve.max_batch=0"], {}, "serve.max_batch=0: must be at least 1"),
         (["serve.prot=1"], {}, "did you mean port?"),
         ([], {"SAGEMAKER_MODEL_SERVER_WORKERS": "two"}, "serve.workers=two: must be a whole"),

@@ -64,7 +64,7 @@ def test_a_job_that_cannot_write_its_log_finishes(tmp_path: Path, photo_folder: 
     with Path("/dev/full").open("w") as full:
         process = start_with(full.fileno(), tmp_path, photo_folder, terminal=False)
         assert process.wait(timeout=120) == exit_codes.FINISHED
-    assert (tmp_path / "model" / "model.pt").is_file()
+    assert (tmp_path / "model" / "model.safetensors").is_file()
 
 
 def test_a_failing_job_that_cannot_write_its_log_keeps_its_exit_code_and_reason(

@@ -43,7 +43,7 @@ def test_the_supervisor_composes_once_for_all_ranks_and_the_model_keeps_it(
     run_job(root, photo_folder, overrides)
     assert compositions.read_text() == "rank None\n"
     _, yaml = load_train_config([*TINY, *overrides])
-    assert (root / "model" / "training.yaml").read_text() == yaml
+    assert (root / "model" / "config.yaml").read_text() == yaml
 
 
 def test_the_trainer_started_by_hand_composes_its_overrides(
@@ -53,4 +53,4 @@ def test_the_trainer_started_by_hand_composes_its_overrides(
     run_job(root, photo_folder, ["trainer.epochs=1"], module="train")
     assert compositions.read_text() == "rank None\n"
     _, yaml = load_train_config([*TINY, "trainer.epochs=1"])
-    assert (root / "model" / "training.yaml").read_text() == yaml
+    assert (root / "model" / "config.yaml").read_text() == yaml

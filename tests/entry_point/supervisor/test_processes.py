@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from filelock import FileLock
+from safetensors.torch import load_file
 
 from entry_point.contract import exit_codes
 from tests.entry_point.training import forked
@@ -128,9 +129,7 @@ def test_two_ranks_train_like_one(tmp_path: Path, photo_folder: Path) -> None:
     assert [r.keys() for r in one] == [r.keys() for r in two]
     for expected, got in zip(one, two, strict=True):
         assert got == pytest.approx(expected, abs=1e-5)
-    models = [
-        torch.load(tmp_path / n / "model/model.pt", weights_only=True) for n in ("one", "two")
-    ]
+    models = [load_file(tmp_path / n / "model/model.safetensors") for n in ("one", "two")]
     for key, value in models[0].items():
         torch.testing.assert_close(models[1][key], value, rtol=1e-4, atol=1e-6)
 
@@ -155,7 +154,7 @@ def test_sagemakers_toolkit_can_run_it_as_a_script(tmp_path: Path, photo_folder:
     command = [sys.executable, "entry_point/container.py", "--hydra_overrides_000", "['x']"]
     environment["PYTHONPATH"] = "."
     subprocess.run(command, env=environment, check=True, capture_output=True)
-    assert (tmp_path / "model" / "model.pt").is_file()
+    assert (tmp_path / "model" / "model.safetensors").is_file()
 
 
 def test_an_error_in_one_rank_ends_the_job_with_its_traceback(

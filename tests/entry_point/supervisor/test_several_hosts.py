@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from entry_point.contract import exit_codes
 from tests.entry_point.supervisor import isolated_host
@@ -99,9 +100,9 @@ def test_two_hosts_of_another_launcher_train_as_two_ranks_of_one_host(
     run_job(tmp_path / "one", photo_folder, ["trainer.nproc_per_host=2"])
     first, second, one = (tmp_path / name for name in (*HOSTS, "one"))
     assert timeless(read_records(first)) == timeless(read_records(one))
-    weights = [torch.load(root / "model/model.pt") for root in (first, one)]
+    weights = [load_file(root / "model/model.safetensors") for root in (first, one)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0] | weights[1])
-    assert not (second / "model/model.pt").exists()
+    assert not (second / "model/model.safetensors").exists()
     assert not list((second / "checkpoints").glob("*"))
 
 

@@ -88,4 +88,4 @@ def test_class_whose_name_cannot_be_written_is_refused_at_the_start(
     shown = name.encode("unicode_escape").decode()
     assert f"val/{shown}: the name of a class must be UTF-8" in output.replace("train/", "val/")
     _require_safe(output)
-    assert not (tmp_path / "run/model/model.pt").exists()
+    assert not (tmp_path / "run/model/model.safetensors").exists()

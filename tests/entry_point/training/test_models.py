@@ -143,8 +143,10 @@ def test_the_error_names_a_file_without_weights(kind: str, tmp_path: Path) -> No
     path.write_bytes(other_content(kind))
     with pytest.raises(ConfigError) as caught:
         build_model(ModelConfig(weights=str(path)), 7)
-    assert str(caught.value).startswith(f"model.weights={path}: must be a torch state dict (")
-    assert len(str(caught.value)) < len(str(path)) + 150
+    assert str(caught.value).startswith(
+        f"model.weights={path}: must be a state dict, as torch.save("
+    )
+    assert len(str(caught.value)) < len(str(path)) + 200
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
@@ -164,6 +166,24 @@ def test_the_error_names_a_file_of_other_objects(content: object, tmp_path: Path
     torch.save(content, tmp_path / "weights.pt")
     with pytest.raises(ConfigError, match="must be a torch state dict: names and tensors"):
         build_model(ModelConfig(weights=str(tmp_path / "weights.pt")), 7)
+
+
+def test_a_pickled_model_is_not_run_and_the_error_says_how_to_save_its_weights(
+    tmp_path: Path,
+) -> None:
+    torch.save(torchvision.models.resnet18(), tmp_path / "model.pt")
+    with pytest.raises(ConfigError, match=r"as torch\.save\(model\.state_dict\(\), FILE\)"):
+        build_model(ModelConfig(weights=str(tmp_path / "model.pt")), 7)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+def test_weights_of_wrapped_models_load(prefix: str, tmp_path: Path) -> None:
+    """DistributedDataParallel and torch.compile put a prefix before each name."""
+    source = torchvision.models.resnet18(num_classes=3)
+    state = {prefix + name: value for name, value in source.state_dict().items()}
+    torch.save(state, tmp_path / "weights.pt")
+    model = build_model(ModelConfig(weights=str(tmp_path / "weights.pt")), 3)
+    assert all(map(torch.equal, model.state_dict().values(), source.state_dict().values()))
 
 
 def test_weights_load_except_a_head_of_another_size(tmp_path: Path) -> None:

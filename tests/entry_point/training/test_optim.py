@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torchvision
+from safetensors.torch import load_file
 from torch import nn
 
 from entry_point.config.config_errors import ConfigError
@@ -279,10 +280,10 @@ def test_a_resumed_run_with_an_own_model_optimizer_and_schedule_ends_the_same(
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert forked.run(whole, photo_folder, OWN) == 0
     forked.run_until_step(parts, photo_folder, OWN, 4, signal.SIGKILL)
-    assert not (parts / "model" / "model.pt").exists()
+    assert not (parts / "model" / "model.safetensors").exists()
     assert forked.run(parts, photo_folder, OWN) == 0
     states: list[dict[str, Any]] = [
-        torch.load(root / "model" / "model.pt", weights_only=True) for root in (whole, parts)
+        load_file(root / "model" / "model.safetensors") for root in (whole, parts)
     ]
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
     assert timeless(read_records(whole)) == timeless(read_records(parts))

@@ -182,7 +182,7 @@ def test_an_export_that_outlasts_the_timeout_of_collective_calls_does_not_fail_t
     tmp_path: Path, photo_folder: Path
 ) -> None:
     assert forked.run(tmp_path, photo_folder, (), ranks=2, prepare=_export_slowly) == 0
-    assert (tmp_path / "model" / "model.pt").is_file()
+    assert (tmp_path / "model" / "model.safetensors").is_file()
 
 
 def _die_in_the_export() -> None:

@@ -57,7 +57,7 @@ def test_each_run_has_its_own_folder_and_table_row(
     for number, row in enumerate(table):
         (last,) = [r for r in read_records(tmp_path / "rates" / str(number)) if "val_loss" in r]
         assert f"val_accuracy={last['val_accuracy']:.6g} " in row
-    assert all((tmp_path / "rates" / n / "model" / "model.pt").is_file() for n in "01")
+    assert all((tmp_path / "rates" / n / "model" / "model.safetensors").is_file() for n in "01")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

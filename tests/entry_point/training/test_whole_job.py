@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 import torchvision
+from safetensors.torch import load_file
 
 from tests.entry_point.contract.test_metrics_line import found
 from tests.entry_point.training.training_jobs import read_records, run_job
@@ -31,12 +31,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory, photo_folder: Path) -> tu
 
 def test_the_model_loads_safely_and_fits_torchvision(finished: tuple[Path, str]) -> None:
     root, _ = finished
-    state = torch.load(root / "model" / "model.pt", weights_only=True)
+    state = load_file(root / "model" / "model.safetensors")
     classes = json.loads((root / "model" / "classes.json").read_text())
     model = torchvision.models.resnet18(num_classes=len(classes))
     model.load_state_dict(state)
     assert len(classes) == 8
-    assert "resnet18" in (root / "model" / "training.yaml").read_text()
+    assert "resnet18" in (root / "model" / "config.yaml").read_text()
 
 
 def test_the_job_writes_metrics_plot_and_tensorboard_events(finished: tuple[Path, str]) -> None:
@@ -69,7 +69,13 @@ def test_the_log_has_the_opening_and_closing_lines(finished: tuple[Path, str]) -
     ):
         assert part in output
     assert re.search(r"^startup: (\w+=[0-9.]+s )+total=[0-9.]+s$", output, re.MULTILINE)
-    for part in ("validation accuracy", "images/s", "waiting for data", "model.pt", "summary.png"):
+    for part in (
+        "validation accuracy",
+        "images/s",
+        "waiting for data",
+        "model.safetensors",
+        "summary.png",
+    ):
         assert part in output
 
 

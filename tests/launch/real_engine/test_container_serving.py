@@ -88,7 +88,7 @@ def test_a_job_without_a_command_trains_and_its_model_is_served_in_confinement(
 ) -> None:
     container = job.start(prebuilt_image, overrides=TRAINED, command=())
     assert job.wait(container) == 0, job.log(container)
-    assert (job.folder / "model/model.pt2").is_file()
+    assert (job.folder / "model/model.safetensors").is_file()
     server = engine.call(
         *("run", "--detach", *LOCKED_UP, "--network=none", "--tmpfs=/tmp"),
         f"--volume={job.folder}/model:/opt/ml/model:ro",

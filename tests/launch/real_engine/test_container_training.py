@@ -43,7 +43,7 @@ def test_one_host_trains_to_completion_and_compiles_once(
     assert launcher.text().count("custom_op: built in") == 1
     assert max(int(str(line["step"])) for line in metrics(run) if "loss" in line) == STEPS
     assert json.loads((run / "model/classes.json").read_text())
-    assert (run / "model/model.pt").stat().st_size > 0
+    assert (run / "model/model.safetensors").stat().st_size > 0
     owners = {path.stat().st_uid for path in run.rglob("*")}
     assert owners == {os.getuid()}
     assert leftovers(engine) == ""
@@ -66,8 +66,8 @@ def test_two_isolated_hosts_train_together_and_compile_once_each(
     # Two hosts share each batch, so the number of steps is that of one host.
     steps = [int(str(line["step"])) for line in metrics(run) if "loss" in line]
     assert max(steps) == STEPS
-    assert (run / "model/model.pt").exists()
-    assert not (run / "hosts/algo-2/model/model.pt").exists()
+    assert (run / "model/model.safetensors").exists()
+    assert not (run / "hosts/algo-2/model/model.safetensors").exists()
     assert leftovers(engine) == ""
 
 
@@ -99,7 +99,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def require_own_words(run: Path) -> None:
-    trained = (run / "model/training.yaml").read_text()
+    trained = (run / "model/config.yaml").read_text()
     assert "project.fresh.net" in trained and "lr: 0.0123" in trained
 
 

@@ -73,5 +73,5 @@ def test_two_containers_train_together(
     # Two hosts share each batch, so the number of steps is that of one host.
     steps = [int(str(line["step"])) for line in metrics(job.folder / "host-0") if "loss" in line]
     assert max(steps) == STEPS
-    assert (job.folder / "host-0/model/model.pt").exists()
-    assert not (job.folder / "host-1/model/model.pt").exists()
+    assert (job.folder / "host-0/model/model.safetensors").exists()
+    assert not (job.folder / "host-1/model/model.safetensors").exists()

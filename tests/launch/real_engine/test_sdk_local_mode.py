@@ -154,7 +154,7 @@ def test_local_mode_of_sdk_v3_trains_with_own_code(
     (archive,) = tmp_path.rglob("model.tar.gz")
     with tarfile.open(archive) as model:
         names = {Path(name).name for name in model.getnames()}
-    assert names >= {"model.pt", "model.pt2", "classes.json", "training.yaml"}
+    assert names >= {"model.safetensors", "model.pt2", "classes.json", "config.yaml"}
 
 
 @pytest.mark.parametrize(("sdk", "program"), [("v2", OURS_V2), ("v3", OURS_V3)])
@@ -180,6 +180,6 @@ def test_the_notebooks_object_trains_in_local_mode_with_what_was_changed_on_it(
     output = run_sdk(f".venv-launch-{sdk}", program, str(photos), str(tmp_path), *overrides)
     (archive,) = tmp_path.rglob("model.tar.gz")
     with tarfile.open(archive) as model:
-        (config,) = (name for name in model.getnames() if name.endswith("training.yaml"))
+        (config,) = (name for name in model.getnames() if name.endswith("config.yaml"))
         content = model.extractfile(config)
         assert content is not None and b"lr: 0.0321" in content.read(), output

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.utils._pytree import tree_leaves
 
 from entry_point.config.config_errors import ConfigError
@@ -36,7 +37,7 @@ STEPS = 12
 
 
 def weights(root: Path) -> dict[str, Any]:
-    state: dict[str, Any] = torch.load(root / "model" / "model.pt", weights_only=True)
+    state: dict[str, Any] = load_file(root / "model" / "model.safetensors")
     return state
 
 
@@ -122,7 +123,7 @@ def test_what_killed_writers_left_is_removed_at_the_next_start(
     kept = tmp_path / "model" / ".notes.2026"
     kept.write_text("not ours")
     written = (
-        *("model/model.pt", "model/code/inference.py", "checkpoints/step-000000003.pt"),
+        *("model/model.safetensors", "model/classes.json", "checkpoints/step-000000003.pt"),
         *("checkpoints/best.pt", "output/data/metrics.jsonl", "output/data/profile/a.json.gz"),
     )
     for name in written:

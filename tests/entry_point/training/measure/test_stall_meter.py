@@ -20,6 +20,7 @@ from entry_point.training.learner import Learner
 from entry_point.training.measure.headspace import KEPT_BATCHES, Headspace, verdict
 from entry_point.training.measure.stall_meter import StallMeter, percentiles, wait_share
 from entry_point.training.measure.stopwatch import Stopwatch
+from entry_point.training.measure.totals import Totals
 from entry_point.training.normalize import Normalize
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, weights
@@ -169,6 +170,13 @@ def test_the_wait_share_weights_steps_by_their_time() -> None:
 )
 def test_the_verdict_is_one_line(wait: float, speedup: float | None, sentence: str) -> None:
     assert verdict(wait, speedup) == sentence
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(1.0, "too short"), (20.0, "input-bound")])
+def test_a_run_of_a_second_is_not_judged(seconds: float, words: str) -> None:
+    """In it, most of the waiting is that of the first batches."""
+    record = {"step": 10, "loss": 1.0, "images_per_s": 160 / seconds, "data_wait_pct": 80.0}
+    assert Totals([record], 16).verdict.startswith(words)
 
 
 @pytest.mark.parametrize("seconds", [100.0, 1e-9])

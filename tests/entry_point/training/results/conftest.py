@@ -7,7 +7,8 @@ import pytest
 from tests.entry_point.training import forked
 
 OVERRIDES = (
-    "model.name=tests.own_models.tiny_net_with_state",
+    "model.name=project.models.small_net",
+    "model.kwargs.width=8",
     "trainer.report=true",
     "trainer.epochs=8",
     "trainer.evaluate_every_epochs=8",

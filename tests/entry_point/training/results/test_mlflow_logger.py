@@ -59,7 +59,7 @@ def test_a_stopped_job_continues_its_mlflow_run_with_every_number_once(
 ) -> None:
     root, overrides = tmp_path / "job", ["loggers=[mlflow]", "trainer.epochs=4"]
     forked.run_until_step(root, photo_folder, overrides, 2, signal.SIGTERM)
-    assert not (root / "model" / "model.pt").is_file()
+    assert not (root / "model" / "model.safetensors").is_file()
     stopped = read_records(root)
     client, run = only_run(str(root / "output" / "data" / "mlflow"))
     assert run.info.status == "KILLED" and 0 < len(stopped)
@@ -71,7 +71,7 @@ def test_a_stopped_job_continues_its_mlflow_run_with_every_number_once(
     for key in ("loss", "lr", "val_loss"):
         logged = [(record["step"], record[key]) for record in records if key in record]
         assert history(client, run, key) == logged
-    yaml = (root / "model" / "training.yaml").read_text()
+    yaml = (root / "model" / "config.yaml").read_text()
     assert run.data.params == flat(asdict(load_resolved(yaml, TrainConfig)))
     assert "TensorBoard" not in (root / "log").read_text()
 

@@ -17,9 +17,9 @@ NAMED = ("input={model}", "model_dir={model}", "output_dir={latest}/output")
 @pytest.mark.parametrize(
     ("file", "content", "hint"),
     [
-        ("model.pt2", b"PK cut short", "copy the model again"),
-        ("inference.json", b"{", "copy the model again"),
-        ("inference.json", b"{}", "has no 'torch': another version of this code wrote it"),
+        ("model.safetensors", b"cut short", "copy the model again"),
+        ("config.yaml", b"model: {name: ", "copy the file again"),
+        ("config.yaml", b"model: {nam: resnet18}", "use the image that trained the model"),
         ("classes.json", None, "copy the model again"),
     ],
 )
@@ -88,7 +88,7 @@ def test_damaged_images_are_listed_and_fail_the_command_unless_allowed(
         (["model_dir={model}"], "input: has no value"),
         (["input={model}", "model_dir={model}"], "output_dir: has no value; add output_dir=PATH"),
         (["output=logits"], "scores, features"),
-        ([*NAMED, "output_dir={model}/model.pt2"], "is a file; name a folder"),
+        ([*NAMED, "output_dir={model}/model.safetensors"], "is a file; name a folder"),
         ([*NAMED, "part=4/3"], "part=4/3: must be N/M"),
         ([*NAMED, "model_dir={latest}/model"], "({latest} points to other-run)"),
     ],

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from entry_point.contract.metrics_line import METRICS_OF
 from entry_point.training.results.plot import TRAINING, draw
@@ -67,7 +68,7 @@ def test_the_report_is_one_self_contained_page(run: Path) -> None:
     page = _Page()
     page.feed((run / "output" / "data" / "report.html").read_text())
     assert page.open == []
-    assert f"{run.name}: tests.own_models.tiny_net_with_state" in page.text
+    assert f"{run.name}: project.models.small_net" in page.text
     assert re.search(r"ended\d{4}-\d\d-\d\d \d\d:\d\d UTC", page.text)
     for fact in ("code revision", "processor", "training time"):
         assert fact in page.text
@@ -104,12 +105,10 @@ def test_a_finished_run_started_again_only_rewrites_its_results(
 ) -> None:
     again = tmp_path / run.name
     shutil.copytree(run, again)
-    for name in ("log", "model/model.pt"):
+    for name in ("log", "model/model.safetensors"):
         (again / name).unlink()
     assert forked.run(again, photo_folder, OVERRIDES) == 0
-    before, after = (
-        torch.load(root / "model" / "model.pt", weights_only=True) for root in (run, again)
-    )
+    before, after = (load_file(root / "model" / "model.safetensors") for root in (run, again))
     assert all(torch.equal(after[key], value) for key, value in before.items())
     assert read_records(again) == read_records(run)
     # The new process does not know single steps; everything else is reported as before.

@@ -22,10 +22,10 @@ def test_paths_below_the_working_directory_are_shown_relative(
     for root, shown in ((tmp_path / "runs" / "a", "runs/a"), (tmp_path.parent / "ml", None)):
         run = RunFolder(root)
         run.create()
-        (run.model / "model.pt").touch()
+        (run.model / "model.safetensors").touch()
         lines = closing_lines(Totals([], 16), 1.0, Progress(3, LOSS), NOTHING, run)
         (line,) = (line for line in lines if line.startswith("  model "))
-        assert line.split()[1] == f"{shown or root}/model/model.pt"
+        assert line.split()[1] == f"{shown or root}/model/model.safetensors"
 
 
 def test_the_code_is_told_by_its_commit_and_by_what_was_sent_with_the_job(

@@ -1,0 +1,289 @@
+"""The model folder of a finished run: training writes it, `predict` and `serve` load it.
+
+| File | Contents |
+|---|---|
+| model.safetensors | the network's state dict |
+| config.yaml | the run's configuration, by which the network and the task are built again |
+| classes.json | the names of the classes, labels or numbers |
+| head.json | the state of the task's head, if it has any: a regression's mean and deviation |
+| code/project/ | your own code, if the configuration names any of it |
+
+A folder may come from a stranger. Of what its configuration names, only known words and its own
+code resolve, and building fetches no weights.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_model as read_weights
+from safetensors.torch import save_model as write_weights
+from torch import Tensor, nn
+from yaml import YAMLError
+
+from entry_point.config.compose import load_resolved
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.resolve import TIMM, resolve
+from entry_point.config.train_config import ModelConfig, TrainConfig
+from entry_point.contract.own_code import PACKAGE
+from entry_point.contract.program import UserError
+from entry_point.contract.whole_file import replacing, write_text
+from entry_point.data.sources.source import Source
+from entry_point.training.models.build_model import build_model
+from entry_point.training.normalize import Normalize
+from entry_point.training.tasks.build_task import KNOWN, build_task
+from entry_point.training.tasks.task import Task
+
+logger = logging.getLogger(__name__)
+
+WEIGHTS = "model.safetensors"
+CONFIG = "config.yaml"
+CLASSES = "classes.json"
+HEAD = "head.json"
+CODE = "code"
+_WITHOUT_WEIGHTS = {"weights": None, "pretrained": False, "checkpoint_path": ""}
+"""Arguments of a model's function that name weights to start from; with these values, none."""
+
+
+class ModelError(UserError):
+    """The model folder cannot be loaded; the message says what to do."""
+
+
+class Answers(nn.Module):
+    """uint8 RGB `(N, 3, S, S)` -> float32 answers `(N, names)`: preprocessing, network and head.
+
+    Answers are probabilities or numbers, as the task's `Export` says.
+    """
+
+    def __init__(self, network: nn.Module, normalize: Normalize, head: nn.Module) -> None:
+        super().__init__()
+        self.normalize, self.network, self.head = normalize, network, head
+
+    def forward(self, images: Tensor) -> Tensor:
+        outputs: Tensor = self.network(self.normalize(images))
+        answers: Tensor = self.head(outputs.float())
+        return answers
+
+
+@dataclass(frozen=True)
+class Model:
+    """A loaded model folder."""
+
+    answers: nn.Module
+    """uint8 `(N, 3, image_size, image_size)` -> float32 `(N, len(names))`; an `Answers`, or a
+    program that was made of one."""
+    kind: str
+    """The form of an answer, see `Export.kind`."""
+    names: list[str]
+    threshold: float
+    image_size: int
+    resize: int
+    device: torch.device
+
+    @torch.inference_mode()
+    def predict(self, images: Tensor) -> Tensor:
+        """uint8 `(N, 3, image_size, image_size)` -> float32 `(N, names)`, on the CPU."""
+        answers: Tensor = self.answers(images.to(self.device))
+        return answers.float().cpu()
+
+
+# -- training
+
+
+def save_model(
+    folder: Path, network: nn.Module, task: Task, classes: list[str], config: TrainConfig, yaml: str
+) -> None:
+    """Write the folder. `classes` are the train split's, `yaml` is the configuration as text.
+
+    Removes what another run left there first, and writes the weights last: with them it is whole.
+    """
+    for name in (WEIGHTS, CONFIG, CLASSES, HEAD):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / CODE, ignore_errors=True)
+    write_text(folder / CLASSES, json.dumps(classes, ensure_ascii=False) + "\n")
+    write_text(folder / CONFIG, yaml)
+    if state := task.export.head.state_dict():
+        values = {name: value.tolist() for name, value in state.items()}
+        write_text(folder / HEAD, json.dumps(values) + "\n")
+    named = list(_dotted_paths(config))
+    if any(path.startswith(f"{PACKAGE}.") for _, path in named):
+        spec = find_spec(PACKAGE)
+        assert spec is not None and spec.submodule_search_locations
+        (source,) = spec.submodule_search_locations
+        bytecode = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(source, folder / CODE / PACKAGE, ignore=bytecode)
+    for key, path in named:
+        if not path.startswith(f"{PACKAGE}."):
+            logger.warning("predict and serve refuse %s=%s: move it to %s/", key, path, PACKAGE)
+    with replacing(folder / WEIGHTS) as temporary, _disk_errors(folder / WEIGHTS):
+        write_weights(network, str(temporary))
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    """Raise the error of a disk as OSError: safetensors has its number in a text only."""
+    try:
+        yield
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+
+
+def _dotted_paths(config: TrainConfig) -> Iterator[tuple[str, str]]:
+    """The settings that name code which a loaded model needs, and the code."""
+    named = {
+        "model.name": config.model.name,
+        "task.name": config.task.name,
+        "task.loss": config.task.loss or "",
+    }
+    for key, name in named.items():
+        if "." in name and not name.startswith(TIMM):
+            yield key, name
+
+
+# -- predict and serve
+
+
+def load_model(folder: Path, device: torch.device) -> Model:
+    """Build network and task as the trainer did, and load their state.
+
+    Raises:
+        ModelError: a file is missing or damaged, or does not fit the others.
+    """
+    config = _read_config(folder)
+    _use_own_code(folder, config)
+    classes = _read_json(folder / CLASSES)
+    size = config.data.val_size
+    try:
+        takes = getattr(resolve("task.name", config.task.name, KNOWN), "takes", "class")
+        task = build_task(config, cast(Source, _NoImages(takes, classes)), device)
+        network = build_model(_without_weights(config.model), task.outputs, image_size=size)
+    except ConfigError as error:
+        raise ModelError(f"{folder / CONFIG}: {error}") from error
+    try:
+        read_weights(network, folder / WEIGHTS)
+        if (head := folder / HEAD).is_file():
+            state = {name: torch.tensor(value) for name, value in _read_json(head).items()}
+            task.export.head.load_state_dict(state)
+    except (SafetensorError, RuntimeError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise ModelError(
+            f"{folder / WEIGHTS} cannot be loaded ({reason}): copy the model again"
+        ) from error
+    if device.type == "cuda":
+        # By default, convolutions on a GPU round to the 10 bits of TF32, unlike those on a CPU.
+        torch.backends.cudnn.allow_tf32 = False
+    network = network.to(memory_format=torch.channels_last)
+    answers = Answers(network, Normalize(config.data.mean, config.data.std), task.export.head)
+    return Model(
+        answers=answers.to(device).eval().requires_grad_(False),
+        kind=task.export.kind,
+        names=task.names,
+        threshold=task.export.settings.get("threshold", 0.5),
+        image_size=size,
+        resize=config.data.resize,
+        device=device,
+    )
+
+
+def _read_config(folder: Path) -> TrainConfig:
+    if not (folder / CONFIG).is_file():
+        raise ModelError(f"{folder} has no {CONFIG}: name the model folder of a finished run")
+    try:
+        return load_resolved((folder / CONFIG).read_text(encoding="utf-8"), TrainConfig)
+    except (ConfigError, ValueError, YAMLError) as error:
+        reason = " ".join(str(error).split())
+        must = "use the image that trained the model, or copy the file again"
+        raise ModelError(f"{folder / CONFIG}: {reason}: {must}") from error
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} cannot be read ({error}): copy the model again") from error
+
+
+def _use_own_code(folder: Path, config: TrainConfig) -> None:
+    """Have the package `project` come from the folder, if the configuration names any of it.
+
+    Raises ModelError for a name outside it: a stranger's folder calls nothing of this machine.
+    """
+    paths = list(_dotted_paths(config))
+    for key, path in paths:
+        if not path.startswith(f"{PACKAGE}."):
+            must = f"a model folder may name known words and its own {CODE}/{PACKAGE} only"
+            raise ModelError(f"{folder / CONFIG}: {key}={path}: {must}; import it in {PACKAGE}/")
+    if not paths:
+        return
+    if not (folder / CODE / PACKAGE).is_dir():
+        raise ModelError(f"{folder} has no {CODE}/{PACKAGE}, which {paths[0][1]} is part of")
+    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+        del sys.modules[name]
+    sys.dont_write_bytecode = True  # the folder may be read-only, and stays as it was copied
+    sys.meta_path.insert(0, _OwnPackage(folder / CODE))
+
+
+class _OwnPackage(MetaPathFinder):
+    """Finds the package `project` in a folder, and nothing else there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find_spec(
+        self, fullname: str, _path: object = None, _target: object = None
+    ) -> ModuleSpec | None:
+        return PathFinder.find_spec(fullname, [str(self._folder)]) if fullname == PACKAGE else None
+
+
+@dataclass(frozen=True)
+class _NoImages:
+    """What a task is built from instead of the train split, which is not here: its names, and one
+    sample of zeros in place of the labels."""
+
+    kind: str
+    classes: list[str]
+
+    def __len__(self) -> int:
+        return 1
+
+    @property
+    def labels(self) -> Tensor:
+        is_class = self.kind == "class"
+        return torch.zeros(1, dtype=torch.int64) if is_class else torch.zeros(1, len(self.classes))
+
+
+def _without_weights(config: ModelConfig) -> ModelConfig:
+    kwargs = {name: _WITHOUT_WEIGHTS.get(name, value) for name, value in config.kwargs.items()}
+    return replace(config, weights=None, kwargs=kwargs)
+
+
+def exported(model: Answers, image_size: int) -> torch.export.ExportedProgram:
+    """The model as a graph of torch's operators, for batches of any size, on its device.
+
+    Raises what torch.export does for a model that it cannot trace.
+    """
+    device = model.normalize.scale.device
+    example = torch.zeros(2, 3, image_size, image_size, dtype=torch.uint8, device=device)
+    shapes = {"images": {0: torch.export.Dim("batch")}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about torch's internals
+        return torch.export.export(model, (example,), dynamic_shapes=shapes)

@@ -1,0 +1,212 @@
+"""The forms of requests and answers: JSON, JSON lines, CSV; one image or several."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import logging
+import math
+import re
+from typing import Any
+
+import torch
+from python_multipart import FormParser
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import File, parse_options_header
+
+from entry_point.model_folder import Model
+
+JSON, CSV = "application/json", "text/csv"
+JSON_LINES = "application/jsonlines"
+FORM = "multipart/form-data"
+_IMAGE = "application/x-image"
+_UNNAMED = ("", "application/x-www-form-urlencoded")
+_ALIASES = dict.fromkeys(("application/x-jsonlines", "application/x-ndjson"), JSON_LINES)
+
+
+# It logs what clients do wrong.
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
+
+
+class RequestError(ValueError):
+    """A request that cannot be answered: its HTTP status, and what is wrong in one line."""
+
+    def __init__(self, status_code: int, message: str) -> None:
+        super().__init__(message)
+        self.status_code, self.message = status_code, message
+
+
+def read_instances(body: bytes | bytearray, content_type: str) -> list[bytes | bytearray]:
+    """The encoded images of a request.
+
+    - One image: image/*, application/x-image, application/octet-stream.
+    - JSON: {"instances": [INSTANCE, ...]}. An instance is an image in base64, a data URL, or an
+      object with one of them as `b64` or `image`.
+    - JSON lines: an instance per line.
+    - A form, multipart/form-data: each of its files.
+    - No type, or curl's default for --data-binary: JSON if it begins like that, else one image.
+
+    Raises RequestError.
+    """
+    instances = _split(body, media_type(content_type), content_type)
+    if not instances:
+        raise RequestError(400, "the body: holds no images; send at least one")
+    return instances
+
+
+def _split(body: bytes | bytearray, kind: str, content_type: str) -> list[bytes | bytearray]:
+    if kind in _UNNAMED:
+        kind = JSON if body[:100].lstrip()[:1] == b"{" else _IMAGE
+    if kind.startswith("image/") or kind in (_IMAGE, "application/octet-stream"):
+        return [body]
+    if kind == FORM:
+        return _read_form(body, content_type)
+    if kind == JSON:
+        document = _parse_json(body, "the body")
+        instances = document.get("instances") if isinstance(document, dict) else None
+        if not isinstance(instances, list):
+            raise RequestError(400, 'the body: must be {"instances": [BASE64, ...]}')
+        return [_decode_base64(each, f"instances[{i}]") for i, each in enumerate(instances)]
+    if kind == JSON_LINES:
+        all_lines: list[Any] = [*body.splitlines()]
+        lines = [(i, line) for i, line in enumerate(all_lines, 1) if line.strip()]
+        return [_decode_base64(_parse_json(line, f"line {i}"), f"line {i}") for i, line in lines]
+    allowed = f"image/*, {_IMAGE}, {FORM}, {JSON} or {JSON_LINES}"
+    raise RequestError(415, f"content type {content_type!r}: must be {allowed}")
+
+
+def media_type(text: str) -> str:
+    """The media type without parameters, in lower case, under one name."""
+    kind = text.split(";")[0].strip().lower()
+    return _ALIASES.get(kind, kind)
+
+
+def _parse_json(text: bytes | bytearray, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"character {error.pos + 1}"
+        raise RequestError(400, f"{place}: is not JSON, see {where}") from error
+    except (ValueError, RecursionError) as error:
+        raise RequestError(400, f"{place}: is not JSON, or nested too deeply") from error
+
+
+def _decode_base64(instance: Any, place: str) -> bytes:
+    content = instance
+    if isinstance(instance, dict):
+        content = instance.get("b64", instance.get("image"))
+    try:
+        if content.startswith("data:"):
+            content = content.partition(";base64,")[2]
+        return base64.b64decode(content, validate=True)
+    except (AttributeError, ValueError) as error:
+        raise RequestError(400, f"{place}: must be an image in base64") from error
+
+
+def _read_form(body: bytes | bytearray, content_type: str) -> list[bytes | bytearray]:
+    """The files of a form. Other fields are ignored."""
+    _, options = parse_options_header(content_type)
+    files: list[bytes | bytearray] = []
+
+    def keep(file: File) -> None:
+        file.file_object.seek(0)
+        files.append(file.file_object.read())
+
+    try:
+        parser = FormParser(
+            FORM,
+            on_field=None,
+            on_file=keep,
+            boundary=options.get(b"boundary"),
+            config={"MAX_MEMORY_FILE_SIZE": math.inf},  # never on a disk
+        )
+        parser.write(bytes(body))
+        parser.finalize()
+    except FormParserError as error:
+        must = "must be a form with the boundary that Content-Type names"
+        raise RequestError(400, f"the body: {must}") from error
+    return files
+
+
+def describe(answers: torch.Tensor, model: Model) -> list[dict[str, Any]]:
+    """Convert answers `(N, names)` to plain values, by the model's kind.
+
+    - `classification`: `class` (the likeliest), its `probability`, and all `probabilities` by name.
+    - `multilabel`: `labels` that reach the threshold, and all `probabilities` by name.
+    - `regression`: `values` by name.
+    """
+    # What Python's round() makes of a float32, in a fraction of the time.
+    rounded = (answers.double() * 1e6).round() / 1e6
+    rows = zip(answers.tolist(), rounded.tolist(), strict=True)
+    return [_DESCRIBE[model.kind](row, short, model) for row, short in rows]
+
+
+def _classes(row: list[float], rounded: list[float], model: Model) -> dict[str, Any]:
+    likeliest = row.index(max(row))
+    return {
+        "class": model.names[likeliest],
+        "probability": rounded[likeliest],
+        "probabilities": dict(zip(model.names, rounded, strict=True)),
+    }
+
+
+def _labels(row: list[float], rounded: list[float], model: Model) -> dict[str, Any]:
+    found = [name for name, p in zip(model.names, row, strict=True) if p >= model.threshold]
+    return {"labels": found, "probabilities": dict(zip(model.names, rounded, strict=True))}
+
+
+def _numbers(row: list[float], _: list[float], model: Model) -> dict[str, Any]:
+    named = zip(model.names, row, strict=True)
+    return {"values": {name: float(f"{value:.7g}") for name, value in named}}
+
+
+_DESCRIBE = {"classification": _classes, "multilabel": _labels, "regression": _numbers}
+
+
+def csv_line(prediction: dict[str, Any]) -> list[Any]:
+    """A prediction as a CSV line.
+
+    A class and its probability; or the labels found, separated by `|`, and every label's
+    probability; or the numbers.
+    """
+    if "class" in prediction:
+        return [prediction["class"], prediction["probability"]]
+    if "labels" in prediction:
+        return ["|".join(prediction["labels"]), *prediction["probabilities"].values()]
+    return list(prediction["values"].values())
+
+
+def choose_format(accept: str) -> str:
+    """The format that an Accept header prefers, of those that `format_predictions` writes.
+
+    Raises RequestError (406) if it accepts none.
+    """
+    wanted = []
+    for position, choice in enumerate(accept.split(",") if accept.strip() else ["*/*"]):
+        stated = re.search(r";\s*q\s*=\s*(\d*\.?\d+)", choice)
+        wanted.append((-float(stated[1]) if stated else -1.0, position, media_type(choice)))
+    refused = {kind for weight, _, kind in wanted if not weight}
+    for weight, _, kind in sorted(wanted):
+        for known in (JSON, JSON_LINES, CSV):
+            matches = kind in (known, "*/*", f"{known.partition('/')[0]}/*")
+            if weight and matches and known not in refused:
+                return known
+    raise RequestError(406, f"accept {accept!r}: must include {JSON}, {JSON_LINES} or {CSV}")
+
+
+def format_predictions(predictions: list[dict[str, Any]], accept: str) -> str:
+    """Format as JSON {"predictions": [...]}, as a JSON line per image, or as CSV lines.
+
+    For a CSV line see `csv_line`. Raises RequestError.
+    """
+    kind = choose_format(accept)
+    if kind == JSON:
+        return json.dumps({"predictions": predictions}, ensure_ascii=False)
+    if kind == JSON_LINES:
+        return "".join(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions)
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerows(map(csv_line, predictions))
+    return lines.getvalue()

@@ -1,0 +1,192 @@
+"""The model folder: `predict` and `serve` build what the trainer trained, and nothing else."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from entry_point import predict
+from entry_point.contract import exit_codes
+from entry_point.model_folder import ModelError, load_model
+from project.models import small_net
+from tests.entry_point.serving.served_model import CLASSES, LABELS, write_model
+from tests.entry_point.training.tasks.label_sources import CPU
+
+IMAGES = torch.randint(256, (3, 3, 32, 32), dtype=torch.uint8)
+OWN_NET = """
+from pathlib import Path
+from project.models import small_net
+
+def net(num_classes):
+    Path(__file__).with_name("imported").touch()
+    return small_net(num_classes, width=8)
+"""
+
+
+def change(model: Path, **settings: object) -> None:
+    """Write settings, as in `model__name="resnet18"`, to config.yaml."""
+    file = model / "config.yaml"
+    config = yaml.safe_load(file.read_text())
+    for path, value in settings.items():
+        group, _, name = path.partition("__")
+        config[group][name] = value
+    file.write_text(yaml.safe_dump(config))
+
+
+@pytest.mark.parametrize(
+    ("kind", "task"),
+    [("class", "classification"), ("labels", "multilabel"), ("numbers", "regression")],
+)
+def test_a_folder_answers_as_the_network_that_was_saved(
+    kind: str, task: str, tmp_path: Path
+) -> None:
+    network = small_net(len(CLASSES), width=8).eval()
+    model = load_model(write_model(tmp_path, f"task={task}", kind=kind, network=network), CPU)
+    assert (model.kind, model.names) == (task, CLASSES)
+    mean, std = (torch.tensor(values) for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    pixels = (IMAGES / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1)
+    with torch.inference_mode():
+        outputs = network(pixels)
+    if kind == "class":
+        expected = outputs.softmax(1)
+    elif kind == "labels":
+        expected = outputs.sigmoid()
+    else:  # in the units of the data
+        expected = outputs * LABELS[kind].std(0, correction=0) + LABELS[kind].mean(0)
+    torch.testing.assert_close(model.predict(IMAGES), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_own_code_comes_from_the_folder(tmp_path: Path) -> None:
+    """Also where another project is at hand, as in the image or on the next branch."""
+    network = small_net(len(CLASSES), width=8)
+    settings = "model.name=project.net.net"
+    model = write_model(tmp_path / "run", settings, network=network, code=OWN_NET)
+    images = tmp_path / "images"
+    images.mkdir()
+    arguments = [f"model_dir={model}", f"input={images}", f"output_dir={tmp_path / 'output'}"]
+    write_image(images / "a.png")
+    command = [sys.executable, "-m", "entry_point.predict", *arguments]
+    subprocess.run(command, check=True)
+    assert (model / "code/project/imported").is_file()
+    assert not list(model.rglob("__pycache__"))
+
+
+def test_code_that_the_folder_cannot_hold_is_said_when_it_is_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = write_model(tmp_path, "model.name=tests.own_models.tiny_net")
+    assert "refuse model.name=tests.own_models.tiny_net: move it to" in caplog.text
+    with pytest.raises(ModelError, match="import it in project/"):
+        load_model(model, CPU)
+
+
+def write_image(path: Path) -> None:
+    Image.effect_noise((40, 30), 60).convert("RGB").save(path)
+
+
+@pytest.mark.parametrize("key", ["model__name", "task__name", "task__loss"])
+def test_a_folder_that_names_other_code_is_refused_in_one_line_and_runs_none(
+    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, mark = write_model(tmp_path / "run"), tmp_path / "mark"
+    group = key.partition("__")[0]
+    change(model, **{key: "os.system"})
+    if key.endswith("name"):
+        change(model, **{f"{group}__kwargs": {"command": f"touch {mark}"}})
+    write_image(tmp_path / "a.png")
+    arguments = [f"input={tmp_path / 'a.png'}", f"output_dir={tmp_path / 'output'}"]
+    assert predict.main([f"model_dir={model}", *arguments]) == exit_codes.USAGE
+    error = capsys.readouterr().err
+    named = f"{model}/config.yaml: {key.replace('__', '.')}=os.system: a model folder may name"
+    assert error.startswith(f"predict: {named}") and error.count("\n") == 1
+    assert not mark.exists()
+
+
+def test_code_that_the_configuration_does_not_name_is_not_run(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "run", "model.name=resnet18")
+    assert not (model / "code").exists()
+    package = model / "code" / "project"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('ran')")
+    (package / "models.py").write_text("raise SystemExit('ran')")
+    assert load_model(model, CPU).predict(IMAGES).shape == (3, len(CLASSES))
+
+
+def test_loading_fetches_and_reads_no_other_weights(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "run", "model.name=resnet18")
+    expected = load_model(model, CPU).predict(IMAGES)
+    change(model, model__weights="/no/such/weights.pt", model__kwargs={"progress": False})
+    torch.testing.assert_close(load_model(model, CPU).predict(IMAGES), expected)
+
+
+def test_a_model_of_timm_is_built_without_its_published_weights(tmp_path: Path) -> None:
+    pytest.importorskip("timm", reason="needs the extra timm")
+    model = write_model(tmp_path / "run", "model.name=timm/resnet10t")
+    expected = load_model(model, CPU).predict(IMAGES)
+    change(model, model__kwargs={"checkpoint_path": "/no/such/weights.pt"})
+    torch.testing.assert_close(load_model(model, CPU).predict(IMAGES), expected)
+
+
+def test_weights_of_another_network_are_one_line(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "run")
+    change(model, model__kwargs={"width": 16})
+    with pytest.raises(ModelError, match=r"model\.safetensors cannot be loaded .*size mismatch"):
+        load_model(model, CPU)
+    state = load_file(model / "model.safetensors")
+    change(model, model__kwargs={"width": 8})
+    save_file({name: state[name] for name in list(state)[:-1]}, model / "model.safetensors")
+    with pytest.raises(ModelError, match=r"model\.safetensors cannot be loaded .*Missing key"):
+        load_model(model, CPU)
+
+
+FULL_DISK = """
+import errno, resource, sys
+from pathlib import Path
+from tests.entry_point.serving.served_model import write_model
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    write_model(Path(sys.argv[1]))
+except OSError as error:
+    files = sorted(path.name for path in Path(sys.argv[1], "model").iterdir())
+    print(errno.errorcode[error.errno], error.filename, files)
+"""
+
+
+def test_weights_for_which_there_is_no_room_are_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    file = tmp_path / "model" / "model.safetensors"
+    expected = f"EFBIG {file} ['classes.json', 'code', 'config.yaml']\n"
+    assert (done.returncode, done.stdout) == (0, expected), done.stderr
+
+
+def test_a_gpu_computes_in_float32_not_in_tf32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    model = write_model(tmp_path)
+    load_model(model, CPU)
+    assert torch.backends.cudnn.allow_tf32
+    moved: list[torch.device] = []
+
+    def to(module: nn.Module, device: torch.device) -> nn.Module:
+        moved.append(device)
+        return module
+
+    monkeypatch.setattr("entry_point.model_folder.Answers.to", to)
+    load_model(model, torch.device("cuda", 1))
+    assert moved == [torch.device("cuda", 1)] and not torch.backends.cudnn.allow_tf32
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_predictions_on_a_gpu_match_the_cpus(tmp_path: Path) -> None:
+    model = write_model(tmp_path)
+    gpu, cpu = (load_model(model, torch.device(name)) for name in ("cuda", "cpu"))
+    torch.testing.assert_close(gpu.predict(IMAGES), cpu.predict(IMAGES), atol=1e-3, rtol=0)
