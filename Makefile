@@ -40,7 +40,7 @@ CODE := custom_op entry_point launch project examples benchmarks tests
 # $(call check_only,WORDS) stops unless ONLY is empty or one of the words.
 check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONLY=$(ONLY): must be one of $(1)))
 
-.PHONY: help setup local-train predict serve dataset check-dataset show-batch sweep bench \
+.PHONY: help setup local-train predict evaluate serve dataset check-dataset show-batch sweep bench \
 	image push docker-train docker-serve setup-aws upload sagemaker-dataset sagemaker-predict sagemaker-train \
 	sagemaker-sweep sagemaker sagemaker-deploy test figures lint format clean
 
@@ -52,6 +52,10 @@ local-train: ## Install what is missing, then train; without ARGS a demo
 predict: ## Predict images: ARGS="input=PATH output_dir=DIR"
 	@$(READY) job
 	@$(PY) -m entry_point.predict $(ARGS)
+
+evaluate: ## Evaluate a model: ARGS="model_dir=DIR data.root=DIR"
+	@$(READY) job
+	@$(PY) -m entry_point.evaluate $(ARGS)
 
 serve: ## Answer requests on port 8080: ARGS="model_dir=DIR"
 	@$(READY) job

@@ -29,6 +29,7 @@ PROGRAMS = {
     "train": "entry_point.supervisor.job",
     "optimize": "entry_point.optimize",
     "predict": "entry_point.predict",
+    "evaluate": "entry_point.evaluate",
     "serve": "entry_point.serve",
     "check-dataset": "entry_point.check_dataset",
     "env": "entry_point.supervisor.environment_report",
@@ -42,6 +43,7 @@ docker run IMAGE [COMMAND] [key=value ...]
   optimize       pack images for training:     source=DIR output=DIR
   check-dataset  read a dataset, list damage:  root=DIR
   predict        predict images, by part:      model_dir=DIR input=PATH output_dir=DIR
+  evaluate       compute a model's metrics:    model_dir=DIR data.root=DIR
   env            print versions, devices and the files of the job
 
 Without a command: train inside a job, env elsewhere. The keys of each command are Hydra overrides;

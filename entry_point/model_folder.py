@@ -103,6 +103,18 @@ class Model:
         return answers.float().cpu()
 
 
+@dataclass(frozen=True)
+class Trained:
+    """What the trainer had at its end."""
+
+    config: TrainConfig
+    classes: list[str]
+    """The names of the train split's classes, labels or numbers."""
+    task: Task
+    network: nn.Module
+    """On the device, in eval mode."""
+
+
 # -- training
 
 
@@ -159,16 +171,35 @@ def _dotted_paths(config: TrainConfig) -> Iterator[tuple[str, str]]:
             yield key, name
 
 
-# -- predict and serve
+# -- predict, serve and evaluate
 
 
 def load_model(folder: Path, device: torch.device) -> Model:
+    """The model and its preprocessing, for images of any source. Raises ModelError."""
+    trained = load_trained(folder, device)
+    data, export = trained.config.data, trained.task.export
+    if device.type == "cuda":
+        # By default, convolutions on a GPU round to the 10 bits of TF32, unlike those on a CPU.
+        torch.backends.cudnn.allow_tf32 = False
+    answers = Answers(trained.network, Normalize(data.mean, data.std), export.head)
+    return Model(
+        answers=answers.to(device).eval().requires_grad_(False),
+        kind=export.kind,
+        names=trained.task.names,
+        threshold=export.settings.get("threshold", 0.5),
+        image_size=data.val_size,
+        resize=data.resize,
+        device=device,
+    )
+
+
+def load_trained(folder: Path, device: torch.device) -> Trained:
     """Build network and task as the trainer did, and load their state.
 
     Raises:
         ModelError: a file is missing or damaged, or does not fit the others.
     """
-    config = _read_config(folder)
+    config = read_config(folder)
     _use_own_code(folder, config)
     classes = _read_json(folder / CLASSES)
     size = config.data.val_size
@@ -188,23 +219,12 @@ def load_model(folder: Path, device: torch.device) -> Model:
         raise ModelError(
             f"{folder / WEIGHTS} cannot be loaded ({reason}): copy the model again"
         ) from error
-    if device.type == "cuda":
-        # By default, convolutions on a GPU round to the 10 bits of TF32, unlike those on a CPU.
-        torch.backends.cudnn.allow_tf32 = False
-    network = network.to(memory_format=torch.channels_last)
-    answers = Answers(network, Normalize(config.data.mean, config.data.std), task.export.head)
-    return Model(
-        answers=answers.to(device).eval().requires_grad_(False),
-        kind=task.export.kind,
-        names=task.names,
-        threshold=task.export.settings.get("threshold", 0.5),
-        image_size=size,
-        resize=config.data.resize,
-        device=device,
-    )
+    network = network.to(device).to(memory_format=torch.channels_last).eval()
+    return Trained(config, classes, task, network)
 
 
-def _read_config(folder: Path) -> TrainConfig:
+def read_config(folder: Path) -> TrainConfig:
+    """The configuration that produced the model. Raises ModelError."""
     if not (folder / CONFIG).is_file():
         raise ModelError(f"{folder} has no {CONFIG}: name the model folder of a finished run")
     try:

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from entry_point.config.compose import CONFIGS
 from entry_point.config.config_errors import shown
+from entry_point.config.evaluate_config import EvaluateConfig
 from entry_point.config.mistakes import Node, allowed, settled
 from entry_point.config.packing_config import CheckConfig, OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
@@ -24,6 +25,7 @@ COMMANDS: dict[str, tuple[str, type]] = {
     "optimize": ("`make dataset`, `sagemaker-dataset`", OptimizeConfig),
     "check_dataset": ("`make check-dataset`", CheckConfig),
     "predict": ("`make predict`, `sagemaker-predict`", PredictConfig),
+    "evaluate": ("`make evaluate`", EvaluateConfig),
     "serve": ("`make serve`, `docker-serve`", ServeConfig),
     "launch": ("`make sagemaker-train`, `sagemaker-dataset`, `sagemaker-predict`", LaunchConfig),
     "deploy": ("`make sagemaker-deploy`", DeployConfig),

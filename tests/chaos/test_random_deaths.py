@@ -23,7 +23,8 @@ from tests.entry_point.training.training_jobs import TINY
 from tests.entry_point.training.ways import ENGINES, SOURCES
 
 OVERRIDES = (
-    "model.name=tests.own_models.tiny_net_with_state",
+    "model.name=project.models.small_net",
+    "model.kwargs.width=8",
     "trainer.epochs=6",
     "trainer.log_every_steps=1",
     "trainer.checkpoint_every_steps=2",

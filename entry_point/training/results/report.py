@@ -73,9 +73,12 @@ def write_report(
     `source` is the validation split behind `evaluation`, and `facts` distinguish this run from
     others. The curves show `metric`. `samples` shows training samples; None: no such picture.
     """
+    validation = {
+        f"validation {label}": value for label, value in _metrics(task, evaluation).items()
+    }
     sections = [
         _facts(facts),
-        _numbers(task, evaluation, totals),
+        _numbers(validation | _speed(totals)),
         _curves(totals.records, title, metric),
         _stall_meter(totals),
         *map(_table, task.tables(evaluation.scores)),
@@ -84,6 +87,29 @@ def write_report(
         f"<h2>Environment</h2>{_facts(_environment())}",
         f"<h2>Configuration</h2><pre>{html.escape(config_yaml)}</pre>",
     ]
+    _write_page(path, title, sections)
+
+
+def write_evaluation(
+    path: Path,
+    title: str,
+    facts: Mapping[str, str],
+    task: Task,
+    evaluation: Evaluation,
+    source: Source,
+) -> None:
+    """Write a page on an evaluation of `source`: metrics, tables and the worst predictions."""
+    sections = [
+        _facts(facts),
+        _numbers(_metrics(task, evaluation)),
+        *map(_table, task.tables(evaluation.scores)),
+        _mistakes(task, evaluation, source),
+        f"<h2>Environment</h2>{_facts(_environment())}",
+    ]
+    _write_page(path, title, sections)
+
+
+def _write_page(path: Path, title: str, sections: Sequence[str]) -> None:
     name = html.escape(title)
     write_text(
         path,
@@ -93,17 +119,29 @@ def write_report(
     )
 
 
-def _numbers(task: Task, evaluation: Evaluation, totals: Totals) -> str:
+def _metrics(task: Task, evaluation: Evaluation) -> dict[str, str]:
     values = evaluation.metrics
-    numbers = {
-        f"validation {html.escape(metric.label)}": metric.show(values[metric.name])
+    return {
+        metric.label: metric.show(values[metric.name])
         for metric in (*task.metrics, LOSS)
         if metric.name in values
     }
-    if totals.training_seconds:
-        numbers["training images/s"] = f"{totals.images_per_s:.0f}"
-        numbers["of training time waiting for data"] = f"{totals.data_wait_pct:.1f} %"
-    cells = "".join(f"<div><b>{value}</b>{name}</div>" for name, value in numbers.items())
+
+
+def _speed(totals: Totals) -> dict[str, str]:
+    if not totals.training_seconds:
+        return {}
+    return {
+        "training images/s": f"{totals.images_per_s:.0f}",
+        "of training time waiting for data": f"{totals.data_wait_pct:.1f} %",
+    }
+
+
+def _numbers(numbers: Mapping[str, str]) -> str:
+    """In large type, with their labels."""
+    cells = "".join(
+        f"<div><b>{value}</b>{html.escape(label)}</div>" for label, value in numbers.items()
+    )
     return f'<div class="numbers">{cells}</div>'
 
 

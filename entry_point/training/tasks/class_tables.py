@@ -1,4 +1,7 @@
-"""What can be counted from pairs `(true class, predicted class)`: float64 `(N, 2)`."""
+"""The report's tables of a classification, from its samples' scores, float64 `(N, columns)`.
+
+`pairs` are `(true class, predicted class)`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from entry_point.training.tasks.task import Table
 LARGEST_MATRIX = 40
 MOST_CONFUSED = 20
 MOST_CLASSES = 100
+BINS = 10
 
 
 def _counts(pairs: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -68,3 +72,29 @@ def _most_confused(kinds: Tensor, counts: Tensor, names: list[str]) -> Table:
         )
     ]
     return Table("Most frequent confusions", ("true", "predicted", "images"), rows)
+
+
+def calibration(scores: Tensor) -> Table:
+    """How often predictions of a probability are right, by tenths of the probability.
+
+    `scores` are `(true class, predicted class, its probability)`. Guo et al., "On Calibration of
+    Modern Neural Networks" (ICML 2017), section 2.
+    """
+    true, predicted, probability = scores.T
+    bins = (probability * BINS).ceil().long().clamp(1, BINS) - 1
+    images = bins.bincount(minlength=BINS)
+    sure = bins.bincount(probability, minlength=BINS)
+    right = bins.bincount((true == predicted).double(), minlength=BINS)
+    rows = [
+        (
+            f"{100 * i // BINS} to {100 * (i + 1) // BINS} %",
+            int(images[i]),
+            _share(sure[i], images[i]),
+            _share(right[i], images[i]),
+        )
+        for i in range(BINS)
+        if images[i]
+    ]
+    error = float((sure - right).abs().sum()) / len(scores)
+    note = f"Expected calibration error: {100 * error:.2f} %, in {BINS} bins."
+    return Table("Calibration", ("probability", "images", "mean", "right"), rows, note)

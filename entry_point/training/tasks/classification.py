@@ -21,8 +21,8 @@ TOP = 5
 
 
 class Classification(Task):
-    """Scores are `(loss, class, predicted class)`, and for more than five classes whether the five
-    likeliest include the right one."""
+    """Scores are `(loss, class, predicted class, its probability)`, and for more than five classes
+    whether the five likeliest include the right one."""
 
     takes = "class"
     blends: Sequence[str] = ("mixup", "cutmix")
@@ -55,7 +55,7 @@ class Classification(Task):
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         probabilities = self.export.head(outputs)
-        columns = [self.losses(outputs, targets), targets, probabilities.argmax(1)]
+        columns = [self.losses(outputs, targets), targets, *reversed(probabilities.max(1))]
         if self._has_top:
             columns.append((probabilities.topk(TOP).indices == targets[:, None]).any(1))
         return torch.stack([column.double() for column in columns], 1)
@@ -67,7 +67,7 @@ class Classification(Task):
             "balanced_accuracy": class_tables.balanced_accuracy(scores[:, 1:3], len(self.names)),
         }
         if self._has_top:
-            values["top5_accuracy"] = float(scores[:, 3].sum()) / len(scores)
+            values["top5_accuracy"] = float(scores[:, 4].sum()) / len(scores)
         return values
 
     def tables(self, scores: Tensor) -> list[Table]:
@@ -75,6 +75,7 @@ class Classification(Task):
         return [
             class_tables.precision_and_recall(pairs, self.names),
             class_tables.confusion(pairs, self.names),
+            class_tables.calibration(scores[:, 1:4]),
         ]
 
     def mistakes(self, scores: Tensor, most: int) -> list[tuple[int, str]]:

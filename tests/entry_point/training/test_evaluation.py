@@ -126,4 +126,4 @@ def test_evaluation_moves_its_results_from_the_device_once(
     identity = Normalize([0, 0, 0], [1 / 255] * 3)
     batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity)
     rows, damaged = evaluation._score([_FirstPixel()], task, batches, CPU, stop)
-    assert len(moved) == 1 and rows.shape == (4, 4) and damaged == 1
+    assert len(moved) == 1 and rows.shape == (4, 5) and damaged == 1

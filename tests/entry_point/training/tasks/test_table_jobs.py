@@ -19,7 +19,7 @@ from tests.entry_point.training.training_jobs import read_records
 
 OVERRIDES = (
     "data.format=manifest",
-    "model.name=tests.own_models.tiny_net_with_state",
+    "model.name=project.models.small_net",
     "trainer.epochs=4",
     "trainer.batch_size=12",
     "trainer.log_every_steps=1",

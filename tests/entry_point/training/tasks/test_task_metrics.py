@@ -50,7 +50,7 @@ def test_classification(seed: int, count: int, levels: int) -> None:
             ),
         }
     assert found == pytest.approx(expected, abs=1e-12)
-    table, _ = task.tables(task.scores(outputs.float(), targets))
+    table, _, calibration = task.tables(task.scores(outputs.float(), targets))
     shown = {row[0]: row[1:3] for row in table.rows}
     precision, recall, _, _ = metrics.precision_recall_fscore_support(
         targets, predicted, labels=range(CLASSES), zero_division=np.nan
@@ -58,6 +58,14 @@ def test_classification(seed: int, count: int, levels: int) -> None:
     for i, name in enumerate(task.names):
         expected_cells = [f"{100 * v:.2f} %" if v == v else "-" for v in (precision[i], recall[i])]
         assert list(shown[name]) == expected_cells
+    sure, right, error = probabilities.max(1), predicted == targets.numpy(), 0.0
+    for low in range(10):
+        inside = (np.ceil(sure.astype(np.float64) * 10).clip(1, 10) - 1) == low
+        rows = [row for row in calibration.rows if row[0] == f"{10 * low} to {10 * low + 10} %"]
+        assert [row[1] for row in rows] == ([inside.sum()] if inside.any() else [])
+        error += abs(sure[inside].astype(np.float64).sum() - right[inside].sum()) / count
+    shown_error = float(calibration.note.removeprefix("Expected calibration error: ").split()[0])
+    assert shown_error == pytest.approx(100 * error, abs=0.006)
 
 
 @settings(max_examples=40)
@@ -128,7 +136,7 @@ def test_many_classes_get_the_weakest_of_them_and_the_most_frequent_confusions()
     targets = torch.arange(240) % 120
     predicted = torch.where(targets == 7, 9, targets)
     outputs = torch.nn.functional.one_hot(predicted, 120).float() * 9
-    weakest, confusions = task.tables(task.scores(outputs, targets))
+    weakest, confusions, _ = task.tables(task.scores(outputs, targets))
     assert len(weakest.rows) == 100 and weakest.rows[0] == ("c7", "-", "0.00 %", 2)
     assert "lowest recall" in weakest.note
     assert confusions.rows == [("c7", "c9", 2)]

@@ -1,0 +1,164 @@
+"""Evaluate a finished run's model: `python -m entry_point.evaluate [Hydra overrides]`.
+
+Computes the task's metrics on a split of the run's dataset, or of another one whose classes the
+model knows. Writes them to evaluation.json, and with tables and the worst predictions to
+evaluation.html.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from entry_point.config.compose import load_config
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import DataConfig
+from entry_point.config.evaluate_config import EvaluateConfig
+from entry_point.contract import exit_codes
+from entry_point.contract.metrics_line import LOSS
+from entry_point.contract.own_code import PACKAGE
+from entry_point.contract.printable import printable
+from entry_point.contract.program import asks_for_help, run_program
+from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
+from entry_point.contract.whole_file import write_text
+from entry_point.data.errors import DataError
+from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources.source import Source
+from entry_point.large_imports import end_process, large_imports
+
+if TYPE_CHECKING:
+    from entry_point.model_folder import Trained
+    from entry_point.training.devices import Devices
+    from entry_point.training.evaluation import Evaluation
+    from entry_point.training.input import DeviceBatch
+
+log = logging.getLogger("evaluate")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Command line: Hydra overrides of configs/evaluate.yaml."""
+    if asks_for_help(arguments, __doc__):
+        return exit_codes.FINISHED
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    return run_program("evaluate", partial(run, arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Evaluate, write the results and log the metrics; returns the exit code."""
+    config = load_config("evaluate", EvaluateConfig, arguments)
+    with large_imports():
+        from entry_point.model_folder import load_trained, read_config
+        from entry_point.training.devices import join_devices
+        from entry_point.training.stop import Stopped
+    folder = Path(config.model_dir)
+    trainer = read_config(folder).trainer
+    # As in training, but on what this machine has.
+    here = replace(trainer, device="auto", nproc_per_host=None, batch_size=config.batch_size)
+    with join_devices(here) as devices:
+        trained = load_trained(folder, devices.device)
+        data = config.changed(trained.config.data)
+        _check_format(data, config, folder)
+        source = open_source(data, config.split, RunFolder(CONTAINER_ROOT).channels)
+        try:
+            evaluation = evaluate(trained, source, data, config, devices)
+        except Stopped:
+            return exit_codes.INTERRUPTED
+    _write(config, data, trained, evaluation, source)
+    return exit_codes.FINISHED
+
+
+def _check_format(data: DataConfig, config: EvaluateConfig, folder: Path) -> None:
+    """Raise ConfigError if the model folder, which may be a stranger's, names other code."""
+    is_own = data.format.startswith(f"{PACKAGE}.") or "format" in config.data
+    if "." in data.format and not is_own:
+        must = f"named by {folder}, not by you; add data.format to use it"
+        raise ConfigError("data.format", data.format, must)
+
+
+def evaluate(
+    trained: Trained, source: Source, data: DataConfig, config: EvaluateConfig, devices: Devices
+) -> Evaluation:
+    """Evaluate on all images of `source`, cropped as for validation.
+
+    Raises DataError if the source has classes that the model does not know.
+    """
+    from entry_point.training import evaluation
+    from entry_point.training.input import device_batches
+    from entry_point.training.normalize import Normalize
+    from entry_point.training.stop import StopRequest
+
+    numbers = _numbers_of(source, trained.classes).to(devices.device)
+    spec = LoaderSpec(data, config.pipeline, "val", config.batch_size, 0, device=devices.device)
+    normalize = Normalize(data.mean, data.std, devices.input_dtype).to(devices.device)
+    with closing(build_loader(source, spec)) as loader:
+        batches = device_batches(loader.epoch(0), devices.device, normalize)
+
+        def renumbered() -> Iterator[DeviceBatch]:
+            for batch in batches:
+                is_class = source.kind == "class"
+                yield replace(batch, labels=numbers[batch.labels]) if is_class else batch
+
+        (found,) = evaluation.evaluate(
+            [trained.network],
+            trained.task,
+            renumbered(),
+            devices,
+            samples=len(source),
+            stop=StopRequest(),
+        )
+    return found
+
+
+def _numbers_of(source: Source, known: list[str]) -> torch.Tensor:
+    """The model's number of each class of the source."""
+    names = list(source.classes)
+    unknown = [name for name in names if name not in known]
+    if unknown or (source.kind != "class" and names != known):
+        other = unknown[0] if unknown else f"{len(names)} labels or numbers instead of {len(known)}"
+        raise DataError(f"the dataset has {printable(other)}, which the model does not know")
+    return torch.tensor([known.index(name) for name in names])
+
+
+def _write(
+    config: EvaluateConfig,
+    data: DataConfig,
+    trained: Trained,
+    evaluation: Evaluation,
+    source: Source,
+) -> None:
+    from entry_point.training.results.report import write_evaluation
+
+    output = Path(config.output_dir)
+    output.mkdir(parents=True, exist_ok=True)
+    facts = {
+        "model": str(Path(config.model_dir).resolve()),
+        "data": data.root or "the input channel",
+        "split": config.split,
+        "images": f"{len(evaluation.indices)}",
+        "damaged": f"{evaluation.damaged}",
+    }
+    counts = {"images": len(evaluation.indices), "damaged": evaluation.damaged}
+    result = {**facts, **counts, "metrics": evaluation.metrics}
+    write_text(output / "evaluation.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+    title = f"{config.split} of {data.root}"
+    page = output / "evaluation.html"
+    write_evaluation(page, title, facts, trained.task, evaluation, source)
+    for metric in (*trained.task.metrics, LOSS):
+        if metric.name in evaluation.metrics:
+            log.info("  %-20s %s", metric.label, metric.show(evaluation.metrics[metric.name]))
+    skipped = f", {evaluation.damaged} damaged" if evaluation.damaged else ""
+    log.info("%d images evaluated%s; written to %s", len(evaluation.indices), skipped, page)
+
+
+if __name__ == "__main__":
+    end_process(main(sys.argv[1:]))

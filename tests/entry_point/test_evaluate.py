@@ -1,0 +1,113 @@
+"""`make evaluate`: the metrics of a finished run's model, on any of the data that it knows."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entry_point import evaluate
+from entry_point.contract import exit_codes
+from tests.entry_point.training import forked
+from tests.entry_point.training.results.conftest import OVERRIDES
+from tests.entry_point.training.training_jobs import read_records
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, photo_folder: Path) -> Path:
+    root = tmp_path_factory.mktemp("run")
+    data = [f"data.root={photo_folder}", "trainer.report=false"]
+    assert forked.run(root, photo_folder, [*OVERRIDES, *data]) == 0, (root / "log").read_text()
+    return root
+
+
+def results(run: Path, output: Path, *arguments: str) -> dict[str, Any]:
+    where = [
+        f"model_dir={run / 'model'}",
+        f"output_dir={output}",
+        "batch_size=7",
+        "pipeline=pillow",
+    ]
+    assert evaluate.main([*where, *arguments]) == exit_codes.FINISHED
+    found: dict[str, Any] = json.loads((output / "evaluation.json").read_text())
+    return found
+
+
+def test_the_metrics_are_those_of_the_training(run: Path, tmp_path: Path) -> None:
+    last = next(record for record in reversed(read_records(run)) if "val_loss" in record)
+    found = results(run, tmp_path)
+    assert (found["images"], found["damaged"], found["split"]) == (24, 0, "val")
+    expected = {f"val_{name}": value for name, value in found["metrics"].items()}
+    assert expected == {name: pytest.approx(last[name], rel=1e-5) for name in expected}
+    page = (tmp_path / "evaluation.html").read_text()
+    for words in ("Confusion matrix", "Calibration", "Expected calibration error", "Worst pred"):
+        assert words in page
+
+
+def test_another_dataset_may_lack_classes(run: Path, photo_folder: Path, tmp_path: Path) -> None:
+    """Classes are compared by name: without the first, all others have other numbers."""
+    root = tmp_path / "other"
+    shutil.copytree(photo_folder, root)
+    missing = sorted(path.name for path in (root / "val").iterdir())[0]
+    for split in ("train", "val"):
+        shutil.rmtree(root / split / missing)
+    everything = results(run, tmp_path / "all", "split=train")
+    some = results(run, tmp_path / "some", "split=train", f"data.root={root}")
+    assert (everything["images"], some["images"]) == (48, 42)
+    right = [round(each["images"] * each["metrics"]["accuracy"]) for each in (everything, some)]
+    assert 0 <= right[0] - right[1] <= 6
+
+
+def test_a_table_of_other_files_is_evaluated(run: Path, photo_folder: Path, tmp_path: Path) -> None:
+    rows = [
+        f"{file},{file.parent.name},{split}"
+        for split in ("train", "val")
+        for file in sorted((photo_folder / split).rglob("*.jpg"))
+    ]
+    table = tmp_path / "labels.csv"
+    table.write_text("\n".join(["path,label,split", *rows]))
+    by_folder = results(run, tmp_path / "folder")
+    by_table = results(
+        run, tmp_path / "table", f"data.root={table}", "data.format=manifest", "data.images=/"
+    )
+    assert by_table["metrics"] == pytest.approx(by_folder["metrics"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["model_dir=/no/such"], "/no/such has no config.yaml: name the model folder"),
+        (["split=test"], "split=test: must be"),
+        (["data.rot=x"], "data.rot=x: no such key; did you mean root?"),
+        (["data.root={other}"], "the dataset has strangers, which the model does not know"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str],
+    words: str,
+    run: Path,
+    photo_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other = tmp_path / "other"
+    for split in ("train", "val"):
+        shutil.copytree(photo_folder / split / "cat", other / split / "strangers")
+        shutil.copytree(photo_folder / split / "cat", other / split / "cat")
+    given = [argument.format(other=other) for argument in arguments]
+    command = [f"model_dir={run / 'model'}", f"output_dir={tmp_path / 'output'}", *given]
+    assert evaluate.main(command) == exit_codes.USAGE
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line]
+    assert line.startswith("evaluate: ") and words in line
+
+
+def test_a_source_that_only_the_model_folder_names_is_not_run(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(run / "model", model)
+    config = model / "config.yaml"
+    config.write_text(config.read_text().replace("format: folder", "format: os.system"))
+    assert evaluate.main([f"model_dir={model}"]) == exit_codes.USAGE
+    assert "data.format=os.system: named by" in capsys.readouterr().err
