@@ -23,7 +23,7 @@ Settings = dict[str, Any]
 
 STEPS = "steps per epoch"
 _PIXELS = (
-    *("image_size", "progressive", "eval_size", "resize", "scale", "ratio", "hflip"),
+    *("image_size", "progressive", "resize", "scale", "ratio", "hflip"),
     *("views", "mean", "std"),
 )
 
@@ -122,8 +122,8 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
 def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settings:
     """The settings that decide the order of an epoch's samples. A collective call.
 
-    With `data.access=map` the order does not depend on the number of ranks; with `stream` each
-    rank gets its own shards.
+    With `data.access=map` the order does not depend on the number of ranks; of a stream, each rank
+    gets its own shards.
     """
     data = config.data
     settings: Settings = {"data.access": data.access}
@@ -131,13 +131,9 @@ def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settin
         settings["data.balance"] = data.balance
     if data.repeats > 1:
         settings["data.repeats"] = data.repeats
-    if data.access == "stream":
-        settings |= {
-            "data.window_shards": data.window_shards,
-            "data.sharded_by_host": data.sharded_by_host,
-            "ranks": devices.world_size,
-        }
-    if data.sharded_by_host:
+    if data.access != "map":
+        settings["ranks"] = devices.world_size
+    if data.access == "stream_by_host":
         assert isinstance(train, StreamSource)
         shards = devices.gather(_fingerprint(train.shards_here))
         settings |= {f"shards of rank {rank}": own for rank, own in enumerate(shards)}
@@ -162,7 +158,7 @@ def check_resumable(state: State, settings: dict[str, Settings]) -> None:
             "an earlier version of this code made the checkpoint; finish the run with that "
             "version, use another name, or set trainer.resume=false to restart from scratch",
         )
-    # With data.sharded_by_host, another set of hosts may take another number of steps.
+    # With data.access=stream_by_host, another set of hosts may take another number of steps.
     if state["step"] or state["identity"][STEPS] != settings["identity"][STEPS]:
         check_same(state["order"], settings["order"])
     check_same(state["identity"], settings["identity"])

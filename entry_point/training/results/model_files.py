@@ -57,7 +57,7 @@ def save_program(run: RunFolder, model: nn.Module, data: DataConfig, export: Exp
     source = Path(inference.__file__).read_text(encoding="utf-8")
     # The torch version that exported a program can load it, and newer versions can.
     settings = {
-        "image_size": data.val_size,
+        "image_size": data.image_size,
         "resize": data.resize,
         "kind": export.kind,
         **export.settings,
@@ -87,7 +87,7 @@ def on_cpu(model: nn.Module, data: DataConfig, head: nn.Module) -> Answers:
 
 def exported(answers: Answers, data: DataConfig) -> torch.export.ExportedProgram:
     """Export for batches of any size."""
-    example = torch.zeros(2, 3, data.val_size, data.val_size, dtype=torch.uint8)
+    example = torch.zeros(2, 3, data.image_size, data.image_size, dtype=torch.uint8)
     shapes = {"images": {0: torch.export.Dim("batch")}}
     return torch.export.export(answers, (example,), dynamic_shapes=shapes)
 
@@ -99,7 +99,7 @@ def check_same(
     """Raise ValueError unless `other` computes the same, for batches of several sizes."""
     draw = torch.Generator().manual_seed(0)
     for size in (1, 3):
-        shape = (size, 3, data.val_size, data.val_size)
+        shape = (size, 3, data.image_size, data.image_size)
         images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=draw)
         expected = answers(images)
         off = float((other(images) - expected).abs().max())

@@ -242,7 +242,7 @@ def test_a_setting_that_changes_the_pixels_or_their_order_is_compared(packed_pho
     same_files_elsewhere = {"format", "kwargs", "root", "images", "table", "index_root"}
     # The images, their number and their classes are compared instead.
     seen_in_them = {"val_fraction"}
-    same_pixels = {"max_bad_fraction", "index"}
+    same_pixels = {"max_bad_fraction"}
     compared: set[str] = set()
     for word in ("data.access=stream", "data.balance=classes", "data.repeats=2", "data.views=2"):
         config, _ = load_train_config(["data=shards", word, f"data.root={packed_photos}"])
@@ -271,7 +271,7 @@ def test_another_distribution_of_shards_over_hosts_is_refused_within_an_epoch(
     packed_photos: Path, tmp_path: Path
 ) -> None:
     """Within an epoch, and between epochs if the number of steps changes with them."""
-    by_host = ["data=shards", "data.access=stream", "data.sharded_by_host=true"]
+    by_host = ["data=shards", "data.access=stream_by_host"]
     orders = []
     for host, left_out in (("one", 0), ("other", -1)):
         root = Path(shutil.copytree(packed_photos, tmp_path / host))
