@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError, shown
-from entry_point.config.train_config import TrainConfig, TrainerConfig
+from entry_point.config.train_config import TrainConfig
 from entry_point.contract.printable import masked
 from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
@@ -28,15 +28,11 @@ _PIXELS = (
 )
 
 
-def load_to_resume(
-    folder: Path, trainer: TrainerConfig, settings: dict[str, Settings], devices: Devices
-) -> State | None:
+def load_to_resume(folder: Path, settings: dict[str, Settings], devices: Devices) -> State | None:
     """The first rank's newest checkpoint, on every rank; None to start from scratch.
 
     A collective call: the platform may restore different checkpoints on different hosts.
     """
-    if not trainer.resume:
-        return None
     state: State | None = devices.from_first(load_newest(folder) if devices.is_first else None)
     if state is not None:
         check_resumable(state, settings)
@@ -61,8 +57,8 @@ def load_newest(folder: Path) -> State | None:
         return state
     if paths:
         raise CheckpointError(
-            f"all {len(paths)} checkpoints in {folder} are damaged; copy a good one there, or set "
-            "trainer.resume=false to restart from scratch"
+            f"all {len(paths)} checkpoints in {folder} are damaged; copy a good one there, or "
+            "remove them to restart from scratch"
         )
     return None
 
@@ -151,13 +147,6 @@ def check_resumable(state: State, settings: dict[str, Settings]) -> None:
     Raises:
         ConfigError: names the first setting that differs, with both values.
     """
-    if "task.name" not in state["identity"]:
-        raise ConfigError(
-            "trainer.resume",
-            True,
-            "an earlier version of this code made the checkpoint; finish the run with that "
-            "version, use another name, or set trainer.resume=false to restart from scratch",
-        )
     # With data.access=stream_by_host, another set of hosts may take another number of steps.
     if state["step"] or state["identity"][STEPS] != settings["identity"][STEPS]:
         check_same(state["order"], settings["order"])
@@ -172,6 +161,6 @@ def check_same(saved: Settings, configured: Settings) -> None:
             raise ConfigError(
                 key,
                 now,
-                f"the checkpoint was made with {key}={shown(was)}; restore that value, use "
-                "another name, or set trainer.resume=false to restart from scratch",
+                f"the checkpoint was made with {key}={shown(was)}; restore that value, or "
+                "use another name to restart from scratch",
             )

@@ -1,5 +1,6 @@
 """A job that is killed while it trains: what its ranks hold, and what it leaves behind."""
 
+import shutil
 import tempfile
 import time
 from dataclasses import dataclass
@@ -57,7 +58,8 @@ def killed(
         while (outlived := rank_processes(root)) and time.monotonic() < patience:
             time.sleep(0.05)
         left = list(Path(name).iterdir())
-        run_job(root, photo_folder, ["trainer.epochs=1", "trainer.resume=false", *overrides])
+        shutil.rmtree(root / "checkpoints")
+        run_job(root, photo_folder, ["trainer.epochs=1", *overrides])
         left_by_next = list(Path(name).iterdir())
     return KilledJob(RunFolder(root).lock, stdin, outlived, left, left_by_next)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point.config.train_config import TrainConfig, TrainerConfig
+from entry_point.config.train_config import TrainConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.checkpoints.checkpoint import Checkpoints
@@ -48,7 +48,7 @@ def fill(folder: Path) -> None:
 
 
 def test_a_checkpoint_for_which_there_is_no_room_leaves_the_earlier_one(small_disk: Path) -> None:
-    checkpoints = Checkpoints(small_disk, TrainerConfig(), 0, writes=True)
+    checkpoints = Checkpoints(small_disk, None, 0, writes=True)
     checkpoints.save({"model": {"weight": torch.zeros(1000)}}, 1)
     checkpoints.save({"model": WEIGHTS}, 2)
     with pytest.raises(OSError) as caught:
