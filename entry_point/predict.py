@@ -4,8 +4,7 @@ Writes one Parquet file per part of the images, with a row for each image, into 
 appears under its name once it is complete; the same command skips it from then on. In a SageMaker
 Processing job, the folders default to the job's, and each host predicts one part.
 
-A damaged image has the reason in the column `error`; the exit code is then 1 unless
-`allow_bad=true`.
+A damaged image has the reason in the column `error`, and costs no other prediction.
 """
 
 from __future__ import annotations
@@ -105,8 +104,7 @@ def run(config: PredictConfig, job: ProcessingJob | None) -> int:
     if (more := outcome.damaged - len(outcome.listed)) > 0:
         _say(f"{more} more are damaged, see the column error")
     _say(_summary(outcome, prediction))
-    failed = outcome.damaged and not config.allow_bad
-    return exit_codes.FAILED if failed else exit_codes.FINISHED
+    return exit_codes.FINISHED
 
 
 @contextmanager
@@ -269,8 +267,7 @@ def _summary(outcome: Outcome, prediction: Prediction) -> str:
     count = outcome.predicted
     text = f"{count} image{'' if count == 1 else 's'} predicted"
     if outcome.damaged:
-        accept = "" if prediction.config.allow_bad else " (allow_bad=true accepts them)"
-        text += f", {outcome.damaged} damaged{accept}"
+        text += f", {outcome.damaged} damaged"
     return f"{text}; written to {prediction.file}"
 
 
