@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
@@ -33,7 +34,7 @@ from entry_point.contract import exit_codes
 from entry_point.contract.printable import printable
 from entry_point.contract.processing_job import ProcessingJob, run_command
 from entry_point.contract.program import UserError, asks_for_help
-from entry_point.contract.whole_file import replacing, temporary_folder
+from entry_point.contract.whole_file import replacing
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_prediction_loader
 from entry_point.data.packing.output_folder import locked
@@ -113,14 +114,14 @@ def _unpacked(model: Path) -> Iterator[Path]:
     if not model.is_file():
         yield model
         return
-    with temporary_folder() as folder:
+    with TemporaryDirectory() as folder:
         try:
             with tarfile.open(model) as archive:
                 # Refuses links and names that lead out of the folder: it may be a stranger's.
                 archive.extractall(folder, filter="data")
         except (tarfile.TarError, EOFError, zlib.error) as error:
             raise DataError(f"{model} cannot be unpacked safely: {error}") from error
-        yield folder
+        yield Path(folder)
 
 
 def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Prediction:

@@ -26,7 +26,6 @@ def main(arguments: Sequence[str]) -> int:
     mask_output()
     if hand_over.shared_folder() is None:
         return run_program("train", partial(train_by_hand, arguments))
-    hand_over.keep_sockets()
     return run_program("train", partial(train, arguments), hand_over.report_reason)
 
 

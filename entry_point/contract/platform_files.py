@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +70,9 @@ def forget_credentials(folder: Path, overrides: Sequence[str]) -> None:
     kind = read_json(folder / "resourceconfig.json").get("current_instance_type", LOCAL)
     without = masked([*overrides])
     if kind == LOCAL and without != [*overrides]:
-        try:
-            content = json.dumps(hyperparameters.encode(without), indent=2)
+        content = json.dumps(hyperparameters.encode(without), indent=2)
+        with suppress(OSError):  # mounted read-only: docker-train masks it
             write_text(folder / "hyperparameters.json", content + "\n")
-        except PermissionError:  # mounted read-only: docker-train masks it
-            pass
-        except OSError as error:
-            if error.errno != errno.EROFS:
-                raise
 
 
 def check_channels(run: RunFolder) -> None:

@@ -7,7 +7,6 @@ writes `begun` once it heeds such a request, and `reason` if it fails.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from pathlib import Path
 
@@ -17,10 +16,6 @@ STARTED = "TRAIN_STARTED"
 """Environment variable: when the container's first process began, in seconds since the epoch."""
 FOLDER = "TRAIN_HAND_OVER"
 """Environment variable: the folder. A rank that was started by hand or by torchrun has none."""
-
-_SOCKET = "/listener-abcdefgh"
-_LONGEST_ADDRESS = 107
-"""Linux allows no longer path for a socket."""
 
 
 # -- in the supervisor
@@ -60,17 +55,6 @@ def read_config() -> str | None:
     """The resolved configuration; None if no supervisor started this process."""
     folder = shared_folder()
     return (folder / "config.yaml").read_text(encoding="utf-8") if folder else None
-
-
-def keep_sockets() -> None:
-    """Have this rank's workers open their sockets in the folder, which outlives no job.
-
-    By default, `multiprocessing` makes a temporary folder for each process.
-    """
-    folder = os.environ.get(FOLDER)
-    if folder is not None and len(os.fsencode(folder + _SOCKET)) <= _LONGEST_ADDRESS:
-        # Its workers inherit it. There is no public way to set it.
-        multiprocessing.current_process()._config["tempdir"] = folder  # type: ignore[attr-defined]
 
 
 def stop_requested() -> bool:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, BinaryIO
 
 from entry_point.contract import exit_codes, own_code
@@ -21,7 +22,6 @@ from entry_point.contract.platform_files import check_channels, forget_credentia
 from entry_point.contract.printable import mask_output
 from entry_point.contract.program import failure_file, run_program
 from entry_point.contract.run_folder import LINK_LATEST, RunFolder
-from entry_point.contract.whole_file import temporary_folder
 from entry_point.large_imports import large_imports
 from entry_point.supervisor import hand_over
 from entry_point.supervisor.cuda_driver import usable_gpus
@@ -73,7 +73,8 @@ class Job:
         config, yaml = load_train_config([*read, *extra])
         count = ranks_on_this_host(config)
         wait_for_names(hosts)
-        with temporary_folder() as folder:
+        with TemporaryDirectory(ignore_cleanup_errors=True) as name:
+            folder = Path(name)
             hand_over.write_config(folder, yaml)
             environment = rank_environment(hosts, count, run.root, folder)
             ranks = Ranks(count, environment, folder, self._lock)

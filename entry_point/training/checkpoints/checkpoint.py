@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from entry_point.contract.whole_file import link_or_copy, replacing
+from entry_point.contract.whole_file import replacing
 from entry_point.training.tensor_file import save_tensors
 
 logger = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class Checkpoints:
         save_tensors(state, path)
         if best:
             with replacing(self._folder / BEST) as temporary:
-                link_or_copy(path, temporary)
+                shutil.copyfile(path, temporary)
         others = [old for old in newest_first(self._folder) if old != path]
         for old in others[KEPT - 1 :]:
             old.unlink(missing_ok=True)

@@ -70,7 +70,7 @@ def save_program(run: RunFolder, model: nn.Module, data: DataConfig, export: Exp
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about torch internals
         torch.export.save(exported(answers, data), program)
-    with replacing(run.model / inference.PROGRAM, needed=program.tell()) as temporary:
+    with replacing(run.model / inference.PROGRAM) as temporary:
         temporary.write_bytes(program.getbuffer())
         loaded = inference.load_program(temporary, torch.device("cpu"), torch.__version__)
         check_same(answers, loaded, data)
