@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from entry_point.contract.platform_files import ContractError
+from entry_point.contract.run_folder import ContractError
 
 CHANNEL = "code"
 PACKAGE = "project"
