@@ -127,7 +127,7 @@ def decode(hyperparameters: Mapping[str, str]) -> list[str]:
     """Hydra overrides from a job's hyperparameters: first the listed ones, then the plain keys.
 
     In Hydra the last override wins, so a tuning job's values win over listed ones.
-    Raises ValueError if a chunk is missing or the chunks are not a JSON list of strings.
+    Raises ValueError if the chunks are not a JSON list of strings.
     """
     chunks: dict[int, str] = {}
     plain: dict[str, str] = {}
@@ -142,23 +142,16 @@ def decode(hyperparameters: Mapping[str, str]) -> list[str]:
 def _join(chunks: Mapping[int, str]) -> list[str]:
     if not chunks:
         return []
-    for number in range(max(chunks) + 1):
-        if number not in chunks:
-            raise ValueError(
-                f"hyperparameter {CHUNK_KEY.format(number)} is missing: the overrides were split "
-                f"into {max(chunks) + 1} chunks; send all of them"
-            )
-    text = "".join(chunks[number] for number in sorted(chunks))
-    try:
-        overrides = json.loads(text)
-    except ValueError as error:
-        raise ValueError(
-            f"hyperparameters {CHUNK_KEY.format(0)}...: must be a JSON list of strings ({error})"
-        ) from error
+    numbers = sorted(chunks)
+    text = "".join(chunks[number] for number in numbers)
+    overrides = None
+    if numbers == list(range(len(numbers))):
+        with suppress(ValueError):
+            overrides = json.loads(text)
     if not isinstance(overrides, list) or not all(isinstance(item, str) for item in overrides):
         raise ValueError(
-            f"hyperparameters {CHUNK_KEY.format(0)}...: must be a JSON list of strings, "
-            f"not {text[:80]!r}"
+            f"hyperparameters {CHUNK_KEY.format(0)}...: must be a JSON list of strings in chunks "
+            f"numbered from 0, not {text[:80]!r} in {numbers}; send all chunks as they are"
         )
     return overrides
 
