@@ -21,9 +21,8 @@ from types import FrameType
 
 from entry_point.contract import exit_codes, own_code
 from entry_point.contract.program import exit_on_stop, run_program
-from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder, has_resources
+from entry_point.contract.run_folder import CONTAINER_ROOT, STARTED, RunFolder, has_resources
 from entry_point.large_imports import end_process, large_imports
-from entry_point.supervisor import hand_over
 
 PROGRAMS = {
     "train": "entry_point.supervisor.job",
@@ -74,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
     if command not in PROGRAMS:
         sys.stderr.write(f"container: {command}: no such command; use {', '.join(PROGRAMS)}\n")
         return exit_codes.USAGE
-    os.environ[hand_over.STARTED] = repr(time.time())
+    os.environ[STARTED] = repr(time.time())
     if command == "train":
         exit_on_stop(exit_codes.STOPPED, RunFolder(root).remove_if_new)  # until its ranks run
     else:

@@ -187,7 +187,7 @@ def load_model(folder: Path, device: torch.device) -> Model:
         kind=export.kind,
         names=trained.task.names,
         threshold=export.settings.get("threshold", 0.5),
-        image_size=data.val_size,
+        image_size=data.image_size,
         resize=data.resize,
         device=device,
     )
@@ -202,7 +202,7 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
     config = read_config(folder)
     _use_own_code(folder, config)
     classes = _read_json(folder / CLASSES)
-    size = config.data.val_size
+    size = config.data.image_size
     try:
         takes = getattr(resolve("task.name", config.task.name, KNOWN), "takes", "class")
         task = build_task(config, cast(Source, _NoImages(takes, classes)), device)

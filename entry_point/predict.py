@@ -4,8 +4,7 @@ Writes one Parquet file per part of the images, with a row for each image, into 
 appears under its name once it is complete; the same command skips it from then on. In a SageMaker
 Processing job, the folders default to the job's, and each host predicts one part.
 
-A damaged image has the reason in the column `error`; the exit code is then 1 unless
-`allow_bad=true`.
+A damaged image has the reason in the column `error`, and costs no other prediction.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
@@ -33,7 +33,7 @@ from entry_point.contract import exit_codes
 from entry_point.contract.printable import printable
 from entry_point.contract.processing_job import ProcessingJob, run_command
 from entry_point.contract.program import asks_for_help
-from entry_point.contract.whole_file import replacing, temporary_folder
+from entry_point.contract.whole_file import replacing
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_prediction_loader
 from entry_point.data.packing.output_folder import locked
@@ -104,8 +104,7 @@ def run(config: PredictConfig, job: ProcessingJob | None) -> int:
     if (more := outcome.damaged - len(outcome.listed)) > 0:
         _say(f"{more} more are damaged, see the column error")
     _say(_summary(outcome, prediction))
-    failed = outcome.damaged and not config.allow_bad
-    return exit_codes.FAILED if failed else exit_codes.FINISHED
+    return exit_codes.FINISHED
 
 
 @contextmanager
@@ -114,14 +113,14 @@ def _unpacked(model: Path) -> Iterator[Path]:
     if not model.is_file():
         yield model
         return
-    with temporary_folder() as folder:
+    with TemporaryDirectory() as folder:
         try:
             with tarfile.open(model) as archive:
                 # Refuses links and names that lead out of the folder: it may be a stranger's.
                 archive.extractall(folder, filter="data")
         except (tarfile.TarError, EOFError, zlib.error) as error:
             raise DataError(f"{model} cannot be unpacked safely: {error}") from error
-        yield folder
+        yield Path(folder)
 
 
 def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Prediction:
@@ -269,8 +268,7 @@ def _summary(outcome: Outcome, prediction: Prediction) -> str:
     count = outcome.predicted
     text = f"{count} image{'' if count == 1 else 's'} predicted"
     if outcome.damaged:
-        accept = "" if prediction.config.allow_bad else " (allow_bad=true accepts them)"
-        text += f", {outcome.damaged} damaged{accept}"
+        text += f", {outcome.damaged} damaged"
     return f"{text}; written to {prediction.file}"
 
 

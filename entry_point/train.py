@@ -18,16 +18,15 @@ from entry_point.contract.printable import mask_output, masked
 from entry_point.contract.program import failure_file, run_program
 from entry_point.contract.run_folder import RunFolder
 from entry_point.large_imports import end_process, large_imports
-from entry_point.supervisor import hand_over
+from entry_point.supervisor.ranks import CONFIG, report_reason, shared_folder
 
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides; ignored under the supervisor."""
     mask_output()
-    if hand_over.shared_folder() is None:
+    if shared_folder() is None:
         return run_program("train", partial(train_by_hand, arguments))
-    hand_over.keep_sockets()
-    return run_program("train", partial(train, arguments), hand_over.report_reason)
+    return run_program("train", partial(train, arguments), report_reason)
 
 
 def train_by_hand(arguments: Sequence[str]) -> int:
@@ -41,7 +40,8 @@ def train_by_hand(arguments: Sequence[str]) -> int:
 
 def train(arguments: Sequence[str]) -> int:
     """Run this rank; returns its exit code."""
-    if yaml := hand_over.read_config():
+    if folder := shared_folder():
+        yaml = (folder / CONFIG).read_text(encoding="utf-8")
         config = load_resolved(yaml, TrainConfig)
     else:
         config, yaml = load_train_config(arguments)

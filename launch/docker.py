@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from entry_point.contract import exit_codes, own_code
-from entry_point.contract.platform_files import forget_credentials
+from entry_point.contract.hyperparameters import forget_credentials
 from entry_point.contract.program import UserError, run_for_reader, run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, LATEST, RunBusyError, RunFolder
 from launch.containers import Containers

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from entry_point.contract import exit_codes, hyperparameters
-from entry_point.contract.platform_files import LOCAL
+from entry_point.contract.hyperparameters import LOCAL
 from entry_point.contract.program import (
     UserError,
     asks_for_help,

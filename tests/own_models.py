@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from entry_point.contract.run_folder import RunFolder
+from entry_point.training.checkpoints import checkpoint
 
 
 def tiny_net(num_classes: int) -> nn.Module:
@@ -20,6 +21,12 @@ def tiny_net(num_classes: int) -> nn.Module:
         nn.Flatten(),
         nn.Linear(16, num_classes),
     )
+
+
+def hurried_net(num_classes: int) -> nn.Module:
+    """Has a checkpoint by time after each step, and keeps all of them."""
+    checkpoint.SECONDS, checkpoint.KEPT = 0.0, 100
+    return tiny_net(num_classes)
 
 
 def tiny_net_with_state(num_classes: int) -> nn.Module:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -25,6 +24,7 @@ from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import index_cache
+from entry_point.data.sources.folder import FolderSource
 from entry_point.optimize import main as optimize
 
 TITLE = "Side indexes that training makes"
@@ -42,12 +42,13 @@ def write_files(root: Path, images: int) -> None:
         file.write_bytes(photographs[i % len(photographs)])
 
 
-def epochs(root: Path, workers: int, index: Any = "auto", index_root: str | None = None) -> Epoch:
+def epochs(root: Path, workers: int, index: bool = True, index_root: str | None = None) -> Epoch:
     """A function that reads the next epoch."""
-    data = DataConfig(format="folder", root=str(root), index=index, index_root=index_root)
+    data = DataConfig(format="folder", root=str(root), index_root=index_root)
     pipeline = PipelineConfig(engine="threads", num_workers=workers)
     spec = LoaderSpec(data, pipeline, "train", BATCH, seed=0)
-    loader, epoch = build_loader(open_source(data, "train", root), spec), count()
+    source = open_source(data, "train", root) if index else FolderSource(root, "train")
+    loader, epoch = build_loader(source, spec), count()
 
     def read() -> None:
         for _ in loader.epoch(next(epoch)):
@@ -58,7 +59,7 @@ def epochs(root: Path, workers: int, index: Any = "auto", index_root: str | None
 
 def measured(root: Path, indexed: Path, workers: int) -> dict[str, tuple[float, float]]:
     """Wall-clock and CPU seconds of an epoch: medians of the rounds, without the first."""
-    plain = epochs(root, workers, index="none")
+    plain = epochs(root, workers, index=False)
     with_index = epochs(root, workers, index_root=str(indexed))
     laps: dict[str, list[tuple[float, float]]] = {n: [] for n in (PLAIN, FIRST, SECOND, INDEXED)}
     for round_number in range(ROUNDS + 1):

@@ -105,7 +105,7 @@ def start_here(root: Path, access: Access) -> Start:
         plan: Plan = EpochPlan(len(source), 256, 0, True)
         if isinstance(source, StreamSource):
             share = Share(0, 1)
-            plan = StreamPlan(source, share, batch_size=256, seed=0, train=True, window_shards=2)
+            plan = StreamPlan(source, share, batch_size=256, seed=0, train=True)
         next(plan.batches(0))
         ordered = time.perf_counter()
     return Start(len(source), opened - began, ordered - opened, growth.megabytes)

@@ -29,7 +29,7 @@ PEERS = {
 """Name -> the contender in `peer_jobs`, and what it needs."""
 DATA = "data set"
 """The case that makes it; most others need it."""
-HEADSPACE = "trainer.headspace=true"
+HEADSPACE = "trainer.diagnose=headspace"
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from torchvision.io import ImageReadMode, decode_image, decode_jpeg
 from torchvision.transforms import v2
 
 from entry_point.data.batch import Batch
-from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.loader_spec import AHEAD, LoaderSpec
 
 PER_SHARD = 64
 SHUFFLED = 1000
@@ -187,7 +187,7 @@ def _decoded(transform: v2.Transform, jpeg: bytes) -> Tensor:
 def _workers(spec: LoaderSpec) -> dict[str, Any]:
     return {
         "num_workers": max(1, spec.pipeline.worker_count()),
-        "prefetch_factor": spec.pipeline.prefetch,
+        "prefetch_factor": AHEAD,
         "persistent_workers": True,
         "pin_memory": spec.device.type == "cuda",
     }

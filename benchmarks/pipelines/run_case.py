@@ -39,6 +39,7 @@ from entry_point.data.plan.crops import CropPlan
 from entry_point.data.plan.order import EpochPlan
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.encoded import Encoded
+from entry_point.data.sources.file_source import FileSource
 from entry_point.training.normalize import Normalize
 
 STAGES = ("decode+resize", "+ batch", "+ normalize", "+ transfer")
@@ -143,10 +144,7 @@ def measure(case: Case) -> Result:
 
 def _start(case: Case, drops: bool) -> Loader:
     size, resize = case.image_size, max(256, case.image_size)
-    # Without indexes, plain files are those of a first epoch; a folder index is used in any case.
-    data = DataConfig(
-        format=case.format, root=case.root, image_size=size, resize=resize, index="none"
-    )
+    data = DataConfig(format=case.format, root=case.root, image_size=size, resize=resize)
     engine: Any = "threads" if case.way in ("spdl.io", DALI_READER, *PEERS) else case.way
     decoder: Any = "pillow" if case.way == "pillow" else "operator"
     engine = "workers" if case.way == "pillow" else engine
@@ -161,6 +159,8 @@ def _start(case: Case, drops: bool) -> Loader:
     if case.way in PEERS:
         return PeerLoader(case.way, Path(case.root), spec, EndlessPlan.steps_per_epoch)
     source = open_source(data, "train", Path())
+    if isinstance(source, FileSource):
+        source.index_cache = None  # as in a first epoch; a folder's own index is used in any case
     decoder = _decoder(case, spec)
     plan = EndlessPlan(EpochPlan(len(source), case.batch_size, seed=0, train=True))
     return build_loader(source, spec, Dropping(decoder) if drops else decoder, plan)

@@ -10,11 +10,11 @@ from pydantic.dataclasses import dataclass
 
 from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError, near, shown
-from entry_point.config.schema import SETTINGS, Bool, Float, Int, Positive, Share
+from entry_point.config.schema import SETTINGS, Float, Int, Positive, Share
 
 SIZE_LIMIT = 4096
 Engine = Literal["threads", "workers", "dali"]
-Access = Literal["map", "stream"]
+Access = Literal["map", "stream", "stream_by_host"]
 FORMATS = ("demo", "folder", "manifest", "shards")
 
 
@@ -109,13 +109,11 @@ class DataConfig:
     """Training samples per image, side by side in the batch, each with its own box, flip and
     augmentation. A step still takes `trainer.batch_size` images."""
     image_size: Int = Field(default=224, ge=1, le=SIZE_LIMIT)
-    """Height and width of a sample in pixels."""
+    """Height and width in pixels of a sample, and of what the exported model takes."""
     progressive: list[list[int]] = Field(default=[])
     """Training: other image sizes by epoch, as in `[[0,128],[10,160]]`: 128 pixels from epoch 0 on,
-    160 from epoch 10 on. The model must take any size. []: `image_size` in all epochs."""
-    eval_size: Int | None = Field(default=None, ge=1, le=SIZE_LIMIT)
-    """Height and width in pixels of a validation sample, and of what the exported model takes.
-    null: `image_size`."""
+    160 from epoch 10 on. The model must take any size. []: `image_size` in all epochs. `[[0,176]]`
+    trains at 176 pixels and validates at `image_size`."""
     resize: Int = Field(default=256, ge=1, le=SIZE_LIMIT)
     """Validation: length of the shorter side in pixels before the center crop. At least as long as
     the crop."""
@@ -133,18 +131,10 @@ class DataConfig:
     """Standard deviation of red, green and blue on the 0 to 1 scale. The device divides by it."""
     access: Access = "map"
     """How `format=shards` is read. `map`: memory-mapped local files. `stream`: whole shards in
-    order, for FastFile and network file systems."""
-    window_shards: Int = Field(default=2, ge=1, le=1024)
-    """`access=stream`: number of shards among which samples are shuffled. Memory holds three such
-    windows."""
-    sharded_by_host: Bool = False
-    """`access=stream`: each host has only its own shards (ShardedByS3Key) and reads only those."""
-    index: Literal["auto", "none"] = "auto"
-    """Side indexes of JPEG files that have none beside them (`folder` and `manifest`). `auto`: they
-    are made while the images are decoded for the first time, and kept in this host's cache.
-    `none`: every epoch decodes from the start of the file. The samples are the same."""
+    order, for FastFile and network file systems. `stream_by_host`: the same where each host has
+    only its own shards (ShardedByS3Key)."""
     index_root: str | None = None
-    """Folder of the indexes, when another channel or folder holds them: with `access=stream` all
+    """Folder of the indexes, when another channel or folder holds them: of streamed shards all
     files of the dataset but the shards, with `folder` and `manifest` the file
     `jpeg-index.safetensors`. null: the folder of the images."""
     max_bad_fraction: Share = 0.0
@@ -164,15 +154,13 @@ class DataConfig:
         for key in ("scale", "ratio"):
             if (pair := getattr(self, key))[0] > pair[1]:
                 raise ConfigError(f"data.{key}", pair, "must be [smallest,largest]")
-        if self.access == "stream" and self.format != "shards":
-            raise ConfigError("data.access", "stream", f"needs data=shards, not data={self.format}")
-        if self.sharded_by_host and self.access != "stream":
-            raise ConfigError("data.sharded_by_host", True, "needs data.access=stream")
+        if self.access != "map" and self.format != "shards":
+            must = f"needs data=shards, not data={self.format}"
+            raise ConfigError("data.access", self.access, must)
 
     def _check_sizes(self) -> None:
-        if self.resize < self.val_size:
-            key = "image_size" if self.eval_size is None else "eval_size"
-            must = f"must be at least data.{key}={self.val_size}"
+        if self.resize < self.image_size:
+            must = f"must be at least data.image_size={self.image_size}"
             raise ConfigError("data.resize", self.resize, must)
         starts = [pair[0] for pair in self.progressive]
         if not all(len(pair) == 2 and 1 <= pair[1] <= SIZE_LIMIT for pair in self.progressive):
@@ -204,7 +192,7 @@ class DataConfig:
     def _check_repeats(self) -> None:
         repeating = {"balance": self.balance, "repeats": self.repeats if self.repeats > 1 else None}
         for key, value in repeating.items():
-            if value is not None and self.access == "stream":
+            if value is not None and self.access != "map":
                 must = "needs data.access=map: a stream reads each shard once"
                 raise ConfigError(f"data.{key}", value, must)
 
@@ -225,11 +213,6 @@ class DataConfig:
         begun = [size for start, size in self.progressive if start <= epoch]
         return begun[-1] if begun else self.image_size
 
-    @property
-    def val_size(self) -> int:
-        """Height and width of a validation sample."""
-        return self.image_size if self.eval_size is None else self.eval_size
-
 
 @dataclass(config=SETTINGS)
 class PipelineConfig:
@@ -245,8 +228,6 @@ class PipelineConfig:
     """Worker processes or threads of each rank, for training and validation together. null: its
     host's usable cores, divided by the ranks there. 0: `workers` decodes in the training
     process."""
-    prefetch: Int = Field(default=2, ge=1, le=64)
-    """Batches decoded ahead of use: per worker process, or by all threads together."""
 
     def __post_init__(self) -> None:
         if self.engine == "dali" and self.decoder == "pillow":

@@ -93,10 +93,6 @@ class OptimizeConfig:
     """JPEG quality of images that are converted or shrunk. Other images keep theirs."""
     shard_mb: Positive = 256.0
     """Megabytes (10^6 bytes) of source files per shard."""
-    workers: Int | None = Field(default=None, ge=1, le=1024)
-    """Threads. null: one per usable core."""
-    seed: Int = Field(default=0, ge=0, le=2**63)
-    """Random seed of the shuffle before packing."""
     part: str | None = None
     """`N/M`: pack only the N-th of M parts of the shards, into the same `output` as the others.
     null: everything; in a Processing job with several hosts, this host's part."""
@@ -125,8 +121,6 @@ class CheckConfig:
     index_root: str | None = None
     """Folder that holds `jpeg-index.safetensors`. null: the images' folder, if it holds one."""
     table: TableConfig = Field(default_factory=TableConfig)
-    workers: Int | None = Field(default=None, ge=1, le=1024)
-    """Threads. null: one per usable core."""
 
     def __post_init__(self) -> None:
         self.table.check("table")

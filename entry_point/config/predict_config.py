@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from entry_point.config.data_config import PathsConfig, PipelineConfig
 from entry_point.config.packing_config import Part
-from entry_point.config.schema import SETTINGS, Bool, Count
+from entry_point.config.schema import SETTINGS, Count
 
 
 @dataclass(config=SETTINGS)
@@ -35,8 +35,6 @@ class PredictConfig:
     hosts, this host's part."""
     batch_size: Count = 32
     """Images per batch."""
-    allow_bad: Bool = False
-    """Exit with 0 even if some images could not be read."""
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
 
     def __post_init__(self) -> None:

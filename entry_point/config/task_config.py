@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.resolve import check_name
 from entry_point.config.schema import SETTINGS, Float, Share
@@ -23,6 +24,32 @@ MOST_OWN_METRICS = 8
 
 
 @dataclass(config=SETTINGS)
+class RegressionKwargs:
+    """What `task.kwargs` may hold with `task=regression`."""
+
+
+@dataclass(config=SETTINGS)
+class ClassificationKwargs:
+    """What `task.kwargs` may hold with `task=classification`."""
+
+    gamma: Annotated[Float, Field(ge=0)] = 2.0
+
+
+@dataclass(config=SETTINGS)
+class MultilabelKwargs(ClassificationKwargs):
+    """What `task.kwargs` may hold with `task=multilabel`."""
+
+    threshold: Share = 0.5
+
+
+_KWARGS_OF: dict[str, type] = {
+    "classification": ClassificationKwargs,
+    "multilabel": MultilabelKwargs,
+    "regression": RegressionKwargs,
+}
+
+
+@dataclass(config=SETTINGS)
 class TaskConfig:
     """What the model learns: the kind of labels, the loss, and the metrics."""
 
@@ -30,21 +57,19 @@ class TaskConfig:
     """`classification`: one class per image. `multilabel`: any number of labels per image.
     `regression`: one or more numbers per image. Or the dotted path of your own task."""
     kwargs: dict[str, Any] = Field(default={})
-    """Arguments of your own task."""
+    """Arguments of the task. `gamma` (2) with `loss=focal`: how much less samples count that the
+    model already gets right; 0: no less. `threshold` (0.5) of `multilabel`: smallest probability
+    with which a label counts as found. Or those of your own task."""
     loss: str | None = None
     """Training loss. null: `cross_entropy`, `binary_cross_entropy` or `squared_error`, as the task
     needs. Also `focal` (classification, multilabel), `absolute_error` and `huber` (regression), or
     the dotted path of your own function that takes the model's outputs and the targets."""
-    gamma: Float = Field(default=2.0, ge=0)
-    """`loss=focal`: how much less samples count that the model already gets right. 0: no less."""
     label_smoothing: Share = 0.1
     """`name=classification`: label smoothing of the training loss."""
     class_weights: Any = None
     """Weights in the training loss: a list with one per class (for multilabel: what the images
     that have the label count), or `auto`: the inverse of its frequency in the train split. null:
     all count the same."""
-    threshold: Share = 0.5
-    """`name=multilabel`: smallest probability with which a label counts as found."""
     best: str | None = None
     """Metric by which the best checkpoint is chosen, or `loss`. null: the task's first: `accuracy`,
     `map` or `mae`."""
@@ -63,10 +88,9 @@ class TaskConfig:
                 raise ConfigError("task.metrics", name, "must be letters, digits and underscores")
 
     def _check_name(self) -> None:
-        check_name("task.name", self.name, METRICS_OF)
-        if self.kwargs and self.name in METRICS_OF:
-            must = f"task.name={self.name} takes none; they are for a task of your own"
-            raise ConfigError("task.kwargs", self.kwargs, must)
+        check_name("task.name", self.name, _KWARGS_OF)
+        if self.name in _KWARGS_OF:
+            check_config(self.kwargs, _KWARGS_OF[self.name], "task.kwargs")
 
     def _check_loss(self) -> None:
         if self.loss is not None and self.name in LOSSES_OF:

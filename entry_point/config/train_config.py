@@ -135,39 +135,25 @@ class TrainerConfig:
     evaluate_every_epochs: Count = 1
     """Epochs between evaluations. The last epoch is always evaluated."""
     checkpoint_every_steps: Count | None = None
-    """Steps between checkpoints. null: no checkpoints by steps."""
-    checkpoint_every_minutes: Positive | None = 10.0
-    """Minutes between checkpoints. null: no checkpoints by time. A checkpoint is also written after
-    each evaluation and when the job is stopped."""
-    keep_checkpoints: Count = 2
-    """Number of newest checkpoints to keep, besides the best one."""
+    """Steps between checkpoints, besides those every 10 minutes, after each epoch and when the job
+    is stopped. null: only those."""
     export: Literal["last", "best"] = "last"
     """Weights that `model/` holds and the report describes: those of the last step, or of the best
     checkpoint (see `task.best`). With `optim.ema_decay`, `last` exports the averaged weights and
     `best` the better of both."""
-    resume: Bool = True
-    """Resume from the newest intact checkpoint in the run folder."""
     report: Bool = True
     """Write output/data/report.html at the end."""
     onnx: Bool = False
     """Also write model/model.onnx, checked against torch. Needs the extra `onnx` and
     `trainer.report`."""
-    headspace: Bool = False
-    """After the first epoch, repeat its steps on batches kept in memory and report how much faster
-    training would be if input were free. Does not change the training."""
-    profile: Bool = False
-    """Trace ten steps of the first epoch into output/data/profile/ and log a table of them."""
-    overfit_one_batch: Bool = False
-    """Train on the first batch only. If the loss does not fall, there is a bug."""
+    diagnose: Literal["headspace", "profile", "one_batch"] | None = None
+    """`headspace`: after the first epoch, repeat its steps on batches kept in memory and report how
+    much faster training would be if input were free; does not change the training. `profile`: trace
+    ten steps of the first epoch into output/data/profile/ and log a table of them. `one_batch`:
+    train on the first batch only; if the loss does not fall, there is a bug."""
 
     def __post_init__(self) -> None:
         check_ranks(self, self.nproc_per_host or 1)
-        if self.headspace and self.profile:
-            raise ConfigError(
-                "trainer.profile",
-                True,
-                "slows the steps that trainer.headspace=true measures; use one at a time",
-            )
 
 
 def check_ranks(trainer: TrainerConfig, ranks: int) -> None:

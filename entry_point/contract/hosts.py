@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from entry_point.contract.platform_files import ContractError, read_json
+from entry_point.contract.run_folder import ContractError, read_json
 
 DNS_PATIENCE_S = 300.0
 MASTER_PORT = 29400

@@ -10,9 +10,22 @@ The driver of SDK v3's `SourceCode` exports each hyperparameter as a shell varia
 cannot have a dot: for it, write `optim__lr`.
 """
 
+from __future__ import annotations
+
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from entry_point.contract.printable import masked
+from entry_point.contract.run_folder import ContractError, read_json
+from entry_point.contract.whole_file import write_text
+
+FILE = "hyperparameters.json"
+LOCAL = "local"
+"""The instance type of a job that this machine's launchers start."""
 
 VALUE_CHARACTERS = 2500
 CHUNK_KEY = "hydra_overrides_{:03d}"
@@ -27,6 +40,44 @@ _FOREIGN_PREFIXES = ("sagemaker_", "_tuning_")
 _BARE_VALUE = re.compile(r"[A-Za-z0-9_+\-./%@:]+")
 _BARE_TEXT = re.compile(r"[A-Za-z_][A-Za-z0-9_\-./]*")
 _TYPED_WORDS = {"true", "false", "null", "none", "nan", "inf"}
+
+
+def read_overrides(folder: Path) -> list[str]:
+    """Hydra overrides from hyperparameters.json. Raises ContractError."""
+    path = folder / FILE
+    content = {key: str(value) for key, value in read_json(path).items()}
+    _refuse_script(content.get("sagemaker_program"))
+    try:
+        return decode(content)
+    except ValueError as error:
+        raise ContractError(f"{path}: {error}") from error
+
+
+def _refuse_script(value: str | None) -> None:
+    """Refuse a job whose script would be ignored: SDK v2 sends it with `entry_point=`.
+
+    In AWS's own image, SageMaker's toolkit runs the script, which may start this program.
+    """
+    script = (value or "").strip('"')  # the SDK writes JSON
+    if script and "SM_USER_ENTRY_POINT" not in os.environ:
+        raise ContractError(
+            f"hyperparameter sagemaker_program={script}: this image runs its own program, not an "
+            "entry_point of yours; drop entry_point and send the code in project/ with "
+            "job.code=true, or run your script with SDK v3's ModelTrainer(source_code=...)"
+        )
+
+
+def forget_credentials(folder: Path, overrides: Sequence[str]) -> None:
+    """Mask credentials in hyperparameters.json once its `overrides` are read.
+
+    Only in a run folder on this machine, which people keep: the platform's file stays as it is.
+    """
+    kind = read_json(folder / "resourceconfig.json").get("current_instance_type", LOCAL)
+    without = masked([*overrides])
+    if kind == LOCAL and without != [*overrides]:
+        content = json.dumps(encode(without), indent=2)
+        with suppress(OSError):  # mounted read-only: docker-train masks it
+            write_text(folder / FILE, content + "\n")
 
 
 def encode(overrides: Sequence[str]) -> dict[str, str]:
@@ -76,7 +127,7 @@ def decode(hyperparameters: Mapping[str, str]) -> list[str]:
     """Hydra overrides from a job's hyperparameters: first the listed ones, then the plain keys.
 
     In Hydra the last override wins, so a tuning job's values win over listed ones.
-    Raises ValueError if a chunk is missing or the chunks are not a JSON list of strings.
+    Raises ValueError if the chunks are not a JSON list of strings.
     """
     chunks: dict[int, str] = {}
     plain: dict[str, str] = {}
@@ -91,23 +142,16 @@ def decode(hyperparameters: Mapping[str, str]) -> list[str]:
 def _join(chunks: Mapping[int, str]) -> list[str]:
     if not chunks:
         return []
-    for number in range(max(chunks) + 1):
-        if number not in chunks:
-            raise ValueError(
-                f"hyperparameter {CHUNK_KEY.format(number)} is missing: the overrides were split "
-                f"into {max(chunks) + 1} chunks; send all of them"
-            )
-    text = "".join(chunks[number] for number in sorted(chunks))
-    try:
-        overrides = json.loads(text)
-    except ValueError as error:
-        raise ValueError(
-            f"hyperparameters {CHUNK_KEY.format(0)}...: must be a JSON list of strings ({error})"
-        ) from error
+    numbers = sorted(chunks)
+    text = "".join(chunks[number] for number in numbers)
+    overrides = None
+    if numbers == list(range(len(numbers))):
+        with suppress(ValueError):
+            overrides = json.loads(text)
     if not isinstance(overrides, list) or not all(isinstance(item, str) for item in overrides):
         raise ValueError(
-            f"hyperparameters {CHUNK_KEY.format(0)}...: must be a JSON list of strings, "
-            f"not {text[:80]!r}"
+            f"hyperparameters {CHUNK_KEY.format(0)}...: must be a JSON list of strings in chunks "
+            f"numbered from 0, not {text[:80]!r} in {numbers}; send all chunks as they are"
         )
     return overrides
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from entry_point.contract.platform_files import ContractError
+from entry_point.contract.run_folder import ContractError
 
 CHANNEL = "code"
 PACKAGE = "project"
@@ -77,24 +77,12 @@ def configs() -> Path:
 
 
 def require_sent(folder: Path, sent: str) -> None:
-    """Raise ContractError unless `folder` has regular files alone, of the hash `sent`."""
+    """Raise ContractError unless `folder` has files of the hash `sent`."""
     if not folder.is_dir():
         must = f"the job has no channel {CHANNEL}, must have the folder {folder}"
         raise ContractError(f"{HASH}={sent}: {must}")
-    contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in _files(folder)}
-    found = content_hash(contents)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    found = content_hash({path.relative_to(folder).as_posix(): path.read_bytes() for path in files})
     if found != sent:
         must = f"must hold the code with the hash {sent} that was sent, has {found}"
         raise ContractError(f"{folder}: {must}")
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Every file below the folder; raises ContractError for what is neither file nor folder."""
-    for path in folder.rglob("*"):
-        if path.is_symlink():
-            target = path.readlink()
-            raise ContractError(f"{path}: is a link to {target}; sent code has no links")
-        if path.is_file():
-            yield path
-        elif not path.is_dir():
-            raise ContractError(f"{path}: is a pipe, socket or device; sent code has files only")

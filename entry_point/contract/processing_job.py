@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from entry_point.contract.hosts import Hosts, read_hosts
-from entry_point.contract.platform_files import ContractError, read_json
 from entry_point.contract.program import failure_file, run_program
+from entry_point.contract.run_folder import ContractError, read_json
 
 ROOT = Path("/opt/ml")
 

@@ -8,14 +8,14 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
 from entry_point.contract import exit_codes
 from entry_point.contract.printable import masked, printable
-from entry_point.contract.whole_file import NO_SPACE
 
-_NO_ROOM = (*NO_SPACE, errno.EFBIG)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LIMIT = 1024
 """SageMaker shows that many characters of a failure file."""
 
@@ -110,10 +110,8 @@ def failure_file(path: Path) -> Callable[[str], bool]:
     path.unlink(missing_ok=True)
 
     def write(reason: str) -> bool:
-        try:
+        with suppress(OSError):
             path.write_bytes(masked(reason)[:LIMIT].encode("utf-8", "backslashreplace"))
-        except OSError:
-            path.unlink(missing_ok=True)
         return True
 
     return write

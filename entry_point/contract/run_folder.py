@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from entry_point.contract.program import UserError
 from entry_point.contract.whole_file import remove_partial_files
@@ -31,21 +31,37 @@ LATEST = "latest"
 """The link, beside this machine's runs, to the newest one that has a model."""
 LINK_LATEST = "TRAIN_LINK_LATEST"
 """Environment variable: set to the run folder that becomes `latest` once it has a model."""
+STARTED = "TRAIN_STARTED"
+"""Environment variable: when the container's first process began, in seconds since the epoch."""
 LOCK_PATIENCE_S = 5.0
 """The kernel takes a moment to end a killed process, and then releases its locks."""
 
 
-class RunFolderError(UserError):
-    """There is no run folder, or it is in use."""
+class ContractError(UserError):
+    """What the platform or the launcher says about the job is wrong, or promises something missing;
+    the message names the file or the variable."""
 
 
-class RunBusyError(RunFolderError):
+class RunBusyError(ContractError):
     """Another process is training in the run folder, so nothing there may change."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(
             f"another process is training in {root}; wait for it, stop it, or use another name"
         )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file's JSON object; an empty one if there is no file. Raises ContractError."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ContractError(f"{path}: must be JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise ContractError(f"{path}: must hold a JSON object, not {type(content).__name__}")
+    return content
 
 
 def has_resources(root: Path) -> bool:
@@ -74,7 +90,7 @@ class RunFolder:
             return cls(Path(named).absolute())
         if CONTAINER_ROOT.is_dir():
             return cls(CONTAINER_ROOT)
-        raise RunFolderError(
+        raise ContractError(
             f"no run folder: {CONTAINER_ROOT} does not exist and ML_ROOT is not set; "
             "use `make local-train`, or set ML_ROOT=runs/NAME"
         )
@@ -88,6 +104,15 @@ class RunFolder:
     def channels(self) -> Path:
         """One folder per input channel."""
         return self.root / "input" / "data"
+
+    def check_channels(self) -> None:
+        """Check that every channel in inputdataconfig.json has a folder. Raises ContractError."""
+        path = self.platform_config / "inputdataconfig.json"
+        for channel in read_json(path):
+            if not (self.channels / channel).is_dir():
+                raise ContractError(
+                    f"{path}: channel {channel!r}: must have the folder {self.channels / channel}"
+                )
 
     @property
     def model(self) -> Path:
@@ -117,15 +142,11 @@ class RunFolder:
     def _trial(self) -> str:
         """The name of this job if a tuning job started it, else an empty string."""
         path = self.platform_config / "hyperparameters.json"
-        try:
-            hyperparameters = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # `read_overrides` reports what is wrong with it
-            return ""
-        if TUNING_KEY not in hyperparameters:
+        if TUNING_KEY not in read_json(path):
             return ""
         if name := os.environ.get("TRAINING_JOB_NAME"):
             return name
-        raise RunFolderError(
+        raise ContractError(
             f"{path}: has {TUNING_KEY}, so this is a trial of a tuning job, but TRAINING_JOB_NAME "
             "is not set; without it trials would mix their checkpoints"
         )
@@ -146,7 +167,7 @@ class RunFolder:
         The launcher holds it while it writes `input`, then the supervisor and every rank until the
         last of them has ended. A process passes it on as standard input.
 
-        Raises RunBusyError if another process holds it, and RunFolderError if this user cannot
+        Raises RunBusyError if another process holds it, and ContractError if this user cannot
         write to the run folder.
         """
         deadline = time.monotonic() + LOCK_PATIENCE_S
@@ -164,7 +185,7 @@ class RunFolder:
             time.sleep(0.02)
 
     def _open_lock(self) -> BinaryIO:
-        """The lock that this process has inherited, or the file. Raises RunFolderError."""
+        """The lock that this process has inherited, or the file. Raises ContractError."""
         with suppress(OSError):  # there is no lock yet, or no standard input
             if os.path.samestat(os.fstat(0), self.lock.stat()):
                 return os.fdopen(os.dup(0), "a+b")
@@ -174,7 +195,7 @@ class RunFolder:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
-            raise RunFolderError(
+            raise ContractError(
                 f"{error.filename}: cannot be written by user {os.getuid()} ({error.strerror}); "
                 f"run as the owner of {self.root}, mount it writable, or name another run folder "
                 "with ML_ROOT"

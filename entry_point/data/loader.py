@@ -140,14 +140,13 @@ def _batch_maker(source: Source, spec: LoaderSpec, decoder: Decoder) -> BatchMak
 
 def _plan(source: Source, spec: LoaderSpec) -> Plan:
     if isinstance(source, StreamSource):
-        sharded = spec.data.sharded_by_host
+        by_host = spec.data.access == "stream_by_host"
         return StreamPlan(
             source,
-            share_of_host(source) if sharded else Share(spec.rank, spec.world_size),
+            share_of_host(source) if by_host else Share(spec.rank, spec.world_size),
             batch_size=spec.batch_size,
             seed=spec.seed,
             train=spec.train,
-            window_shards=spec.data.window_shards,
         )
     weights = None
     if spec.data.balance and spec.train:

@@ -10,6 +10,8 @@ from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.data_config import DataConfig, PipelineConfig
 
 CPU = torch.device("cpu")
+AHEAD = 2
+"""Batches decoded ahead of use: per worker process, or by all threads together."""
 DALI_CALLERS = 2
 """DALI has its own threads: one of ours reads files while DALI works for the other."""
 
@@ -41,11 +43,11 @@ class LoaderSpec:
     @property
     def batches_ahead(self) -> int:
         """Batches in progress or waiting at once."""
-        engine, prefetch = self.pipeline.engine, self.pipeline.prefetch
+        engine = self.pipeline.engine
         workers = self.pipeline.worker_count()
         if engine == "workers":
-            return workers * prefetch
-        return (DALI_CALLERS if engine == "dali" else max(1, workers)) + prefetch
+            return workers * AHEAD
+        return (DALI_CALLERS if engine == "dali" else max(1, workers)) + AHEAD
 
     def describe(self) -> str:
         """The engine, and what each rank gives it."""
@@ -59,7 +61,7 @@ class LoaderSpec:
         """Memory of the largest batch's images."""
         data = self.data
         side = max([side for _, side in data.progressive] or [data.image_size])
-        size = self.batch_size * 3 * max(data.views * side**2, data.val_size**2)
+        size = self.batch_size * 3 * max(data.views * side**2, data.image_size**2)
         # torch allocates pinned memory in powers of two.
         return 1 << (size - 1).bit_length() if self._is_pinned else size
 

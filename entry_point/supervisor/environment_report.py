@@ -17,7 +17,7 @@ from pathlib import Path
 from entry_point.contract import exit_codes, hosts, own_code
 from entry_point.contract.printable import masked
 from entry_point.contract.program import run_for_reader, run_program
-from entry_point.contract.run_folder import RunFolder, RunFolderError
+from entry_point.contract.run_folder import ContractError, RunFolder
 
 PACKAGES = (
     *("torch", "torchvision", "numpy", "pillow", "hydra-core", "omegaconf", "tensorboard"),
@@ -68,7 +68,7 @@ def run_folder_lines() -> Iterator[str]:
     """The platform's files, channels and environment variables as they are."""
     try:
         run = RunFolder.from_environment()
-    except RunFolderError as error:
+    except ContractError as error:
         yield str(error)
         return
     yield f"root: {run.root}"

@@ -13,19 +13,19 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, BinaryIO
 
 from entry_point.contract import exit_codes, own_code
 from entry_point.contract.hosts import read_hosts, wait_for_names
-from entry_point.contract.platform_files import check_channels, forget_credentials, read_overrides
+from entry_point.contract.hyperparameters import forget_credentials, read_overrides
 from entry_point.contract.printable import mask_output
 from entry_point.contract.program import failure_file, run_program
 from entry_point.contract.run_folder import LINK_LATEST, RunFolder
-from entry_point.contract.whole_file import temporary_folder
+from entry_point.contract.whole_file import write_text
 from entry_point.large_imports import large_imports
-from entry_point.supervisor import hand_over
 from entry_point.supervisor.cuda_driver import usable_gpus
-from entry_point.supervisor.ranks import STOP_PATIENCE_S, Ranks, rank_environment
+from entry_point.supervisor.ranks import CONFIG, STOP_PATIENCE_S, Ranks, rank_environment
 
 if TYPE_CHECKING:
     from entry_point.config.train_config import TrainConfig
@@ -69,22 +69,23 @@ class Job:
         read = read_overrides(run.platform_config)
         forget_credentials(run.platform_config, read)
         hosts = read_hosts(run.platform_config)
-        check_channels(run)
+        run.check_channels()
         config, yaml = load_train_config([*read, *extra])
         count = ranks_on_this_host(config)
         wait_for_names(hosts)
-        with temporary_folder() as folder:
-            hand_over.write_config(folder, yaml)
+        with TemporaryDirectory(ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            write_text(folder / CONFIG, yaml)
             environment = rank_environment(hosts, count, run.root, folder)
             ranks = Ranks(count, environment, folder, self._lock)
             ranks.wait()
-            self.has_begun = hand_over.has_begun(folder)
-            code = self._conclude(ranks, folder)
+            self.has_begun = ranks.have_begun
+            code = self._conclude(ranks)
         if code == exit_codes.FINISHED and os.environ.get(LINK_LATEST) == str(run.root):
             run.become_latest()
         return code
 
-    def _conclude(self, ranks: Ranks, folder: Path) -> int:
+    def _conclude(self, ranks: Ranks) -> int:
         """The exit code of the job whose ranks have ended; leaves the reason of a failure."""
         codes = ranks.codes.values()
         if ranks.stopped_before_first_step:
@@ -93,11 +94,10 @@ class Job:
         failed = {rank: c for rank, c in ranks.codes.items() if c not in exit_codes.NO_FAILURE}
         if not failed and not ranks.killed:
             return exit_codes.STOPPED if exit_codes.STOPPED in codes else exit_codes.FINISHED
-        reported = hand_over.read_reason(folder)
-        reason = _killed() if ranks.killed else _died(failed, reported)
+        reason = _killed() if ranks.killed else _died(failed, ranks.reason)
         if reason is not None:
             sys.stderr.write(f"train: {reason}\n")
-        self.leave_reason(reason or reported or "")
+        self.leave_reason(reason or ranks.reason or "")
         return exit_codes.USAGE if exit_codes.USAGE in codes else exit_codes.FAILED
 
 

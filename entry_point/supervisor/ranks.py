@@ -1,5 +1,10 @@
 """The ranks of this host as processes of the supervisor: started, asked to stop, ended.
 
+Supervisor and ranks exchange files in a temporary folder. The supervisor writes `config.yaml`, and
+`stop` to ask for a checkpoint and an end: between steps, the ranks look whether it is there. A
+signal would also reach the processes that load data. A rank writes `begun` once it heeds such a
+request, and `reason` if it fails.
+
 Without torchrun, which kills its workers 30 s after a signal, whether they have saved a checkpoint
 or not, and takes any exit code but 0 for a failure.
 """
@@ -23,8 +28,10 @@ from typing import BinaryIO
 from entry_point.contract import exit_codes
 from entry_point.contract.hosts import TORCH, Hosts
 from entry_point.contract.program import stop_signals
-from entry_point.supervisor import hand_over
 
+FOLDER = "TRAIN_HAND_OVER"
+"""Environment variable: the folder. A rank that was started by hand or by torchrun has none."""
+CONFIG = "config.yaml"
 # The platform kills 120 s after its stop request; the ranks get most of that.
 STOP_PATIENCE_S = 110.0
 # `timeout make` and a terminal send one request to make and to this process, and make passes it on.
@@ -43,7 +50,7 @@ def rank_environment(hosts: Hosts, ranks: int, run: Path, folder: Path) -> dict[
         # A rank would take the number of hosts for that of ranks.
         **{name: value for name, value in os.environ.items() if name not in TORCH},
         "ML_ROOT": str(run),
-        hand_over.FOLDER: str(folder),
+        FOLDER: str(folder),
         "LOCAL_WORLD_SIZE": str(ranks),
         "GROUP_RANK": str(hosts.rank),
         "GROUP_WORLD_SIZE": str(hosts.count),
@@ -85,6 +92,17 @@ class Ranks:
             signal.signal(number, self._on_signal)
         self._running = {rank: _start(rank, environment, lock) for rank in range(count)}
 
+    @property
+    def have_begun(self) -> bool:
+        """Whether one has taken a step, so that a stop has something to save."""
+        return (self._folder / "begun").exists()
+
+    @property
+    def reason(self) -> str | None:
+        """Why the first rank to fail did, if any has."""
+        path = self._folder / "reason"
+        return path.read_text(encoding="utf-8") if path.exists() else None
+
     def wait(self) -> None:
         """Wait until all ranks have ended. After the first failure, end the others: they hang."""
         while self._running:
@@ -119,8 +137,8 @@ class Ranks:
             return
         if not self._heeded:
             self._heeded = True
-            self.stopped_before_first_step = not hand_over.has_begun(self._folder)
-            hand_over.request_stop(self._folder)
+            self.stopped_before_first_step = not self.have_begun
+            (self._folder / "stop").touch()
         late = time.monotonic() - self._asked_at > STOP_PATIENCE_S
         if self.stopped_before_first_step or self._asked_again or late:
             self.killed = not self.stopped_before_first_step
@@ -172,3 +190,35 @@ def _is_running(process: int) -> bool:
         return Path(f"/proc/{process}/cmdline").read_bytes() != b""
     except OSError:
         return False
+
+
+# -- in a rank
+
+
+def shared_folder() -> Path | None:
+    """The folder; None if no supervisor started this process."""
+    folder = os.environ.get(FOLDER)
+    return Path(folder) if folder else None
+
+
+def stop_requested() -> bool:
+    """Whether the supervisor has asked this rank to stop."""
+    folder = shared_folder()
+    return folder is not None and (folder / "stop").exists()
+
+
+def report_begun() -> None:
+    """Report that this rank has taken a step and heeds a request to stop."""
+    if folder := shared_folder():
+        (folder / "begun").touch()
+
+
+def report_reason(reason: str) -> bool:
+    """Report why this rank failed; False if another rank has reported already."""
+    if folder := shared_folder():
+        try:
+            with (folder / "reason").open("x", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(reason)
+        except FileExistsError:
+            return False
+    return True

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig, check_ranks
 from entry_point.supervisor.cuda_driver import describe_driver, has_gpus
-from entry_point.supervisor.hand_over import shared_folder
+from entry_point.supervisor.ranks import shared_folder
 from entry_point.training.numa import stay_near
 
 # How long until all hosts have started their ranks.

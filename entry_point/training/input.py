@@ -80,7 +80,7 @@ class TrainingInput:
         Raises Stopped if the job is asked to stop while it waits for long.
         """
         loader = self.train_loader
-        if self._config.trainer.overfit_one_batch:
+        if self._config.trainer.diagnose == "one_batch":
             return repeat(next(iter(loader.epoch(0, 0))), loader.steps_per_epoch - step)
         batches = loader.epoch(epoch, step)
         return batches if self._devices.world_size == 1 else self._stop.held_ahead(batches)
@@ -125,7 +125,7 @@ def loader_spec(config: TrainConfig, devices: Devices, split: str) -> LoaderSpec
         devices.rank,
         devices.world_size,
         devices.device,
-        profile=config.trainer.profile and split == "train",
+        profile=config.trainer.diagnose == "profile" and split == "train",
         augment=config.augment,
     )
 

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from entry_point.contract.program import stop_signals
-from entry_point.supervisor.hand_over import report_begun, stop_requested
+from entry_point.supervisor.ranks import report_begun, stop_requested
 
 _LONG_WAIT_S, _POLL_S = 5.0, 1.0
 _STEPS_TO_AGREE = 2

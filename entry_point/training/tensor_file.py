@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from entry_point.contract.whole_file import replacing
 
@@ -20,8 +19,7 @@ class DamagedFileError(ValueError):
 
 def save_tensors(value: Any, path: Path) -> None:
     """Write `path` with torch.save, whole or not at all. Raises OSError, which names `path`."""
-    size = sum(leaf.nbytes for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
-    with replacing(path, needed=size) as temporary, temporary.open("wb") as file:
+    with replacing(path) as temporary, temporary.open("wb") as file:
         try:
             torch.save(value, file)
         except RuntimeError as error:

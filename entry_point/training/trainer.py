@@ -71,7 +71,7 @@ class Trainer:
             self.learner = Learner(config, devices, self.task, steps, run.channels)
             self.exported = next(iter(self.learner.evaluated))
             self.log = StepLog(devices, config.trainer.batch_size)
-            saved = load_to_resume(run.checkpoints, config.trainer, self.settings, devices)
+            saved = load_to_resume(run.checkpoints, self.settings, devices)
             if saved is not None:
                 self.progress.load_state(saved)
                 self.progress.check_epochs(config.trainer.epochs)
@@ -79,7 +79,8 @@ class Trainer:
                 self.log.load_state(saved)
             step = self.progress.global_step
             records = parse_records(saved["records"]) if saved else []
-            self.checkpoints = Checkpoints(run.checkpoints, config.trainer, step, devices.is_first)
+            every = config.trainer.checkpoint_every_steps
+            self.checkpoints = Checkpoints(run.checkpoints, every, step, devices.is_first)
             parts.callback(self.checkpoints.close)
             logged = LoggedRun(run_name(run), run, config, records)
             loggers = open_loggers(logged) if devices.is_first else []
@@ -87,8 +88,8 @@ class Trainer:
             parts.callback(self.metrics.close)
             self._parts = parts.pop_all()
         self.guard = LossGuard(self.input.train.key, run.checkpoints)
-        self.headspace = Headspace(config.trainer.headspace)
-        self.profiler = StepProfiler(config.trainer.profile, run.profile, devices)
+        self.headspace = Headspace(config.trainer.diagnose == "headspace")
+        self.profiler = StepProfiler(config.trainer.diagnose == "profile", run.profile, devices)
         self.startup.mark("data")
 
     def opening_lines(self) -> list[str]:
@@ -304,8 +305,7 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
                 logger.info(line)
             trainer.finish(trainer.fit(), yaml)
     except Stopped:
-        how = "" if config.trainer.resume else " with trainer.resume=true"
-        logger.info("stopped on request; the same command%s resumes from here", how)
+        logger.info("stopped on request; the same command resumes from here")
         if trainer.stop.gave_up_waiting:
             leave_ranks(devices.cpu_group)
             end_at_once(exit_codes.STOPPED)

@@ -230,13 +230,13 @@ def _sharding_problems(train: TrainConfig, job: Job, target: Target) -> Iterator
     """A dataset of which each of several hosts gets a share, where the job expects all of it."""
     root = CHANNELS / (train.data.root or DATA_CHANNEL)
     hosts = target.instance_count
-    if hosts == 1 or train.data.sharded_by_host or CHANNELS not in root.parents:
+    if hosts == 1 or train.data.access == "stream_by_host" or CHANNELS not in root.parents:
         return
     name = root.relative_to(CHANNELS).parts[0]
     if name in job.channels and job.channels[name].distribution == "ShardedByS3Key":
         yield (
             f"job.channels.{name}.distribution=ShardedByS3Key: each of the {hosts} hosts gets only "
-            "a share of the dataset; set data.access=stream data.sharded_by_host=true, or drop it"
+            "a share of the dataset; set data.access=stream_by_host, or drop it"
         )
 
 

@@ -114,8 +114,7 @@ def prediction_request(
 
     Of a folder's images, each host gets a share; of all else, everything.
     """
-    # Damage is in the column `error`, and must not cost the other predictions.
-    arguments = ["predict", "allow_bad=true", *overrides]
+    arguments = ["predict", *overrides]
     source = uris["input"]
     if _is_table(source):
         inputs = [_input("input", source, REPLICATED)]

@@ -17,12 +17,6 @@ def require_free(run: Path) -> None:
         RunFolder(run).hold().close()
 
 
-def require_empty(folder: Path) -> None:
-    """Apart from torch's cache, which is for later processes."""
-    left = [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor")]
-    assert not left, f"left in {folder}: {left}"
-
-
 def names(run: Path) -> set[str]:
     """The files that a job makes; checkpoints and event files have names that differ."""
     found = [path for part in ("model", "output") for path in (run / part).rglob("*")]

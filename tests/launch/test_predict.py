@@ -64,7 +64,6 @@ def test_each_host_gets_a_share_of_the_images_and_the_whole_model(
     assert output["S3Output"]["S3Uri"] == OUTPUT
     assert request["AppSpecification"]["ContainerArguments"] == [
         "predict",
-        "allow_bad=true",
         "output=features",
         f"model_dir='{ROOT}/processing/model/model.tar.gz'",
     ]

@@ -25,6 +25,8 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.samples import Samples
+from entry_point.data.plan.stream_order import Share, StreamPlan
+from entry_point.data.sources.packed.stream import StreamSource
 from tests.photographs import write_photo_folder
 
 FILE = Path(__file__).with_name("samples.json")
@@ -45,7 +47,7 @@ POLICIES = ("trivial", "rand", "rand_timm", "auto", "color_jitter", "simclr", "t
 IMAGES: dict[str, dict[str, Any]] = {
     "folder": {"format": "folder"},
     "map": {"format": "shards"},
-    "stream": {"format": "shards", "access": "stream", "window_shards": 1},
+    "stream": {"format": "shards", "access": "stream"},
 }
 BATCH = 5
 
@@ -85,12 +87,17 @@ def _batches(
     root: Path, options: dict[str, Any], seed: int, rank: tuple[int, int], split: str = "train"
 ) -> Callable[[int], Iterator[Any]]:
     """The batches of an epoch."""
-    shared = {"image_size": 48, "resize": 56, "index": "none"}
+    shared = {"image_size": 48, "resize": 56}
     data = DataConfig(root=str(root), **{**shared, **options})
     pipeline = PipelineConfig("threads", num_workers=1)
     spec = LoaderSpec(data, pipeline, split, BATCH, seed, *rank)
-    loader = build_loader(open_source(data, split, root), spec)
-    return loader.epoch
+    source = open_source(data, split, root)
+    plan = None
+    if isinstance(source, StreamSource):
+        # Windows of one shard: the photographs fill few.
+        share, train = Share(*rank), split == "train"
+        plan = StreamPlan(source, share, batch_size=BATCH, seed=seed, train=train, window_shards=1)
+    return build_loader(source, spec, plan=plan).epoch
 
 
 def _orders(photos: Path) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from spdl.pipeline import Pipeline, PipelineBuilder
 from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import pinned_memory, reused_memory
 from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, Request
-from entry_point.data.loader_spec import DALI_CALLERS, LoaderSpec
+from entry_point.data.loader_spec import AHEAD, DALI_CALLERS, LoaderSpec
 from entry_point.data.plan.samples import Ints
 from entry_point.data.plan.schedule import Part
 
@@ -31,7 +31,6 @@ class ThreadEngine:
         if spec.device.type == "cuda":
             self._make_batch = (_on_gpu if dali else _for_gpu)(feed, spec.device)
         self._threads = DALI_CALLERS if dali else max(1, spec.pipeline.worker_count())
-        self._ahead = spec.pipeline.prefetch
         self._pipeline: Pipeline[Outcome] | None = None
         self._reader: ThreadPoolExecutor | None = None
 
@@ -44,7 +43,7 @@ class ThreadEngine:
         self._pipeline = (
             builder.add_source(self._requests(part))
             .pipe(self._make, concurrency=self._threads, output_order="input")
-            .add_sink(self._ahead)
+            .add_sink(AHEAD)
             .build(num_threads=self._threads)
         )
         self._pipeline.start()

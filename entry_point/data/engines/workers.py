@@ -24,7 +24,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.data.decode.allocation import reused_memory, shared_memory
 from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, Request
 from entry_point.data.errors import picklable
-from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.loader_spec import AHEAD, LoaderSpec
 from entry_point.data.no_collection import no_collection
 from entry_point.data.plan.schedule import Part
 from entry_point.supervisor.ranks import die_with_parent
@@ -78,7 +78,7 @@ class WorkerEngine:
             sampler=self._requests,
             batch_size=None,
             num_workers=workers,
-            prefetch_factor=spec.pipeline.prefetch if workers else None,
+            prefetch_factor=AHEAD if workers else None,
             persistent_workers=workers > 0,
             pin_memory=spec.device.type == "cuda",
             worker_init_fn=partial(_belong_to_trainer, os.getpid()),

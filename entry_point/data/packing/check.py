@@ -73,7 +73,7 @@ def find_damage(config: CheckConfig) -> tuple[int, list[Damage]]:
     """
     damage: list[Damage] = []
     total, images = _images(config, damage)
-    workers, checked = config.workers or usable_cores(), 0
+    workers, checked = usable_cores(), 0
     with ThreadPoolExecutor(workers) as pool:
         results = map_ahead(pool, _check, images, workers * _AHEAD_PER_WORKER)
         for result in track(results, total, "checking"):

@@ -47,7 +47,7 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
         with replacing(file, file.with_name(f".{file.name}.part")) as unfinished:
             with unfinished.open("wb") as opened:
                 writer = IndexWriter(opened, {})
-                files = _indexed(contents, options, counts)
+                files = _indexed(contents, counts)
                 while chunk := list(islice(files, _FILES_PER_CHUNK)):
                     keys = [os.fsencode(path) for path, _ in chunk]
                     writer.add({}, keys, [index for _, index in chunk])
@@ -56,12 +56,10 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
     return file
 
 
-def _indexed(
-    contents: Contents, options: OptimizeConfig, counts: Counter[str]
-) -> Iterator[tuple[str, bytes]]:
+def _indexed(contents: Contents, counts: Counter[str]) -> Iterator[tuple[str, bytes]]:
     """Path and side index of each JPEG file; counts what became of each file."""
     custom_op.load()
-    workers = options.workers or usable_cores()
+    workers = usable_cores()
     total = sum(1 for _ in _usable(contents))  # listing twice takes less than a list in memory
     with ThreadPoolExecutor(workers) as pool:
         make = partial(_index, contents.root)

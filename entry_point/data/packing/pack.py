@@ -49,7 +49,9 @@ from entry_point.data.sources.packed.index import LABEL_END, columns_of
 _AHEAD_PER_WORKER = 4
 _COUNTS = "counts"
 """The column of a record with what is not in the index."""
-_SETTINGS = ("max_side", "quality", "shard_mb", "seed")
+_SETTINGS = ("max_side", "quality", "shard_mb")
+_SEED = 0
+"""Of the shuffle before packing."""
 """What decides about the bytes of a shard, besides its files."""
 
 log = logging.getLogger(__name__)
@@ -96,10 +98,6 @@ class PackingPlan:
     description: Description
     """Of the part, without its splits."""
 
-    @property
-    def workers(self) -> int:
-        return self.options.workers or usable_cores()
-
     def shards(self, split: str) -> list[int]:
         """Numbers of the part's shards."""
         part, every = self.description.part, range(len(self.listings[split].shards))
@@ -114,7 +112,7 @@ def _make_plan(source: Path, options: OptimizeConfig, part: Part, own_files: boo
     """List all files of `source`."""
     contents = contents_of(source, options, share=own_files)
     listings = {
-        split: Listing(contents.entries(split), options.seed, options.shard_mb * 1e6)
+        split: Listing(contents.entries(split), _SEED, options.shard_mb * 1e6)
         for split in contents.splits
     }
     files, times = hashlib.sha256(json.dumps(contents.classes).encode()), hashlib.sha256()
@@ -261,7 +259,7 @@ class Work:
         sizes = {(split, number): len(listings[split].shards[number]) for split, number in shards}
         left = [shard for shard in shards if not self.record(*shard).is_file()]
         total = sum(sizes.values())
-        with ThreadPoolExecutor(self.plan.workers) as pool:
+        with ThreadPoolExecutor(usable_cores()) as pool:
             packed = (None for shard in left for _ in self._pack_shard(*shard, pool))
             done = total - sum(sizes[shard] for shard in left)
             for _ in track(packed, total, "packing", done=done):
@@ -271,7 +269,7 @@ class Work:
         """Write a shard, yielding for each file, and finally its record."""
         path = self.data / split / self.plan.shard_name(number)
         files = self.plan.listings[split].files(number)
-        results = map_ahead(pool, self._encode, files, self.plan.workers * _AHEAD_PER_WORKER)
+        results = map_ahead(pool, self._encode, files, usable_cores() * _AHEAD_PER_WORKER)
         counts, rows = Counts(), list[Row]()
         with whole_file(path) as file:
             with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:

@@ -58,7 +58,7 @@ class CropPlanner:
 
     Training draws from the distributions of torchvision's RandomResizedCrop and
     RandomHorizontalFlip. Validation takes the center box that a resize of the shorter side to
-    `resize` turns into `eval_size`, rounded to whole pixels.
+    `resize` turns into `image_size`, rounded to whole pixels.
     """
 
     data: DataConfig
@@ -90,10 +90,10 @@ class CropPlanner:
 
     def side(self, epoch: int) -> int:
         """Height and width of a sample in pixels."""
-        return self.data.train_size(epoch) if self.train else self.data.val_size
+        return self.data.train_size(epoch) if self.train else self.data.image_size
 
     def _center_boxes(self, heights: Ints, widths: Ints) -> Ints:
-        share = self.data.val_size / self.data.resize
+        share = self.data.image_size / self.data.resize
         side = np.maximum(1, np.rint(np.minimum(heights, widths) * share)).astype(np.int64)
         return np.stack([(heights - side) // 2, (widths - side) // 2, side, side], axis=1)
 

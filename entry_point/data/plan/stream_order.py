@@ -25,6 +25,8 @@ from entry_point.data.plan.order import steps_of
 from entry_point.data.plan.philox import permutation, stream_words
 from entry_point.data.plan.samples import Ints
 
+WINDOW_SHARDS = 2
+"""Shards among which samples are shuffled; memory holds three such windows."""
 _SHARD_STREAM, _WINDOW_STREAM = 31, 32
 _WINDOW_BITS, _CHANCE_BITS = np.uint64(24), np.uint64(40)
 
@@ -85,7 +87,7 @@ def _require_each_once(files: Sequence[Path], hosts: list[list[int]]) -> None:
             continue
         where = f"on {copies[number]} of {len(hosts)} hosts" if copies[number] else "on no host"
         raise DataError(
-            f"{file} is {where}: data.sharded_by_host=true needs each shard on exactly one host "
+            f"{file} is {where}: data.access=stream_by_host needs each shard on exactly one host "
             "(a channel with S3DataDistributionType=ShardedByS3Key)"
         )
 
@@ -101,7 +103,7 @@ class StreamPlan:
         batch_size: int,
         seed: int,
         train: bool,
-        window_shards: int,
+        window_shards: int = WINDOW_SHARDS,
     ) -> None:
         self._source, self._share = source, share
         self._batch_size, self._seed, self._train = batch_size, seed, train

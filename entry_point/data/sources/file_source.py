@@ -76,18 +76,15 @@ class FileSource:
     def read(self, index: int) -> Tensor:
         return read_bytes(self.file(index))
 
-    def use_side_indexes(
-        self, index_root: Path | None, root: str | Path, make_missing: bool
-    ) -> None:
-        """Use the side indexes of the files below `root`, if `root` holds some.
+    def use_side_indexes(self, index_root: Path | None, root: str | Path) -> None:
+        """Use the side indexes of the files below `root`; if it holds none, decoding makes them.
 
-        If it holds none, `make_missing` says whether decoding makes them. Raises DataError if
-        `index_root` is given and holds none.
+        Raises DataError if `index_root` is given and holds none.
         """
         if holder := index_holder(index_root, Path(root)):
             paths = [self.file(i).removeprefix(f"{root}/") for i in range(len(self))]
             self._side_indexes = find_side_indexes(holder, paths)
-        elif make_missing:
+        else:
             self.index_cache = IndexCache(Path(root))
 
     def indexes(self, indices: NDArray[np.int64]) -> Packed | list[Tensor] | None:

@@ -69,7 +69,7 @@ def _with_side_indexes(
     source: FileSource, data: DataConfig, root: str | Path, split: str
 ) -> Source:
     index_root = Path(data.index_root) if data.index_root else None
-    source.use_side_indexes(index_root, root, make_missing=data.index == "auto")
+    source.use_side_indexes(index_root, root)
     if split == "train" and source.index_cache and (known := source.index_cache.count()):
         log.info("%s holds the side indexes of %d images", source.index_cache.file, known)
     return source
@@ -79,7 +79,7 @@ def _shards(data: DataConfig, root: Path, split: str) -> Source:
     if data.access == "map":
         return ShardSource(root, split)
     index_root = Path(data.index_root) if data.index_root else root
-    return StreamSource(root, index_root, split, all_here=not data.sharded_by_host)
+    return StreamSource(root, index_root, split, all_here=data.access == "stream")
 
 
 def _check(path: str, source: Any, split: str) -> None:

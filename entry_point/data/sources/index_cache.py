@@ -85,7 +85,7 @@ class IndexCache:
         _say_once(
             logging.INFO,
             "indexing images while they are decoded: later epochs decode faster. The side indexes "
-            f"are kept in {self.file}; data.index=none turns this off",
+            f"are kept in {self.file}",
         )
 
     def _database(self) -> sqlite3.Connection:
@@ -131,7 +131,7 @@ def _warn(file: Path, error: str) -> None:
     _say_once(
         logging.WARNING,
         f"{file}: {error}. Images without a side index decode slower, to the same pixels; free "
-        "space on the disk, or remove the file, or set data.index=none",
+        "space on the disk, or remove the file",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -12,8 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from entry_point.config.train_config import TrainerConfig
-from entry_point.contract.whole_file import link_or_copy, replacing
+from entry_point.contract.whole_file import replacing
 from entry_point.training.tensor_file import save_tensors
 
 logger = logging.getLogger(__name__)
@@ -22,6 +22,10 @@ State = dict[str, Any]
 
 _NAME = re.compile(r"step-(\d+)\.pt")
 BEST = "best.pt"
+KEPT = 2
+"""Newest checkpoints, beside the best one."""
+SECONDS = 600.0
+"""Between checkpoints by time: what a lost machine costs at most."""
 ASIDE = "aside-"
 
 
@@ -36,13 +40,9 @@ class Checkpoints:
     raises the error of a failed write, or of weights that are NaN or infinite.
     """
 
-    def __init__(self, folder: Path, trainer: TrainerConfig, step: int, writes: bool) -> None:
+    def __init__(self, folder: Path, every_steps: int | None, step: int, writes: bool) -> None:
         """The run starts at `step`: checkpoints of later steps are set aside."""
-        self._folder, self._keep, self._writes = folder, trainer.keep_checkpoints, writes
-        self._steps, self._minutes = (
-            trainer.checkpoint_every_steps,
-            trainer.checkpoint_every_minutes,
-        )
+        self._folder, self._every_steps, self._writes = folder, every_steps, writes
         self._saved_step, self._saved_time = step, time.monotonic()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
@@ -50,16 +50,15 @@ class Checkpoints:
             _set_aside(folder, after=step)
 
     def time_is_up(self) -> bool:
-        """Whether `checkpoint_every_minutes` have passed, by the first rank's clock."""
-        waited = time.monotonic() - self._saved_time
-        return self._writes and self._minutes is not None and waited > 60 * self._minutes
+        """Whether one is due by the first rank's clock."""
+        return self._writes and time.monotonic() - self._saved_time > SECONDS
 
     def is_due(self, step: int, time_is_up: bool) -> bool:
         """Whether to save after `step`; the same on every rank.
 
         The ranks agree on `time_is_up` one step late, so a save in the last step already covers it.
         """
-        by_steps = self._steps is not None and step % self._steps == 0
+        by_steps = self._every_steps is not None and step % self._every_steps == 0
         return by_steps or (time_is_up and self._saved_step < step - 1)
 
     def save(self, state: State, step: int, *, best: bool = False) -> None:
@@ -88,9 +87,9 @@ class Checkpoints:
         save_tensors(state, path)
         if best:
             with replacing(self._folder / BEST) as temporary:
-                link_or_copy(path, temporary)
+                shutil.copyfile(path, temporary)
         others = [old for old in newest_first(self._folder) if old != path]
-        for old in others[self._keep - 1 :]:
+        for old in others[KEPT - 1 :]:
             old.unlink(missing_ok=True)
 
 
@@ -120,13 +119,10 @@ def _check_finite(state: State, step: int, folder: Path) -> None:
 
 
 def _set_aside(folder: Path, after: int) -> None:
-    """Rename the checkpoints of steps after `after`, and for 0 also the best one.
-
-    They are damaged or another run's, and a later start would take them for the newest.
-    """
-    aside = [p for p in newest_first(folder) if int(p.stem.removeprefix("step-")) > after]
-    if not after and (folder / BEST).exists():
-        aside.append(folder / BEST)
-    for path in aside:
+    """Rename the checkpoints of steps after `after`: they are damaged, and a later start would take
+    them for the newest."""
+    for path in newest_first(folder):
+        if int(path.stem.removeprefix("step-")) <= after:
+            break
         path.replace(path.with_name(ASIDE + path.name))
         logger.warning("checkpoint %s is set aside as %s", path, ASIDE + path.name)

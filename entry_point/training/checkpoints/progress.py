@@ -45,8 +45,7 @@ class Progress:
                 "trainer.epochs",
                 epochs,
                 f"the checkpoint is already at epoch {self.epoch}, step {self.step}; set "
-                f"trainer.epochs={least} or more, use another name, or set trainer.resume=false "
-                "to restart from scratch",
+                f"trainer.epochs={least} or more, or use another name to restart from scratch",
             )
 
     def judge(self, evaluated: Mapping[str, Mapping[str, float]]) -> None:

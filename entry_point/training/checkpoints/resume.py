@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError, shown
-from entry_point.config.train_config import TrainConfig, TrainerConfig
+from entry_point.config.train_config import TrainConfig
 from entry_point.contract.printable import masked
 from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
@@ -23,20 +23,16 @@ Settings = dict[str, Any]
 
 STEPS = "steps per epoch"
 _PIXELS = (
-    *("image_size", "progressive", "eval_size", "resize", "scale", "ratio", "hflip"),
+    *("image_size", "progressive", "resize", "scale", "ratio", "hflip"),
     *("views", "mean", "std"),
 )
 
 
-def load_to_resume(
-    folder: Path, trainer: TrainerConfig, settings: dict[str, Settings], devices: Devices
-) -> State | None:
+def load_to_resume(folder: Path, settings: dict[str, Settings], devices: Devices) -> State | None:
     """The first rank's newest checkpoint, on every rank; None to start from scratch.
 
     A collective call: the platform may restore different checkpoints on different hosts.
     """
-    if not trainer.resume:
-        return None
     state: State | None = devices.from_first(load_newest(folder) if devices.is_first else None)
     if state is not None:
         check_resumable(state, settings)
@@ -61,8 +57,8 @@ def load_newest(folder: Path) -> State | None:
         return state
     if paths:
         raise CheckpointError(
-            f"all {len(paths)} checkpoints in {folder} are damaged; copy a good one there, or set "
-            "trainer.resume=false to restart from scratch"
+            f"all {len(paths)} checkpoints in {folder} are damaged; copy a good one there, or "
+            "remove them to restart from scratch"
         )
     return None
 
@@ -122,8 +118,8 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
 def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settings:
     """The settings that decide the order of an epoch's samples. A collective call.
 
-    With `data.access=map` the order does not depend on the number of ranks; with `stream` each
-    rank gets its own shards.
+    With `data.access=map` the order does not depend on the number of ranks; of a stream, each rank
+    gets its own shards.
     """
     data = config.data
     settings: Settings = {"data.access": data.access}
@@ -131,13 +127,9 @@ def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settin
         settings["data.balance"] = data.balance
     if data.repeats > 1:
         settings["data.repeats"] = data.repeats
-    if data.access == "stream":
-        settings |= {
-            "data.window_shards": data.window_shards,
-            "data.sharded_by_host": data.sharded_by_host,
-            "ranks": devices.world_size,
-        }
-    if data.sharded_by_host:
+    if data.access != "map":
+        settings["ranks"] = devices.world_size
+    if data.access == "stream_by_host":
         assert isinstance(train, StreamSource)
         shards = devices.gather(_fingerprint(train.shards_here))
         settings |= {f"shards of rank {rank}": own for rank, own in enumerate(shards)}
@@ -155,14 +147,7 @@ def check_resumable(state: State, settings: dict[str, Settings]) -> None:
     Raises:
         ConfigError: names the first setting that differs, with both values.
     """
-    if "task.name" not in state["identity"]:
-        raise ConfigError(
-            "trainer.resume",
-            True,
-            "an earlier version of this code made the checkpoint; finish the run with that "
-            "version, use another name, or set trainer.resume=false to restart from scratch",
-        )
-    # With data.sharded_by_host, another set of hosts may take another number of steps.
+    # With data.access=stream_by_host, another set of hosts may take another number of steps.
     if state["step"] or state["identity"][STEPS] != settings["identity"][STEPS]:
         check_same(state["order"], settings["order"])
     check_same(state["identity"], settings["identity"])
@@ -176,6 +161,6 @@ def check_same(saved: Settings, configured: Settings) -> None:
             raise ConfigError(
                 key,
                 now,
-                f"the checkpoint was made with {key}={shown(was)}; restore that value, use "
-                "another name, or set trainer.resume=false to restart from scratch",
+                f"the checkpoint was made with {key}={shown(was)}; restore that value, or "
+                "use another name to restart from scratch",
             )

@@ -1,4 +1,4 @@
-"""`trainer.profile=true`: traces some steps, and tables what they spend time on."""
+"""`trainer.diagnose=profile`: traces some steps, and tables what they spend time on."""
 
 from __future__ import annotations
 
@@ -82,8 +82,6 @@ class StepProfiler:
     def _write(
         self, trace: Trace, operators: str, spans: Sequence[Span], taken: Sequence[Span]
     ) -> None:
-        # With overfit_one_batch the same batch comes in every step, but was made once.
-        taken = list(dict.fromkeys(taken))
         ranges = range_table(trace, taken)
         add_spans(trace, list(dict.fromkeys([*taken, *within(trace, spans)])))
         rank = self._devices.rank

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 
-from entry_point.supervisor.hand_over import STARTED
+from entry_point.contract.run_folder import STARTED
 
 logger = logging.getLogger(__name__)
 

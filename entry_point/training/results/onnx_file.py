@@ -46,7 +46,7 @@ def save_onnx(folder: Path, model: nn.Module, data: DataConfig, export: Export) 
     answers = on_cpu(model, data, export.head)
     with warnings.catch_warnings(), replacing(folder / NAME) as temporary:
         warnings.simplefilter("ignore")  # about the exporter's internals
-        graph = exported(answers, data.val_size)
+        graph = exported(answers, data.image_size)
         program = torch.onnx.export(graph, dynamo=True, verbose=False, input_names=["images"])
         assert program is not None
         program.save(temporary, external_data=False)
@@ -69,7 +69,7 @@ def check_same(answers: Answers, other: Callable[[Tensor], Tensor], data: DataCo
     """Raise ValueError unless `other` computes the same, for batches of several sizes."""
     draw = torch.Generator().manual_seed(0)
     for size in (1, 3):
-        shape = (size, 3, data.val_size, data.val_size)
+        shape = (size, 3, data.image_size, data.image_size)
         images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=draw)
         expected = answers(images)
         off = float((other(images) - expected).abs().max())

@@ -66,8 +66,8 @@ def _sizes(config: TrainConfig) -> str:
     data = config.data
     sizes = list(dict.fromkeys([size for _, size in data.progressive] or [data.image_size]))
     text = f"{' then '.join(f'{size} x {size}' for size in sizes)} pixels"
-    if data.val_size != sizes[-1]:
-        text += f", validation {data.val_size} x {data.val_size}"
+    if data.image_size != sizes[-1]:
+        text += f", validation {data.image_size} x {data.image_size}"
     if len(sizes) > 1 and config.trainer.compile:
         text += f"; torch.compile compiles for each of {len(sizes)} sizes"
     return text

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from entry_point.config.task_config import ClassificationKwargs
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.metrics_line import METRICS_OF, Metric
 from entry_point.data.sources.source import Source
@@ -27,7 +28,13 @@ class Classification(Task):
     takes = "class"
     blends: Sequence[str] = ("mixup", "cutmix")
 
-    def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
+    def __init__(
+        self,
+        train: Source,
+        config: TrainConfig,
+        device: torch.device,
+        gamma: float = ClassificationKwargs.gamma,
+    ) -> None:
         self.names = list(train.classes)
         self.outputs = len(self.names)
         self.export = Export("classification", nn.Softmax(dim=1))
@@ -41,7 +48,7 @@ class Classification(Task):
         smoothing = task.label_smoothing
         losses = {
             "cross_entropy": partial(cross_entropy, weights=weights, smoothing=smoothing),
-            "focal": partial(focal, weights=weights, smoothing=smoothing, gamma=task.gamma),
+            "focal": partial(focal, weights=weights, smoothing=smoothing, gamma=gamma),
         }
         self._loss = choose_loss(task, losses)
 

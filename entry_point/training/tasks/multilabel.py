@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from entry_point.config.task_config import MultilabelKwargs
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.metrics_line import METRICS_OF
 from entry_point.data.sources.source import Source
@@ -23,16 +24,23 @@ class Multilabel(Task):
     blends = ("mixup", "cutmix")
     metrics = METRICS_OF["multilabel"]
 
-    def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
+    def __init__(
+        self,
+        train: Source,
+        config: TrainConfig,
+        device: torch.device,
+        gamma: float = MultilabelKwargs.gamma,
+        threshold: float = MultilabelKwargs.threshold,
+    ) -> None:
         task = config.task
         self.names = list(train.classes)
         self.outputs = len(self.names)
-        self.threshold = task.threshold
-        self.export = Export("multilabel", nn.Sigmoid(), {"threshold": task.threshold})
+        self.threshold = threshold
+        self.export = Export("multilabel", nn.Sigmoid(), {"threshold": threshold})
         weights = class_weights(task, train, inverse_odds, device)
         losses = {
             "binary_cross_entropy": partial(binary_cross_entropy, weights=weights),
-            "focal": partial(binary_focal, weights=weights, gamma=task.gamma),
+            "focal": partial(binary_focal, weights=weights, gamma=gamma),
         }
         self._loss = choose_loss(task, losses)
 
@@ -61,7 +69,7 @@ class Multilabel(Task):
         columns = (average_precision(probabilities, present), right / as_, right / of)
         shares = [[_shown(value) for value in column.tolist()] for column in columns]
         rows = list(zip(self.names, *shares, of.tolist(), strict=True))
-        note = f"Precision and recall at task.threshold={self.threshold:g}."
+        note = f"Precision and recall at task.kwargs.threshold={self.threshold:g}."
         head = ("label", "average precision", "precision", "recall", "images")
         return [Table("Labels", head, rows, note)]
 

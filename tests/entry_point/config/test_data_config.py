@@ -50,7 +50,6 @@ CLASSES = {"data": DataConfig, "data.kwargs": DemoConfig, "pipeline": PipelineCo
             {"num_workers": -1},
             "pipeline.num_workers=-1: must be at least 0 and at most 512",
         ),
-        ("pipeline", {"prefetch": 0}, "pipeline.prefetch=0: must be at least 1 and at most 64"),
     ],
 )
 def test_a_bad_setting_is_named_with_its_value(

@@ -64,7 +64,7 @@ def test_a_recipe_names_its_source_and_target_and_that_it_is_untrained(recipe: s
 FFCV: dict[str, Any] = {
     "optim.name": "sgd", "optim.lr": 1.7, "optim.kwargs": {"momentum": 0.9},
     "optim.weight_decay": 1e-4, "optim.warmup_epochs": 2, "task.label_smoothing": 0.1,
-    "trainer.batch_size": 8 * 512, "data.scale": [0.08, 1.0], "data.eval_size": 256,
+    "trainer.batch_size": 8 * 512, "data.scale": [0.08, 1.0], "data.image_size": 256,
     "data.resize": 293, "augment.name": None,
 }  # fmt: skip
 SOURCES: dict[str, dict[str, Any]] = {
@@ -82,7 +82,8 @@ SOURCES: dict[str, dict[str, Any]] = {
         # 0.99998 for each 32nd step and one epoch, scaled as its train.py scales it.
         "optim.ema_decay": round((1 - (1 - 0.99998) * 1024 * 32 / 600) ** (1 / 32), 6),
         "augment.name": "trivial", "augment.kwargs": {"interpolation": "bilinear"},
-        "augment.erase": 0.1, "data.repeats": 4, "data.image_size": 176, "data.eval_size": 224,
+        "augment.erase": 0.1, "data.repeats": 4, "data.progressive": [[0, 176]],
+        "data.image_size": 224,
         "data.resize": 232, "trainer.epochs": 600, "trainer.batch_size": 8 * 128,
     },
     "resnet50_fast16": {

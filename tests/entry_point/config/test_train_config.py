@@ -56,7 +56,6 @@ def test_overrides_on_the_command_line_win_over_an_experiment() -> None:
         ("trainer.device=gpu", ["trainer.device=gpu", "auto, cpu, cuda"]),
         ("optim.accumulate=3", ["optim.accumulate=3", "trainer.batch_size"]),
         ("trainer.seed=[", ["trainer.seed=["]),
-        ("+trainer={headspace: true, profile: true}", ["trainer.profile=true", "one at a time"]),
     ],
 )
 def test_a_mistake_is_named_with_its_value_and_what_is_allowed(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from entry_point.contract.platform_files import forget_credentials
+from entry_point.contract.hyperparameters import forget_credentials
 from entry_point.contract.printable import masked
 from launch.local import write_input_config
 from tests.entry_point.training.training_jobs import run_job

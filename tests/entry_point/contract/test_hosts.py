@@ -17,7 +17,7 @@ from entry_point.contract.hosts import (
     read_hosts,
     wait_for_names,
 )
-from entry_point.contract.platform_files import ContractError
+from entry_point.contract.run_folder import ContractError
 
 
 def hosts_of(**variables: object) -> Hosts:

@@ -7,12 +7,8 @@ import pytest
 
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import hyperparameters
-from entry_point.contract.platform_files import (
-    ContractError,
-    check_channels,
-    read_overrides,
-)
-from entry_point.contract.run_folder import RunFolder
+from entry_point.contract.hyperparameters import read_overrides
+from entry_point.contract.run_folder import ContractError, RunFolder
 
 
 def write(folder: Path, name: str, content: object) -> None:
@@ -42,7 +38,7 @@ def test_a_missing_channel_is_named(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     write(run.platform_config, "inputdataconfig", {"training": {"TrainingInputMode": "File"}})
     with pytest.raises(ContractError, match="channel 'training'"):
-        check_channels(run)
+        run.check_channels()
 
 
 @pytest.mark.parametrize("program", ["train.py", '"train.py"'])

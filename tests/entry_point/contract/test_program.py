@@ -9,18 +9,17 @@ import pytest
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.contract import exit_codes
-from entry_point.contract.platform_files import ContractError
 from entry_point.contract.program import LIMIT, failure_file, failure_text, run_program
-from entry_point.contract.run_folder import RunFolderError
+from entry_point.contract.run_folder import ContractError
 from entry_point.data.errors import DataError
-from entry_point.supervisor import hand_over
+from entry_point.supervisor import ranks
 
 
 def raising(error: BaseException) -> int:
     raise error
 
 
-@pytest.mark.parametrize("kind", [ConfigError, ContractError, DataError, RunFolderError])
+@pytest.mark.parametrize("kind", [ConfigError, ContractError, DataError])
 def test_an_error_that_a_user_can_fix_is_one_line_and_the_reason(
     kind: type[Exception], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,12 +69,12 @@ def test_ctrl_c_ends_without_output(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_reason_that_another_rank_has_reported_is_not_printed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(hand_over.FOLDER, str(tmp_path))
+    monkeypatch.setenv(ranks.FOLDER, str(tmp_path))
     for reason in ("first", "second"):
         program = partial(raising, DataError(reason))
-        assert run_program("train", program, hand_over.report_reason) == exit_codes.USAGE
+        assert run_program("train", program, ranks.report_reason) == exit_codes.USAGE
     assert capsys.readouterr().err == "train: first\n"
-    assert hand_over.read_reason(tmp_path) == "first"
+    assert (tmp_path / "reason").read_text() == "first"
 
 
 def test_a_failure_from_before_is_removed_and_success_leaves_nothing(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.contract.run_folder import RunFolder, RunFolderError
+from entry_point.contract.run_folder import ContractError, RunFolder
 
 TUNED = {"optim.lr": "0.1", "_tuning_objective_metric": "validation:accuracy"}
 
@@ -36,6 +36,6 @@ def test_another_job_has_the_whole_folder(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_trial_without_a_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRAINING_JOB_NAME", raising=False)
     run = folder(tmp_path, TUNED)
-    with pytest.raises(RunFolderError, match="TRAINING_JOB_NAME is not set") as caught:
+    with pytest.raises(ContractError, match="TRAINING_JOB_NAME is not set") as caught:
         _ = run.checkpoints
     assert "\n" not in str(caught.value)

@@ -15,7 +15,7 @@ from tests.entry_point.serving.served_model import CLASSES, write_model
 
 
 def arguments(model: Path, images: Path, output: Path, *more: str) -> list[str]:
-    settings = ("batch_size=5", "pipeline=pillow", "pipeline.num_workers=0", "allow_bad=true")
+    settings = ("batch_size=5", "pipeline=pillow", "pipeline.num_workers=0")
     return [f"model_dir={model}", f"input={images}", f"output_dir={output}", *settings, *more]
 
 

@@ -18,7 +18,7 @@ from tests.entry_point.prediction.predicted import assert_same, rows
 
 
 def run(model: Path, source: Path, output: Path, *more: str) -> int:
-    small = ("batch_size=5", "pipeline.num_workers=1", "allow_bad=true")
+    small = ("batch_size=5", "pipeline.num_workers=1")
     return predict.main(
         [f"model_dir={model}", f"input={source}", f"output_dir={output}", *small, *more]
     )

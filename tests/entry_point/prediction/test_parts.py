@@ -34,7 +34,7 @@ Model.predict = paused
 
 
 def arguments(model: Path, images: Path, output: Path, *more: str) -> list[str]:
-    settings = ("batch_size=2", "pipeline=pillow", "pipeline.num_workers=0", "allow_bad=true")
+    settings = ("batch_size=2", "pipeline=pillow", "pipeline.num_workers=0")
     return [f"model_dir={model}", f"input={images}", f"output_dir={output}", *settings, *more]
 
 

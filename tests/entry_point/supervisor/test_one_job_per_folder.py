@@ -11,7 +11,7 @@ import pytest
 
 from entry_point.contract import exit_codes
 from entry_point.contract.run_folder import NEW_RUN, RunBusyError, RunFolder
-from entry_point.supervisor import hand_over
+from entry_point.supervisor.ranks import FOLDER
 from tests.entry_point.supervisor.test_processes import (
     ENDLESS,
     TWO_RANKS,
@@ -98,7 +98,7 @@ def test_no_rank_outlives_a_job_killed_while_the_ranks_start(
 
 
 def test_a_rank_whose_job_has_gone_leaves_no_failure(tmp_path: Path) -> None:
-    gone = {hand_over.FOLDER: str(tmp_path / "gone")}
+    gone = {FOLDER: str(tmp_path / "gone")}
     done = subprocess.run(
         [sys.executable, "-m", "entry_point.train"],
         env={**os.environ, **gone, "ML_ROOT": str(tmp_path)},

@@ -93,8 +93,7 @@ def test_checkpoints_by_time_are_written_once_each(tmp_path: Path, photo_folder:
         *TWO_RANKS,
         "trainer.batch_size=2",
         "trainer.epochs=1",
-        "trainer.checkpoint_every_minutes=1e-9",
-        "trainer.keep_checkpoints=100",
+        "model.name=tests.own_models.hurried_net",
     ]
     run_job(tmp_path, photo_folder, overrides)
     saved = [int(p.stem[5:]) for p in sorted((tmp_path / "checkpoints").glob("step-*.pt"))]

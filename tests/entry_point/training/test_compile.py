@@ -44,7 +44,7 @@ def test_each_image_size_has_a_graph_of_its_own_and_evaluation_has_none(
     sizes = range(16, 36, 2)
     by_epoch = [[epoch, size] for epoch, size in enumerate(sizes)]
     progressive = f"data.progressive={[*by_epoch, [10, 16]]}".replace(" ", "")
-    overrides = ["trainer.compile=true", "trainer.epochs=11", progressive, "data.eval_size=30"]
+    overrides = ["trainer.compile=true", "trainer.epochs=11", progressive, "data.image_size=30"]
     assert forked.run(tmp_path, photo_folder, overrides, prepare=_note_graphs) == 0
     graphs = (tmp_path / "graphs").read_text().splitlines()
     assert graphs == [f"[(16, 3, {size}, {size})]" for size in sizes]

@@ -1,4 +1,4 @@
-"""`trainer.overfit_one_batch` and the debug recipe."""
+"""`trainer.diagnose=one_batch` and the debug recipe."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
 from tests.entry_point.training.training_jobs import read_records
 
-ONE_BATCH = (*OVERRIDES, "trainer.overfit_one_batch=true")
+ONE_BATCH = (*OVERRIDES, "trainer.diagnose=one_batch")
 
 
 def test_the_loss_of_the_debug_recipe_falls(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_the_loss_of_the_debug_recipe_falls(tmp_path: Path) -> None:
     assert losses[-1] < 0.7 * losses[0]
 
 
-def test_overfit_one_batch_keeps_its_batch_after_a_stop(tmp_path: Path, photo_folder: Path) -> None:
+def test_one_batch_keeps_its_batch_after_a_stop(tmp_path: Path, photo_folder: Path) -> None:
     assert forked.run(tmp_path / "whole", photo_folder, ONE_BATCH) == 0
     root = tmp_path / "interrupted"
     for step in (3, 7):  # one of them between two epochs

@@ -19,7 +19,7 @@ from tests.entry_point.training.training_jobs import read_records
 RECIPE = (
     *("experiment=stall", "data=folder", "data.image_size=64", "data.resize=80"),
     *("pipeline=threads", "pipeline.num_workers=1"),
-    *("trainer.profile=true", "trainer.headspace=false"),
+    "trainer.diagnose=profile",
 )
 AS_PUBLISHED = (
     *("pipeline=pillow", "augment.name=project.stall.StallSample", "augment.per=sample"),

@@ -10,7 +10,7 @@ SOURCES = {
     "folder": (),
     "balanced folder": ("data.balance=classes",),
     "shards": ("data.format=shards",),
-    "stream": ("data.format=shards", "data.access=stream", "data.window_shards=1"),
+    "stream": ("data.format=shards", "data.access=stream"),
 }
 """Overrides by data source."""
 WAYS = [

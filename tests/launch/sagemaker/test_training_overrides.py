@@ -166,7 +166,7 @@ def test_the_metrics_of_an_own_task_get_expressions() -> None:
 
 
 SHARDED = f"job.channels.training={{s3:s3://{BUCKET}/shards/,distribution:ShardedByS3Key}}"
-OWN_SHARDS = "data.access=stream data.sharded_by_host=true data.index_root=/opt/ml/input/data/index"
+OWN_SHARDS = "data.access=stream_by_host data.index_root=/opt/ml/input/data/index"
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
-from entry_point.contract.hyperparameters import decode
+from entry_point.contract.hyperparameters import decode, read_overrides
 from entry_point.contract.metrics_line import METRIC_REGEXES
-from entry_point.contract.platform_files import read_overrides
 from launch.sagemaker import training_request
 from launch.sagemaker.config import LaunchConfig, load_launch_config, split_overrides
 from tests.launch.conftest import BUCKET, ROLE

@@ -101,7 +101,7 @@ def test_each_repeat_has_its_own_box_and_augmentation(photo_folder: Path) -> Non
 def test_the_image_size_follows_the_epoch_also_from_a_later_step(
     photo_folder: Path, engine: Way
 ) -> None:
-    data: dict[str, Any] = {"progressive": [[0, 16], [2, 24]], "eval_size": 40}
+    data: dict[str, Any] = {"progressive": [[0, 16], [2, 24]], "image_size": 40}
     train = loader(photo_folder, engine=engine, **data)
     sizes = [next(iter(train.epoch(epoch))).images.shape[2:] for epoch in (0, 1, 2, 7)]
     assert sizes == [(16, 16), (16, 16), (24, 24), (24, 24)]
@@ -117,7 +117,7 @@ def test_validation_at_a_size_is_validation_of_a_run_with_that_image_size(
     photo_folder: Path,
 ) -> None:
     of_size = loader(photo_folder, "val", image_size=36, resize=40)
-    other = loader(photo_folder, "val", image_size=20, eval_size=36)
+    other = loader(photo_folder, "val", image_size=36, resize=40, progressive=[[0, 20]])
     pairs = zip(of_size.epoch(0), other.epoch(0), strict=True)
     assert all(torch.equal(a.images, b.images) for a, b in pairs)
     of_size.close()
@@ -127,7 +127,7 @@ def test_validation_at_a_size_is_validation_of_a_run_with_that_image_size(
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
-        ({"eval_size": 300}, "data.resize=256: must be at least data.eval_size=300"),
+        ({"image_size": 300}, "data.resize=256: must be at least data.image_size=300"),
         (
             {"progressive": [[1, 64]]},
             "data.progressive=[[1,64]]: must begin with epoch 0 and go on with later ones, as in "

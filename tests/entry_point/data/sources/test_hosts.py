@@ -26,8 +26,7 @@ def _rank(root: str, index: str, meeting: str, output: str, environment: dict[st
     distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=ranks)
     data = DataConfig(
         format="shards",
-        access="stream",
-        sharded_by_host=True,
+        access="stream_by_host",
         root=root,
         index_root=index,
         image_size=8,
@@ -117,7 +116,7 @@ def test_shards_on_every_host_are_an_error_on_all_ranks(packed: Path, tmp_path: 
     seen = _run_ranks([packed, packed], 1, packed, tmp_path / "meeting")
     first = _shards(packed, "train")[0].name
     for rank in seen:
-        assert f"{first} is on 2 of 2 hosts: data.sharded_by_host=true needs" in rank["error"]
+        assert f"{first} is on 2 of 2 hosts: data.access=stream_by_host needs" in rank["error"]
 
 
 def test_too_few_samples_on_one_host_are_an_error_on_all_ranks(

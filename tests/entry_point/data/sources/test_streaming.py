@@ -69,14 +69,19 @@ def test_streaming_shuffles_shards_and_within_windows(packed: Path) -> None:
         assert set(shards[: last + 1]) <= set(firsts[: place + 2])
 
 
-def _stream(packed: Path, engine: Way, batch_size: int = 1) -> tuple[StreamSource, Loader]:
-    config = DataConfig(
-        format="shards", root=str(packed), image_size=8, resize=8, access="stream", window_shards=1
+def _plan(source: StreamSource, batch_size: int = 1) -> StreamPlan:
+    return StreamPlan(
+        source, Share(0, 1), batch_size=batch_size, seed=0, train=True, window_shards=1
     )
+
+
+def _stream(packed: Path, engine: Way, batch_size: int = 1) -> tuple[StreamSource, Loader]:
+    config = DataConfig(format="shards", root=str(packed), image_size=8, resize=8, access="stream")
     source = open_source(config, "train", packed)
     assert isinstance(source, StreamSource) and len(source.shards_here) > 5
     pipeline = pipeline_of(engine, num_workers=1)
-    loader = build_loader(source, LoaderSpec(config, pipeline, "train", batch_size, seed=0))
+    spec = LoaderSpec(config, pipeline, "train", batch_size, seed=0)
+    loader = build_loader(source, spec, plan=_plan(source, batch_size))
     return source, loader
 
 
@@ -102,7 +107,7 @@ def test_closed_loader_holds_no_shard(packed: Path) -> None:
 def test_resumed_stream_reads_no_earlier_shard(packed: Path, step: int) -> None:
     source, loader = _stream(packed, "threads")
     loader.close()
-    plan = StreamPlan(source, Share(0, 1), batch_size=1, seed=0, train=True, window_shards=1)
+    plan = _plan(source)
     coming = [int(batch[0]) for batch in plan.batches(0, step)]
     plan.read_ahead(_AtOnce(1), here=True)
     next(plan.batches(0, step))
@@ -152,7 +157,7 @@ def test_shard_on_no_host_is_an_error(packed: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"{gone.name} is missing"):
         loader_of(root, access="stream")
     with pytest.raises(DataError, match=f"{gone.name} is on no host"):
-        loader_of(root, access="stream", sharded_by_host=True)
+        loader_of(root, access="stream_by_host")
 
 
 @pytest.mark.parametrize(
@@ -160,8 +165,7 @@ def test_shard_on_no_host_is_an_error(packed: Path, tmp_path: Path) -> None:
     [
         ({"access": "steam", "format": "shards"}, "data.access=steam.*did you mean stream"),
         ({"access": "stream"}, "data.access=stream: needs data=shards"),
-        ({"sharded_by_host": True, "format": "shards"}, "data.sharded_by_host=true: needs"),
-        ({"window_shards": 0}, "data.window_shards=0"),
+        ({"access": "stream_by_host"}, "data.access=stream_by_host: needs data=shards"),
     ],
 )
 def test_contradictory_streaming_settings_are_errors_that_name_the_key(

@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point.config.config_errors import ConfigError
 from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import Metric
 from entry_point.training.checkpoints.progress import Progress
-from entry_point.training.checkpoints.resume import check_resumable
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import weights
 from tests.entry_point.training.training_jobs import read_records
@@ -108,12 +106,6 @@ def test_a_damaged_best_checkpoint_is_named(tmp_path: Path, photo_folder: Path) 
     assert forked.run(tmp_path, photo_folder, again) == exit_codes.FAILED
     failure = (tmp_path / "output" / "failure").read_text()
     assert f"{best} is damaged" in failure and "set trainer.export=last" in failure
-
-
-def test_a_checkpoint_of_a_version_without_tasks_is_refused_in_one_line() -> None:
-    old = {"identity": {"model.name": "resnet18", "optim.label_smoothing": 0.1}, "order": {}}
-    with pytest.raises(ConfigError, match="an earlier version of this code made the checkpoint"):
-        check_resumable({**old, "step": 0}, {"identity": {"task.name": "a"}, "order": {}})
 
 
 @pytest.mark.parametrize("change", ["task.label_smoothing=0.2", "task.best=accuracy"])

@@ -1,7 +1,6 @@
 """Checkpoints: which ones are kept, which one a run resumes from, and which are refused."""
 
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import fields
@@ -12,9 +11,10 @@ import torch
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
-from entry_point.config.train_config import TrainerConfig, load_train_config
+from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 from entry_point.data.loader import open_source
+from entry_point.training.checkpoints import checkpoint
 from entry_point.training.checkpoints.checkpoint import CheckpointError, Checkpoints, State
 from entry_point.training.checkpoints.resume import (
     check_resumable,
@@ -33,10 +33,9 @@ def state(step: int) -> State:
     return {"step": step, "model": {"weight": torch.full((64,), float(step))}, "ema": None}
 
 
-def save(folder: Path, steps: list[int], keep: int = 2, best: int | None = None) -> None:
+def save(folder: Path, steps: list[int], best: int | None = None) -> None:
     """Save `steps`, as a run that starts one step before the first."""
-    trainer = TrainerConfig(keep_checkpoints=keep)
-    checkpoints = Checkpoints(folder, trainer, steps[0] - 1, writes=True)
+    checkpoints = Checkpoints(folder, None, steps[0] - 1, writes=True)
     for step in steps:
         checkpoints.save(state(step), step, best=step == best)
     checkpoints.close()
@@ -56,26 +55,17 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "best.pt", weights_only=True)["step"] == 2
 
 
-def test_a_restart_from_scratch_sets_earlier_checkpoints_aside(tmp_path: Path) -> None:
-    save(tmp_path, [8, 9], best=9)
-    save(tmp_path, [1], keep=1)
-    assert names(tmp_path)[-1] == "step-000000001.pt"
-    assert {n for n in names(tmp_path) if n.startswith("aside-")} == {
-        "aside-best.pt",
-        "aside-step-000000008.pt",
-        "aside-step-000000009.pt",
-    }
-    newest = load_newest(tmp_path)
-    assert newest is not None and newest["step"] == 1
-
-
 def test_a_damaged_newest_checkpoint_is_set_aside(tmp_path: Path) -> None:
     save(tmp_path, [4, 9])
     damage(tmp_path / "step-000000009.pt")
     good = load_newest(tmp_path)
     assert good is not None and good["step"] == 4
-    save(tmp_path, [5], keep=1)
-    assert names(tmp_path) == ["aside-step-000000009.pt", "step-000000005.pt"]
+    save(tmp_path, [5])
+    assert names(tmp_path) == [
+        "aside-step-000000009.pt",
+        "step-000000004.pt",
+        "step-000000005.pt",
+    ]
 
 
 def test_the_best_checkpoint_is_used_if_all_others_are_damaged(tmp_path: Path) -> None:
@@ -160,9 +150,11 @@ def test_damage_to_the_archives_directory_leads_to_the_previous_checkpoint(tmp_p
     assert set(steps) == {1, 2} and steps.count(1) > 50
 
 
-def test_other_ranks_write_nothing_but_agree_on_when_a_checkpoint_is_due(tmp_path: Path) -> None:
-    trainer = TrainerConfig(checkpoint_every_steps=2, checkpoint_every_minutes=1e-9)
-    first, second = (Checkpoints(tmp_path / name, trainer, 0, name == "0") for name in "01")
+def test_other_ranks_write_nothing_but_agree_on_when_a_checkpoint_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    first, second = (Checkpoints(tmp_path / name, 2, 0, name == "0") for name in "01")
     for step in (1, 2, 3):
         assert first.is_due(step, False) == second.is_due(step, False) == (step == 2)
         assert (first.time_is_up(), second.time_is_up()) == (True, False)
@@ -176,7 +168,7 @@ def test_other_ranks_write_nothing_but_agree_on_when_a_checkpoint_is_due(tmp_pat
 @pytest.mark.parametrize("part", ["model", "ema"])
 def test_nan_weights_are_not_saved(part: str, tmp_path: Path) -> None:
     save(tmp_path, [1])
-    checkpoints = Checkpoints(tmp_path, TrainerConfig(), 1, writes=True)
+    checkpoints = Checkpoints(tmp_path, None, 1, writes=True)
     checkpoints.save({**state(2), part: {"weight": torch.tensor([1.0, float("nan")])}}, 2)
     with pytest.raises(CheckpointError, match=f"weight of the {part} .* after step 2"):
         checkpoints.close()
@@ -203,23 +195,6 @@ def test_a_nan_validation_loss_stops_the_job(tmp_path: Path, photo_folder: Path)
     assert not [record for record in read_records(tmp_path) if "val_loss" in record]
 
 
-def test_a_stopped_run_that_restarted_from_scratch_resumes_its_own_checkpoint(
-    tmp_path: Path, photo_folder: Path
-) -> None:
-    assert forked.run(tmp_path / "other", photo_folder, OVERRIDES) == 0
-    root, other_seed = tmp_path / "run", [*OVERRIDES, "trainer.seed=1"]
-    assert forked.run(tmp_path / "whole", photo_folder, other_seed) == 0
-    assert forked.run(root, photo_folder, OVERRIDES) == 0
-    fresh = [*other_seed, "trainer.resume=false"]
-    code = forked.run_until_step(root, photo_folder, fresh, 2, signal.SIGTERM)
-    assert code == exit_codes.STOPPED
-    assert (
-        "the same command with trainer.resume=true resumes from here" in (root / "log").read_text()
-    )
-    assert forked.run(root, photo_folder, other_seed) == 0
-    assert_same_end(root, tmp_path / "whole")
-
-
 def test_a_run_stopped_during_evaluation_resumes(tmp_path: Path, photo_folder: Path) -> None:
     overrides = [
         *OVERRIDES,
@@ -242,7 +217,7 @@ def test_a_setting_that_changes_the_pixels_or_their_order_is_compared(packed_pho
     same_files_elsewhere = {"format", "kwargs", "root", "images", "table", "index_root"}
     # The images, their number and their classes are compared instead.
     seen_in_them = {"val_fraction"}
-    same_pixels = {"max_bad_fraction", "index"}
+    same_pixels = {"max_bad_fraction"}
     compared: set[str] = set()
     for word in ("data.access=stream", "data.balance=classes", "data.repeats=2", "data.views=2"):
         config, _ = load_train_config(["data=shards", word, f"data.root={packed_photos}"])
@@ -271,7 +246,7 @@ def test_another_distribution_of_shards_over_hosts_is_refused_within_an_epoch(
     packed_photos: Path, tmp_path: Path
 ) -> None:
     """Within an epoch, and between epochs if the number of steps changes with them."""
-    by_host = ["data=shards", "data.access=stream", "data.sharded_by_host=true"]
+    by_host = ["data=shards", "data.access=stream_by_host"]
     orders = []
     for host, left_out in (("one", 0), ("other", -1)):
         root = Path(shutil.copytree(packed_photos, tmp_path / host))

@@ -19,7 +19,6 @@ from tests.entry_point.training.training_jobs import read_records, start_job
 ENDLESS = (
     "model.name=tests.entry_point.training.checkpoints.hung_reads.net",
     "trainer.log_every_steps=1",
-    "trainer.checkpoint_every_steps=null",
 )
 
 

@@ -175,7 +175,9 @@ def test_another_jobs_checkpoint_is_refused_with_both_values(
     log = (tmp_path / "log").read_text()
     assert code == exit_codes.USAGE, log
     assert message in log
-    assert "trainer.resume=false" in (tmp_path / "output" / "failure").read_text()
+    assert (
+        "use another name to restart from scratch" in (tmp_path / "output" / "failure").read_text()
+    )
 
 
 def test_a_complete_run_refuses_fewer_epochs_and_continues_with_more(

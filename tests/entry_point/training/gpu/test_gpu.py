@@ -83,12 +83,12 @@ def test_epochs_reuse_gpu_memory() -> None:
 
 
 def test_a_job_on_a_gpu_measures_its_headspace(tmp_path: Path, photo_folder: Path) -> None:
-    log = run_job(tmp_path, photo_folder, [*ON_GPU, "trainer.headspace=true"])
+    log = run_job(tmp_path, photo_folder, [*ON_GPU, "trainer.diagnose=headspace"])
     assert re.search(r"input.*: \d+ % of each step waits for data.* free input would", log)
 
 
 def test_a_profile_on_a_gpu_shows_gpu_time(tmp_path: Path, photo_folder: Path) -> None:
-    run_job(tmp_path, photo_folder, [*ON_GPU, "trainer.batch_size=2", "trainer.profile=true"])
+    run_job(tmp_path, photo_folder, [*ON_GPU, "trainer.batch_size=2", "trainer.diagnose=profile"])
     text = (tmp_path / "output" / "data" / "profile" / "rank0.txt").read_text()
     assert "GPU ms/step" in text and re.search(r"forward +\d+\.\d +\d+\.\d+ +\d+\.\d+", text)
 

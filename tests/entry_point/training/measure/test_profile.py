@@ -1,4 +1,4 @@
-"""trainer.profile=true: a trace of ten steps that other tools read, and tables."""
+"""trainer.diagnose=profile: a trace of ten steps that other tools read, and tables."""
 
 import gzip
 import json
@@ -32,7 +32,7 @@ def test_a_trace_shows_the_parts_of_the_step_and_of_the_pipeline(
         f"pipeline={engine}",
         "pipeline.num_workers=1",
         "trainer.batch_size=2",
-        "trainer.profile=true",
+        "trainer.diagnose=profile",
     ]
     assert forked.run(tmp_path, photo_folder, overrides) == 0
     folder = tmp_path / "output" / "data" / "profile"
@@ -63,7 +63,7 @@ def test_a_profile_of_a_short_epoch_shows_how_its_batches_were_made(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     """Without noise in the log. All batches of this epoch are read before its second step."""
-    overrides = ["pipeline=workers", "pipeline.num_workers=1", "trainer.profile=true"]
+    overrides = ["pipeline=workers", "pipeline.num_workers=1", "trainer.diagnose=profile"]
     assert forked.run(tmp_path, photo_folder, overrides) == 0
     log, folder = (tmp_path / "log").read_text(), tmp_path / "output" / "data" / "profile"
     rows = {

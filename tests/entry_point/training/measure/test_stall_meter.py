@@ -224,8 +224,8 @@ def test_kept_batches_do_not_change_when_the_loader_reuses_its_memory() -> None:
 def test_measuring_headspace_does_not_change_the_training(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    for name, wanted in (("plain", "false"), ("measured", "true")):
-        overrides = [*OVERRIDES, f"trainer.headspace={wanted}"]
+    for name, wanted in (("plain", "null"), ("measured", "headspace")):
+        overrides = [*OVERRIDES, f"trainer.diagnose={wanted}"]
         assert forked.run(tmp_path / name, photo_folder, overrides) == 0
     one, other = weights(tmp_path / "plain"), weights(tmp_path / "measured")
     assert all(torch.equal(one[key], other[key]) for key in one)
@@ -244,7 +244,7 @@ def test_a_stop_during_headspace_keeps_the_epochs_checkpoint(
 ) -> None:
     """An epoch has three steps, so the fourth is part of the measurement."""
     net = "model.name=tests.own_models.stopping_net"
-    overrides = [*OVERRIDES, net, "optim.ema_decay=null", "trainer.headspace=true"]
+    overrides = [*OVERRIDES, net, "optim.ema_decay=null", "trainer.diagnose=headspace"]
     assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.STOPPED
     (newest,) = sorted((tmp_path / "checkpoints").glob("*3*"))[-1:]
     state = torch.load(newest, weights_only=False)

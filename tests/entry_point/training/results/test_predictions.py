@@ -58,7 +58,7 @@ def test_predictions_for_the_validation_split_match_the_evaluation(
     assert right / len(found) == pytest.approx(accuracy, abs=1e-6)
 
 
-def test_damaged_images_are_listed_and_fail_the_command_unless_allowed(
+def test_damaged_images_are_listed(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images, output = tmp_path / "images", tmp_path / "output"
@@ -67,17 +67,14 @@ def test_damaged_images_are_listed_and_fail_the_command_unless_allowed(
     for number in range(21):
         (images / f"{number}.jpg").write_bytes(b"\xff\xd8\xff")
     arguments = [f"model_dir={run / 'model'}", f"input={images}", "pipeline.num_workers=1"]
-    assert predict.main([*arguments, f"output_dir={output}"]) == exit_codes.FAILED
+    assert predict.main([*arguments, f"output_dir={output}"]) == exit_codes.FINISHED
     error = capsys.readouterr().err
     assert f"{images / '0.jpg'}: not an image" in error
     assert error.count(": not an image") == 20
     assert "1 more are damaged, see the column error" in error
     counts = "predict: 1 image predicted, 21 damaged"
     file = output / "part-1-of-1.parquet"
-    assert error.endswith(f"{counts} (allow_bad=true accepts them); written to {file}\n")
-    other = tmp_path / "other"
-    assert predict.main([*arguments, f"output_dir={other}", "allow_bad=true"]) == 0
-    assert capsys.readouterr().err.endswith(f"{counts}; written to {other / file.name}\n")
+    assert error.endswith(f"{counts}; written to {file}\n")
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,12 @@ def half(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def test_focal_loss_without_focus_is_cross_entropy(targets: torch.Tensor, weights: str) -> None:
     given = ("task.label_smoothing=0.2", f"task.class_weights={weights}")
     plain = task_of(classes(4), *given)
-    focal = task_of(classes(4), "task.loss=focal", "task.gamma=0", *given)
+    focal = task_of(classes(4), "task.loss=focal", "task.kwargs.gamma=0", *given)
     torch.testing.assert_close(focal.loss(OUTPUTS, targets), plain.loss(OUTPUTS, targets))
 
 
 def test_focal_loss_is_cross_entropy_times_the_missing_probability() -> None:
-    task = task_of(classes(4), "task.loss=focal", "task.gamma=3", "task.label_smoothing=0")
+    task = task_of(classes(4), "task.loss=focal", "task.kwargs.gamma=3", "task.label_smoothing=0")
     probabilities = OUTPUTS.softmax(1)[range(8), TARGETS]
     expected = (-((1 - probabilities) ** 3) * probabilities.log()).mean()
     torch.testing.assert_close(task.loss(OUTPUTS, TARGETS), expected)
@@ -56,7 +56,7 @@ def test_multilabel_losses_are_torchs_and_torchvisions() -> None:
     source = labels("labels", list("abcd"), MANY)
     plain = functional.binary_cross_entropy_with_logits(OUTPUTS, MANY)
     torch.testing.assert_close(task_of(source, "task=multilabel").loss(OUTPUTS, MANY), plain)
-    focal = task_of(source, "task=multilabel", "task.loss=focal", "task.gamma=1.5")
+    focal = task_of(source, "task=multilabel", "task.loss=focal", "task.kwargs.gamma=1.5")
     expected = sigmoid_focal_loss(OUTPUTS, MANY, alpha=-1, gamma=1.5, reduction="mean")
     torch.testing.assert_close(focal.loss(OUTPUTS, MANY), expected)
 
