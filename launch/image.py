@@ -15,13 +15,13 @@ ENGINE         container engine command; default: docker, else podman
 """
 
 import argparse
+import base64
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from entry_point.contract.own_code import content_hash
 from entry_point.contract.program import UserError, run_program
@@ -137,7 +137,7 @@ def build(engine: Engine) -> None:
 
 
 def push(engine: Engine) -> None:
-    """Push the image of this commit and print the override that uses it, with its digest.
+    """Push the image of this commit and print the override that uses it.
 
     Raises UserError if the tree has uncommitted changes, or the image is of another commit.
     """
@@ -159,44 +159,43 @@ def push(engine: Engine) -> None:
             f"{reference} was built from {built}, but the tree is at {commit()}: run `make image` "
             "again, then `make push`"
         )
-    repository = f"{os.environ.get('REGISTRY') or log_in(engine, name)}/{name}"
-    engine.call("tag", reference, f"{repository}:{tag}")
-    digest = push_and_read_digest(engine, repository, tag)
-    say(f"pushed; pass this to `make sagemaker-train`:\n  target.image={repository}@{digest}")
+    registry = os.environ.get("REGISTRY") or log_in(engine, name)
+    pushed = f"{registry}/{name}:{tag}"
+    engine.call("tag", reference, pushed)
+    if not engine.show("push", pushed):
+        raise UserError(
+            f"the push failed, its last lines above say why: check REGISTRY={registry}, and log in "
+            f"with `docker login {registry}`"
+        )
+    say(f"pushed; pass this to `make sagemaker-train`:\n  target.image={pushed}")
 
 
 def log_in(engine: Engine, name: str) -> str:
-    """Log the engine in to ECR, where the repository must exist; returns the registry."""
-    # Only pushing to ECR needs boto3.
-    from launch.sagemaker.ecr import open_repository
+    """Log the engine in to ECR for 12 hours; returns the registry.
 
-    user, password, registry = open_repository(name)
+    Raises UserError if the repository does not exist, and for any error of AWS.
+    """
+    # Only pushing to ECR needs boto3.
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from launch.sagemaker.aws import explain
+
+    ecr = boto3.client("ecr")
+    try:
+        ecr.describe_repositories(repositoryNames=[name])
+        grant = ecr.get_authorization_token()["authorizationData"][0]
+    except ecr.exceptions.RepositoryNotFoundException as error:
+        raise UserError(
+            f"IMAGE={name}: there is no such repository in {ecr.meta.region_name}; "
+            f'`make setup-aws ARGS="Bucket=NAME Repository={name}"` creates it'
+        ) from error
+    except (BotoCoreError, ClientError) as error:
+        raise UserError(explain(error)) from error
+    user, password = base64.b64decode(grant["authorizationToken"]).decode().split(":", 1)
+    registry: str = grant["proxyEndpoint"].removeprefix("https://")
     engine.call("login", "--username", user, "--password-stdin", registry, text_in=password)
     return registry
-
-
-def push_and_read_digest(engine: Engine, repository: str, tag: str) -> str:
-    """Push ``repository:tag``; returns its digest in the registry. Raises UserError."""
-    host = repository.split("/")[0]
-    options = []
-    with TemporaryDirectory() as folder:
-        file = Path(folder, "digest")
-        if engine.is_podman:
-            # Podman lists only the digest of the local, uncompressed image.
-            options.append(f"--digestfile={file}")
-            # Docker allows plain HTTP on localhost by default, podman does not.
-            if re.match(r"(localhost|127\.0\.0\.1)(:|$)", host):
-                options.append("--tls-verify=false")
-        if not engine.show("push", *options, f"{repository}:{tag}"):
-            raise UserError(
-                f"the push failed, its last lines above say why: check REGISTRY={host}, and log in "
-                f"with `docker login {host}`"
-            )
-        if engine.is_podman:
-            return file.read_text().strip()
-    image = engine.image(f"{repository}:{tag}") or {}
-    pushed = [str(uri).partition("@") for uri in image.get("RepoDigests") or []]
-    return next(digest for name, _, digest in pushed if name == repository)
 
 
 def say(text: str) -> None:

@@ -48,7 +48,7 @@ def trainer(*overrides: str, session: Any = None) -> Any:
     with _explained():
         version = _installed_version()
         spec = load_spec(overrides)
-        boto_session = open_session(spec.config.job.region)
+        boto_session = open_session()
         prepare(spec, boto_session)
         with _quiet():
             if version.startswith("2."):

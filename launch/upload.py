@@ -46,7 +46,7 @@ def _run(arguments: Sequence[str]) -> int:
     found = {name: path.stat() for name, path in files.items()}
     if not files:
         raise UserError(f"source={config.source}: contains no files")
-    s3 = aws_client(open_session(None), "s3")
+    s3 = aws_client(open_session(), "s3")
     objects = list_objects(s3, bucket, prefix)
     to_send = [name for name in files if _differs(found[name], objects.get(name))]
     size = sum(found[name].st_size for name in to_send)

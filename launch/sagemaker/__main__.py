@@ -1,7 +1,6 @@
 """Jobs on SageMaker: training, sweeps, packing, prediction, and what becomes of them.
 
-``python -m launch.sagemaker COMMAND`` takes one of these commands, and overrides of
-configs/launch.yaml such as ``job.region=eu-west-1``; DRY_RUN=1 prints the request:
+``python -m launch.sagemaker COMMAND`` takes one of these commands; DRY_RUN=1 prints the request:
 
 train [--wait] [overrides]    train
 sweep [--wait] [overrides]    train a job for each combination of values; optim.lr=0.01,0.1
@@ -88,12 +87,10 @@ def _status(arguments: Sequence[str]) -> list[str]:
     """The summary of a job; without a name, the latest jobs and endpoints."""
     from launch.sagemaker import jobs
     from launch.sagemaker.aws import open_session
-    from launch.sagemaker.config import load_names
 
-    names, config = load_names(arguments)
-    if names:
+    if arguments:
         return jobs.summary(*jobs.open_job(arguments))
-    session = open_session(config.job.region)
+    session = open_session()
     return jobs.latest(session) or [f"no jobs in {session.region_name}"]
 
 

@@ -18,7 +18,7 @@ from entry_point.config.compose import load_config
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.contract.program import UserError
-from launch.sagemaker.aws import aws_client, session_unless_dry
+from launch.sagemaker.aws import aws_client, region_of, session_unless_dry
 from launch.sagemaker.checks import missing, registry_problems
 from launch.sagemaker.config import LaunchConfig, load_launch_config, one_name, split_names
 from launch.sagemaker.jobs import Job
@@ -28,7 +28,7 @@ from launch.sagemaker.training_request import (
     drop_empty,
     job_name,
     machines,
-    network,
+    merged,
     permissions,
 )
 
@@ -51,7 +51,7 @@ def pack(arguments: Sequence[str]) -> Job | None:
     problems = [*_inside("output", output, "source", source), *_chosen_part(packing.part)]
     if packing.output_format != "shards":
         problems.append(f"output_format={packing.output_format}: must be shards in a job; drop it")
-    session = session_unless_dry(config.job.region)
+    session = session_unless_dry()
     _require_valid(config, problems, session)
     classes: set[str] = set()
     if session:
@@ -78,7 +78,7 @@ def predict(arguments: Sequence[str]) -> Job | None:
     config, others = load_launch_config(overrides)
     uris, others = _split_uris(others, ("input", "output_dir"), ("images",))
     predicting = load_config("predict", PredictConfig, others)
-    session = session_unless_dry(config.job.region)
+    session = session_unless_dry()
     model, config = _model(name, config, session)
     problems = [*_prediction_problems(uris), *_chosen_part(predicting.part)]
     _require_valid(config, problems, session)
@@ -149,10 +149,11 @@ def _request(
         "ProcessingResources": {"ClusterConfig": machines(config)},
         "StoppingCondition": {"MaxRuntimeInSeconds": target.max_runtime_s},
         "AppSpecification": {"ImageUri": target.image, "ContainerArguments": arguments},
-        "NetworkConfig": network(job),
+        "NetworkConfig": job.network,
         **permissions(job),
     }
-    return drop_empty(request)
+    sent: dict[str, Any] = merged(drop_empty(request), job.request)
+    return sent
 
 
 def _input(name: str, uri: str, distribution: str) -> dict[str, Any]:
@@ -215,12 +216,9 @@ def _is_table(uri: str) -> bool:
 
 def _ignored(config: LaunchConfig) -> Iterator[str]:
     """Settings that a Processing job does not have."""
-    target, job = config.target, config.job
     for key, value in {
-        "target.spot": target.spot,
-        "target.keep_alive_s": target.keep_alive_s,
-        "job.code": job.code,
-        "job.request": job.request,
+        "target.spot": config.target.spot,
+        "job.code": config.job.code,
         "resume_from": config.resume_from,
     }.items():
         if value:
@@ -229,16 +227,10 @@ def _ignored(config: LaunchConfig) -> Iterator[str]:
 
 def _require_valid(config: LaunchConfig, problems: list[str], session: Any) -> None:
     """Raise UserError with one line for each problem, which names the config key."""
-    region = session.region_name if session else config.job.region
     found = [*missing({"job.role": config.job.role}), *_ignored(config), *problems]
-    found += registry_problems(config.target, region)
+    found += registry_problems(config.target, region_of(session))
     if found:
         raise UserError(*found)
-    if session:
-        # Imported here because a dry run does not need boto3, which takes long to load.
-        from launch.sagemaker.ecr import require_image
-
-        require_image(config.target, session)
 
 
 def _create(request: dict[str, Any], session: Any, what: str) -> Job | None:

@@ -45,7 +45,9 @@ def test_each_host_gets_a_share_of_the_source(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
-    request = printed_request(capsys, *JOB, f"target.image={IMAGE}", "job.network_isolation=true")
+    request = printed_request(
+        capsys, *JOB, f"target.image={IMAGE}", "job.network.EnableNetworkIsolation=true"
+    )
     (source,) = (entry["S3Input"] for entry in request["ProcessingInputs"])
     assert source["S3Uri"] == f"{SOURCE}/"
     assert source["S3DataDistributionType"] == "ShardedByS3Key"
@@ -72,10 +74,9 @@ def test_each_host_gets_a_share_of_the_source(
         ([f"output={SOURCE}/packed"], f"output={SOURCE}/packed", "must not be inside"),
         ([f"output={SOURCE}"], f"output={SOURCE}", "must not be inside"),
         (["target.spot=true"], "target.spot: ", "not available for Processing"),
-        (["target.keep_alive_s=60"], "target.keep_alive_s: ", "not available for Processing"),
         (["resume_from=a"], "resume_from: ", "not available for Processing"),
         (["job.code=true"], "job.code: ", "not available for Processing"),
-        (["job.request.RoleArn=a"], "job.request: ", "not available for Processing"),
+        (["job.request.RetryStrategy=a"], "Unknown parameter", "RetryStrategy"),
         (["target.volume_gb=0"], "Invalid value", "VolumeSizeInGB"),
         (["target.image=pytorch"], "target.image=pytorch", "make push"),
         (["part=3/4"], "part=3/4", "set by the launcher"),
