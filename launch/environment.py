@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -42,7 +42,8 @@ SUPPORTED = ((3, 11), (3, 14))
 # Installer -> (command, packages for the compiler and the JPEG headers, for python -m venv).
 INSTALLERS = {
     "apt-get": (
-        "apt-get install -y --no-install-recommends",
+        # A machine that has just booted often upgrades itself and holds the lock for a minute.
+        "apt-get -oDPkg::Lock::Timeout=300 install -y --no-install-recommends",
         ("g++", "libjpeg-dev"),
         "python3-venv",
     ),
@@ -99,20 +100,8 @@ def missing_packages(installer: str) -> list[str]:
     return [*(() if compiles() else build), *(() if has_venv() else (venv,))]
 
 
-def privilege(installer: str) -> list[str] | None:
-    """Return the prefix of its command: sudo if needed, None if sudo asks for a password."""
-    # Homebrew refuses to run as root and needs no privilege otherwise.
-    if installer == "brew" or os.geteuid() == 0:
-        return []
-    sudo = ["sudo", "-n"]
-    check = [*sudo, "true"]
-    if shutil.which("sudo") and subprocess.run(check, capture_output=True).returncode == 0:
-        return sudo
-    return None
-
-
 def ensure_system_packages() -> None:
-    """Install missing system packages; without the privilege, raise with the command to run."""
+    """Install missing system packages, with sudo, which may ask for the password."""
     installer = next((name for name in INSTALLERS if shutil.which(name)), None)
     missing = missing_packages(installer or "apt-get")
     if not missing:
@@ -122,33 +111,17 @@ def ensure_system_packages() -> None:
             f"none of {', '.join(INSTALLERS)} is here to install what Debian calls "
             f"{' '.join(missing)}: install your system's equivalents, then run make again"
         )
-    command = shlex.split(INSTALLERS[installer][0]) + missing
-    prefix = privilege(installer)
-    by_hand = " ".join(command if installer == "brew" else ["sudo", *command])
-    if prefix is None:
-        raise SetupError(
-            f"these system packages are missing: {' '.join(missing)}; run\n  {by_hand}\n"
-            "then run make again"
-        )
-    say(f"installing system packages: {' '.join(missing)}")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    if installer == "apt-get":
-        # A machine that has just booted often upgrades itself and holds the lock for a minute.
-        command.insert(1, "-oDPkg::Lock::Timeout=300")
-        # Installing needs fresh package lists; a failed refresh shows in the installation below.
-        update = [*prefix, "apt-get", "update", "-qq"]
-        subprocess.run(update, env=environment, stdout=subprocess.DEVNULL)
-    done = subprocess.run(
-        [*prefix, *command],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    left = missing_packages(installer)
-    if left:
-        tail = "\n".join(done.stdout.splitlines()[-8:])
-        raise SetupError(f"{tail}\n{' '.join(left)} still missing after\n  {by_hand}")
+    # Homebrew refuses to run as root.
+    sudo = [] if installer == "brew" or os.geteuid() == 0 else ["sudo"]
+    command = [*sudo, *shlex.split(INSTALLERS[installer][0]), *missing]
+    say(" ".join(command))
+    with suppress(FileNotFoundError):  # no sudo
+        if installer == "apt-get":
+            # Installing needs fresh package lists; a failed refresh shows in the installation.
+            subprocess.run([*sudo, "apt-get", "update", "-qq"])
+        subprocess.run(command)
+    if left := missing_packages(installer):
+        raise SetupError(f"{' '.join(left)} still missing; run\n  {' '.join(command)}")
 
 
 @contextmanager
