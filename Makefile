@@ -99,7 +99,7 @@ setup-aws: ## Create role, bucket, repository: ARGS="Bucket=NAME"
 	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.setup_aws $(ARGS)
 
-upload: ## Copy changed files: ARGS="source=DIR s3=s3://BUCKET/DIR"
+upload: ## Copy changed files: ARGS="DIR s3://BUCKET/DIR"
 	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.upload $(ARGS)
 

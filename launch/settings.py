@@ -16,7 +16,6 @@ from entry_point.config.predict_config import PredictConfig
 from entry_point.config.serve_config import ServeConfig
 from entry_point.config.train_config import TrainConfig
 from launch.sagemaker.config import DeployConfig, LaunchConfig
-from launch.upload import UploadConfig
 
 # Name in configs/ -> the commands that take it, and its class.
 COMMANDS: dict[str, tuple[str, type]] = {
@@ -27,7 +26,6 @@ COMMANDS: dict[str, tuple[str, type]] = {
     "serve": ("`make serve`, `docker-serve`", ServeConfig),
     "launch": ("`make sagemaker-train`, `sagemaker-dataset`, `sagemaker-predict`", LaunchConfig),
     "deploy": ("`make sagemaker-deploy`", DeployConfig),
-    "upload": ("`make upload`", UploadConfig),
 }
 _INTRODUCTION = """# Settings
 
