@@ -5,8 +5,7 @@ sets them):
 
 IMAGE          name of the image and of its repository, without a registry; optional ``:TAG``
 DEVICE         ``cpu`` (default) or ``gpu``: selects the AWS base image; part of the tag
-BASE_IMAGE     another base image
-PLATFORM       ``linux/arm64`` or ``linux/amd64``; default: the engine's own
+BASE_IMAGE     another base image; ``arm64`` for Python's official one with torch
 PREBUILD       0 leaves the operator as source, which each job and endpoint compiles at its start
 EXTRAS         further requirements/*.in to install, such as ``dali``
 BUILD_OPTIONS  further ``docker build`` options, for example for a proxy
@@ -77,12 +76,7 @@ def image_reference() -> str:
     name = os.environ.get("IMAGE") or DEFAULT_NAME
     if ":" in name.rsplit("/", 1)[-1]:
         return name
-    kind = (os.environ.get("DEVICE") or "cpu") + ("-arm64" if is_arm64() else "")
-    return f"{name}:{kind}-{commit()}"
-
-
-def is_arm64() -> bool:
-    return os.environ.get("PLATFORM", "").endswith("arm64")
+    return f"{name}:{os.environ.get('DEVICE') or 'cpu'}-{commit()}"
 
 
 def built_revision(engine: Engine, reference: str) -> str | None:
@@ -101,15 +95,10 @@ def build_arguments() -> list[str]:
     """Arguments for ``docker build``."""
     found = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.M)
     values = {"VERSION": found[1] if found else "unknown", "REVISION": revision()}
-    settings = []
-    if platform := os.environ.get("PLATFORM"):
-        settings.append(f"--platform={platform}")
-        if is_arm64() and os.environ.get("DEVICE") != "gpu":
-            values["BASE_IMAGE"] = "arm64"  # a stage of the Dockerfile
     for name in ("DEVICE", "BASE_IMAGE", "PREBUILD", "EXTRAS"):
         if value := os.environ.get(name):
             values[name] = value
-    settings += [f"--build-arg={name}={value}" for name, value in values.items()]
+    settings = [f"--build-arg={name}={value}" for name, value in values.items()]
     return [*settings, *shlex.split(os.environ.get("BUILD_OPTIONS", ""))]
 
 
@@ -118,7 +107,7 @@ def build_image(engine: Engine, reference: str, context: Path) -> None:
     option = "--format=docker" if engine.is_podman else "--progress=plain"
     if not engine.show("build", option, f"--tag={reference}", *build_arguments(), str(context)):
         raise UserError(
-            "the build failed, its last lines above say why: check DEVICE, BASE_IMAGE, PLATFORM "
+            "the build failed, its last lines above say why: check DEVICE, BASE_IMAGE "
             "and the network; BUILD_OPTIONS passes a proxy on"
         )
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from typing import Any
+from unittest.mock import patch
 
 from entry_point.contract.program import UserError
 from launch.sagemaker import tuning
@@ -50,7 +51,8 @@ def trainer(*overrides: str, session: Any = None) -> Any:
         spec = load_spec(overrides)
         boto_session = open_session()
         prepare(spec, boto_session)
-        with _quiet():
+        # Afterwards, the caller's other use of the SDK keeps its own settings.
+        with patch.dict(os.environ, _QUIET):
             if version.startswith("2."):
                 from launch.sagemaker.estimator_v2 import estimator as build
             else:
@@ -88,17 +90,3 @@ def _explained() -> Iterator[None]:
         if text := explain(error):
             raise UserError(text) from error
         raise
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """While the SDK makes an object; the caller's other use of the SDK keeps its own settings."""
-    before = {name: os.environ.get(name) for name in _QUIET}
-    os.environ.update(_QUIET)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value

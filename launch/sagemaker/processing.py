@@ -42,7 +42,7 @@ _SPLITS = ("train", "val")
 def pack(arguments: Sequence[str]) -> Job | None:
     """Launch a packing job; a dry run prints its request, without any call, and returns None.
 
-    Raises UserError, also if the output has objects, or the source has no classes.
+    Raises UserError, also if the output has objects.
     """
     config, others = load_launch_config(arguments)
     uris, overrides = _split_uris(others, ("source", "output"))
@@ -53,16 +53,13 @@ def pack(arguments: Sequence[str]) -> Job | None:
         problems.append(f"output_format={packing.output_format}: must be shards in a job; drop it")
     session = session_unless_dry()
     _require_valid(config, problems, session)
-    classes: set[str] = set()
     if session:
-        s3 = aws_client(session, "s3")
-        _require_empty(s3, "output", output)
-        classes = _require_classes(s3, source)
+        _require_empty(aws_client(session, "s3"), "output", output)
     request = packing_request(config, source, output, overrides)
     return _create(
         request,
         session,
-        f"packs {len(classes)} classes into {output}; when it has completed, train on them with\n"
+        f"packs {source} into {output}; when it has completed, train on it with\n"
         f"  data=shards data.access=stream job.channels.training={output}/",
     )
 
@@ -255,36 +252,6 @@ def _require_empty(s3: Any, key: str, uri: str) -> None:
             f"{key}={uri}: not empty, the first object is s3://{bucket}/{found[0]['Key']}; "
             "choose another prefix, or delete the objects"
         )
-
-
-def _require_classes(s3: Any, source: str) -> set[str]:
-    """The class folders of the source, or of its splits; raises UserError without any.
-
-    A host sees its share only: it cannot tell that the splits have different classes.
-    """
-    bucket, prefix = split_prefix(source, "source")
-    present = [found for split in _SPLITS if (found := _folders(s3, bucket, f"{prefix}{split}/"))]
-    present = present or [_folders(s3, bucket, prefix)]
-    if not present[0]:
-        raise UserError(
-            f"source={source}: has no class folders; must have {source}/CLASS/IMAGE, or "
-            f"{source}/train/CLASS/IMAGE and {source}/val/CLASS/IMAGE"
-        )
-    if different := sorted(present[0] ^ present[-1]):
-        raise UserError(
-            f"source={source}: train and val must have the same classes; only one of them has "
-            f"{', '.join(different[:5])}"
-        )
-    return present[0]
-
-
-def _folders(s3: Any, bucket: str, prefix: str) -> set[str]:
-    pages = s3.get_paginator("list_objects_v2").paginate(
-        Bucket=bucket, Prefix=prefix, Delimiter="/"
-    )
-    found = pages.search("CommonPrefixes[].Prefix || `[]`")
-    names = {path.removeprefix(prefix).rstrip("/") for path in found}
-    return {name for name in names if not name.startswith(".")}
 
 
 def _model(name: str, config: LaunchConfig, session: Any) -> tuple[str, LaunchConfig]:

@@ -105,21 +105,6 @@ def test_settings_become_build_arguments(repository: Path, monkeypatch: pytest.M
     assert arguments[-2:] == ["--network=host", "--build-arg=A=b c"]
 
 
-def test_arm64_has_its_own_base_and_tag(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert repository
-    monkeypatch.setenv("PLATFORM", "linux/arm64")
-    assert {"--platform=linux/arm64", "--build-arg=BASE_IMAGE=arm64"} <= set(
-        image.build_arguments()
-    )
-    assert ":cpu-arm64-" in image.image_reference()
-    monkeypatch.setenv("BASE_IMAGE", "mine:1")
-    assert "--build-arg=BASE_IMAGE=mine:1" in image.build_arguments()
-    monkeypatch.setenv("PLATFORM", "linux/amd64")
-    monkeypatch.setenv("DEVICE", "gpu")
-    assert "--platform=linux/amd64" in image.build_arguments()
-    assert ":gpu-" in image.image_reference()
-
-
 def test_build_prints_name_size_id_and_the_state_of_a_dirty_tree(
     repository: Path, fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -156,7 +156,7 @@ def test_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("launch.sagemaker.aws.open_session", broken)
+    monkeypatch.setattr("launch.sagemaker.__main__.open_session", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         sagemaker.main(["status"])
 
@@ -165,7 +165,7 @@ def test_interrupted_command_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("launch.sagemaker.aws.open_session", interrupted)
+    monkeypatch.setattr("launch.sagemaker.__main__.open_session", interrupted)
     assert sagemaker.main(["status"]) == 130
 
 
