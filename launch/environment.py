@@ -91,19 +91,20 @@ def has_venv() -> bool:
     return find_spec("ensurepip") is not None
 
 
-def missing_packages(installer: str) -> list[str]:
+def missing_packages(installer: str, with_compiler: bool = True) -> list[str]:
     """Return the names of this installer's packages that the machine needs.
 
     Those of the compiler and the headers come together: installing what is there changes nothing.
     """
     _, build, venv = INSTALLERS[installer]
-    return [*(() if compiles() else build), *(() if has_venv() else (venv,))]
+    has_build = not with_compiler or compiles()
+    return [*(() if has_build else build), *(() if has_venv() else (venv,))]
 
 
-def ensure_system_packages() -> None:
+def ensure_system_packages(with_compiler: bool = True) -> None:
     """Install missing system packages, with sudo, which may ask for the password."""
     installer = next((name for name in INSTALLERS if shutil.which(name)), None)
-    missing = missing_packages(installer or "apt-get")
+    missing = missing_packages(installer or "apt-get", with_compiler)
     if not missing:
         return
     if installer is None:
@@ -120,7 +121,7 @@ def ensure_system_packages() -> None:
             # Installing needs fresh package lists; a failed refresh shows in the installation.
             subprocess.run([*sudo, "apt-get", "update", "-qq"])
         subprocess.run(command)
-    if left := missing_packages(installer):
+    if left := missing_packages(installer, with_compiler):
         raise SetupError(f"{' '.join(left)} still missing; run\n  {' '.join(command)}")
 
 
@@ -228,12 +229,7 @@ def main(extras: Sequence[str]) -> int:
                 f"{low[0]}.{low[1]} to {high[0]}.{high[1]}, as in: make PYTHON=python3.13 ..."
             )
         with locked(ROOT / ".setup.lock"):
-            if "job" in extras:
-                ensure_system_packages()
-            elif not has_venv():
-                raise SetupError(
-                    "Python's venv module is missing; run: sudo apt-get install python3-venv"
-                )
+            ensure_system_packages(with_compiler="job" in extras)
             for extra in extras:
                 ensure_environment(ROOT / ENVIRONMENTS.get(extra, ".venv"), extra)
     except SetupError as error:

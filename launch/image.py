@@ -137,11 +137,6 @@ def push(engine: Engine) -> None:
         )
     reference = image_reference()
     name, _, tag = reference.rpartition(":")
-    if "@" in reference or re.match(r"[^/]*[.:][^/]*/|localhost/", name):
-        raise UserError(
-            f"IMAGE={os.environ.get('IMAGE')}: must be a name without a registry, such as mine, "
-            "team/mine or mine:1; set REGISTRY=HOST:PORT for the registry (default: ECR)"
-        )
     built = built_revision(engine, reference)
     if built != commit():
         raise UserError(

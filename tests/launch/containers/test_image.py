@@ -210,17 +210,6 @@ def test_a_custom_tag_is_pushed_only_if_the_image_is_of_this_commit(
     assert "push" not in calls.read_text()
 
 
-@pytest.mark.parametrize("reference", ["host:5000/mine", "ghcr.io/me/mine:1", "mine@sha256:abc"])
-def test_an_image_name_with_a_registry_is_refused(
-    repository: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, reference: str
-) -> None:
-    assert repository
-    fake_engine("exit 0")
-    monkeypatch.setenv("IMAGE", reference)
-    with pytest.raises(UserError, match=f"IMAGE={reference}: .*REGISTRY=HOST:PORT"):
-        image.push(find_engine())
-
-
 def test_logging_in_to_ecr_passes_the_password_on_stdin_and_creates_nothing(
     aws: Aws, fake_engine: FakeEngine, tmp_path: Path
 ) -> None:
