@@ -1,7 +1,8 @@
 # ARGS: Hydra overrides for everything under Train and SageMaker, and for docker-train. image and
 # push read variables instead; figures and test pass ARGS to the program that they run.
 SHELL := /bin/bash
-.SHELLFLAGS := -eu -o pipefail -c
+# Without +B, bash would make two words of a={b:1,c:2}.
+.SHELLFLAGS := -eu +B -o pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
