@@ -8,8 +8,6 @@ MAKEFLAGS += --no-print-directory
 
 ARGS ?=
 ONLY ?=
-NPROC ?=
-export NPROC
 
 # The first interpreter that the pins support; make PYTHON=... chooses another.
 ifndef PYTHON
@@ -19,7 +17,7 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 endif
 # A variable on the command line that nothing reads stops make: it is misspelt, or it is a setting,
 # which begins in lower case.
-VARIABLES := ARGS ONLY NPROC PYTHON CODE DRY_RUN HOSTS NETWORK GPUS SHM_SIZE PORT ENGINE IMAGE \
+VARIABLES := ARGS ONLY PYTHON CODE DRY_RUN HOSTS NETWORK GPUS SHM_SIZE PORT ENGINE IMAGE \
 	DEVICE BASE_IMAGE PREBUILD EXTRAS BUILD_OPTIONS REGISTRY SECONDS RUNS SEED
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
 UNKNOWN := $(sort $(filter-out $(VARIABLES) AWS_% %_proxy %_PROXY,$(GIVEN)))

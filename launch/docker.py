@@ -12,7 +12,6 @@ model, by default that of the newest run that has one, until Ctrl-C.
 Environment variables, which ``make docker-train HOSTS=2`` sets:
 
 HOSTS     train: number of hosts; default 1
-NPROC     train: processes per host
 SHM_SIZE  train: size of /dev/shm; default 1g
 NETWORK   train: none allows no network beyond the job's hosts, as SageMaker's network isolation
           serve: a network of the engine, such as host for engines that cannot publish ports

@@ -49,7 +49,6 @@ def start_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def local_train(start_folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    environment.pop("NPROC", None)
     return subprocess.run(
         [sys.executable, "-m", "launch.local", *arguments],
         cwd=start_folder,
@@ -94,7 +93,6 @@ def test_latest_is_the_newest_run_that_has_a_model(start_folder: Path) -> None:
 def refused(monkeypatch: pytest.MonkeyPatch, start_folder: Path, *arguments: str) -> None:
     """Check that local-train refuses the arguments and starts no job."""
     monkeypatch.chdir(start_folder)
-    monkeypatch.delenv("NPROC", raising=False)
     monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("the job was started"))
     with pytest.raises(SystemExit, match="2"):
         local.main(arguments)

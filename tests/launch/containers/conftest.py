@@ -25,7 +25,7 @@ def settings_are_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ignore settings that make exports."""
     for name in (
         *("IMAGE", "DEVICE", "BASE_IMAGE", "PREBUILD", "EXTRAS", "BUILD_OPTIONS"),
-        *("REGISTRY", "ENGINE", "HOSTS", "NETWORK", "GPUS", "NPROC", "SHM_SIZE", "PORT"),
+        *("REGISTRY", "ENGINE", "HOSTS", "NETWORK", "GPUS", "SHM_SIZE", "PORT"),
     ):
         monkeypatch.delenv(name, raising=False)
 

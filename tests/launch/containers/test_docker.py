@@ -142,16 +142,6 @@ def test_files_of_a_job_belong_to_its_user_under_every_engine(
     assert owner_options(engine) == [option.format(user=user) for option in expected]
 
 
-def test_nproc_reaches_the_job(
-    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_engine(IDLE)
-    monkeypatch.setenv("NPROC", "3")
-    assert docker.train(["name=three"]) == 0
-    text = (start_folder / "runs/three/input/config/hyperparameters.json").read_text()
-    assert json.loads(text) == {"trainer.nproc_per_host": "3"}
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("HOSTS", "0"), ("HOSTS", "two"), ("NETWORK", "bridge"), ("GPUS", "none")],
