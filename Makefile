@@ -76,7 +76,7 @@ bench: ## Compare pipeline engines: ARGS="data.root=DIR"
 	@$(READY) job bench
 	@$(PY) -m benchmarks.pipelines.bench $(ARGS)
 
-setup: ## Install compiler, headers and .venv: EXTRAS="timm dali"
+setup: ## Create .venv: EXTRAS="timm dali"
 	@$(READY) job $(EXTRAS)
 
 ## Container
