@@ -73,9 +73,8 @@ def _tables(node: Node, whole: Node, group: str) -> Iterator[str]:
 
 
 def _inner(node: Node, whole: Node) -> tuple[str, Node | None]:
-    """The class of settings that a key, an item of a list, or a name of the user's holds."""
-    for suffix, word in (("", "properties"), ("[N]", "items"), (".NAME", "additionalProperties")):
-        each = node if word == "properties" else node.get(word)
+    """The class of settings that a key, or a name of the user's, holds."""
+    for suffix, each in (("", node), (".NAME", node.get("additionalProperties"))):
         if isinstance(each, dict) and "properties" in (inner := settled(each, whole)):
             return suffix, inner
     return "", None
