@@ -15,7 +15,7 @@ import pytest
 from botocore.validate import validate_parameters
 from moto.sagemaker.models import FakeEndpointConfig
 
-from launch import setup_aws, upload
+from launch import setup_aws
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker import hosting
 from tests.launch.conftest import ACCOUNT, BUCKET, REGION, ROLE, ROOT, Answer, Aws, refusal
@@ -466,7 +466,7 @@ def test_a_dry_run_needs_neither_boto3_nor_credentials() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("program", [hosting, setup_aws, upload])
+@pytest.mark.parametrize("program", [hosting, setup_aws])
 def test_help_is_printed(program: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["--help"]) == 0
     assert "ARGS=" in capsys.readouterr().out
