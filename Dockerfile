@@ -81,9 +81,7 @@ ARG REVISION=unknown
 ENV IMAGE_VERSION=${VERSION} \
     IMAGE_REVISION=${REVISION}
 # accept-bind-to-port: SageMaker may set SAGEMAKER_BIND_TO_PORT.
-# managed-training-template.extras: the launcher compares it with what a job needs.
-LABEL managed-training-template.extras="${EXTRAS}" \
-      com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true \
+LABEL com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true \
       org.opencontainers.image.title="managed-training-template" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.version="${VERSION}" \

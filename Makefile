@@ -1,14 +1,13 @@
 # ARGS: Hydra overrides for everything under Train and SageMaker, and for docker-train. image and
 # push read variables instead; figures and test pass ARGS to the program that they run.
 SHELL := /bin/bash
-.SHELLFLAGS := -eu -o pipefail -c
+# Without +B, bash would make two words of a={b:1,c:2}.
+.SHELLFLAGS := -eu +B -o pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
 ARGS ?=
 ONLY ?=
-NPROC ?=
-export NPROC
 
 # The first interpreter that the pins support; make PYTHON=... chooses another.
 ifndef PYTHON
@@ -18,8 +17,8 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 endif
 # A variable on the command line that nothing reads stops make: it is misspelt, or it is a setting,
 # which begins in lower case.
-VARIABLES := ARGS ONLY NPROC PYTHON CODE DRY_RUN HOSTS NETWORK GPUS SHM_SIZE PORT ENGINE IMAGE \
-	DEVICE BASE_IMAGE PLATFORM PREBUILD EXTRAS BUILD_OPTIONS REGISTRY SECONDS RUNS SEED
+VARIABLES := ARGS ONLY PYTHON CODE DRY_RUN HOSTS NETWORK GPUS SHM_SIZE PORT ENGINE IMAGE \
+	DEVICE BASE_IMAGE PREBUILD EXTRAS BUILD_OPTIONS REGISTRY SECONDS RUNS SEED
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
 UNKNOWN := $(sort $(filter-out $(VARIABLES) AWS_% %_proxy %_PROXY,$(GIVEN)))
 SETTINGS := $(filter $(addsuffix %,a b c d e f g h i j k l m n o p q r s t u v w x y z),$(UNKNOWN))
@@ -81,7 +80,7 @@ bench: ## Compare pipeline engines: ARGS="data.root=DIR"
 	@$(READY) job bench
 	@$(PY) -m benchmarks.pipelines.bench $(ARGS)
 
-setup: ## Install compiler, headers and .venv: EXTRAS="timm dali"
+setup: ## Create .venv: EXTRAS="timm dali"
 	@$(READY) job $(EXTRAS)
 
 ## Container
@@ -103,7 +102,7 @@ setup-aws: ## Create role, bucket, repository: ARGS="Bucket=NAME"
 	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.setup_aws $(ARGS)
 
-upload: ## Copy changed files: ARGS="source=DIR s3=s3://BUCKET/DIR"
+upload: ## Copy changed files: ARGS="DIR s3://BUCKET/DIR"
 	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.upload $(ARGS)
 

@@ -12,14 +12,13 @@ model, by default that of the newest run that has one, until Ctrl-C.
 Environment variables, which ``make docker-train HOSTS=2`` sets:
 
 HOSTS     train: number of hosts; default 1
-NPROC     train: processes per host
 SHM_SIZE  train: size of /dev/shm; default 1g
 NETWORK   train: none allows no network beyond the job's hosts, as SageMaker's network isolation
           serve: a network of the engine, such as host for engines that cannot publish ports
 PORT      serve: port on this machine; default 8080
 GPUS      number of GPUs; default: all. Several hosts train on the CPU
 
-IMAGE, DEVICE, PLATFORM and ENGINE select image and engine as in ``launch.image``.
+IMAGE, DEVICE and ENGINE select image and engine as in ``launch.image``.
 """
 
 import argparse
@@ -101,9 +100,8 @@ class Job:
         return mounts
 
     def environment(self) -> list[str]:
-        """Options for the variables that the platform sets, and the code's hash."""
-        arn = f"arn:aws:sagemaker:local:000000000000:training-job/{self.run.name}"
-        options = [f"--env=TRAINING_JOB_NAME={self.run.name}", f"--env=TRAINING_JOB_ARN={arn}"]
+        """Options for the job's name, as the platform gives it, and the code's hash."""
+        options = [f"--env=TRAINING_JOB_NAME={self.run.name}"]
         if self.code:
             options.append(f"--env={own_code.HASH}={self.code.hash}")
         return options
@@ -153,7 +151,7 @@ def run_hosts(engine: Engine, image: str, job: Job, isolated: bool) -> int:
         alone = isolated and len(job.hosts) == 1
         network = None if alone else containers.create_network(isolated)
         # A GPU serves one host.
-        gpus = [] if len(job.hosts) > 1 else gpu_options(engine)
+        gpus = [] if len(job.hosts) > 1 else gpu_options()
         for host in job.hosts:
             containers.start(
                 host,
@@ -194,7 +192,7 @@ def serve(arguments: Sequence[str]) -> int:
             "--read-only",
             # The operator is compiled there, unless the image has it for this processor.
             "--tmpfs=/tmp:exec",
-            *gpu_options(engine),
+            *gpu_options(),
             *owner_options(engine),
             image,
             "serve",
@@ -272,17 +270,14 @@ def owner_options(engine: Engine) -> list[str]:
     return [*namespace, f"--user={user}", "--security-opt=label=disable"]
 
 
-def gpu_options(engine: Engine) -> list[str]:
+def gpu_options() -> list[str]:
     """Options for ``$GPUS`` GPUs: by default all, if the machine has NVIDIA's driver."""
     count = os.environ.get("GPUS") or ("all" if shutil.which("nvidia-smi") else "0")
     if not count.isdecimal() and count != "all":
         raise UserError(f"GPUS={count}: must be a number or unset")
     if count == "0":
         return []
-    if not engine.is_podman:
-        return [f"--gpus={count}"]
-    indices = ["all"] if count == "all" else range(int(count))
-    return [f"--device=nvidia.com/gpu={index}" for index in indices]
+    return [f"--gpus={count}"]
 
 
 def say(program: str, text: str) -> None:

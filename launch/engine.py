@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,28 +58,20 @@ class Engine:
 
 
 def find_engine() -> Engine:
-    """``$ENGINE``, else docker, else podman; raises UserError if none is running."""
+    """``$ENGINE``, else docker, else podman; raises UserError unless it is there and runs."""
     chosen = shlex.split(os.environ.get("ENGINE", ""))
     candidates = [chosen] if chosen else [["docker"], ["podman"]]
-    present = [command for command in candidates if shutil.which(command[0])]
-    if not present:
+    command = next((each for each in candidates if shutil.which(each[0])), None)
+    if command is None:
         wrong = f"ENGINE={chosen[0]}: no such command" if chosen else "no container engine found"
         raise UserError(f"{wrong}; install docker or podman, or set ENGINE to its command")
-    errors = []
-    for command in present:
-        try:
-            return _identify(command)
-        except UserError as error:
-            errors.append(error)
-    raise UserError(f"{errors[0]}; start the engine, or set ENGINE to another")
-
-
-def _identify(command: Sequence[str]) -> Engine:
-    """Find out which engine a command runs; raises UserError if none answers."""
     engine = Engine(tuple(command))
-    # Without a daemon, `version` fails; `info` does not in every release.
-    engine.call("version")
-    facts = json.loads(engine.call("info", "--format", "{{json .}}"))
+    try:
+        # Without a daemon, `version` fails; `info` does not in every release.
+        engine.call("version")
+        facts = json.loads(engine.call("info", "--format", "{{json .}}"))
+    except UserError as error:
+        raise UserError(f"{error}; start the engine, or set ENGINE to another") from error
     if "host" in facts:
         rootless = bool(facts["host"].get("security", {}).get("rootless"))
         return Engine(engine.command, is_podman=True, is_rootless=rootless)

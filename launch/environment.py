@@ -1,4 +1,4 @@
-"""Install a C++ compiler, libjpeg-turbo's headers and the virtual environment.
+"""Create the virtual environment. README.md names the system packages that it needs.
 
 ``python3 launch/environment.py EXTRA ...``, with one or more keys of ``REQUIREMENTS``. ``launch``,
 ``launch-v2`` and ``launch-v3`` use separate environments, as the two SageMaker SDKs exclude each
@@ -9,16 +9,12 @@ only, because it runs before anything is installed.
 
 import fcntl
 import hashlib
-import os
 import platform
-import shlex
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,27 +35,6 @@ OWN_REQUIREMENTS = "project/requirements.in"
 ENVIRONMENTS = {name: f".venv-{name}" for name in ("launch", "launch-v2", "launch-v3")}
 SUPPORTED = ((3, 11), (3, 14))
 
-# Installer -> (command, packages for the compiler and the JPEG headers, for python -m venv).
-INSTALLERS = {
-    "apt-get": (
-        "apt-get install -y --no-install-recommends",
-        ("g++", "libjpeg-dev"),
-        "python3-venv",
-    ),
-    "dnf": ("dnf install -y", ("gcc-c++", "libjpeg-turbo-devel"), "python3"),
-    "brew": ("brew install", ("gcc", "jpeg-turbo"), "python"),
-}
-
-# Rejects the IJG's libjpeg too: only libjpeg-turbo can decode a part of an image.
-PROBE = """
-#include <cstdio>
-#include <jpeglib.h>
-#ifndef LIBJPEG_TURBO_VERSION
-#error "this is not libjpeg-turbo"
-#endif
-int main() { return 0; }
-"""
-
 
 class SetupError(Exception):
     """Setup cannot continue; the message says what the user must do."""
@@ -69,86 +44,6 @@ def say(text: str) -> None:
     """Print one line of progress, unbuffered even if stdout is a pipe."""
     sys.stdout.write(f"setup: {text}\n")
     sys.stdout.flush()
-
-
-def compiles() -> bool:
-    """Return whether there is a C++ compiler, ``$CXX`` if set, that finds libjpeg-turbo."""
-    chosen = shlex.split(os.environ.get("CXX", ""))
-    commands = [chosen] if chosen else [["c++"], ["g++"], ["clang++"]]
-    command = next((command for command in commands if shutil.which(command[0])), None)
-    if command is None:
-        return False
-    # Homebrew's headers are outside the compiler's default path.
-    prefix = os.environ.get("HOMEBREW_PREFIX")
-    includes = [f"-I{prefix}/include"] if prefix else []
-    probe = [*command, *includes, "-x", "c++", "-fsyntax-only", "-"]
-    return subprocess.run(probe, input=PROBE, text=True, capture_output=True).returncode == 0
-
-
-def has_venv() -> bool:
-    """Return whether ``python -m venv`` works: Debian packages ensurepip separately."""
-    return find_spec("ensurepip") is not None
-
-
-def missing_packages(installer: str) -> list[str]:
-    """Return the names of this installer's packages that the machine needs.
-
-    Those of the compiler and the headers come together: installing what is there changes nothing.
-    """
-    _, build, venv = INSTALLERS[installer]
-    return [*(() if compiles() else build), *(() if has_venv() else (venv,))]
-
-
-def privilege(installer: str) -> list[str] | None:
-    """Return the prefix of its command: sudo if needed, None if sudo asks for a password."""
-    # Homebrew refuses to run as root and needs no privilege otherwise.
-    if installer == "brew" or os.geteuid() == 0:
-        return []
-    sudo = ["sudo", "-n"]
-    check = [*sudo, "true"]
-    if shutil.which("sudo") and subprocess.run(check, capture_output=True).returncode == 0:
-        return sudo
-    return None
-
-
-def ensure_system_packages() -> None:
-    """Install missing system packages; without the privilege, raise with the command to run."""
-    installer = next((name for name in INSTALLERS if shutil.which(name)), None)
-    missing = missing_packages(installer or "apt-get")
-    if not missing:
-        return
-    if installer is None:
-        raise SetupError(
-            f"none of {', '.join(INSTALLERS)} is here to install what Debian calls "
-            f"{' '.join(missing)}: install your system's equivalents, then run make again"
-        )
-    command = shlex.split(INSTALLERS[installer][0]) + missing
-    prefix = privilege(installer)
-    by_hand = " ".join(command if installer == "brew" else ["sudo", *command])
-    if prefix is None:
-        raise SetupError(
-            f"these system packages are missing: {' '.join(missing)}; run\n  {by_hand}\n"
-            "then run make again"
-        )
-    say(f"installing system packages: {' '.join(missing)}")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    if installer == "apt-get":
-        # A machine that has just booted often upgrades itself and holds the lock for a minute.
-        command.insert(1, "-oDPkg::Lock::Timeout=300")
-        # Installing needs fresh package lists; a failed refresh shows in the installation below.
-        update = [*prefix, "apt-get", "update", "-qq"]
-        subprocess.run(update, env=environment, stdout=subprocess.DEVNULL)
-    done = subprocess.run(
-        [*prefix, *command],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    left = missing_packages(installer)
-    if left:
-        tail = "\n".join(done.stdout.splitlines()[-8:])
-        raise SetupError(f"{tail}\n{' '.join(left)} still missing after\n  {by_hand}")
 
 
 @contextmanager
@@ -255,12 +150,6 @@ def main(extras: Sequence[str]) -> int:
                 f"{low[0]}.{low[1]} to {high[0]}.{high[1]}, as in: make PYTHON=python3.13 ..."
             )
         with locked(ROOT / ".setup.lock"):
-            if "job" in extras:
-                ensure_system_packages()
-            elif not has_venv():
-                raise SetupError(
-                    "Python's venv module is missing; run: sudo apt-get install python3-venv"
-                )
             for extra in extras:
                 ensure_environment(ROOT / ENVIRONMENTS.get(extra, ".venv"), extra)
     except SetupError as error:

@@ -5,8 +5,7 @@ sets them):
 
 IMAGE          name of the image and of its repository, without a registry; optional ``:TAG``
 DEVICE         ``cpu`` (default) or ``gpu``: selects the AWS base image; part of the tag
-BASE_IMAGE     another base image
-PLATFORM       ``linux/arm64`` or ``linux/amd64``; default: the engine's own
+BASE_IMAGE     another base image; ``arm64`` for Python's official one with torch
 PREBUILD       0 leaves the operator as source, which each job and endpoint compiles at its start
 EXTRAS         further requirements/*.in to install, such as ``dali``
 BUILD_OPTIONS  further ``docker build`` options, for example for a proxy
@@ -15,13 +14,13 @@ ENGINE         container engine command; default: docker, else podman
 """
 
 import argparse
+import base64
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from entry_point.contract.own_code import content_hash
 from entry_point.contract.program import UserError, run_program
@@ -77,12 +76,7 @@ def image_reference() -> str:
     name = os.environ.get("IMAGE") or DEFAULT_NAME
     if ":" in name.rsplit("/", 1)[-1]:
         return name
-    kind = (os.environ.get("DEVICE") or "cpu") + ("-arm64" if is_arm64() else "")
-    return f"{name}:{kind}-{commit()}"
-
-
-def is_arm64() -> bool:
-    return os.environ.get("PLATFORM", "").endswith("arm64")
+    return f"{name}:{os.environ.get('DEVICE') or 'cpu'}-{commit()}"
 
 
 def built_revision(engine: Engine, reference: str) -> str | None:
@@ -101,15 +95,10 @@ def build_arguments() -> list[str]:
     """Arguments for ``docker build``."""
     found = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.M)
     values = {"VERSION": found[1] if found else "unknown", "REVISION": revision()}
-    settings = []
-    if platform := os.environ.get("PLATFORM"):
-        settings.append(f"--platform={platform}")
-        if is_arm64() and os.environ.get("DEVICE") != "gpu":
-            values["BASE_IMAGE"] = "arm64"  # a stage of the Dockerfile
     for name in ("DEVICE", "BASE_IMAGE", "PREBUILD", "EXTRAS"):
         if value := os.environ.get(name):
             values[name] = value
-    settings += [f"--build-arg={name}={value}" for name, value in values.items()]
+    settings = [f"--build-arg={name}={value}" for name, value in values.items()]
     return [*settings, *shlex.split(os.environ.get("BUILD_OPTIONS", ""))]
 
 
@@ -118,7 +107,7 @@ def build_image(engine: Engine, reference: str, context: Path) -> None:
     option = "--format=docker" if engine.is_podman else "--progress=plain"
     if not engine.show("build", option, f"--tag={reference}", *build_arguments(), str(context)):
         raise UserError(
-            "the build failed, its last lines above say why: check DEVICE, BASE_IMAGE, PLATFORM "
+            "the build failed, its last lines above say why: check DEVICE, BASE_IMAGE "
             "and the network; BUILD_OPTIONS passes a proxy on"
         )
 
@@ -137,7 +126,7 @@ def build(engine: Engine) -> None:
 
 
 def push(engine: Engine) -> None:
-    """Push the image of this commit and print the override that uses it, with its digest.
+    """Push the image of this commit and print the override that uses it.
 
     Raises UserError if the tree has uncommitted changes, or the image is of another commit.
     """
@@ -148,55 +137,49 @@ def push(engine: Engine) -> None:
         )
     reference = image_reference()
     name, _, tag = reference.rpartition(":")
-    if "@" in reference or re.match(r"[^/]*[.:][^/]*/|localhost/", name):
-        raise UserError(
-            f"IMAGE={os.environ.get('IMAGE')}: must be a name without a registry, such as mine, "
-            "team/mine or mine:1; set REGISTRY=HOST:PORT for the registry (default: ECR)"
-        )
     built = built_revision(engine, reference)
     if built != commit():
         raise UserError(
             f"{reference} was built from {built}, but the tree is at {commit()}: run `make image` "
             "again, then `make push`"
         )
-    repository = f"{os.environ.get('REGISTRY') or log_in(engine, name)}/{name}"
-    engine.call("tag", reference, f"{repository}:{tag}")
-    digest = push_and_read_digest(engine, repository, tag)
-    say(f"pushed; pass this to `make sagemaker-train`:\n  target.image={repository}@{digest}")
+    registry = os.environ.get("REGISTRY") or log_in(engine, name)
+    pushed = f"{registry}/{name}:{tag}"
+    engine.call("tag", reference, pushed)
+    if not engine.show("push", pushed):
+        raise UserError(
+            f"the push failed, its last lines above say why: check REGISTRY={registry}, and log in "
+            f"with `docker login {registry}`"
+        )
+    say(f"pushed; pass this to `make sagemaker-train`:\n  target.image={pushed}")
 
 
 def log_in(engine: Engine, name: str) -> str:
-    """Log the engine in to ECR, where the repository must exist; returns the registry."""
-    # Only pushing to ECR needs boto3.
-    from launch.sagemaker.ecr import open_repository
+    """Log the engine in to ECR for 12 hours; returns the registry.
 
-    user, password, registry = open_repository(name)
+    Raises UserError if the repository does not exist, and for any error of AWS.
+    """
+    # Only pushing to ECR needs boto3.
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from launch.sagemaker.aws import explain
+
+    ecr = boto3.client("ecr")
+    try:
+        ecr.describe_repositories(repositoryNames=[name])
+        grant = ecr.get_authorization_token()["authorizationData"][0]
+    except ecr.exceptions.RepositoryNotFoundException as error:
+        raise UserError(
+            f"IMAGE={name}: there is no such repository in {ecr.meta.region_name}; "
+            f'`make setup-aws ARGS="Bucket=NAME Repository={name}"` creates it'
+        ) from error
+    except (BotoCoreError, ClientError) as error:
+        raise UserError(explain(error)) from error
+    user, password = base64.b64decode(grant["authorizationToken"]).decode().split(":", 1)
+    registry: str = grant["proxyEndpoint"].removeprefix("https://")
     engine.call("login", "--username", user, "--password-stdin", registry, text_in=password)
     return registry
-
-
-def push_and_read_digest(engine: Engine, repository: str, tag: str) -> str:
-    """Push ``repository:tag``; returns its digest in the registry. Raises UserError."""
-    host = repository.split("/")[0]
-    options = []
-    with TemporaryDirectory() as folder:
-        file = Path(folder, "digest")
-        if engine.is_podman:
-            # Podman lists only the digest of the local, uncompressed image.
-            options.append(f"--digestfile={file}")
-            # Docker allows plain HTTP on localhost by default, podman does not.
-            if re.match(r"(localhost|127\.0\.0\.1)(:|$)", host):
-                options.append("--tls-verify=false")
-        if not engine.show("push", *options, f"{repository}:{tag}"):
-            raise UserError(
-                f"the push failed, its last lines above say why: check REGISTRY={host}, and log in "
-                f"with `docker login {host}`"
-            )
-        if engine.is_podman:
-            return file.read_text().strip()
-    image = engine.image(f"{repository}:{tag}") or {}
-    pushed = [str(uri).partition("@") for uri in image.get("RepoDigests") or []]
-    return next(digest for name, _, digest in pushed if name == repository)
 
 
 def say(text: str) -> None:

@@ -68,7 +68,7 @@ def start(arguments: Sequence[str]) -> int:
 
 
 def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The value of ``name=NAME``, and the other arguments; ``$NPROC`` becomes an override.
+    """The value of ``name=NAME``, and the other arguments.
 
     Raises UserError if NAME is not a valid job name.
     """
@@ -81,8 +81,6 @@ def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
         raise UserError(
             f"name={name}: must be 1 to 63 letters, digits and inner hyphens, such as first-try"
         )
-    if processes := os.environ.get("NPROC"):
-        overrides.append(f"trainer.nproc_per_host={processes}")
     return name, overrides
 
 

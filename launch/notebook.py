@@ -10,14 +10,13 @@ Needs the `sagemaker` SDK, and this clone on the path or `pip install .`.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import metadata
 from typing import Any
+from unittest.mock import patch
 
 from entry_point.contract.program import UserError
 from launch.sagemaker import tuning
-from launch.sagemaker.aws import explain, open_session
+from launch.sagemaker.aws import open_session
 from launch.sagemaker.jobs import Job
 from launch.sagemaker.training import load_spec, prepare
 
@@ -42,29 +41,28 @@ def trainer(*overrides: str, session: Any = None) -> Any:
     a `PipelineSession`, `train()` or `fit()` returns a step's arguments; with v2, a `LocalSession`
     trains on this machine. The SDK's telemetry and defaults files are off.
 
-    Raises UserError with one line for each problem: an override that is not
-    valid, or a bucket or image that does not exist.
+    Raises UserError with one line for each problem: an override that is not valid, or a bucket that
+    does not exist. AWS errors pass through.
     """
-    with _explained():
-        version = _installed_version()
-        spec = load_spec(overrides)
-        boto_session = open_session(spec.config.job.region)
-        prepare(spec, boto_session)
-        with _quiet():
-            if version.startswith("2."):
-                from launch.sagemaker.estimator_v2 import estimator as build
-            else:
-                from launch.sagemaker.trainer_v3 import trainer as build
-            return build(spec, boto_session, session, _PLAIN)
+    version = _installed_version()
+    spec = load_spec(overrides)
+    boto_session = open_session()
+    prepare(spec, boto_session)
+    # Afterwards, the caller's other use of the SDK keeps its own settings.
+    with patch.dict(os.environ, _QUIET):
+        if version.startswith("2."):
+            from launch.sagemaker.estimator_v2 import estimator as build
+        else:
+            from launch.sagemaker.trainer_v3 import trainer as build
+        return build(spec, boto_session, session, _PLAIN)
 
 
 def sweep(*overrides: str) -> Job | None:
     """Start a tuning job as `make sagemaker-sweep` does; None with DRY_RUN=1.
 
-    Raises UserError for what the job would refuse.
+    Raises UserError for what the job would refuse. AWS errors pass through.
     """
-    with _explained():
-        return tuning.sweep(overrides)
+    return tuning.sweep(overrides)
 
 
 def _installed_version() -> str:
@@ -75,30 +73,3 @@ def _installed_version() -> str:
             "the sagemaker SDK is not installed in this environment: %pip install "
             "'sagemaker>=3.21,<4'"
         ) from None
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Turn an error of AWS into one line that says what to do."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        if text := explain(error):
-            raise UserError(text) from error
-        raise
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """While the SDK makes an object; the caller's other use of the SDK keeps its own settings."""
-    before = {name: os.environ.get(name) for name in _QUIET}
-    os.environ.update(_QUIET)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value

@@ -17,7 +17,6 @@ from entry_point.config.predict_config import PredictConfig
 from entry_point.config.serve_config import ServeConfig
 from entry_point.config.train_config import TrainConfig
 from launch.sagemaker.config import DeployConfig, LaunchConfig
-from launch.upload import UploadConfig
 
 # Name in configs/ -> the commands that take it, and its class.
 COMMANDS: dict[str, tuple[str, type]] = {
@@ -29,7 +28,6 @@ COMMANDS: dict[str, tuple[str, type]] = {
     "serve": ("`make serve`, `docker-serve`", ServeConfig),
     "launch": ("`make sagemaker-train`, `sagemaker-dataset`, `sagemaker-predict`", LaunchConfig),
     "deploy": ("`make sagemaker-deploy`", DeployConfig),
-    "upload": ("`make upload`", UploadConfig),
 }
 _INTRODUCTION = """# Settings
 
@@ -77,9 +75,8 @@ def _tables(node: Node, whole: Node, group: str) -> Iterator[str]:
 
 
 def _inner(node: Node, whole: Node) -> tuple[str, Node | None]:
-    """The class of settings that a key, an item of a list, or a name of the user's holds."""
-    for suffix, word in (("", "properties"), ("[N]", "items"), (".NAME", "additionalProperties")):
-        each = node if word == "properties" else node.get(word)
+    """The class of settings that a key, or a name of the user's, holds."""
+    for suffix, each in (("", node), (".NAME", node.get("additionalProperties"))):
         if isinstance(each, dict) and "properties" in (inner := settled(each, whole)):
             return suffix, inner
     return "", None

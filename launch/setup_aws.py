@@ -38,7 +38,7 @@ def _run(arguments: Sequence[str]) -> int:
         sys.stdout.writelines(f"{key}={value}\n" for key, value in parameters.items())
         sys.stdout.write(f"\n{TEMPLATE.read_text()}")
         return 0
-    stack = _apply(aws_client(open_session(None), "cloudformation"), name, parameters)
+    stack = _apply(aws_client(open_session(), "cloudformation"), name, parameters)
     made = {each["OutputKey"]: each["OutputValue"] for each in stack["Outputs"]}
     sys.stdout.write(
         f"`make push` pushes the image to {made['Repository']}\n"

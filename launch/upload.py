@@ -1,52 +1,45 @@
-"""Upload a folder to S3: ``make upload ARGS="source=FOLDER s3=s3://BUCKET/PREFIX"``.
+"""Upload a folder to S3: ``make upload ARGS="FOLDER s3://BUCKET/PREFIX"``.
 
 ``python -m launch.upload`` sends what ``aws s3 sync`` would send: files that S3 lacks, and files
-whose size differs from the object's or that are newer than it. It never deletes objects.
-``DRY_RUN=1`` only counts the files. Run the same command again after an interruption.
+whose size differs from the object's or that are newer than it. Hidden files are left out. It never
+deletes objects. ``DRY_RUN=1`` only counts the files. Run the same command again after an
+interruption.
 """
 
+import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pydantic.dataclasses import dataclass
 from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
-from entry_point.config.compose import load_config
-from entry_point.config.schema import SETTINGS
-from entry_point.contract.program import UserError, asks_for_help
+from entry_point.contract.program import UserError
 from launch.sagemaker.aws import aws_client, is_dry_run, open_session, run_and_explain
 from launch.sagemaker.s3 import list_objects, split_prefix, upload
 
 
-@dataclass(config=SETTINGS)
-class UploadConfig:
-    """Copying a dataset to S3."""
-
-    source: str
-    """Folder to upload. Hidden files are left out."""
-    s3: str
-    """S3 prefix that the files go below."""
-
-
 def main(arguments: Sequence[str]) -> int:
     """Exit code 0 if S3 has all files (or DRY_RUN would send them), else 1."""
-    if asks_for_help(arguments, __doc__):
-        return 0
-    return run_and_explain(lambda: _run(arguments))
+    parser = argparse.ArgumentParser(
+        "python -m launch.upload",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="FOLDER", type=Path)
+    parser.add_argument("uri", metavar="s3://BUCKET/PREFIX")
+    options = parser.parse_args(arguments)
+    return run_and_explain(lambda: _run(options.folder, options.uri))
 
 
-def _run(arguments: Sequence[str]) -> int:
-    config = load_config("upload", UploadConfig, arguments)
-    bucket, prefix = split_prefix(config.s3, "s3")
-    folder = Path(config.source)
+def _run(folder: Path, uri: str) -> int:
+    bucket, prefix = split_prefix(uri, "s3")
     files = {path.relative_to(folder).as_posix(): path for path in list_files(folder)}
     found = {name: path.stat() for name, path in files.items()}
     if not files:
-        raise UserError(f"source={config.source}: contains no files")
-    s3 = aws_client(open_session(None), "s3")
+        raise UserError(f"{folder}: contains no files")
+    s3 = aws_client(open_session(), "s3")
     objects = list_objects(s3, bucket, prefix)
     to_send = [name for name in files if _differs(found[name], objects.get(name))]
     size = sum(found[name].st_size for name in to_send)
@@ -58,9 +51,9 @@ def _run(arguments: Sequence[str]) -> int:
             upload(s3, bucket, contents, lambda sent: progress.advance(task, sent))
     done = "would upload" if is_dry_run() else "uploaded"
     sys.stdout.write(
-        f"{done} {len(to_send)} files, {size / 1e6:,.1f} MB, to {config.s3}; "
+        f"{done} {len(to_send)} files, {size / 1e6:,.1f} MB, to {uri}; "
         f"{len(files) - len(to_send)} files are already there\n"
-        f"to train on them, add job.channels.training={config.s3.rstrip('/')}/\n"
+        f"to train on them, add job.channels.training={uri.rstrip('/')}/\n"
     )
     return 0
 
@@ -74,7 +67,7 @@ def _differs(local: os.stat_result, found: dict[str, Any] | None) -> bool:
 def list_files(folder: Path) -> Iterator[Path]:
     """All files below the folder by name; follows links, skips hidden files and folders."""
     if not folder.is_dir():
-        raise UserError(f"source={folder}: no such folder")
+        raise UserError(f"{folder}: no such folder")
     for parent, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (Path(parent) / name for name in sorted(files) if not name.startswith("."))

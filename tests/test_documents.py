@@ -1,6 +1,7 @@
 """README and docs: links, commands and the pages of results."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ def test_every_make_command_in_the_documents_exists(document: Path) -> None:
         assert target in TARGETS
         for only in re.findall(r"\bONLY=([a-z0-9-]+)", rest):
             assert only in only_values(target)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_the_arguments_of_a_make_command_are_words_to_a_shell(document: Path) -> None:
+    given = re.findall(r'^make [^"\n]*ARGS="([^"]*)"', document.read_text(), re.MULTILINE)
+    script = "".join(f"program {arguments}\n" for arguments in given)
+    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_readme_links_every_document_for_users_and_maintainers() -> None:

@@ -79,3 +79,9 @@ def test_a_setting_beside_args_is_refused_with_the_command_to_use(
 def test_variables_of_the_environment_are_no_settings(variable: str) -> None:
     done = make("-n", "local-train", variable)
     assert done.returncode == 0, done.stderr
+
+
+def test_braces_reach_a_program_as_they_are_typed() -> None:
+    flags = re.findall(r"^\.SHELLFLAGS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    command = ["bash", *flags[0].split(), "printf '%s|' a={b:1,c:2} d=[1,2]"]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == "a={b:1,c:2}|d=[1,2]|"

@@ -16,6 +16,7 @@ import custom_op
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract import exit_codes
+from entry_point.contract.program import UserError
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
 from entry_point.large_imports import end_at_once
@@ -287,10 +288,14 @@ class Trainer:
 def load_operator(devices: Devices) -> None:
     """Load the operator, built by the first rank of each host. A collective call.
 
-    If the build fails, the other ranks do not repeat it one after the other.
+    If the build fails, the other ranks do not repeat it one after the other. Raises UserError.
     """
     if devices.local_rank == 0:
-        custom_op.load()
+        try:
+            custom_op.load()
+        except custom_op.BuildError as error:
+            without = "Or train without the operator: pipeline=pillow"
+            raise UserError(*str(error).splitlines(), without) from error
     devices.gather(None)
     custom_op.load()
 

@@ -1,7 +1,6 @@
 """Jobs on SageMaker: training, sweeps, packing, prediction, and what becomes of them.
 
-``python -m launch.sagemaker COMMAND`` takes one of these commands, and overrides of
-configs/launch.yaml such as ``job.region=eu-west-1``; DRY_RUN=1 prints the request:
+``python -m launch.sagemaker COMMAND`` takes one of these commands; DRY_RUN=1 prints the request:
 
 train [--wait] [overrides]    train
 sweep [--wait] [overrides]    train a job for each combination of values; optim.lr=0.01,0.1
@@ -19,12 +18,9 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from launch.sagemaker.aws import run_and_explain
-
-if TYPE_CHECKING:
-    from launch.sagemaker.jobs import Job
+from launch.sagemaker import jobs, processing, training, tuning
+from launch.sagemaker.aws import open_session, run_and_explain
 
 COMMANDS = ("train", "sweep", "dataset", "predict", "status", "logs", "stop", "download")
 
@@ -50,9 +46,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    # Importing these takes most of the start-up time, which a usage error need not wait for.
-    from launch.sagemaker import jobs, processing, training, tuning
-
     starts = {
         "train": training.launch,
         "sweep": tuning.sweep,
@@ -77,23 +70,16 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _watch(job: "Job | None", wait: bool) -> int:
+def _watch(job: jobs.Job | None, wait: bool) -> int:
     """Exit code 1 if a job that is watched fails."""
-    from launch.sagemaker.jobs import follow
-
-    return int(follow(job) not in ("Completed", None)) if job and wait else 0
+    return int(jobs.follow(job) not in ("Completed", None)) if job and wait else 0
 
 
 def _status(arguments: Sequence[str]) -> list[str]:
     """The summary of a job; without a name, the latest jobs and endpoints."""
-    from launch.sagemaker import jobs
-    from launch.sagemaker.aws import open_session
-    from launch.sagemaker.config import load_names
-
-    names, config = load_names(arguments)
-    if names:
+    if arguments:
         return jobs.summary(*jobs.open_job(arguments))
-    session = open_session(config.job.region)
+    session = open_session()
     return jobs.latest(session) or [f"no jobs in {session.region_name}"]
 
 

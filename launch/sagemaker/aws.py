@@ -12,8 +12,7 @@ from entry_point.contract.program import UserError, run_for_reader
 
 ATTEMPTS = 6
 """Of a call that is throttled, or gets no answer."""
-_REGION = "AWS_DEFAULT_REGION, the profile's region or, for a job, job.region"
-NO_REGION = f"no AWS region: set {_REGION}"
+NO_REGION = "no AWS region: set AWS_DEFAULT_REGION or the profile's region"
 _LOGIN = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
 _NO_LOGIN = (
     exceptions.NoCredentialsError,
@@ -113,17 +112,22 @@ def print_request(request: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(request, indent=2, ensure_ascii=False) + "\n")
 
 
-def session_unless_dry(region: str | None) -> Any:
+def session_unless_dry() -> Any:
     """A boto3 session as of `open_session`; None in a dry run."""
-    return None if is_dry_run() else open_session(region)
+    return None if is_dry_run() else open_session()
 
 
-def open_session(region: str | None) -> Any:
-    """A boto3 session; raises UserError if neither `region` nor boto3 names a region."""
+def region_of(session: Any) -> str | None:
+    """The region of a session; in a dry run without one, None if it is unknown."""
+    return session.region_name if session else os.environ.get("AWS_DEFAULT_REGION")
+
+
+def open_session() -> Any:
+    """A boto3 session; raises UserError if it has no region."""
     # Imported here because a dry run does not need it and it takes most of the start-up time.
     import boto3
 
-    session = boto3.Session(region_name=region)
+    session = boto3.Session()
     if not session.region_name:
         raise UserError(NO_REGION)
     return session

@@ -37,9 +37,8 @@ DATA_CHANNEL = "training"
 PYTHON = PROGRAM / ".venv/bin/python"
 
 _GPU_FAMILY = re.compile(r"ml\.(p|g)\d")
-_OTHER_ACCELERATOR = re.compile(r"ml\.(trn|inf)\d")
 # How the tag of an image names its device.
-_DEVICE_IN_TAG = {"gpu": re.compile(r"(^|[-_.])(gpu|cu\d+)"), "cpu": re.compile(r"(^|[-_.])cpu")}
+_DEVICE_IN_TAG = {"GPU": re.compile(r"(^|[-_.])(gpu|cu\d+)"), "CPU": re.compile(r"(^|[-_.])cpu")}
 # From AWS's pages on EC2 instance types: family -> GPUs of its sizes; "" is every other size.
 _GPUS: dict[str, dict[str, int]] = {
     "g4dn": {"12xlarge": 4, "": 1},
@@ -97,17 +96,9 @@ def launch_problems(config: LaunchConfig, region: str | None) -> Iterator[str]:
     """What is wrong with the launch config of a training job; `region` is None if unknown."""
     target, job = config.target, config.job
     yield from missing({"job.role": job.role, "job.output": job.output})
-    yield from machine_problems(target)
     yield from registry_problems(target, region)
     for name, channel in job.channels.items():
         yield from _channel_problems(f"job.channels.{name}", channel)
-    if config.resume_from and job.checkpoints == "none":
-        yield f"resume_from={config.resume_from}: needs checkpoints; drop job.checkpoints=none"
-    if target.spot and job.checkpoints == "none":
-        yield (
-            "job.checkpoints=none: without checkpoints, a spot job restarts from scratch after "
-            "each interruption; use job.checkpoints=auto"
-        )
 
 
 def _channel_problems(key: str, channel: Channel) -> Iterator[str]:
@@ -137,34 +128,22 @@ def gpu_count(instance_type: str) -> int | None:
     return sizes.get(size, sizes[""]) if sizes and size else None
 
 
-def machine_problems(target: Target) -> Iterator[str]:
-    """An instance type that the image was not built for."""
-    kind = target.instance_type
-    on_cpu = not is_gpu(kind) and not _OTHER_ACCELERATOR.match(kind)
-    if not (is_gpu(kind) if target.device == "gpu" else on_cpu):
-        device = f"must be a {target.device.upper()} type, as target.device={target.device}"
-        yield f"target.instance_type={kind}: {device}"
-
-
 def registry_problems(target: Target, region: str | None) -> Iterator[str]:
     """What is wrong with the image's location and tag; `region` is None if unknown."""
     image, match = f"target.image={target.image}", ECR_IMAGE.fullmatch(target.image or "")
     yield from missing({"target.image": target.image})
     if target.image and not match:
-        uri = "ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME@sha256:..."
+        uri = "ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG"
         hint = HINTS["target.image"]
         yield f"{image}: must be in a private ECR repository, {uri}; {hint}"
     if match and region and match["region"] != region:
-        yield f"{image}: must be in the job's region, {region}; push it there or set job.region"
-    if match and match["tag"] and is_for_other_device(match["tag"], target.device):
-        other = "gpu" if target.device == "cpu" else "cpu"
-        yield f"{image}: tag is for {other}, but target.device={target.device}"
-
-
-def is_for_other_device(tag: str, device: str) -> bool:
-    """Whether the tag names the device that the image was not built for."""
-    other = "gpu" if device == "cpu" else "cpu"
-    return _DEVICE_IN_TAG[other].search(tag) is not None
+        remedy = f"push it there, or set AWS_DEFAULT_REGION={match['region']}"
+        yield f"{image}: must be in the job's region, {region}; {remedy}"
+    kind = target.instance_type
+    device, other = ("GPU", "CPU") if is_gpu(kind) else ("CPU", "GPU")
+    if match and match["tag"] and _DEVICE_IN_TAG[other].search(match["tag"]):
+        remedy = f"`make image push DEVICE={device.lower()}` makes one for it"
+        yield f"{image}: its tag is for {other}s, but {kind} is a {device} type; {remedy}"
 
 
 # The job's own config

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from hydra.core.override_parser.types import Override
 from pydantic import BeforeValidator, Field
@@ -19,11 +19,9 @@ class Target:
     """The machines of a job, and how long it may use them."""
 
     image: str | None = None
-    """ECR URI of the image, with a digest if possible. `make push` prints it."""
-    device: Literal["cpu", "gpu"] = "cpu"
-    """The device that the image was built for. `gpu` also sets `trainer.device=cuda`."""
+    """ECR URI of the image. `make push` prints it."""
     instance_type: str = "ml.c7i.2xlarge"
-    """SageMaker instance type."""
+    """SageMaker instance type. One with GPUs also sets `trainer.device=cuda`."""
     instance_count: Int = 1
     """Number of instances."""
     volume_gb: Int = 50
@@ -32,8 +30,6 @@ class Target:
     """Seconds after which SageMaker stops the job."""
     spot: Bool = False
     """Use spot instances. An interrupted job resumes from its checkpoints."""
-    keep_alive_s: Int | None = None
-    """Seconds to keep the instances in a warm pool after the job. null: no warm pool."""
 
 
 @dataclass(config=SETTINGS)
@@ -66,8 +62,6 @@ class Job:
 
     name: str | None = None
     """Name of the job. null: `image-training` and the time."""
-    region: str | None = None
-    """AWS region. null: boto3's (AWS_DEFAULT_REGION or the profile)."""
     role: str | None = None
     """ARN of the role that the job runs under. `make setup-aws` creates one."""
     output: str | None = None
@@ -78,25 +72,20 @@ class Job:
     """Send `project/` and `configs/` with the job, in a channel `code`, and run these instead of
     the image's. They are uploaded below `OUTPUT/code/`, once per content. `make docker-train` takes
     this key too."""
-    checkpoints: str = "auto"
-    """`auto`: `OUTPUT/JOB-NAME/checkpoints`. `none`: no checkpoints. Or an S3 prefix."""
     environment: dict[str, str] = Field(default={})
     """Environment variables of the container."""
     tags: dict[str, str] = Field(default={})
     """AWS tags of the job."""
-    subnets: list[str] = Field(default=[])
-    """VPC subnets. Needs `security_groups`."""
-    security_groups: list[str] = Field(default=[])
-    """VPC security groups. Needs `subnets`."""
+    network: dict[str, Any] = Field(default={})
+    """What the job may reach: `{VpcConfig: {Subnets: [...], SecurityGroupIds: [...]},
+    EnableNetworkIsolation: true}`, each as AWS takes it."""
     kms_key: str | None = None
     """KMS key of the EBS volumes and of the output in S3."""
     queue: str | None = None
     """Name of an AWS Batch queue that starts the job when there is capacity. null: at once."""
-    network_isolation: Bool = False
-    """Run the container without network access."""
     request: dict[str, Any] = Field(default={})
-    """Any other members of CreateTrainingJob, merged into the request; null removes one.
-    docs/launch.md has examples."""
+    """Any other members of CreateTrainingJob, or of CreateProcessingJob, merged into the request;
+    null removes one. docs/launch.md has examples."""
 
 
 @dataclass(config=SETTINGS)
@@ -123,7 +112,7 @@ class LaunchConfig:
     job: Job = Field(default_factory=Job)
     tuning: Tuning = Field(default_factory=Tuning)
     resume_from: str | None = None
-    """Name of an earlier job from whose checkpoints to resume."""
+    """Name of an earlier job from whose checkpoints to resume, or the S3 prefix of checkpoints."""
 
 
 @dataclass(config=SETTINGS)
@@ -135,8 +124,6 @@ class DeployConfig:
     downtime."""
     instance_type: str | None = None
     """SageMaker instance type. null: ml.c7i.xlarge, or ml.g6.xlarge if the job trained on GPUs."""
-    instance_count: Int = 1
-    """Number of instances."""
     variant: dict[str, Any] = Field(default={})
     """Any members of CreateEndpointConfig's production variant, merged into it; null removes one.
     With `ServerlessConfig` it has no instances. docs/launch.md has examples."""
@@ -157,21 +144,9 @@ def load_launch_config(arguments: Sequence[str]) -> tuple[LaunchConfig, list[str
     return check_config(compose_plain("launch", launch), LaunchConfig), job
 
 
-def load_names(arguments: Sequence[str]) -> tuple[list[str], LaunchConfig]:
-    """Return the names on a command line, and the launch config of its overrides.
-
-    Raises ConfigError, also for an override of anything else.
-    """
-    names, overrides = split_names(arguments)
-    config, others = load_launch_config(overrides)
-    if others:
-        raise ConfigError(others[0], must="must be an override of configs/launch.yaml")
-    return names, config
-
-
 def one_name(names: Sequence[str]) -> str:
     """The only one of the names; raises UserError."""
-    if len(names) != 1:
+    if len(names) != 1 or "=" in names[0]:
         raise UserError(
             f"{' '.join(names) or 'no job given'}: must be the name of one job; "
             "`make sagemaker ARGS=status` lists the latest"

@@ -28,6 +28,8 @@ class NamedEstimator(Estimator):
     inputs: dict[str, Any]
     # The SDK's own.
     checkpoint_s3_uri: Any
+    checkpoint_local_path: Any
+    instance_type: Any
     tensorboard_output_config: Any
     latest_training_job: Any
     _current_job_name: Any
@@ -54,7 +56,9 @@ class NamedEstimator(Estimator):
             self._current_job_name = starting._current_job_name
 
     def _fill_in(self, name: str) -> None:
-        """Replace JOB in S3 prefixes."""
+        """Replace JOB in S3 prefixes; the SDK's local mode refuses checkpoints."""
+        if str(self.instance_type).startswith("local"):
+            self.checkpoint_s3_uri = self.checkpoint_local_path = None
 
         def filled(prefix: Any) -> Any:
             if not isinstance(prefix, str) or JOB not in prefix:

@@ -4,8 +4,8 @@
     make sagemaker-deploy ARGS="invoke ENDPOINT IMAGE..."  send images, print the answers
     make sagemaker-deploy ARGS="undeploy ENDPOINT..."      delete it, its config and its model
 
-The overrides are the keys of `make sagemaker-deploy` in docs/settings.md, and those of a launch,
-such as ``job.region=eu-west-1``. ``DRY_RUN=1`` prints the requests of a deployment.
+The overrides are the keys of `make sagemaker-deploy` in docs/settings.md, and those of a launch.
+``DRY_RUN=1`` prints the requests of a deployment.
 """
 
 import mimetypes
@@ -33,7 +33,6 @@ from launch.sagemaker.config import (
     DeployConfig,
     as_text,
     load_launch_config,
-    load_names,
     one_name,
     split_names,
 )
@@ -73,7 +72,7 @@ def _deploy(arguments: Sequence[str]) -> int:
     launch, others = load_launch_config(overrides)
     plain = compose_plain("deploy", [as_text(each) for each in parse_overrides(others)])
     config = check_config(plain, DeployConfig)
-    session = session_unless_dry(launch.job.region)
+    session = session_unless_dry()
     job = find_trained(job_name, launch, session)
     instance_type = config.variant.get("InstanceType", config.instance_type)
     if instance_type and is_gpu(instance_type) and not _on_gpu(job):
@@ -134,7 +133,7 @@ def _capacity(job: dict[str, Any], config: DeployConfig) -> dict[str, Any]:
     instance_type = config.instance_type or _DEFAULT_INSTANCES[_on_gpu(job)]
     return {
         "InstanceType": instance_type,
-        "InitialInstanceCount": config.instance_count,
+        "InitialInstanceCount": 1,
         "ContainerStartupHealthCheckTimeoutInSeconds": STARTUP_S,
         **({"InferenceAmiVersion": GPU_AMI} if is_gpu(instance_type) else {}),
     }
@@ -245,10 +244,9 @@ def _undeploy(arguments: Sequence[str]) -> int:
 
 
 def _session_and_names(arguments: Sequence[str]) -> tuple[Any, list[str]]:
-    names, config = load_names(arguments)
-    if not names:
+    if not arguments:
         raise UserError("no endpoint given; `make sagemaker ARGS=status` lists them")
-    return open_session(config.job.region), names
+    return open_session(), list(arguments)
 
 
 def _describe(sagemaker: Any, name: str) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from botocore import exceptions, xform_name
 
 from entry_point.contract.program import UserError
 from launch.sagemaker.aws import ATTEMPTS, aws_client, open_session
-from launch.sagemaker.config import load_names, one_name
+from launch.sagemaker.config import one_name
 from launch.sagemaker.s3 import list_objects, split_prefix, split_s3
 
 # Where local runs are, too.
@@ -84,9 +84,8 @@ def find_job(session: Any, name: str) -> tuple[Job, dict[str, Any]]:
 
 def open_job(arguments: Sequence[str]) -> tuple[Job, dict[str, Any]]:
     """The job that the command line names, and its description; raises UserError without one."""
-    names, config = load_names(arguments)
-    name = one_name(names)
-    return find_job(open_session(config.job.region), name)
+    name = one_name(arguments)
+    return find_job(open_session(), name)
 
 
 # Status

@@ -18,7 +18,7 @@ from entry_point.config.compose import load_config
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.contract.program import UserError
-from launch.sagemaker.aws import aws_client, session_unless_dry
+from launch.sagemaker.aws import aws_client, region_of, session_unless_dry
 from launch.sagemaker.checks import missing, registry_problems
 from launch.sagemaker.config import LaunchConfig, load_launch_config, one_name, split_names
 from launch.sagemaker.jobs import Job
@@ -28,7 +28,7 @@ from launch.sagemaker.training_request import (
     drop_empty,
     job_name,
     machines,
-    network,
+    merged,
     permissions,
 )
 
@@ -42,7 +42,7 @@ _SPLITS = ("train", "val")
 def pack(arguments: Sequence[str]) -> Job | None:
     """Launch a packing job; a dry run prints its request, without any call, and returns None.
 
-    Raises UserError, also if the output has objects, or the source has no classes.
+    Raises UserError, also if the output has objects.
     """
     config, others = load_launch_config(arguments)
     uris, overrides = _split_uris(others, ("source", "output"))
@@ -51,18 +51,15 @@ def pack(arguments: Sequence[str]) -> Job | None:
     problems = [*_inside("output", output, "source", source), *_chosen_part(packing.part)]
     if packing.output_format != "shards":
         problems.append(f"output_format={packing.output_format}: must be shards in a job; drop it")
-    session = session_unless_dry(config.job.region)
+    session = session_unless_dry()
     _require_valid(config, problems, session)
-    classes: set[str] = set()
     if session:
-        s3 = aws_client(session, "s3")
-        _require_empty(s3, "output", output)
-        classes = _require_classes(s3, source)
+        _require_empty(aws_client(session, "s3"), "output", output)
     request = packing_request(config, source, output, overrides)
     return _create(
         request,
         session,
-        f"packs {len(classes)} classes into {output}; when it has completed, train on them with\n"
+        f"packs {source} into {output}; when it has completed, train on it with\n"
         f"  data=shards data.access=stream job.channels.training={output}/",
     )
 
@@ -78,7 +75,7 @@ def predict(arguments: Sequence[str]) -> Job | None:
     config, others = load_launch_config(overrides)
     uris, others = _split_uris(others, ("input", "output_dir"), ("images",))
     predicting = load_config("predict", PredictConfig, others)
-    session = session_unless_dry(config.job.region)
+    session = session_unless_dry()
     model, config = _model(name, config, session)
     problems = [*_prediction_problems(uris), *_chosen_part(predicting.part)]
     _require_valid(config, problems, session)
@@ -148,10 +145,11 @@ def _request(
         "ProcessingResources": {"ClusterConfig": machines(config)},
         "StoppingCondition": {"MaxRuntimeInSeconds": target.max_runtime_s},
         "AppSpecification": {"ImageUri": target.image, "ContainerArguments": arguments},
-        "NetworkConfig": network(job),
+        "NetworkConfig": job.network,
         **permissions(job),
     }
-    return drop_empty(request)
+    sent: dict[str, Any] = merged(drop_empty(request), job.request)
+    return sent
 
 
 def _input(name: str, uri: str, distribution: str) -> dict[str, Any]:
@@ -214,12 +212,9 @@ def _is_table(uri: str) -> bool:
 
 def _ignored(config: LaunchConfig) -> Iterator[str]:
     """Settings that a Processing job does not have."""
-    target, job = config.target, config.job
     for key, value in {
-        "target.spot": target.spot,
-        "target.keep_alive_s": target.keep_alive_s,
-        "job.code": job.code,
-        "job.request": job.request,
+        "target.spot": config.target.spot,
+        "job.code": config.job.code,
         "resume_from": config.resume_from,
     }.items():
         if value:
@@ -228,16 +223,10 @@ def _ignored(config: LaunchConfig) -> Iterator[str]:
 
 def _require_valid(config: LaunchConfig, problems: list[str], session: Any) -> None:
     """Raise UserError with one line for each problem, which names the config key."""
-    region = session.region_name if session else config.job.region
     found = [*missing({"job.role": config.job.role}), *_ignored(config), *problems]
-    found += registry_problems(config.target, region)
+    found += registry_problems(config.target, region_of(session))
     if found:
         raise UserError(*found)
-    if session:
-        # Imported here because a dry run does not need boto3, which takes long to load.
-        from launch.sagemaker.ecr import require_image
-
-        require_image(config.target, session)
 
 
 def _create(request: dict[str, Any], session: Any, what: str) -> Job | None:
@@ -262,36 +251,6 @@ def _require_empty(s3: Any, key: str, uri: str) -> None:
             f"{key}={uri}: not empty, the first object is s3://{bucket}/{found[0]['Key']}; "
             "choose another prefix, or delete the objects"
         )
-
-
-def _require_classes(s3: Any, source: str) -> set[str]:
-    """The class folders of the source, or of its splits; raises UserError without any.
-
-    A host sees its share only: it cannot tell that the splits have different classes.
-    """
-    bucket, prefix = split_prefix(source, "source")
-    present = [found for split in _SPLITS if (found := _folders(s3, bucket, f"{prefix}{split}/"))]
-    present = present or [_folders(s3, bucket, prefix)]
-    if not present[0]:
-        raise UserError(
-            f"source={source}: has no class folders; must have {source}/CLASS/IMAGE, or "
-            f"{source}/train/CLASS/IMAGE and {source}/val/CLASS/IMAGE"
-        )
-    if different := sorted(present[0] ^ present[-1]):
-        raise UserError(
-            f"source={source}: train and val must have the same classes; only one of them has "
-            f"{', '.join(different[:5])}"
-        )
-    return present[0]
-
-
-def _folders(s3: Any, bucket: str, prefix: str) -> set[str]:
-    pages = s3.get_paginator("list_objects_v2").paginate(
-        Bucket=bucket, Prefix=prefix, Delimiter="/"
-    )
-    found = pages.search("CommonPrefixes[].Prefix || `[]`")
-    names = {path.removeprefix(prefix).rstrip("/") for path in found}
-    return {name for name in names if not name.startswith(".")}
 
 
 def _model(name: str, config: LaunchConfig, session: Any) -> tuple[str, LaunchConfig]:

@@ -13,7 +13,7 @@ from entry_point.contract import own_code
 from entry_point.contract.program import UserError
 from launch.own_code import OwnCode, collect, require_free_channel
 from launch.sagemaker import training_request
-from launch.sagemaker.aws import aws_client, print_request, session_unless_dry
+from launch.sagemaker.aws import aws_client, print_request, region_of, session_unless_dry
 from launch.sagemaker.checks import (
     job_problems,
     launch_problems,
@@ -22,7 +22,7 @@ from launch.sagemaker.checks import (
 )
 from launch.sagemaker.config import Channel, LaunchConfig, load_launch_config
 from launch.sagemaker.jobs import Job, checkpoints_uri, find_job
-from launch.sagemaker.s3 import split_s3
+from launch.sagemaker.s3 import send_code, split_s3
 
 CODE_TAG = "code"
 # AWS Batch stops a service job this long after SageMaker would have stopped it.
@@ -96,7 +96,7 @@ def launch(arguments: Sequence[str]) -> Job | None:
     AWS errors pass through.
     """
     spec = load_spec(arguments)
-    session = session_unless_dry(spec.config.job.region)
+    session = session_unless_dry()
     prepare(spec, session)
     request = spec.request()
     if spec.config.job.queue:
@@ -148,17 +148,11 @@ def prepare(spec: TrainingSpec, session: Any) -> None:
     UserError with one line for each problem; AWS errors pass through.
     """
     config = spec.config
-    spec.require_valid(session.region_name if session else config.job.region)
+    spec.require_valid(region_of(session))
     if session is None:
         return
-    # Imported here because a dry run does not need boto3, which takes long to load.
-    from launch.sagemaker.ecr import require_extras, require_image
-    from launch.sagemaker.s3 import send_code
-
-    if config.resume_from:
-        config.job.checkpoints = _checkpoints_of(config.resume_from, session)
-    require_image(config.target, session)
-    require_extras(config.target, spec.train, session)
+    if config.resume_from and not config.resume_from.startswith("s3://"):
+        config.resume_from = _checkpoints_of(config.resume_from, session)
     _require_buckets(config, session)
     if spec.code:
         send_code(spec.code, config.job.channels[own_code.CHANNEL].s3 or "", session)
@@ -171,9 +165,9 @@ def _require_buckets(config: LaunchConfig, session: Any) -> None:
     """
     from botocore.exceptions import ClientError
 
-    s3, job = aws_client(session, "s3"), config.job
-    for key, uri in {"job.output": job.output, "job.checkpoints": job.checkpoints}.items():
-        if not uri or not uri.startswith("s3://"):
+    s3 = aws_client(session, "s3")
+    for key, uri in {"job.output": config.job.output, "resume_from": config.resume_from}.items():
+        if not uri:
             continue
         bucket, _ = split_s3(uri, key)
         try:

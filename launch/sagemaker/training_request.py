@@ -6,6 +6,7 @@ from typing import Any
 
 from entry_point.contract.hyperparameters import encode
 from entry_point.contract.metrics_line import metric_regexes
+from launch.sagemaker.checks import is_gpu
 from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
 
 CHECKPOINTS = "/opt/ml/checkpoints"
@@ -37,22 +38,19 @@ def build(
         },
         "InputDataConfig": [_channel(name, channel) for name, channel in job.channels.items()],
         "OutputDataConfig": {"S3OutputPath": _root(job), "KmsKeyId": job.kms_key},
-        "ResourceConfig": {
-            **machines(config),
-            "KeepAlivePeriodInSeconds": target.keep_alive_s,
-        },
+        "ResourceConfig": machines(config),
         "StoppingCondition": {
             "MaxRuntimeInSeconds": target.max_runtime_s,
             "MaxWaitTimeInSeconds": target.max_runtime_s + SPOT_WAIT_S if target.spot else None,
         },
         "EnableManagedSpotTraining": target.spot or None,
-        "CheckpointConfig": _checkpoints(config, name),
+        "CheckpointConfig": {"S3Uri": _checkpoints(config, name), "LocalPath": CHECKPOINTS},
         "TensorBoardOutputConfig": {
             "S3OutputPath": _below_output(job, name, "tensorboard"),
             "LocalPath": TENSORBOARD,
         },
         "HyperParameters": encode([*_device(target), *overrides]),
-        **network(job),
+        **job.network,
         **permissions(job),
     }
     return merged(drop_empty(request), job.request)
@@ -66,14 +64,6 @@ def machines(config: LaunchConfig) -> dict[str, Any]:
         "InstanceCount": target.instance_count,
         "VolumeSizeInGB": target.volume_gb,
         "VolumeKmsKeyId": config.job.kms_key,
-    }
-
-
-def network(job: Job) -> dict[str, Any]:
-    """What a job of any kind may reach."""
-    return {
-        "VpcConfig": {"SecurityGroupIds": job.security_groups, "Subnets": job.subnets},
-        "EnableNetworkIsolation": job.network_isolation or None,
     }
 
 
@@ -100,18 +90,16 @@ def job_name(job: Job, base: str = BASE_NAME) -> str:
     return job.name or f"{base}-{now:%y%m%d-%H%M%S}-{now.microsecond // 1000:03d}"
 
 
-def _checkpoints(config: LaunchConfig, name: str) -> dict[str, str | None] | None:
-    uri: str | None = config.job.checkpoints
-    if uri == "none":
-        return None
-    if uri == "auto":
-        uri = _below_output(config.job, config.resume_from or name, "checkpoints")
-    return {"S3Uri": uri, "LocalPath": CHECKPOINTS} if uri else None
+def _checkpoints(config: LaunchConfig, name: str) -> str | None:
+    earlier = config.resume_from
+    if earlier and earlier.startswith("s3://"):
+        return earlier
+    return _below_output(config.job, earlier or name, "checkpoints")
 
 
 def _device(target: Target) -> list[str]:
     """A GPU that does not work is an error, rather than a job that trains on the CPU."""
-    return ["trainer.device=cuda"] if target.device == "gpu" else []
+    return ["trainer.device=cuda"] if is_gpu(target.instance_type) else []
 
 
 def _root(job: Job) -> str | None:

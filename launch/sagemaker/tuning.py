@@ -38,7 +38,7 @@ def sweep(arguments: Sequence[str]) -> Job | None:
     Raises UserError with one line for each problem; AWS errors pass through.
     """
     spec = load_tuning(arguments)
-    session = session_unless_dry(spec.training.config.job.region)
+    session = session_unless_dry()
     prepare(spec.training, session)
     request = spec.request()
     submit(session, OPERATION, request)

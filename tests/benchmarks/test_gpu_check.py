@@ -157,7 +157,7 @@ def test_the_servers_metrics_tell_images_and_batches() -> None:
     metrics = ServingMetrics(lambda: 0)
     for images in (1, 8, 3):
         metrics.batch(images)
-    assert batches_so_far(metrics.page()) == (12, 3)
+    assert batches_so_far(metrics.page().decode()) == (12, 3)
 
 
 @pytest.mark.parametrize(

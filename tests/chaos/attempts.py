@@ -41,7 +41,6 @@ class Command:
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
         }
-        environment.pop("NPROC", None)
         with log.open("wb") as output:
             return subprocess.Popen(
                 self.arguments,

@@ -106,8 +106,7 @@ class Aws:
         return f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{REPOSITORY}@{digest}"
 
     def pretend_image(self) -> str:
-        """The URI of an image that the registry claims to have."""
-        self.answers["DescribeImages"] = [(200, {})]
+        """The URI of an image in the account's registry."""
         return f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{REPOSITORY}:1"
 
     def application(self) -> Callable[..., Iterable[bytes]]:

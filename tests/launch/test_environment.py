@@ -1,9 +1,6 @@
-"""Setup installs or names what is missing and leaves the rest alone."""
+"""Setup installs what is missing and leaves the rest alone."""
 
-import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +8,6 @@ import pytest
 from launch import environment
 
 ROOT = Path(__file__).resolve().parents[2]
-NOBODY = 65534
 
 
 def command(path: Path, name: str, script: str) -> None:
@@ -19,95 +15,6 @@ def command(path: Path, name: str, script: str) -> None:
     target = path / name
     target.write_text(f"#!/bin/sh\n{script}\n")
     target.chmod(0o755)
-
-
-def set_up(tmp_path: Path, bin_folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run setup from a copy of the sources with only ``bin_folder`` on the PATH."""
-    copy = tmp_path / "copy"
-    (copy / "launch").mkdir(parents=True)
-    shutil.copy(ROOT / "launch" / "environment.py", copy / "launch")
-    shutil.copytree(ROOT / "requirements", copy / "requirements")
-    return subprocess.run(
-        [sys.executable, str(copy / "launch" / "environment.py"), "job"],
-        env={"PATH": str(bin_folder), "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-
-
-@pytest.fixture
-def bin_folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("installer", "expected"),
-    [
-        ("apt-get", "sudo apt-get install -y --no-install-recommends g++ libjpeg-dev"),
-        ("dnf", "sudo dnf install -y gcc-c++ libjpeg-turbo-devel"),
-        ("brew", "brew install gcc jpeg-turbo"),
-    ],
-)
-def test_without_privilege_the_error_names_the_exact_command(
-    monkeypatch: pytest.MonkeyPatch, bin_folder: Path, installer: str, expected: str
-) -> None:
-    command(bin_folder, installer, "exit 1")
-    monkeypatch.setenv("PATH", str(bin_folder))
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
-    with pytest.raises(environment.SetupError) as error:
-        environment.ensure_system_packages()
-    assert expected in str(error.value)
-
-
-def test_on_an_unknown_system_the_error_names_what_is_missing(
-    monkeypatch: pytest.MonkeyPatch, bin_folder: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(bin_folder))
-    monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(environment.SetupError, match=r"apt-get, dnf, brew.*g\+\+ libjpeg-dev"):
-        environment.ensure_system_packages()
-
-
-def test_with_privilege_missing_packages_are_installed_and_checked(
-    tmp_path: Path, bin_folder: Path
-) -> None:
-    log = tmp_path / "calls"
-    command(bin_folder, "sudo", 'test "$1" = -n && shift && exec "$@"')
-    command(bin_folder, "true", "exit 0")
-    command(bin_folder, "apt-get", f'echo "$@" >> {log}; echo "E: no space left"; exit 100')
-    done = set_up(tmp_path, bin_folder)
-    assert done.returncode == 1
-    assert "install -y --no-install-recommends g++ libjpeg-dev" in log.read_text()
-    assert "E: no space left" in done.stderr
-    assert "g++ libjpeg-dev still missing" in done.stderr
-    assert not (tmp_path / "copy" / ".venv").exists()
-
-
-def test_an_ordinary_user_gets_one_message_and_no_traceback(
-    monkeypatch: pytest.MonkeyPatch, bin_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command(bin_folder, "apt-get", "exit 1")
-    monkeypatch.setenv("PATH", str(bin_folder))
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
-    assert environment.main(["job"]) == 1
-    assert "run\n  sudo apt-get install" in capsys.readouterr().err
-
-
-def test_this_machines_compiler_and_headers_are_found() -> None:
-    assert environment.missing_packages("apt-get") == []
-
-
-def test_a_libjpeg_other_than_turbo_is_rejected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "jpeglib.h").write_text("#define JPEG_LIB_VERSION 90\n")
-    assert environment.compiles()
-    monkeypatch.setenv("CXX", f"c++ -I{tmp_path}")
-    assert not environment.compiles()
 
 
 def test_a_changed_pin_makes_the_environment_outdated(

@@ -49,7 +49,6 @@ def start_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def local_train(start_folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    environment.pop("NPROC", None)
     return subprocess.run(
         [sys.executable, "-m", "launch.local", *arguments],
         cwd=start_folder,
@@ -79,6 +78,17 @@ def test_missing_data_is_one_line_that_names_it_and_leaves_no_run(start_folder: 
     assert not (start_folder / "runs" / "wrong").exists()
 
 
+def test_a_missing_compiler_is_answered_with_what_to_install(
+    start_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "/no/compiler")
+    done = local_train(start_folder, "name=bare", *JOB, "pipeline=threads")
+    assert done.returncode == 2, done.stdout
+    assert "CXX=/no/compiler: no such program" in done.stdout
+    assert "apt-get install g++" in done.stdout and "Traceback" not in done.stdout
+    assert not (start_folder / "runs" / "bare").exists()
+
+
 def test_latest_is_the_newest_run_that_has_a_model(start_folder: Path) -> None:
     latest = start_folder / "runs" / "latest"
     failing = "model.name=tests.own_models.useless_net"
@@ -94,7 +104,6 @@ def test_latest_is_the_newest_run_that_has_a_model(start_folder: Path) -> None:
 def refused(monkeypatch: pytest.MonkeyPatch, start_folder: Path, *arguments: str) -> None:
     """Check that local-train refuses the arguments and starts no job."""
     monkeypatch.chdir(start_folder)
-    monkeypatch.delenv("NPROC", raising=False)
     monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("the job was started"))
     with pytest.raises(SystemExit, match="2"):
         local.main(arguments)

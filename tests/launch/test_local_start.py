@@ -20,7 +20,6 @@ ENDLESS = (*JOB, "trainer.epochs=100000", "trainer.log_every_steps=1")
 
 def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    environment.pop("NPROC", None)
     return subprocess.Popen(
         [sys.executable, "-m", "launch.local", *arguments],
         cwd=folder,

@@ -19,7 +19,6 @@ from launch.sagemaker import __main__ as sagemaker
 HERE = Path(__file__).parent
 ACCOUNT, REGION = "111122223333", "eu-west-1"
 MINIMAL = {
-    "job.region": REGION,
     "job.role": f"arn:aws:iam::{ACCOUNT}:role/training",
     "job.output": "s3://my-bucket/runs",
     "target.image": f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/training@sha256:{'0' * 64}",
@@ -31,6 +30,7 @@ MISTAKES = json.loads((HERE / "recorded_mistakes.json").read_text())
 @pytest.fixture(autouse=True)
 def dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
 
 
 def _launch(launch: dict[str, Any]) -> int:

@@ -37,7 +37,7 @@ NAMES = ["train/a b/größe +&.jpg", "train/empty", "val/large.tar", "val/link"]
 
 
 def run(source: Path, *more: str) -> int:
-    return upload.main([f"source='{source}'", f"s3={PREFIX}", *more])
+    return upload.main([str(source), PREFIX, *more])
 
 
 def sent(aws: Aws) -> list[str]:
@@ -149,7 +149,7 @@ def test_killed_upload_is_completed_by_the_next_one(aws: Aws, bucket: Any, tmp_p
     for number in range(60):
         (source / f"{number:03d}").write_bytes(os.urandom(1000))
     process = subprocess.Popen(
-        [sys.executable, "-m", "launch.upload", f"source={source}", f"s3={PREFIX}"],
+        [sys.executable, "-m", "launch.upload", str(source), PREFIX],
         cwd=ROOT,
         env={"PATH": os.environ["PATH"], **aws.environment},
         stdout=subprocess.DEVNULL,
@@ -162,7 +162,7 @@ def test_killed_upload_is_completed_by_the_next_one(aws: Aws, bucket: Any, tmp_p
     process.wait()
     before = stored(bucket)
     aws.calls.clear()
-    assert upload.main([f"source={source}", f"s3={PREFIX}"]) == 0
+    assert upload.main([str(source), PREFIX]) == 0
     assert stored(bucket) == {f"data/{path.name}": path.read_bytes() for path in source.iterdir()}
     assert len(sent(aws)) == 60 - len(before)
 
@@ -170,14 +170,11 @@ def test_killed_upload_is_completed_by_the_next_one(aws: Aws, bucket: Any, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["source=nowhere", f"s3={PREFIX}"], "source=nowhere: no such folder"),
-        ([f"s3={PREFIX}"], "source: has no value"),
-        (["source=."], "s3: has no value"),
-        (["source=.", "s3=bucket/x"], "s3=bucket/x: must be s3://bucket/prefix"),
-        (["sorce=.", "source=.", f"s3={PREFIX}"], "sorce=.: no such key; did you mean source?"),
-        (["source=empty", f"s3={PREFIX}"], "source=empty: contains no files"),
-        (["source=full", "s3=s3://no-such-bucket/x"], "make setup-aws"),
-        (["source=broken", f"s3={PREFIX}"], "broken/link: No such file"),
+        (["nowhere", PREFIX], "nowhere: no such folder"),
+        ([".", "bucket/x"], "s3=bucket/x: must be s3://bucket/prefix"),
+        (["empty", PREFIX], "empty: contains no files"),
+        (["full", "s3://no-such-bucket/x"], "make setup-aws"),
+        (["broken", PREFIX], "broken/link: No such file"),
     ],
 )
 @pytest.mark.usefixtures("bucket")

@@ -24,8 +24,8 @@ IDLE = """
 def settings_are_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ignore settings that make exports."""
     for name in (
-        *("IMAGE", "DEVICE", "PLATFORM", "BASE_IMAGE", "PREBUILD", "EXTRAS", "BUILD_OPTIONS"),
-        *("REGISTRY", "ENGINE", "HOSTS", "NETWORK", "GPUS", "NPROC", "SHM_SIZE", "PORT"),
+        *("IMAGE", "DEVICE", "BASE_IMAGE", "PREBUILD", "EXTRAS", "BUILD_OPTIONS"),
+        *("REGISTRY", "ENGINE", "HOSTS", "NETWORK", "GPUS", "SHM_SIZE", "PORT"),
     ):
         monkeypatch.delenv(name, raising=False)
 

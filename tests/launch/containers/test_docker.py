@@ -142,16 +142,6 @@ def test_files_of_a_job_belong_to_its_user_under_every_engine(
     assert owner_options(engine) == [option.format(user=user) for option in expected]
 
 
-def test_nproc_reaches_the_job(
-    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_engine(IDLE)
-    monkeypatch.setenv("NPROC", "3")
-    assert docker.train(["name=three"]) == 0
-    text = (start_folder / "runs/three/input/config/hyperparameters.json").read_text()
-    assert json.loads(text) == {"trainer.nproc_per_host": "3"}
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("HOSTS", "0"), ("HOSTS", "two"), ("NETWORK", "bridge"), ("GPUS", "none")],
@@ -171,20 +161,13 @@ def test_an_invalid_setting_is_named(
 
 
 @pytest.mark.parametrize(
-    ("gpus", "is_podman", "expected"),
-    [
-        ("all", False, ["--gpus=all"]),
-        ("2", False, ["--gpus=2"]),
-        ("all", True, ["--device=nvidia.com/gpu=all"]),
-        ("2", True, ["--device=nvidia.com/gpu=0", "--device=nvidia.com/gpu=1"]),
-        ("0", False, []),
-    ],
+    ("gpus", "expected"), [("all", ["--gpus=all"]), ("2", ["--gpus=2"]), ("0", [])]
 )
 def test_gpus_is_passed_to_the_engine(
-    monkeypatch: pytest.MonkeyPatch, gpus: str, is_podman: bool, expected: list[str]
+    monkeypatch: pytest.MonkeyPatch, gpus: str, expected: list[str]
 ) -> None:
     monkeypatch.setenv("GPUS", gpus)
-    assert docker.gpu_options(Engine(("docker",), is_podman=is_podman)) == expected
+    assert docker.gpu_options() == expected
 
 
 def test_several_hosts_share_no_gpu(

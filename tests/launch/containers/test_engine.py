@@ -59,16 +59,6 @@ def test_podman_is_used_without_docker(
     assert engine.is_podman
 
 
-def test_podman_is_used_if_docker_is_not_running(
-    fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_engine("echo Cannot connect to the Docker daemon >&2; exit 1")
-    calls = fake_engine(PODMAN.format("false"), name="podman")
-    monkeypatch.delenv("ENGINE")
-    monkeypatch.setenv("PATH", f"{calls.parent / 'bin'}")
-    assert find_engine().command == ("podman",)
-
-
 @pytest.mark.parametrize(
     ("script", "is_podman", "is_rootless"),
     [

@@ -89,13 +89,13 @@ def small_image(engine: Engine, checkout: Path, tmp_path: Path) -> Iterator[str]
         engine.call("rmi", "--force", str(found["Id"]))
 
 
-def test_a_pushed_image_can_be_pulled_by_the_printed_digest(
+def test_a_pushed_image_can_be_pulled_by_the_printed_name(
     engine: Engine, registry: str, checkout: Path, small_image: str
 ) -> None:
     identity = (engine.image(small_image) or {})["Id"]
     done = push(checkout, registry)
     assert done.returncode == 0, done.stderr
-    match = re.search(r"target\.image=(\S+@sha256:[0-9a-f]{64})", done.stdout)
+    match = re.search(r"target\.image=(\S+)", done.stdout)
     assert match, done.stdout
     engine.call("rmi", "--force", str(identity))
     assert engine.image(small_image) is None

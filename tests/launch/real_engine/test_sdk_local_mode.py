@@ -175,7 +175,6 @@ def test_the_notebooks_object_trains_in_local_mode_with_what_was_changed_on_it(
         f"job.role={ROLE}",
         f"job.output=s3://{BUCKET}/runs",
         f"job.channels.training=s3://{BUCKET}/photos/",
-        "job.checkpoints=none",
     ]
     output = run_sdk(f".venv-launch-{sdk}", program, str(photos), str(tmp_path), *overrides)
     (archive,) = tmp_path.rglob("model.tar.gz")

@@ -48,7 +48,7 @@ def test_a_dry_run_and_a_refused_launch_send_no_code(
     aws: Aws, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     image = aws.pretend_image()
-    assert launch(image, "job.checkpoints=s3://not-there/kept") == 1
+    assert launch(image, "resume_from=s3://not-there/kept") == 1
     monkeypatch.setenv("DRY_RUN", "1")
     assert launch(image) == 0
     assert uploads(aws) == 0

@@ -42,7 +42,7 @@ def watched(
             next(following, lambda: None)()
 
         monkeypatch.setattr(time, "sleep", pause)
-        ended = follow(Job(open_session(None), "the-job"))
+        ended = follow(Job(open_session(), "the-job"))
         return ended, capsys.readouterr().out.splitlines()
 
     assert aws
@@ -110,7 +110,7 @@ def test_permanent_error_ends_the_watch(aws: Aws, watched: Watched) -> None:
 
 
 def test_log_can_be_read_before_its_group_exists(aws: Aws) -> None:
-    log = Job(open_session(None), "the-job").log()
+    log = Job(open_session(), "the-job").log()
     assert log.new_lines() == []
     write_lines(aws, {"algo-1": [(1, "one")]})
     write_lines(aws, {"algo-1": [(1, "of another job")]}, job="the-job-2")

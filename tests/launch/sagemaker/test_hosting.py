@@ -15,7 +15,7 @@ import pytest
 from botocore.validate import validate_parameters
 from moto.sagemaker.models import FakeEndpointConfig
 
-from launch import setup_aws, upload
+from launch import setup_aws
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker import hosting
 from tests.launch.conftest import ACCOUNT, BUCKET, REGION, ROLE, ROOT, Answer, Aws, refusal
@@ -98,7 +98,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_a_job_is_deployed_listed_and_undeployed(
     job: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = run(capsys, JOB, "instance_count=2")
+    out = run(capsys, JOB, "variant.InitialInstanceCount=2")
     assert f'AWS bills it until make sagemaker-deploy ARGS="undeploy {JOB}"' in out
     assert f'make sagemaker-deploy ARGS="invoke {JOB} IMAGE.jpg"' in out
     (model,) = job.made("CreateModel")
@@ -308,7 +308,6 @@ def test_the_reason_of_a_refused_image_is_shown(
         (["invoke", "name", "/no/such.jpg"], "/no/such.jpg: no such file"),
         (["invoke", "name", "/"], "/: "),
         (["undeploy"], "no endpoint given"),
-        (["undeploy", "a", "instance_type=b"], "instance_type=b: must be an override of"),
         ([], "no job given"),
         (["one", "two"], "one two: must be the name of one job"),
         ([JOB, "--wiat"], "--wiat: must be the name of one job"),
@@ -408,9 +407,8 @@ def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
     planned: Planned,
 ) -> None:
     network = [
-        "job.subnets=[subnet-1]",
-        "job.security_groups=[sg-1]",
-        "job.network_isolation=true",
+        "job.network.VpcConfig={Subnets:[subnet-1],SecurityGroupIds:[sg-1]}",
+        "job.network.EnableNetworkIsolation=true",
     ]
     model = planned(*network)["CreateModel"]
     assert model["VpcConfig"] == {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
@@ -468,7 +466,7 @@ def test_a_dry_run_needs_neither_boto3_nor_credentials() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("program", [hosting, setup_aws, upload])
+@pytest.mark.parametrize("program", [hosting, setup_aws])
 def test_help_is_printed(program: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["--help"]) == 0
     assert "ARGS=" in capsys.readouterr().out

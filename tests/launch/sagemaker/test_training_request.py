@@ -51,14 +51,13 @@ def test_every_setting_arrives_in_its_member() -> None:
         "job.name=mine",
         f"job.channels.training=s3://{BUCKET}/data/",
         f"job.channels.extra={{s3:s3://{BUCKET}/list,mode:File,distribution:ShardedByS3Key}}",
-        f"job.checkpoints=s3://{BUCKET}/kept",
+        f"resume_from=s3://{BUCKET}/kept",
         "job.request.TensorBoardOutputConfig=null",
         "job.environment.LEVEL=info",
         "job.tags.team=vision",
-        "job.subnets=[subnet-1]",
-        "job.security_groups=[sg-1]",
+        "job.network.VpcConfig={Subnets:[subnet-1],SecurityGroupIds:[sg-1]}",
         "job.kms_key=alias/ours",
-        "job.network_isolation=true",
+        "job.network.EnableNetworkIsolation=true",
         "trainer.epochs=2",
     )
     assert sent["TrainingJobName"] == "mine"
@@ -120,7 +119,8 @@ def test_environment_and_tags_keep_values_as_typed(typed: str, value: str) -> No
     assert sent["Tags"] == [{"Key": "x", "Value": value}]
 
 
-_TEXTS = st.text(max_size=60)
+# Hydra reads the words true and false, in any case, as what they mean.
+_TEXTS = st.text(max_size=60).filter(lambda text: text.lower() not in ("true", "false"))
 _OVERRIDES = st.one_of(
     _TEXTS.map(lambda text: decode({"data.root": text})[0]),
     st.floats(1e-9, 10).map(lambda rate: f"optim.lr={rate!r}"),
@@ -156,7 +156,7 @@ def test_first_part_of_the_key_separates_launch_and_job_overrides() -> None:
             "job.tags.t=1",
         ]
     )
-    assert (config.job.name, config.target.device) == ("a", "gpu")
+    assert (config.job.name, config.target.instance_type) == ("a", "ml.g6.4xlarge")
     assert job == ["model=resnet50", "+data.x=1", "~optim.momentum"]
 
 

@@ -102,6 +102,6 @@ def test_a_trials_checkpoints_are_below_its_own_name() -> None:
 
 @pytest.mark.usefixtures("tuned")
 def test_waiting_for_a_tuning_job_ends_with_its_trials(capsys: pytest.CaptureFixture[str]) -> None:
-    job = Job(open_session(None), NAME, TUNING)
+    job = Job(open_session(), NAME, TUNING)
     assert follow(job, interval_s=0) == "Completed"
     assert "0.9         Completed   rates-003-0123abcd" in capsys.readouterr().out
