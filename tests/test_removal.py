@@ -16,7 +16,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "tables": (
         "entry_point/data/sources/table.py",
         "entry_point/data/sources/table_files.py",
-        "entry_point/data/sources/table_labels.py",
         "configs/data/manifest.yaml",
     ),
     "dali": ("entry_point/data/decode/dali.py", "configs/pipeline/dali.yaml"),

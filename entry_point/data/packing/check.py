@@ -100,14 +100,14 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
     """The images of a dataset, and how many there are; adds to `damage` what is not an image's."""
     root = Path(config.root)
     if is_table(root):
-        from entry_point.data.sources.table import TableRequest, read_table
+        from entry_point.data.sources.table import read_table  # it imports polars
 
         images = Path(config.images) if config.images else None
-        table = read_table(TableRequest(root, images, config.table, None, "table", splits=False))
-        rows = table.used.tolist()
-        folder, paths = Path(table.folder), [table.paths[row] for row in rows]
-        names = (f"row {row + 1}: " for row in rows)
-        return len(rows), _files(config, folder, zip(paths, names, strict=True), damage)
+        table = read_table(root, images, config.table, None, "table")
+        paths = (table.paths[place] for place in range(len(table.paths)))
+        names = (f"row {row}: " for row in table.rows.tolist())
+        rows = zip(paths, names, strict=True)
+        return len(table.rows), _files(config, Path(table.folder), rows, damage)
     if config.images is not None or config.table != TableConfig():
         key = "table" if config.images is None else "images"
         raise ConfigError(key, must=f"needs a table as root, not {root}")

@@ -121,21 +121,20 @@ class TableContents:
 
     def __init__(self, source: Path, options: OptimizeConfig) -> None:
         images = Path(options.images) if options.images else None
-        from entry_point.data.sources.table import TableRequest, read_table  # they import polars
+        from entry_point.data.sources.table import read_table  # it imports polars
 
-        request = TableRequest(source, images, options.table, options.val_fraction, "table")
-        self._table = read_table(request)
+        self._table = read_table(source, images, options.table, options.val_fraction, "table")
         self.root = Path(self._table.folder)
         self.classes, self.kind = self._table.labels.names, self._table.labels.kind
         self.splits = list(SPLITS)
 
     def entries(self, split: str) -> Iterator[Entry]:
-        for row in self._table.rows(split).tolist():
-            path = self._table.paths[row]
-            yield _entry(self.root, path, path, self._label(row))
+        for place in self._table.places(split).tolist():
+            path = self._table.paths[place]
+            yield _entry(self.root, path, path, self._label(place))
 
-    def _label(self, row: int) -> int | str:
-        value = self._table.labels.values[row]
+    def _label(self, place: int) -> int | str:
+        value = self._table.labels.values[place]
         if self.kind == "class":
             return int(value)
         return json.dumps((value.nonzero()[0] if self.kind == "labels" else value).tolist())
