@@ -146,7 +146,7 @@ def read_table(
     paths = _relative_paths(rows, frame[path], folder, settings, key)
     if split is None:
         fraction = VAL_FRACTION if val_fraction is None else val_fraction
-        is_val, others = pl.Series(chosen_for_val(paths, fraction)), list[str]()
+        is_val, others = _by_hash(paths, fraction), list[str]()
         how = f"by a hash of the paths, val_fraction={fraction:g}"
     else:
         is_val, others = _by_column(frame[split])
@@ -410,6 +410,12 @@ def _require_few(file: Path, rows: int, labels: int, what: str) -> None:
 # Splits
 
 
+def _by_hash(paths: pl.Series, fraction: float) -> pl.Series:
+    slices = paths.to_frame().iter_slices(1 << 13)  # all as Python objects would take much memory
+    chosen = [chosen_for_val(each.to_series().to_list(), fraction) for each in slices]
+    return pl.Series(np.concatenate(chosen))
+
+
 def _by_column(column: pl.Series) -> tuple[pl.Series, list[str]]:
     """Whether each row is `val`, null for a row that is not used; and how many are not, and why."""
     texts = column.fill_null("").str.strip_chars().str.to_lowercase()
@@ -488,7 +494,8 @@ def find_missing(folder: str, paths: pl.Series) -> tuple[list[int], int]:
         if time.monotonic() > end:
             break
         there = {f"{parent}{name}" for name in _listed(f"{folder}/{parent}")}
-        missing += [i for i, path in zip(places, of_parent, strict=True) if path not in there]
+        if not there.issuperset(of_parent):
+            missing += [i for i, path in zip(places, of_parent, strict=True) if path not in there]
         checked += len(of_parent)
     return sorted(missing), checked
 
