@@ -61,7 +61,6 @@ def write_large_index(root: Path, samples: int) -> None:
                 "width": size,
                 "orientation": np.ones(each),
                 "crc32": rows,
-                "digest": rows,
             }
             keys = [f"n{row % 1000:08d}/n{row % 1000:08d}_{row}".encode() for row in rows]
             writer.add(columns, keys, [b""] * each)

@@ -23,7 +23,6 @@ from entry_point.contract.printable import printable
 from entry_point.data.batch import Damage
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.errors import DataError
-from entry_point.data.packing.report import find_duplicates
 from entry_point.data.progress_bar import track
 from entry_point.data.sources.class_folders import (
     FOLDER_INDEX,
@@ -208,10 +207,6 @@ def _compare_parts(folder: Path, indexes: list[PartIndex], damage: list[Damage])
         example = min(repeated).decode("utf-8", "backslashreplace")
         reason = f"{len(repeated)} keys are in more than one part, for example {example}"
         damage.append(Damage(str(folder), f"{reason}: the same images may be packed twice"))
-    count, groups = find_duplicates([(folder.name, index.file) for index in indexes])
-    for examples in groups[:1]:
-        names = printable(", ".join(examples))
-        log.info("%s: %d files have the same bytes as another: %s", folder, count, names)
 
 
 def _shard_images(

@@ -38,7 +38,7 @@ HEADER_BYTES = 4096
 SIDE_OFFSET, SIDE_LENGTH = "side_offset", "side_length"
 _SIDE, _KEY, _KEY_END = "side_index", "key", "key_end"
 _TYPES = {
-    **{"I64": np.int64, "U64": np.uint64, "I32": np.int32, "U32": np.uint32, "F32": np.float32},
+    **{"I64": np.int64, "I32": np.int32, "U32": np.uint32, "F32": np.float32},
     **{"I8": np.int8, "U8": np.uint8},
 }
 _NAMES = {np.dtype(number): name for name, number in _TYPES.items()}

@@ -28,7 +28,6 @@ COLUMNS: dict[str, Any] = {
     "width": np.int32,
     "orientation": np.int8,  # EXIF, 1 to 8
     "crc32": np.uint32,  # of the JPEG's bytes
-    "digest": np.uint64,  # BLAKE2b (8 bytes) of the source file
 }
 LABEL_END = "label_end"
 """Of the kind `labels`: where the labels of each sample end among those of all."""

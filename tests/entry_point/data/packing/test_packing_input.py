@@ -84,9 +84,6 @@ def test_files_of_every_kind_are_packed_or_rejected_with_a_reason(
         "train/cat/pipe.jpg": "is no regular file",
         "train/loose.jpg": "lies in no class folder",
     }
-    duplicates = report(tmp_path / "packed")["duplicates"]
-    assert duplicates["files"] == 1
-    assert duplicates["examples"] == [["train/cat/001", "train/china/copy"]]
 
 
 def test_entries_beside_the_splits_are_named(
