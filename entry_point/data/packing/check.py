@@ -24,12 +24,6 @@ from entry_point.data.batch import Damage
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.errors import DataError
 from entry_point.data.progress_bar import track
-from entry_point.data.sources.class_folders import (
-    FOLDER_INDEX,
-    existing_splits,
-    require_folder,
-    visible_files,
-)
 from entry_point.data.sources.dataset_description import (
     SPLITS,
     Dataset,
@@ -39,9 +33,14 @@ from entry_point.data.sources.dataset_description import (
     require_shard,
 )
 from entry_point.data.sources.file_bytes import crc32, read_bytes
-from entry_point.data.sources.folder import FolderSource
-from entry_point.data.sources.folder_index import index_holder, look_up
+from entry_point.data.sources.folder import (
+    FolderSource,
+    existing_splits,
+    require_folder,
+    visible_files,
+)
 from entry_point.data.sources.formats import is_table
+from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
 from entry_point.data.sources.packed.index import PartIndex
 
 _AHEAD_PER_WORKER = 4

@@ -39,13 +39,13 @@ from entry_point.data.sources.dataset_description import (
     Description,
     Shard,
     Split,
+    member,
     read_parts,
     require_alike,
     write_description,
 )
 from entry_point.data.sources.file_bytes import crc32
 from entry_point.data.sources.index_file import IndexFile, IndexWriter
-from entry_point.data.sources.label_kind import member
 from entry_point.data.sources.packed.index import LABEL_END, columns_of
 
 _AHEAD_PER_WORKER = 4

@@ -20,11 +20,11 @@ from entry_point.config.data_config import TableConfig
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
-from entry_point.data.plan.path_split import chosen_for_val
 from entry_point.data.plan.philox import permutation
-from entry_point.data.sources.class_folders import (
-    FOLDER_INDEX,
+from entry_point.data.sources.dataset_description import SPLITS, Kind
+from entry_point.data.sources.folder import (
     all_files,
+    chosen_for_val,
     class_names,
     existing_splits,
     layout_of,
@@ -32,9 +32,8 @@ from entry_point.data.sources.class_folders import (
     require_folder,
     shared_class_names,
 )
-from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.formats import is_table
-from entry_point.data.sources.label_kind import Kind
+from entry_point.data.sources.index_file import FOLDER_INDEX
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 _SHUFFLE_STREAM = 21

@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from entry_point.config.packing_config import Part
@@ -27,9 +28,12 @@ from entry_point.contract.printable import escaped
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_bytes
-from entry_point.data.sources.label_kind import Kind
 
 SPLITS = ("train", "val")
+Kind = Literal["class", "labels", "numbers"]
+"""What a sample has: one class (its number in memory), any number of labels (float32 (labels,), 0
+or 1), or a number for each target (float32 (targets,))."""
+KINDS = ("class", "labels", "numbers")
 CLASS_NAME = "the name of a class must be UTF-8 without control characters"
 
 _FILE_NAME = re.compile(r"dataset(-\d+-of-\d+)?\.json")
@@ -226,3 +230,19 @@ def require_shard(folder: Path, shard: Shard) -> None:
             f"{file} has {file.stat().st_size} bytes instead of {shard.bytes}: "
             "copy it again or pack the dataset again"
         )
+
+
+def member(kind: str, classes: Sequence[str], label: Any) -> bytes:
+    """The JSON member with the label of a packed sample, by name: parts may number classes
+    differently.
+
+    `label` is a class's number, or the ascending numbers of labels, or a number for each target.
+    """
+    content: Any
+    if kind == "class":
+        content = classes[label]
+    elif kind == "labels":
+        content = [classes[number] for number in label]
+    else:
+        content = dict(zip(classes, (float(np.float32(value)) for value in label), strict=True))
+    return json.dumps(content, ensure_ascii=False).encode()

@@ -24,12 +24,10 @@ from entry_point.config.config_errors import near
 from entry_point.config.data_config import DataConfig, PathsConfig, TableConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
-from entry_point.data.plan.path_split import VAL_FRACTION, chosen_for_val
-from entry_point.data.sources.dataset_description import CLASS_NAME, SPLITS, is_class_name
-from entry_point.data.sources.file_source import FileSource, PathList
-from entry_point.data.sources.folder import JPEG_SUFFIXES
+from entry_point.data.sources.dataset_description import CLASS_NAME, SPLITS, Kind, is_class_name
+from entry_point.data.sources.folder import JPEG_SUFFIXES, VAL_FRACTION, chosen_for_val
 from entry_point.data.sources.formats import is_table
-from entry_point.data.sources.label_kind import Kind
+from entry_point.data.sources.source import FileSource, PathList
 from entry_point.data.sources.table_files import METADATA, column_names, quoted, read_columns
 
 log = logging.getLogger(__name__)

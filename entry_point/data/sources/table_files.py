@@ -17,7 +17,6 @@ import polars as pl
 
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
-from entry_point.data.no_collection import no_collection
 from entry_point.data.sources.formats import TABLE_SUFFIXES
 
 METADATA = "-metadata"
@@ -136,17 +135,16 @@ def _separator(file: Path) -> str:
 def _read_json_lines(file: Path, columns: list[str]) -> pl.DataFrame:
     """Cells as text or lists of text: polars turns cells of different types into text."""
     cells: dict[str, list[Any]] = {name: [] for name in columns}
-    with no_collection():  # it would visit all of torch's objects every few thousand rows
-        for row, found in _json_objects(file):
-            for name, column in cells.items():
-                cell = found.get(name)
-                if isinstance(metadata := found.get(name + METADATA), dict):
-                    cell = _class_names(cell, metadata)
-                try:
-                    column.append(cell if type(cell) is str else _text(cell))
-                except TypeError as error:
-                    where = f"{file}, row {row}: {quoted(name)}"
-                    raise DataError(f"{where} is {quoted(cell)}: {error}") from error
+    for row, found in _json_objects(file):
+        for name, column in cells.items():
+            cell = found.get(name)
+            if isinstance(metadata := found.get(name + METADATA), dict):
+                cell = _class_names(cell, metadata)
+            try:
+                column.append(cell if type(cell) is str else _text(cell))
+            except TypeError as error:
+                where = f"{file}, row {row}: {quoted(name)}"
+                raise DataError(f"{where} is {quoted(cell)}: {error}") from error
     types: dict[str, Any] = dict.fromkeys(columns, pl.String)
     for name, column in cells.items():
         if list in set(map(type, column)):

@@ -19,7 +19,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.packing import encode as encoding
 from entry_point.data.packing.encode import RejectedError, encode
-from entry_point.data.sources.class_folders import visible_files
+from entry_point.data.sources.folder import visible_files
 from tests.entry_point.data.packing.pack_command import copy, index, pack, rejected, report
 
 
