@@ -16,7 +16,6 @@ from importlib import metadata
 from typing import Any
 
 from entry_point.contract.program import UserError
-from launch.sagemaker import tuning
 from launch.sagemaker.aws import explain, open_session
 from launch.sagemaker.jobs import Job
 from launch.sagemaker.training import load_spec, prepare
@@ -63,6 +62,8 @@ def sweep(*overrides: str) -> Job | None:
 
     Raises UserError for what the job would refuse.
     """
+    from launch.sagemaker import tuning  # optional: nothing else needs it
+
     with _explained():
         return tuning.sweep(overrides)
 

@@ -51,11 +51,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     # Importing these takes most of the start-up time, which a usage error need not wait for.
-    from launch.sagemaker import jobs, processing, training, tuning
+    from launch.sagemaker import jobs, processing, training
 
     starts = {
         "train": training.launch,
-        "sweep": tuning.sweep,
+        "sweep": _sweep,
         "dataset": processing.pack,
         "predict": processing.predict,
     }
@@ -75,6 +75,12 @@ def _run(options: argparse.Namespace) -> int:
         lines = [f"{host} {text}" for host, text in job.log().new_lines()]
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
+
+
+def _sweep(arguments: Sequence[str]) -> "Job | None":
+    from launch.sagemaker import tuning  # optional: nothing else needs it
+
+    return tuning.sweep(arguments)
 
 
 def _watch(job: "Job | None", wait: bool) -> int:
