@@ -40,7 +40,7 @@ from entry_point.data.sources.dataset_description import (
     write_description,
 )
 from entry_point.data.sources.index_file import FOLDER_INDEX, IndexWriter
-from entry_point.data.sources.packed.index import COLUMNS
+from entry_point.data.sources.shards import COLUMNS
 from entry_point.data.sources.source import Source, read_images
 
 PER_SHARD = 500

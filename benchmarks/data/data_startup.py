@@ -33,9 +33,9 @@ from entry_point.data.sources.dataset_description import (
     write_description,
 )
 from entry_point.data.sources.index_file import IndexWriter
-from entry_point.data.sources.packed.index import COLUMNS
-from entry_point.data.sources.packed.stream import StreamSource
+from entry_point.data.sources.shards import COLUMNS
 from entry_point.data.sources.source import Source
+from entry_point.data.sources.stream import StreamSource
 
 ROUNDS = 5
 SAMPLES, PER_SHARD, LENGTH = 1_000_000, 2_500, 100_000

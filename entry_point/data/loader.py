@@ -32,8 +32,8 @@ from entry_point.data.plan.order import EpochPlan, Plan, RangePlan, draw_weights
 from entry_point.data.plan.stream_order import Share, StreamPlan, share_of_host
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.formats import open_format
-from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
+from entry_point.data.sources.stream import StreamSource
 from entry_point.data.sources.unlabeled import Stretch
 
 CHANNEL = "training"

@@ -41,7 +41,7 @@ from entry_point.data.sources.folder import (
 )
 from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
-from entry_point.data.sources.packed.index import PartIndex
+from entry_point.data.sources.shards import PartIndex
 
 _AHEAD_PER_WORKER = 4
 _HEADER = ("height", "width", "orientation")

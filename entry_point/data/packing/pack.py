@@ -46,7 +46,7 @@ from entry_point.data.sources.dataset_description import (
 )
 from entry_point.data.sources.file_bytes import crc32
 from entry_point.data.sources.index_file import IndexFile, IndexWriter
-from entry_point.data.sources.packed.index import LABEL_END, columns_of
+from entry_point.data.sources.shards import LABEL_END, columns_of
 
 _AHEAD_PER_WORKER = 4
 _COUNTS = "counts"

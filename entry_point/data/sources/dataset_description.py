@@ -158,8 +158,6 @@ def read_dataset(root: Path) -> Dataset:
             f"{root} has {len(parts)} of {count} parts, without {numbers}: copy them again or pack "
             f"them with part={missing[0]}/{count}"
         )
-    for split in SPLITS:
-        _require_distinct_shards(root / split, parts, split)
     return Dataset(sorted(parts, key=lambda part: part.part.number))
 
 
@@ -188,16 +186,6 @@ def _in_common(part: Description) -> dict[str, Any]:
     if not part.own_files or part.kind != "class":  # else each part has other files and classes
         common |= {"classes": part.classes, "source files": part.made_from}
     return common
-
-
-def _require_distinct_shards(folder: Path, parts: Sequence[Description], split: str) -> None:
-    owners: dict[str, Part] = {}
-    for part in parts:
-        for shard in part.splits[split].shards if split in part.splits else ():
-            if shard.file in owners:
-                both = f"{owners[shard.file]} and {part.part}"
-                raise DataError(f"{folder / shard.file} belongs to {both}: pack one of them again")
-            owners[shard.file] = part.part
 
 
 def _files(root: Path) -> list[Path]:

@@ -33,6 +33,7 @@ from torch import Tensor
 
 from custom_op import Packed
 from entry_point.data.errors import DataError
+from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.file_bytes import crc32, file_starts, map_files, read_bytes
 
 FOLDER_INDEX = "jpeg-index.safetensors"
@@ -52,7 +53,6 @@ _CONSEQUENCE = (
     'ARGS="source=FOLDER output_format=index"` makes the indexes again'
 )
 
-Ints = NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ from torch import Tensor
 from custom_op import Packed
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
+from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import Kind
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.index_cache import IndexCache
 from entry_point.data.sources.index_file import SideIndexes, find_side_indexes, index_holder
 from entry_point.data.spans import span
 
-Ints = NDArray[np.int64]
 Files = list[Tensor] | Packed
 """Bytes of each image, uint8 (bytes,); or one buffer that holds them all."""
 

@@ -70,6 +70,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Labels:
+    """The labels of rows."""
+
     kind: Kind
     names: list[str]
     """Classes, labels, or targets."""
@@ -166,18 +168,15 @@ def read_table(
         is_val.filter(kept).to_numpy(),
         replace(found, values=found.values[kept.to_numpy()]),
     )
-    _require_both(file, is_val, others)
-    _check_labels(file, table, by_column=split is not None)
-    separator = None if len(labels) > 1 else f"{key}.separator={settings.separator}"
-    if found.kind == "labels" and separator and (found.values.sum(axis=1) <= 1).all():
-        log.warning("%s: no row has several labels; %s separates them in a cell", file, separator)
-    log.info(
-        "%s: %d rows: %d to train on, %d to validate (%s), %s: %d%s",
-        *(printable(str(file)), len(frame), *map(len, map(table.places, SPLITS)), how),
-        {"class": "classes", "labels": "labels", "numbers": "numbers"}[found.kind],
-        len(found.names),
-        f"; not used: {', '.join(others)}" if others else "",
-    )
+    _check_splits(file, table, others, by_column=split is not None)
+    name, unused = printable(str(file)), f"; not used: {', '.join(others)}" if others else ""
+    if found.kind == "labels" and len(labels) == 1 and (found.values.sum(axis=1) <= 1).all():
+        line = "%s: no row has several labels; %s.separator=%s separates them in a cell"
+        log.warning(line, name, key, settings.separator)
+    kind = {"class": "classes", "labels": "labels", "numbers": "numbers"}[found.kind]
+    counts = len(frame), *(len(table.places(each)) for each in SPLITS)
+    line = "%s: %d rows: %d to train on, %d to validate (%s), %s: %d%s"
+    log.info(line, name, *counts, how, kind, len(found.names), unused)
     return table
 
 
@@ -332,7 +331,7 @@ def _read_labels(rows: Rows, columns: list[pl.Series], settings: TableConfig, ke
         frame = frame.with_columns(pl.col("item").str.split(settings.separator)).explode("item")
         frame = frame.filter(pl.col("item").str.strip_chars() != "")
     places, items = frame["place"], frame["item"].fill_null("").str.strip_chars()
-    names = items.unique().to_list()
+    names = items.unique(maintain_order=True).to_list()  # the first wrong one is named
     for name in names:
         if reason := _refuse_name(name, is_guess=settings.kind is None):
             raise rows.error(places[_first(items == name) or 0], reason)
@@ -422,15 +421,12 @@ def _by_column(column: pl.Series) -> tuple[pl.Series, list[str]]:
     return is_val, [f"{count} of split {quoted(name)}" for name, count in others[:9]]
 
 
-def _require_both(file: Path, is_val: pl.Series, others: list[str]) -> None:
+def _check_splits(file: Path, table: Table, others: list[str], *, by_column: bool) -> None:
+    """Raise DataError for splits that cannot be trained on, or warn if a hash made them."""
     for split in SPLITS:
-        if not (is_val == (split == "val")).any():
+        if not len(table.places(split)):
             rest = f"; not used: {', '.join(others)}" if others else ""
             raise DataError(f"{file} has no row for {split}{rest}: both train and val need some")
-
-
-def _check_labels(file: Path, table: Table, *, by_column: bool) -> None:
-    """Raise DataError for labels that training cannot learn, or warn if a hash splits the rows."""
     labels = table.labels
     if labels.kind == "numbers":
         return
