@@ -22,6 +22,7 @@ from entry_point.data.sources.formats import TABLE_SUFFIXES
 METADATA = "-metadata"
 """SageMaker's augmented manifest describes the attribute `x` in `x-metadata`."""
 _LONGEST_QUOTE = 80
+_OBJECTS = "write one object per line"
 _MUST = "must be text, a number, or a list of these"
 
 
@@ -135,10 +136,11 @@ def _separator(file: Path) -> str:
 def _read_json_lines(file: Path, columns: list[str]) -> pl.DataFrame:
     """Cells as text or lists of text: polars turns cells of different types into text."""
     cells: dict[str, list[Any]] = {name: [] for name in columns}
+    wanted = [(name, name + METADATA, cells[name]) for name in columns]
     for row, found in _json_objects(file):
-        for name, column in cells.items():
+        for name, described, column in wanted:
             cell = found.get(name)
-            if isinstance(metadata := found.get(name + METADATA), dict):
+            if isinstance(metadata := found.get(described), dict):
                 cell = _class_names(cell, metadata)
             try:
                 column.append(cell if type(cell) is str else _text(cell))
@@ -157,16 +159,15 @@ def _json_objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of the lines that are not blank, and their numbers among these."""
     with file.open("rb") as lines:
         for row, line in enumerate(filter(bytes.strip, lines), 1):
-            where = f"{file}, row {row}"
             try:
                 found = msgspec.json.decode(line.removeprefix(BOM_UTF8))
             except UnicodeDecodeError as error:
-                raise DataError(f"{where}: is not UTF-8: save it as UTF-8") from error
+                raise DataError(f"{file}, row {row}: is not UTF-8: save it as UTF-8") from error
             except (ValueError, RecursionError) as error:
-                must = "write one object per line"
-                raise DataError(f"{where}: is not JSON ({error}): {must}") from error
+                wrong = f"is not JSON ({error})"
+                raise DataError(f"{file}, row {row}: {wrong}: {_OBJECTS}") from error
             if not isinstance(found, dict):
-                raise DataError(f"{where}: is not a JSON object: write one object per line")
+                raise DataError(f"{file}, row {row}: is not a JSON object: {_OBJECTS}")
             yield row, found
 
 
