@@ -17,7 +17,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from entry_point.data.no_collection import no_collection
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Disable garbage collection in this block and in processes forked in it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from typing import Any
 from unittest.mock import patch
 
 from entry_point.contract.program import UserError
-from launch.sagemaker import tuning
 from launch.sagemaker.aws import open_session
 from launch.sagemaker.jobs import Job
 from launch.sagemaker.training import load_spec, prepare
@@ -62,6 +61,8 @@ def sweep(*overrides: str) -> Job | None:
 
     Raises UserError for what the job would refuse. AWS errors pass through.
     """
+    from launch.sagemaker import tuning  # optional: nothing else needs it
+
     return tuning.sweep(overrides)
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from entry_point.data.plan.path_split import chosen_for_val
-from entry_point.data.sources.file_source import FileSource
+from entry_point.data.sources.folder import chosen_for_val
+from entry_point.data.sources.source import FileSource
 
 
 def by_file_name(

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from entry_point.data.sources.file_source import FileSource
+from entry_point.data.sources.source import FileSource
 
 
 def without_read(_root: Path, _split: str) -> Any:

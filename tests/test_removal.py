@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.launch.minimal_job import MINIMAL
+
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("custom_op", "entry_point", "project", "configs")
 # Room -> its files.
@@ -16,7 +18,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "tables": (
         "entry_point/data/sources/table.py",
         "entry_point/data/sources/table_files.py",
-        "entry_point/data/sources/table_labels.py",
         "configs/data/manifest.yaml",
     ),
     "dali": ("entry_point/data/decode/dali.py", "configs/pipeline/dali.yaml"),
@@ -31,6 +32,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "entry_point/config/serve_config.py",
         "configs/serve.yaml",
     ),
+    "tensorboard": ("entry_point/training/results/tensorboard_logger.py",),
     "mlflow": ("entry_point/training/results/mlflow_logger.py",),
 }
 # A package that is not installed is no fault of the copy: DALI is an extra.
@@ -48,19 +50,22 @@ for package in (custom_op, entry_point):
 TRAIN = (
     *("data=demo", "+data.kwargs.train_images=20", "+data.kwargs.val_images=10"),
     *("data.image_size=32", "data.resize=32", "trainer.device=cpu", "trainer.epochs=1"),
-    *("trainer.batch_size=10", "optim.warmup_epochs=0"),
+    *("trainer.batch_size=10", "optim.warmup_epochs=0", "loggers=[]"),
 )
 
 
 @pytest.fixture(params=list(ROOMS))
 def left(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of the tree without the room."""
-    copy = tmp_path / "copy"
-    for name in COPIED:
+    return copy_without(ROOMS[request.param], tmp_path / "copy")
+
+
+def copy_without(room: Sequence[str], copy: Path, more: Sequence[str] = ()) -> Path:
+    for name in (*COPIED, *more):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ROOMS[request.param]:
-        room = copy / name
-        shutil.rmtree(room) if room.is_dir() else room.unlink()
+    for name in room:
+        path = copy / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     return copy
 
 
@@ -91,3 +96,16 @@ def test_the_demo_trains_and_its_images_pack_and_predict(left: Path, tmp_path: P
     run(left, ["-m", "entry_point.check_dataset", f"root={tmp_path / 'packed'}"])
     where = [f"model_dir={model}", f"input={demo / 'val'}", f"output_dir={tmp_path / 'answers'}"]
     assert "10 images predicted" in run(left, ["-m", "entry_point.predict", *where])
+
+
+def test_jobs_launch_without_tuning(tmp_path: Path) -> None:
+    left = copy_without(["launch/sagemaker/tuning.py"], tmp_path, more=["launch"])
+    run(left, ["-c", "import launch.notebook"])
+    train = [
+        "-m",
+        "launch.sagemaker",
+        "train",
+        *MINIMAL,
+        "job.channels.training=s3://bucket/photos/",
+    ]
+    assert "TrainingJobName" in run(left, train, DRY_RUN="1")

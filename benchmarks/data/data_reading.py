@@ -33,17 +33,15 @@ from entry_point.data.packing.pack import add_member
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan
 from entry_point.data.plan.samples import Ints, Samples
-from entry_point.data.sources.class_folders import FOLDER_INDEX
 from entry_point.data.sources.dataset_description import (
     Description,
     Shard,
     Split,
     write_description,
 )
-from entry_point.data.sources.encoded import read_images
-from entry_point.data.sources.index_file import IndexWriter
-from entry_point.data.sources.packed.index import COLUMNS
-from entry_point.data.sources.source import Source
+from entry_point.data.sources.index_file import FOLDER_INDEX, IndexWriter
+from entry_point.data.sources.shards import COLUMNS
+from entry_point.data.sources.source import Source, read_images
 
 PER_SHARD = 500
 BATCH = 64

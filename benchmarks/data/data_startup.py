@@ -33,9 +33,9 @@ from entry_point.data.sources.dataset_description import (
     write_description,
 )
 from entry_point.data.sources.index_file import IndexWriter
-from entry_point.data.sources.packed.index import COLUMNS
-from entry_point.data.sources.packed.stream import StreamSource
+from entry_point.data.sources.shards import COLUMNS
 from entry_point.data.sources.source import Source
+from entry_point.data.sources.stream import StreamSource
 
 ROUNDS = 5
 SAMPLES, PER_SHARD, LENGTH = 1_000_000, 2_500, 100_000
@@ -61,7 +61,6 @@ def write_large_index(root: Path, samples: int) -> None:
                 "width": size,
                 "orientation": np.ones(each),
                 "crc32": rows,
-                "digest": rows,
             }
             keys = [f"n{row % 1000:08d}/n{row % 1000:08d}_{row}".encode() for row in rows]
             writer.add(columns, keys, [b""] * each)

@@ -38,8 +38,7 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.crops import CropPlan
 from entry_point.data.plan.order import EpochPlan
 from entry_point.data.plan.samples import Ints
-from entry_point.data.sources.encoded import Encoded
-from entry_point.data.sources.file_source import FileSource
+from entry_point.data.sources.source import Encoded, FileSource
 from entry_point.training.normalize import Normalize
 
 STAGES = ("decode+resize", "+ batch", "+ normalize", "+ transfer")

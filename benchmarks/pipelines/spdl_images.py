@@ -12,7 +12,7 @@ from entry_point.data.decode.allocation import Allocate
 from entry_point.data.decode.decoder import Decoded
 from entry_point.data.plan.crops import CropPlan, upright_size
 from entry_point.data.plan.samples import Ints
-from entry_point.data.sources.encoded import Encoded
+from entry_point.data.sources.source import Encoded
 
 # EXIF value -> (transpose, then flip top-bottom, then flip left-right), which make it upright.
 _STEPS = {

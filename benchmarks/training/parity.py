@@ -126,8 +126,8 @@ def reference(recipe: Recipe, data: Path, seed: int, loop: str) -> Run:
 DEALT = """
 import json
 import numpy as np
-from entry_point.data.plan.balance import split_repeats
 from entry_point.data.plan.order import EpochPlan
+from entry_point.data.plan.samples import split_repeats
 found = []
 for ranks in (1, 8):
     plan = EpochPlan(128 * 8 * 4, 128, 0, True, 0, ranks, repeats=4)

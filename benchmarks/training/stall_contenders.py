@@ -21,7 +21,7 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.packing.pack import pack
 from entry_point.data.plan.crops import CropPlan
 from entry_point.data.plan.samples import Ints
-from entry_point.data.sources.encoded import Encoded
+from entry_point.data.sources.source import Encoded
 
 IMAGES, BATCH = 512, 32
 PILLOW = "Pillow + DataLoader, as published"

@@ -12,24 +12,28 @@ import custom_op
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
-from entry_point.data.checked_loader import CheckedLoader
 from entry_point.data.decode.batch_maker import BatchMaker
 from entry_point.data.decode.decoder import Decoder
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.own_augment import OwnAugmentation
-from entry_point.data.engines.feed import Engine, Feed, PartReader
+from entry_point.data.engines.feed import (
+    After,
+    CheckedLoader,
+    Engine,
+    Feed,
+    PartReader,
+    nothing_after,
+)
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import CPU, LoaderSpec
 from entry_point.data.plan.augment.augmenter import build_augmenter
-from entry_point.data.plan.balance import draw_weights
 from entry_point.data.plan.crops import CropPlanner
-from entry_point.data.plan.order import EpochPlan, Plan, RangePlan
-from entry_point.data.plan.schedule import After, nothing_after
+from entry_point.data.plan.order import EpochPlan, Plan, RangePlan, draw_weights
 from entry_point.data.plan.stream_order import Share, StreamPlan, share_of_host
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.formats import open_format
-from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
+from entry_point.data.sources.stream import StreamSource
 from entry_point.data.sources.unlabeled import Stretch
 
 CHANNEL = "training"

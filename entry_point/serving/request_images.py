@@ -26,7 +26,7 @@ from entry_point.data.decode.allocation import empty_images, reused_memory
 from entry_point.data.decode.pillow import PillowDecoder
 from entry_point.data.plan.crops import CropPlanner, upright_size
 from entry_point.data.plan.samples import Samples
-from entry_point.data.sources.encoded import Encoded
+from entry_point.data.sources.source import Encoded
 from entry_point.serving.formats import RequestError
 
 T = TypeVar("T")

@@ -14,10 +14,10 @@ import torch
 
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.batch import Batch
+from entry_point.data.engines.feed import Schedule
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loaders, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.schedule import Schedule
 from entry_point.data.spans import Span
 from entry_point.training.devices import Devices
 from entry_point.training.host_copy import RunAhead

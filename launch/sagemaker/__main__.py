@@ -19,7 +19,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from launch.sagemaker import jobs, processing, training, tuning
+from launch.sagemaker import jobs, processing, training
 from launch.sagemaker.aws import open_session, run_and_explain
 
 COMMANDS = ("train", "sweep", "dataset", "predict", "status", "logs", "stop", "download")
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(options: argparse.Namespace) -> int:
     starts = {
         "train": training.launch,
-        "sweep": tuning.sweep,
+        "sweep": _sweep,
         "dataset": processing.pack,
         "predict": processing.predict,
     }
@@ -68,6 +68,12 @@ def _run(options: argparse.Namespace) -> int:
         lines = [f"{host} {text}" for host, text in job.log().new_lines()]
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
+
+
+def _sweep(arguments: Sequence[str]) -> jobs.Job | None:
+    from launch.sagemaker import tuning  # optional: nothing else needs it
+
+    return tuning.sweep(arguments)
 
 
 def _watch(job: jobs.Job | None, wait: bool) -> int:

@@ -26,7 +26,7 @@ from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.samples import Samples
 from entry_point.data.plan.stream_order import Share, StreamPlan
-from entry_point.data.sources.packed.stream import StreamSource
+from entry_point.data.sources.stream import StreamSource
 from tests.photographs import write_photo_folder
 
 FILE = Path(__file__).with_name("samples.json")

@@ -14,9 +14,7 @@ from entry_point.data.decode.own_augment import OwnAugmentation
 from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.samples import Ints, Samples, rows, split_repeats
-from entry_point.data.sources.encoded import read_images
-from entry_point.data.sources.file_source import FileSource
-from entry_point.data.sources.source import Source
+from entry_point.data.sources.source import FileSource, Source, read_images
 from entry_point.data.spans import recording, span
 
 _LONGEST_RUN = 100

@@ -25,7 +25,7 @@ from entry_point.data.decode.decoder import Decoded
 from entry_point.data.decode.operator import upright_sizes, why_refused
 from entry_point.data.plan.crops import CropPlan
 from entry_point.data.plan.samples import Ints
-from entry_point.data.sources.encoded import Encoded
+from entry_point.data.sources.source import Encoded
 from entry_point.data.spans import span
 
 _START_OF_IMAGE, _END_OF_IMAGE = b"\xff\xd8\xff", b"\xff\xd9"

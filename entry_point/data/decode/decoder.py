@@ -11,7 +11,7 @@ from torch import Tensor
 from entry_point.data.decode.allocation import Allocate
 from entry_point.data.plan.crops import CropPlan
 from entry_point.data.plan.samples import Ints
-from entry_point.data.sources.encoded import Encoded
+from entry_point.data.sources.source import Encoded
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from entry_point.data.decode.augment_reference import augmented
 from entry_point.data.decode.decoder import Decoded, Decoder, Opened
 from entry_point.data.plan.crops import CropPlan
 from entry_point.data.plan.samples import Ints, rows
-from entry_point.data.sources.encoded import Encoded
+from entry_point.data.sources.source import Encoded
 from entry_point.data.spans import span
 
 _START_OF_JPEG = b"\xff\xd8\xff"

@@ -7,17 +7,19 @@ validation share their workers and their memory.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import Allocate
 from entry_point.data.decode.batch_maker import BatchMaker
+from entry_point.data.errors import DataError
 from entry_point.data.plan.order import Plan
 from entry_point.data.plan.samples import Ints
-from entry_point.data.plan.schedule import After, Part, nothing_after
 
 Request = tuple[str, int, Ints]
 """Split, epoch and sample indices of one batch."""
@@ -25,6 +27,43 @@ MakeBatch = Callable[[str, int, Ints], Batch]
 """Makes the batch of a Request."""
 Outcome = Batch | Exception
 """A batch, or the exception that prevented it."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The batches of one epoch of one split, from `step` on."""
+
+    split: str
+    epoch: int
+    step: int = 0
+
+
+After = Callable[[Part], Part | None]
+"""The part whose batches are made while the last ones of a part are still used; None: no part."""
+
+
+def nothing_after(_part: Part) -> None:
+    """Each part is read on its own."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Epochs of training, with evaluations in between."""
+
+    epochs: int
+    evaluate_every_epochs: int
+
+    def evaluates_after(self, epoch: int) -> bool:
+        return (epoch + 1) % self.evaluate_every_epochs == 0 or epoch + 1 == self.epochs
+
+    def after(self, part: Part) -> Part | None:
+        """See After. An evaluation has the number of the epoch before it."""
+        if part.split == "train" and self.evaluates_after(part.epoch):
+            return Part("val", part.epoch)
+        following = part.epoch + 1
+        return Part("train", following) if following < self.epochs else None
 
 
 @dataclass
@@ -143,3 +182,60 @@ class PartReader:
         self.stop()
         self._engine.close()
         self._feed.close()
+
+
+class CheckedLoader:
+    """A Loader that logs each damaged image and stops above `data.max_bad_fraction`.
+
+    It counts this rank's damaged images since the epoch began or resumed, as a fraction of the
+    rank's whole epoch. `Batch.damage` reports the same images.
+    """
+
+    def __init__(self, parts: PartReader, split: str, plan: Plan, data: DataConfig) -> None:
+        self.steps_per_epoch = plan.steps_per_epoch
+        self._parts, self._split = parts, split
+        self._data, self._samples = data, plan.samples_per_epoch
+        self._closed = False
+
+    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
+        """The epoch's batches from `start_step` on; skipped steps cost nothing.
+
+        It begins with the first batch, and ends the epoch that is being read, of any loader that
+        shares the engine.
+        """
+        if self._closed:
+            raise RuntimeError("the loader is closed")
+        keys: set[str] = set()
+        stale = 0
+        for outcome in self._parts.read(Part(self._split, epoch, start_step)):
+            if isinstance(outcome, Exception):
+                self._parts.stop()
+                raise outcome
+            self._check(outcome, epoch, keys)
+            stale += outcome.stale_indexes
+            yield outcome
+        if stale:
+            log.warning(
+                "epoch %d: %d images do not match their side indexes, and decoded slower, to the "
+                "same pixels; %s",
+                *(epoch, stale, self._data.check_command()),
+            )
+
+    def close(self) -> None:
+        """End the engine's threads and processes."""
+        self._closed = True
+        self._parts.close()
+
+    def _check(self, batch: Batch, epoch: int, keys: set[str]) -> None:
+        """Log the batch's damaged images that are not in `keys`, and add them."""
+        for damaged in batch.damage:
+            if damaged.key not in keys:
+                keys.add(damaged.key)
+                log.warning("epoch %d, skipped %s: %s", epoch, damaged.key, damaged.reason)
+        allowed = self._data.max_bad_fraction
+        if len(keys) > allowed * self._samples:
+            raise DataError(
+                f"{len(keys)} damaged images in epoch {epoch}, more than "
+                f"data.max_bad_fraction={allowed} of {self._samples}; the last is "
+                f"{batch.damage[-1].key}; {self._data.check_command()}"
+            )

@@ -12,10 +12,9 @@ from spdl.pipeline import Pipeline, PipelineBuilder
 
 from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import pinned_memory, reused_memory
-from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, Request
+from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, Part, Request
 from entry_point.data.loader_spec import AHEAD, DALI_CALLERS, LoaderSpec
 from entry_point.data.plan.samples import Ints
-from entry_point.data.plan.schedule import Part
 
 
 class ThreadEngine:

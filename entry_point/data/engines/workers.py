@@ -22,11 +22,10 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.data.decode.allocation import reused_memory, shared_memory
-from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, Request
+from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, Part, Request
 from entry_point.data.errors import picklable
 from entry_point.data.loader_spec import AHEAD, LoaderSpec
-from entry_point.data.no_collection import no_collection
-from entry_point.data.plan.schedule import Part
+from entry_point.large_imports import no_collection
 from entry_point.supervisor.ranks import die_with_parent
 
 _SECONDS_TO_DIE = 5.0

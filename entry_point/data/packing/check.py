@@ -23,14 +23,7 @@ from entry_point.contract.printable import printable
 from entry_point.data.batch import Damage
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.errors import DataError
-from entry_point.data.packing.report import find_duplicates
 from entry_point.data.progress_bar import track
-from entry_point.data.sources.class_folders import (
-    FOLDER_INDEX,
-    existing_splits,
-    require_folder,
-    visible_files,
-)
 from entry_point.data.sources.dataset_description import (
     SPLITS,
     Dataset,
@@ -40,10 +33,15 @@ from entry_point.data.sources.dataset_description import (
     require_shard,
 )
 from entry_point.data.sources.file_bytes import crc32, read_bytes
-from entry_point.data.sources.folder import FolderSource
-from entry_point.data.sources.folder_index import index_holder, look_up
+from entry_point.data.sources.folder import (
+    FolderSource,
+    existing_splits,
+    require_folder,
+    visible_files,
+)
 from entry_point.data.sources.formats import is_table
-from entry_point.data.sources.packed.index import PartIndex
+from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
+from entry_point.data.sources.shards import PartIndex
 
 _AHEAD_PER_WORKER = 4
 _HEADER = ("height", "width", "orientation")
@@ -100,14 +98,14 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
     """The images of a dataset, and how many there are; adds to `damage` what is not an image's."""
     root = Path(config.root)
     if is_table(root):
-        from entry_point.data.sources.table import TableRequest, read_table
+        from entry_point.data.sources.table import read_table  # it imports polars
 
         images = Path(config.images) if config.images else None
-        table = read_table(TableRequest(root, images, config.table, None, "table", splits=False))
-        rows = table.used.tolist()
-        folder, paths = Path(table.folder), [table.paths[row] for row in rows]
-        names = (f"row {row + 1}: " for row in rows)
-        return len(rows), _files(config, folder, zip(paths, names, strict=True), damage)
+        table = read_table(root, images, config.table, None, "table")
+        paths = (table.paths[place] for place in range(len(table.paths)))
+        names = (f"row {row}: " for row in table.rows.tolist())
+        rows = zip(paths, names, strict=True)
+        return len(table.rows), _files(config, Path(table.folder), rows, damage)
     if config.images is not None or config.table != TableConfig():
         key = "table" if config.images is None else "images"
         raise ConfigError(key, must=f"needs a table as root, not {root}")
@@ -208,10 +206,6 @@ def _compare_parts(folder: Path, indexes: list[PartIndex], damage: list[Damage])
         example = min(repeated).decode("utf-8", "backslashreplace")
         reason = f"{len(repeated)} keys are in more than one part, for example {example}"
         damage.append(Damage(str(folder), f"{reason}: the same images may be packed twice"))
-    count, groups = find_duplicates([(folder.name, index.file) for index in indexes])
-    for examples in groups[:1]:
-        names = printable(", ".join(examples))
-        log.info("%s: %d files have the same bytes as another: %s", folder, count, names)
 
 
 def _shard_images(

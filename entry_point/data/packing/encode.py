@@ -60,11 +60,11 @@ class Encoded:
     """What libjpeg warns about in the source file; none of it changes a pixel."""
 
 
-def encode(file: Path, options: OptimizeConfig) -> tuple[bytes, Encoded]:
-    """The file's bytes, and what to store for them. Raises RejectedError."""
+def encode(file: Path, options: OptimizeConfig) -> tuple[int, Encoded]:
+    """The file's size in bytes, and what to store for it. Raises RejectedError."""
     original = _read(file)
     try:
-        return original, _encode(original, options)
+        return len(original), _encode(original, options)
     except JpegError as error:
         raise RejectedError(str(error)) from error
 

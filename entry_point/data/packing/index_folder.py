@@ -22,8 +22,7 @@ from entry_point.data.packing.encode import RejectedError, index_file
 from entry_point.data.packing.output_folder import locked
 from entry_point.data.packing.scan import Contents, Entry, contents_of
 from entry_point.data.progress_bar import track
-from entry_point.data.sources.class_folders import FOLDER_INDEX
-from entry_point.data.sources.index_file import IndexWriter
+from entry_point.data.sources.index_file import FOLDER_INDEX, IndexWriter
 
 _AHEAD_PER_WORKER = 4
 _FILES_PER_CHUNK = 4096

@@ -14,9 +14,11 @@ import os
 import shutil
 import tarfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -25,26 +27,26 @@ import numpy as np
 import custom_op
 from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import OptimizeConfig, Part
+from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import whole_file, write_text
 from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.errors import DataError
 from entry_point.data.packing.encode import Encoded, RejectedError, encode
 from entry_point.data.packing.output_folder import locked
-from entry_point.data.packing.report import Counts, Report
 from entry_point.data.packing.scan import Contents, File, Listing, contents_of
 from entry_point.data.progress_bar import track
 from entry_point.data.sources.dataset_description import (
     Description,
     Shard,
     Split,
+    member,
     read_parts,
     require_alike,
     write_description,
 )
 from entry_point.data.sources.file_bytes import crc32
 from entry_point.data.sources.index_file import IndexFile, IndexWriter
-from entry_point.data.sources.label_kind import member
-from entry_point.data.sources.packed.index import LABEL_END, columns_of
+from entry_point.data.sources.shards import LABEL_END, columns_of
 
 _AHEAD_PER_WORKER = 4
 _COUNTS = "counts"
@@ -141,12 +143,15 @@ def _pack(plan: PackingPlan, output: Path, folder: Path) -> None:
     work.pack_shards()
     splits = {split: work.finish_split(split) for split in plan.listings}
     part = plan.description.part
-    report = Report(
-        plan.contents, {name: (made.counts, made.index) for name, made in splits.items()}
-    )
-    report.write(work.data / part.name("report", ".json"))
-    if part.count == 1:
-        report.require_images()
+    report = work.data / part.name("report", ".json")
+    content = {"splits": {name: made.report for name, made in splits.items()}}
+    with whole_file(report) as file:
+        file.write(json.dumps(content, indent=1, ensure_ascii=False).encode())
+    for split, made in splits.items():
+        _log(split, made.report)
+        if part.count == 1:
+            _require_images(split, made.report)
+    log.info("%s lists all rejected files", report.name)
     described = {name: made.described for name, made in splits.items()}
     write_description(folder, replace(plan.description, splits=described))
     _publish(work, output, part.description)
@@ -187,6 +192,65 @@ def _publish(work: Work, output: Path, description: str) -> None:
     os.sync()
 
 
+# What became of the files
+
+
+@dataclass
+class Counts:
+    """What became of the source files of a shard, or of a split."""
+
+    how: Counter[str] = field(default_factory=Counter)
+    """Images by `Encoded.how`."""
+    notes: Counter[str] = field(default_factory=Counter)
+    """Why images have no side index, what converted ones lost, and what libjpeg warns about."""
+    rejected: dict[str, str] = field(default_factory=dict)
+    """Path and reason of every file that was not packed."""
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+    def add(self, image: Encoded, source_bytes: int) -> None:
+        self.how[image.how] += 1
+        notes = filter(None, (image.note, *image.warnings))
+        self.notes.update(f"{image.how}: {note}" for note in notes)
+        self.bytes_before += source_bytes
+        self.bytes_after += len(image.data)
+
+    def add_shard(self, shard: Counts) -> None:
+        self.how.update(shard.how)
+        self.notes.update(shard.notes)
+        self.rejected |= shard.rejected
+        self.bytes_before += shard.bytes_before
+        self.bytes_after += shard.bytes_after
+
+
+def _log(split: str, report: dict[str, Any]) -> None:
+    how, rejected = report["how"], report["rejected"]
+    done = [f"{count} {name}" for name, count in sorted(how.items())]
+    files = ", ".join([*done, f"{len(rejected)} rejected"])
+    sizes = f"{report['bytes_before'] / 1e6:.1f} MB became {report['bytes_after'] / 1e6:.1f} MB"
+    log.info("%s: %d files: %s; %s", split, sum(how.values()) + len(rejected), files, sizes)
+    for note, count in report["notes"].most_common(5):
+        log.info("%s", printable(f"  {count} {note}"))
+    for path, reason in islice(rejected.items(), 5):
+        log.info("%s", printable(f"  rejected: {path}: {reason}"))
+
+
+def _require_images(split: str, report: dict[str, Any]) -> None:
+    """Raise DataError for a split without images; warn of classes without."""
+    empty = [name for name, count in report["classes"].items() if not count]
+    if report["how"] and not empty:
+        return
+    message = f"{split}: no image can be used"
+    if empty:
+        message = f"{split}: {len(empty)} of {len(report['classes'])} classes have no usable image "
+        message += f"({', '.join(empty[:5])})"
+    for path, reason in islice(report["rejected"].items(), 1):
+        message += f"; the first rejected file is {path}: {reason}"
+    if not report["how"]:
+        raise DataError(message)
+    log.warning("%s", printable(message))
+
+
 # Shards
 
 
@@ -196,7 +260,6 @@ class Result(NamedTuple):
     file: File
     encoded: Encoded | str
     source_bytes: int = 0
-    digest: int = 0
 
 
 class Row(NamedTuple):
@@ -211,15 +274,12 @@ class Row(NamedTuple):
     width: int
     orientation: int
     crc32: int
-    digest: int
 
 
-@dataclass(frozen=True)
-class FinishedSplit:
+class FinishedSplit(NamedTuple):
     described: Split
-    counts: Counts
-    index: IndexFile | None
-    """None for a part without shards."""
+    report: dict[str, Any]
+    """`Counts`, and in `classes` the images of each class or label."""
 
 
 @dataclass(frozen=True)
@@ -292,7 +352,7 @@ class Work:
         offset = add_member(tar, file, f"{key}.jpg", data)
         add_member(tar, file, f"{key}.json", member(contents.kind, contents.classes, label))
         place = offset, len(data), encoded.height, encoded.width, encoded.orientation
-        return Row(key.encode(), encoded.index, label, *place, zlib.crc32(data), result.digest)
+        return Row(key.encode(), encoded.index, label, *place, zlib.crc32(data))
 
     def _write_record(self, path: Path, rows: list[Row], shard: Shard, counts: Counts) -> None:
         contents = self.plan.contents
@@ -311,35 +371,39 @@ class Work:
         if file.rejected:
             return Result(file, file.rejected)
         try:
-            original, encoded = encode(self.plan.contents.root / file.path, self.plan.options)
+            size, encoded = encode(self.plan.contents.root / file.path, self.plan.options)
         except RejectedError as error:
             return Result(file, str(error))
-        digest = hashlib.blake2b(original, digest_size=8).digest()
-        return Result(file, encoded, len(original), int.from_bytes(digest, "little"))
+        return Result(file, encoded, size)
 
     def finish_split(self, split: str) -> FinishedSplit:
         """Join the records to the split's index."""
-        kind, part = self.plan.contents.kind, self.plan.description.part
+        contents, part = self.plan.contents, self.plan.description.part
         counts, shards, labels = Counts(), list[Shard](), 0
-        if not self.plan.shards(split):
-            return FinishedSplit(Split(shards, 0, 0), counts, None)
-        path = self.data / split / part.index
-        with whole_file(path) as file:
-            writer = IndexWriter(file, columns_of(kind))
-            for number in self.plan.shards(split):
-                record = self._read_record(split, number)
-                found = json.loads(record[_COUNTS].tobytes())
-                counts.add_shard(Counts(**found["counts"]))
-                columns = {name: record[name] for name in columns_of(kind)}
-                columns["shard"] = np.full(len(record), len(shards))
-                shards.append(Shard(**found["shard"]))
-                if kind == "labels":
-                    columns[LABEL_END] = columns[LABEL_END] + labels
-                    labels += len(columns["label"])
-                writer.add(columns, record.keys(), record.side_indexes())
-            table_crc32 = writer.finish()
-        index = IndexFile(path, columns_of(kind), mapped=True)
-        return FinishedSplit(Split(shards, table_crc32, index.side_crc32()), counts, index)
+        images = np.zeros(len(contents.classes), np.int64)
+        table_crc32 = side_crc32 = 0
+        if self.plan.shards(split):
+            path = self.data / split / part.index
+            with whole_file(path) as file:
+                writer = IndexWriter(file, columns_of(contents.kind))
+                for number in self.plan.shards(split):
+                    record = self._read_record(split, number)
+                    found = json.loads(record[_COUNTS].tobytes())
+                    counts.add_shard(Counts(**found["counts"]))
+                    columns = {name: record[name] for name in columns_of(contents.kind)}
+                    columns["shard"] = np.full(len(record), len(shards))
+                    shards.append(Shard(**found["shard"]))
+                    if contents.kind != "numbers":
+                        images += np.bincount(columns["label"], minlength=len(images))
+                    if contents.kind == "labels":
+                        columns[LABEL_END] = columns[LABEL_END] + labels
+                        labels += len(columns["label"])
+                    writer.add(columns, record.keys(), record.side_indexes())
+                table_crc32 = writer.finish()
+            side_crc32 = IndexFile(path, columns_of(contents.kind), mapped=False).side_crc32()
+        classes = {} if contents.kind == "numbers" else contents.classes
+        report = vars(counts) | {"classes": dict(zip(classes, images.tolist(), strict=False))}
+        return FinishedSplit(Split(shards, table_crc32, side_crc32), report)
 
     def _read_record(self, split: str, number: int) -> IndexFile:
         return IndexFile(self.record(split, number), self._record_columns(), mapped=False)

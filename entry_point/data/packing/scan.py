@@ -20,11 +20,11 @@ from entry_point.config.data_config import TableConfig
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
-from entry_point.data.plan.path_split import chosen_for_val
 from entry_point.data.plan.philox import permutation
-from entry_point.data.sources.class_folders import (
-    FOLDER_INDEX,
+from entry_point.data.sources.dataset_description import SPLITS, Kind
+from entry_point.data.sources.folder import (
     all_files,
+    chosen_for_val,
     class_names,
     existing_splits,
     layout_of,
@@ -32,9 +32,8 @@ from entry_point.data.sources.class_folders import (
     require_folder,
     shared_class_names,
 )
-from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.formats import is_table
-from entry_point.data.sources.label_kind import Kind
+from entry_point.data.sources.index_file import FOLDER_INDEX
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 _SHUFFLE_STREAM = 21
@@ -121,21 +120,20 @@ class TableContents:
 
     def __init__(self, source: Path, options: OptimizeConfig) -> None:
         images = Path(options.images) if options.images else None
-        from entry_point.data.sources.table import TableRequest, read_table  # they import polars
+        from entry_point.data.sources.table import read_table  # it imports polars
 
-        request = TableRequest(source, images, options.table, options.val_fraction, "table")
-        self._table = read_table(request)
+        self._table = read_table(source, images, options.table, options.val_fraction, "table")
         self.root = Path(self._table.folder)
         self.classes, self.kind = self._table.labels.names, self._table.labels.kind
         self.splits = list(SPLITS)
 
     def entries(self, split: str) -> Iterator[Entry]:
-        for row in self._table.rows(split).tolist():
-            path = self._table.paths[row]
-            yield _entry(self.root, path, path, self._label(row))
+        for place in self._table.places(split).tolist():
+            path = self._table.paths[place]
+            yield _entry(self.root, path, path, self._label(place))
 
-    def _label(self, row: int) -> int | str:
-        value = self._table.labels.values[row]
+    def _label(self, place: int) -> int | str:
+        value = self._table.labels.values[place]
         if self.kind == "class":
             return int(value)
         return json.dumps((value.nonzero()[0] if self.kind == "labels" else value).tolist())

@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from entry_point.config.packing_config import Part
@@ -27,9 +28,12 @@ from entry_point.contract.printable import escaped
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_bytes
-from entry_point.data.sources.label_kind import Kind
 
 SPLITS = ("train", "val")
+Kind = Literal["class", "labels", "numbers"]
+"""What a sample has: one class (its number in memory), any number of labels (float32 (labels,), 0
+or 1), or a number for each target (float32 (targets,))."""
+KINDS = ("class", "labels", "numbers")
 CLASS_NAME = "the name of a class must be UTF-8 without control characters"
 
 _FILE_NAME = re.compile(r"dataset(-\d+-of-\d+)?\.json")
@@ -154,8 +158,6 @@ def read_dataset(root: Path) -> Dataset:
             f"{root} has {len(parts)} of {count} parts, without {numbers}: copy them again or pack "
             f"them with part={missing[0]}/{count}"
         )
-    for split in SPLITS:
-        _require_distinct_shards(root / split, parts, split)
     return Dataset(sorted(parts, key=lambda part: part.part.number))
 
 
@@ -184,16 +186,6 @@ def _in_common(part: Description) -> dict[str, Any]:
     if not part.own_files or part.kind != "class":  # else each part has other files and classes
         common |= {"classes": part.classes, "source files": part.made_from}
     return common
-
-
-def _require_distinct_shards(folder: Path, parts: Sequence[Description], split: str) -> None:
-    owners: dict[str, Part] = {}
-    for part in parts:
-        for shard in part.splits[split].shards if split in part.splits else ():
-            if shard.file in owners:
-                both = f"{owners[shard.file]} and {part.part}"
-                raise DataError(f"{folder / shard.file} belongs to {both}: pack one of them again")
-            owners[shard.file] = part.part
 
 
 def _files(root: Path) -> list[Path]:
@@ -226,3 +218,19 @@ def require_shard(folder: Path, shard: Shard) -> None:
             f"{file} has {file.stat().st_size} bytes instead of {shard.bytes}: "
             "copy it again or pack the dataset again"
         )
+
+
+def member(kind: str, classes: Sequence[str], label: Any) -> bytes:
+    """The JSON member with the label of a packed sample, by name: parts may number classes
+    differently.
+
+    `label` is a class's number, or the ascending numbers of labels, or a number for each target.
+    """
+    content: Any
+    if kind == "class":
+        content = classes[label]
+    elif kind == "labels":
+        content = [classes[number] for number in label]
+    else:
+        content = dict(zip(classes, (float(np.float32(value)) for value in label), strict=True))
+    return json.dumps(content, ensure_ascii=False).encode()

@@ -1,26 +1,185 @@
-"""JPEG files in class folders: root/<split>/<class>/**/*.jpg, or root/<class>/**/*.jpg."""
+"""JPEG files in class folders: root/<split>/<class>/**, or root/<class>/**."""
 
 from __future__ import annotations
 
 import logging
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import compress
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
 
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
-from entry_point.data.plan.path_split import chosen_for_val
-from entry_point.data.sources.class_folders import (
-    existing_splits,
-    layout_of,
-    loose_files,
-    shared_class_names,
-    visible_files,
+from entry_point.data.plan.philox import philox, unit
+from entry_point.data.sources.dataset_description import (
+    CLASS_NAME,
+    SPLITS,
+    is_class_name,
+    is_packed,
 )
-from entry_point.data.sources.file_source import FileSource
+from entry_point.data.sources.index_file import FOLDER_INDEX
+from entry_point.data.sources.source import FileSource
 
 log = logging.getLogger(__name__)
 
 JPEG_SUFFIXES = (".jpg", ".jpeg")
+VAL_FRACTION = 0.1
+"""Of a dataset without splits, where nothing else is asked for."""
+_SPLIT_STREAM = 41
+_OTHER_SPLITS = ("training", "valid", "validation", "test", "testing")
+
+
+def require_folder(key: str, folder: Path) -> None:
+    """Raise DataError, which names the setting `key`, unless `folder` is a folder."""
+    if not folder.exists():
+        raise DataError(f"{key}={folder}: no such folder")
+    if not folder.is_dir():
+        raise DataError(f"{key}={folder}: is a file; it must be a folder")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the class folders of the splits are."""
+
+    folders: dict[str, str]
+    """Split -> its folder below the root; both have one if `fraction` divides it, which is "" for
+    a root of class folders."""
+    fraction: float | None
+    """Share of the images that is `val`; None if `val` has a folder."""
+
+    def describe(self, root: Path) -> str:
+        """For the log; empty where `train` has a folder."""
+        if not self.fraction or set(self.folders.values()) != {""}:
+            return ""
+        return (
+            f"{root} holds no folders train and val: {100 * self.fraction:g} % of the images are "
+            "for validation, chosen by a hash of their paths; val_fraction sets the share"
+        )
+
+
+def layout_of(root: Path, val_fraction: float | None, key: str = "val_fraction") -> Layout:
+    """The layout of a folder. Raises DataError, which names the setting `key` of `val_fraction`."""
+    splits = existing_splits(root)
+    if val_fraction is not None and "val" in splits:
+        raise DataError(f"{key}={val_fraction}: {root / 'val'} exists; remove the one or the other")
+    if splits or not root.is_dir():
+        undivided = {split: split for split in SPLITS}
+        return Layout(undivided, None) if val_fraction is None else _divided("train", val_fraction)
+    found = [entry.name for entry in _entries(root) if _is_class(entry)]
+    if found and all(name.lower() in _OTHER_SPLITS for name in found):
+        raise DataError(f"{root / found[0]}: the folders of splits must be named train and val")
+    return _divided("", VAL_FRACTION if val_fraction is None else val_fraction)
+
+
+def _divided(folder: str, fraction: float) -> Layout:
+    return Layout(dict.fromkeys(SPLITS, folder), fraction)
+
+
+def existing_splits(root: Path) -> list[str]:
+    return [split for split in SPLITS if (root / split).is_dir()]
+
+
+def class_names(root: Path, split: str, least: int = 1) -> list[str]:
+    """The class folders of a split, sorted. Raises DataError if there are fewer than `least`.
+
+    `split` is its folder, "" for a root of class folders.
+    """
+    require_folder("data.root", root)
+    folder = root / split
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder} is missing: {root} must hold train/<class> and val/<class>; without val, "
+            "val_fraction=0.1 validates on a tenth of train"
+        )
+    names = sorted(entry.name for entry in _entries(folder) if _is_class(entry))
+    for name in names:
+        if not is_class_name(name):
+            raise DataError(f"{folder / name}: {CLASS_NAME}: rename it")
+    if len(names) < least:
+        if is_packed(root):
+            raise DataError(f"{root} is a packed dataset: read it with data=shards")
+        raise DataError(
+            f"{folder} has no class folders: put images into {folder}/<class>/, or list them with "
+            "their labels in a table (data=manifest data.root=labels.csv)"
+        )
+    return names
+
+
+def shared_class_names(root: Path, splits: Sequence[str], remedy: str) -> list[str]:
+    """The class folders of the first split, sorted. Raises DataError if another split differs.
+
+    A label is a position in this list, so all splits must have the same list.
+    """
+    names = class_names(root, splits[0])
+    for other in splits[1:]:
+        difference = sorted(set(names) ^ set(class_names(root, other)))
+        if difference:
+            raise DataError(
+                f"the class folders of {root / splits[0]} and {root / other} differ, only one "
+                f"has {', '.join(difference[:5])}: {remedy}"
+            )
+    return names
+
+
+def loose_files(folder: Path) -> list[str]:
+    """Everything beside the class folders and the index, including hidden files and folders."""
+    loose = (entry.name for entry in _entries(folder) if not _is_class(entry))
+    return sorted(name for name in loose if name != FOLDER_INDEX)
+
+
+def visible_files(folder: Path) -> Iterator[str]:
+    """Paths of the files below `folder`, relative to it and sorted, without hidden ones."""
+    return (file for file in all_files(folder) if not PurePath(file).name.startswith("."))
+
+
+def all_files(folder: Path) -> Iterator[str]:
+    """Like `visible_files`, with hidden files; a hidden folder is one path and is not entered."""
+    for parent, folders, files in os.walk(folder, onerror=_raise_unlistable, followlinks=True):
+        hidden = [name for name in folders if name.startswith(".")]
+        loops = [name for name in folders if _is_loop(Path(parent), name)]
+        folders[:] = sorted(set(folders).difference(hidden, loops))
+        for name in sorted(files + hidden):
+            yield (Path(parent) / name).relative_to(folder).as_posix()
+
+
+def _is_loop(parent: Path, name: str) -> bool:
+    """Whether the folder is a link to one of its own parents."""
+    link = parent / name
+    if not link.is_symlink():
+        return False
+    target = link.resolve()
+    return any(folder.resolve() == target for folder in (parent, *parent.parents))
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError as error:
+        _raise_unlistable(error)
+
+
+def _raise_unlistable(error: OSError) -> NoReturn:
+    raise DataError(f"{error.filename} cannot be listed: {error.strerror}") from error
+
+
+def _is_class(entry: Path) -> bool:
+    return entry.is_dir() and not entry.name.startswith(".")
+
+
+def chosen_for_val(paths: Iterable[str], fraction: float) -> NDArray[np.bool_]:
+    """Whether each image is in `val`: a function of its path alone.
+
+    So it is the same on every machine, and adding images moves no other image.
+    """
+    checksums = [zlib.crc32(path.encode("utf-8", "surrogateescape")) for path in paths]
+    words = philox((0, _SPLIT_STREAM), (np.array(checksums, np.uint64), 0, 0, 0))
+    return unit(words[0]) < fraction
 
 
 class FolderSource(FileSource):

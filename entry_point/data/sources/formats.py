@@ -16,13 +16,12 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.resolve import call, resolve
 from entry_point.data.errors import DataError
+from entry_point.data.sources.dataset_description import KINDS
 from entry_point.data.sources.demo import ensure_demo
-from entry_point.data.sources.file_source import FileSource
 from entry_point.data.sources.folder import FolderSource
-from entry_point.data.sources.label_kind import KINDS
-from entry_point.data.sources.packed.shards import ShardSource
-from entry_point.data.sources.packed.stream import StreamSource
-from entry_point.data.sources.source import Source
+from entry_point.data.sources.shards import ShardSource
+from entry_point.data.sources.source import FileSource, Source
+from entry_point.data.sources.stream import StreamSource
 
 Open = Callable[[DataConfig, Path, str], Source]
 """(data, root, split) -> the split."""

@@ -16,7 +16,9 @@ is small enough to be read at the start of each process; mapped, its ranks share
 from __future__ import annotations
 
 import json
+import logging
 import math
+import os
 import zlib
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -31,19 +33,28 @@ from torch import Tensor
 
 from custom_op import Packed
 from entry_point.data.errors import DataError
+from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.file_bytes import crc32, file_starts, map_files, read_bytes
 
+FOLDER_INDEX = "jpeg-index.safetensors"
+"""The side indexes of a folder of images that stays as it is: its keys are the paths below it."""
 HEADER_BYTES = 4096
 """The header has a fixed size, as it is written last."""
 SIDE_OFFSET, SIDE_LENGTH = "side_offset", "side_length"
 _SIDE, _KEY, _KEY_END = "side_index", "key", "key_end"
 _TYPES = {
-    **{"I64": np.int64, "U64": np.uint64, "I32": np.int32, "U32": np.uint32, "F32": np.float32},
+    **{"I64": np.int64, "I32": np.int32, "U32": np.uint32, "F32": np.float32},
     **{"I8": np.int8, "U8": np.uint8},
 }
 _NAMES = {np.dtype(number): name for name, number in _TYPES.items()}
 
-Ints = NDArray[np.int64]
+_CONSEQUENCE = (
+    "decode without a side index, slower and to the same pixels; `make dataset "
+    'ARGS="source=FOLDER output_format=index"` makes the indexes again'
+)
+
+
+log = logging.getLogger(__name__)
 
 
 class IndexWriter:
@@ -246,3 +257,46 @@ class SideIndexes:
     def __getstate__(self) -> dict[str, Any]:
         """Without the mapped bytes: the receiving process maps the files again."""
         return {name: value for name, value in vars(self).items() if name != "_bytes"}
+
+
+def index_holder(index_root: Path | None, root: Path, key: str = "data.index_root") -> Path | None:
+    """The folder that holds the index of images below `root`; None if there is none.
+
+    Raises DataError if `index_root`, the setting `key`, is given and holds none.
+    """
+    holder = index_root or root
+    if (holder / FOLDER_INDEX).exists():
+        return holder
+    if index_root is None:
+        return None
+    raise DataError(
+        f"{key}={index_root}: holds no {FOLDER_INDEX}; make it with "
+        f'`make dataset ARGS="source={root} output={index_root} output_format=index"`'
+    )
+
+
+def find_side_indexes(holder: Path, paths: Sequence[str]) -> SideIndexes | None:
+    """As `look_up`, with a warning that counts the images without one; None if there are none."""
+    try:
+        found, new = look_up(holder, paths)
+    except (OSError, DataError) as error:
+        log.warning("%s; %d images %s", error, len(paths), _CONSEQUENCE)
+        return None
+    if new:
+        file = holder / FOLDER_INDEX
+        log.warning("%s: %d of %d images are new: they %s", file, new, len(paths), _CONSEQUENCE)
+    return found if found.lengths.any() else None
+
+
+def look_up(holder: Path, paths: Sequence[str]) -> tuple[SideIndexes, int]:
+    """The side indexes that the folder `holder` has for these paths; how many are not in it.
+
+    Raises OSError or DataError if the folder's index is damaged.
+    """
+    file = holder / FOLDER_INDEX
+    index = IndexFile(file, {}, mapped=False)
+    none = len(index)
+    rows = {key: row for row, key in enumerate(index.keys())}
+    places = np.array([rows.get(os.fsencode(path), none) for path in paths], np.int64)
+    offsets, lengths = (np.append(index[name], 0)[places] for name in (SIDE_OFFSET, SIDE_LENGTH))
+    return SideIndexes([file], offsets, lengths), int((places == none).sum())

@@ -1,15 +1,29 @@
-"""The interface of a source of encoded images."""
+"""What a source of encoded images is, what a batch reads from it, and image files as a source."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from entry_point.data.sources.label_kind import Kind
+from custom_op import Packed
+from entry_point.contract.printable import printable
+from entry_point.data.errors import DataError
+from entry_point.data.plan.samples import Ints
+from entry_point.data.sources.dataset_description import Kind
+from entry_point.data.sources.file_bytes import read_bytes
+from entry_point.data.sources.index_cache import IndexCache
+from entry_point.data.sources.index_file import SideIndexes, find_side_indexes, index_holder
+from entry_point.data.spans import span
+
+Files = list[Tensor] | Packed
+"""Bytes of each image, uint8 (bytes,); or one buffer that holds them all."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +32,10 @@ class UprightSizes:
 
     heights: NDArray[np.int32]
     widths: NDArray[np.int32]
+
+    def of(self, indices: Ints) -> tuple[Ints, Ints]:
+        """Heights and widths of these images."""
+        return self.heights[indices].astype(np.int64), self.widths[indices].astype(np.int64)
 
 
 class Source(Protocol):
@@ -53,10 +71,192 @@ class Source(Protocol):
         """The encoded image, uint8, shape (bytes,). Raises OSError or DataError."""
         ...
 
-    def following(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def following(self, indices: Ints) -> Ints:
         """The images that replace these if they are damaged: the next ones on this host."""
         ...
 
     def key(self, index: int) -> str:
         """A printable name by which a person finds the image."""
         ...
+
+
+class PackedSource(Source, Protocol):
+    """A source that holds its images in one buffer."""
+
+    def packed(self, indices: Ints) -> Packed:
+        """The buffer, and the spans of these images."""
+        ...
+
+
+class IndexedSource(Source, Protocol):
+    """A source that knows where decoding can start inside its images."""
+
+    def indexes(self, indices: Ints) -> Files | None:
+        """See Encoded.indexes."""
+        ...
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """N images of a batch."""
+
+    files: Files
+    """Empty where an image cannot be read."""
+    indexes: Files | None = None
+    """The side index of each image, empty for one without; None if none has one."""
+    sizes: tuple[Ints, Ints] | None = None
+    """Upright heights and widths in pixels, int64 (N,); None if the source does not know them."""
+    unreadable: dict[int, str] = field(default_factory=dict)
+    """Why an image cannot be read, by its position."""
+    makes_indexes: bool = False
+    """Whether the source keeps side indexes that decoding makes."""
+
+    def __len__(self) -> int:
+        return len(self.files if isinstance(self.files, list) else self.files[1])
+
+    def file(self, i: int) -> Tensor:
+        return _pick(self.files, [i])[0]
+
+    def only(self, positions: Sequence[int]) -> Encoded:
+        """The images at these positions, in order."""
+        if len(positions) == len(self):
+            return self
+        places = {position: i for i, position in enumerate(positions)}
+        return Encoded(
+            _pick(self.files, positions),
+            None if self.indexes is None else _pick(self.indexes, positions),
+            None if self.sizes is None else tuple(each[positions] for each in self.sizes),  # type: ignore[arg-type]
+            {places[i]: reason for i, reason in self.unreadable.items() if i in places},
+        )
+
+
+def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> Encoded:
+    """The images with these numbers, and what the source knows of them."""
+    unreadable: dict[int, str] = {}
+    files: Files = source.packed(indices) if _is_packed(source) else []
+    if isinstance(files, list):
+        files, unreadable = _read_files(source, indices)
+    sizes = source.sizes
+    return Encoded(
+        files,
+        source.indexes(indices) if with_indexes and _is_indexed(source) else None,
+        None if sizes is None else sizes.of(indices),
+        unreadable,
+        makes_indexes=with_indexes
+        and isinstance(source, FileSource)
+        and source.index_cache is not None,
+    )
+
+
+def _is_packed(source: Source) -> TypeGuard[PackedSource]:
+    return hasattr(source, "packed")
+
+
+def _is_indexed(source: Source) -> TypeGuard[IndexedSource]:
+    return hasattr(source, "indexes")
+
+
+def _read_files(source: Source, indices: Ints) -> tuple[list[Tensor], dict[int, str]]:
+    """The encoded images, and why some cannot be read."""
+    files: list[Tensor] = []
+    unreadable: dict[int, str] = {}
+    with span("read"):
+        for i, index in enumerate(indices.tolist()):
+            try:
+                files.append(source.read(index))
+            except (OSError, DataError) as error:
+                files.append(torch.empty(0, dtype=torch.uint8))
+                unreadable[i] = getattr(error, "strerror", None) or str(error)
+    return files, unreadable
+
+
+def _pick(files: Files, positions: Sequence[int]) -> list[Tensor]:
+    """The bytes of some of the images."""
+    if isinstance(files, list):
+        return [files[i] for i in positions]
+    buffer, spans = files
+    return [buffer[start : start + length] for start, length in spans[list(positions)].tolist()]
+
+
+@dataclass(frozen=True)
+class PathList:
+    """Paths as one buffer: a million Python strings would take 100 MB and be copied by forks."""
+
+    text: NDArray[np.uint8]
+    """UTF-8, with a NUL after each path; file names may hold other bytes."""
+    ends: Ints
+    """Where each path ends."""
+
+    @classmethod
+    def of(cls, chunks: Sequence[bytes]) -> PathList:
+        """From encoded paths, each with a NUL after it."""
+        text = np.frombuffer(bytearray().join(chunks), np.uint8)
+        return cls(text, np.flatnonzero(text == 0))
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, row: int) -> str:
+        start = int(self.ends[row - 1]) + 1 if row else 0
+        return self.text[start : int(self.ends[row])].tobytes().decode(errors="surrogateescape")
+
+    def cut(self, rows: range) -> PathList:
+        """A copy of these rows, which follow each other."""
+        if not rows:
+            return PathList.of([])
+        start = int(self.ends[rows[0] - 1]) + 1 if rows[0] else 0
+        return PathList.of([self.text[start : int(self.ends[rows[-1]]) + 1].tobytes()])
+
+
+class FileSource:
+    """A Source of these files, in this order; also the base of your own."""
+
+    sizes = None
+    index_cache: IndexCache | None = None
+    """Where the side indexes are that decoding makes; None if it makes none."""
+    _side_indexes: SideIndexes | None = None
+
+    def __init__(
+        self, files: Sequence[str | Path], labels: Any, classes: list[str], kind: Kind = "class"
+    ) -> None:
+        """`labels` of kind `class`: a position in `classes` per file; else rows as in `Source`."""
+        self._files, self.classes, self.kind = files, classes, kind
+        dtype = torch.int64 if kind == "class" else torch.float32
+        self.labels: Tensor = torch.as_tensor(labels, dtype=dtype)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def file(self, index: int) -> str:
+        return str(self._files[index])
+
+    def read(self, index: int) -> Tensor:
+        return read_bytes(self.file(index))
+
+    def use_side_indexes(self, index_root: Path | None, root: str | Path) -> None:
+        """Use the side indexes of the files below `root`; if it holds none, decoding makes them.
+
+        Raises DataError if `index_root` is given and holds none.
+        """
+        if holder := index_holder(index_root, Path(root)):
+            paths = [self.file(i).removeprefix(f"{root}/") for i in range(len(self))]
+            self._side_indexes = find_side_indexes(holder, paths)
+        else:
+            self.index_cache = IndexCache(Path(root))
+
+    def indexes(self, indices: Ints) -> Packed | list[Tensor] | None:
+        """See IndexedSource."""
+        if self.index_cache is not None:
+            return self.index_cache.find([self.file(i) for i in indices.tolist()])
+        return None if self._side_indexes is None else self._side_indexes.packed(indices)
+
+    def keep_indexes(self, indices: Ints, indexes: Sequence[Tensor]) -> None:
+        """Store the side indexes that decoding these images made; empty for none."""
+        if self.index_cache is not None:
+            self.index_cache.keep([self.file(i) for i in indices.tolist()], indexes)
+
+    def following(self, indices: Ints) -> Ints:
+        return (indices + 1) % len(self)
+
+    def key(self, index: int) -> str:
+        return printable(self.file(index))

@@ -1,19 +1,14 @@
-"""Reads columns of a CSV, TSV, Parquet or JSON lines file, and names the row that is wrong.
+"""Reads columns of a CSV, TSV, Parquet or JSON lines file as text, and names a row that is wrong.
 
-polars reads CSV and Parquet. It fills up the short rows of a CSV and does not say which row it
-refuses: Python's csv reads the file again then. JSON lines are decoded line by line, because polars
-turns cells of different types into text.
+Rows count from 1, without the header and blank lines.
 """
 
 from __future__ import annotations
 
 import csv
-import os
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,127 +17,95 @@ import polars as pl
 
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
-from entry_point.data.no_collection import no_collection
+from entry_point.data.sources.formats import TABLE_SUFFIXES
 
-MOST_ROWS = 1 << 24
-"""Of a table. ImageNet-21k has 14 million; a Parquet file of 100 kB can have any number."""
-MOST_TEXT = 1 << 30
-"""Bytes in a column of text. A Parquet file stores a cell of 1 MB that repeats only once."""
 METADATA = "-metadata"
 """SageMaker's augmented manifest describes the attribute `x` in `x-metadata`."""
-_TYPES = {str: "text", int: "a number", float: "a number", bool: "true or false", list: "a list"}
-_CHUNK = 1 << 13
-"""Rows that are Python objects at the same time."""
-_LONGEST_LINE = 1 << 20
 _LONGEST_QUOTE = 80
+_OBJECTS = "write one object per line"
+_MUST = "must be text, a number, or a list of these"
 
 
-class BadRowError(Exception):
-    """`row` counts from 0; the message says what is wrong and what to do."""
-
-    def __init__(self, row: int, reason: str) -> None:
-        super().__init__(reason)
-        self.row = row
-
-
-def quoted(value: object) -> str:
-    """A cell's content in a message: on one line, and not long."""
-    text = printable(str(value)[: _LONGEST_QUOTE + 1])
-    return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}...")
-
-
-class TableFile:
-    """A table; its rows count from 1, without the header and blank lines."""
-
-    names: list[str]
-    """Its columns."""
-
-    def __init__(self, file: Path) -> None:
-        """Raises DataError for a file that is missing, empty, damaged or of another format."""
-        if not file.is_file():
-            raise DataError(f"{file}: no such table")
-        if file.suffix.lower() not in _FORMATS:
-            known = ", ".join(_FORMATS)
-            raise DataError(f"{file}: must be a table; its name must end in one of {known}")
-        if not file.stat().st_size:
-            raise DataError(f"{file} is empty: it must hold a table of paths and labels")
-        read_names, self._read = _FORMATS[file.suffix.lower()]
-        self._file, self.names = file, read_names(file)
-
-    def read(self, columns: Sequence[str]) -> pl.DataFrame:
-        """These columns. Raises DataError for a file that cannot be read."""
-        file, frame = self._file, self._read(self._file, self.names, columns)
-        if frame.is_empty():
-            raise DataError(f"{file} holds no rows, only a header")
-        _require_few_rows(file, len(frame))
-        for column in frame:
-            if _text_bytes(column) > MOST_TEXT:
-                raise DataError(f"{file}: the column {quoted(column.name)} is larger than 1 GB")
-        return frame
-
-
-def _text_bytes(column: pl.Series) -> int:
-    """The bytes of its texts, each time that they occur."""
-    items = column.explode() if isinstance(column.dtype, pl.List) else column
-    if items.dtype in (pl.Categorical, pl.Enum):
-        lengths = items.cat.len_bytes()
-    elif items.dtype == pl.String:
-        lengths = items.str.len_bytes()
+def column_names(file: Path) -> list[str]:
+    """The columns. Raises DataError for a file that is missing, damaged or of another format."""
+    suffix = file.suffix.lower()
+    if suffix not in TABLE_SUFFIXES:
+        known = ", ".join(TABLE_SUFFIXES)
+        raise DataError(f"{file}: must be a table; its name must end in one of {known}")
+    if not file.is_file():
+        raise DataError(f"{file}: no such table")
+    if suffix == ".parquet":
+        with _damage_named(file):
+            return list(pl.read_parquet_schema(file))
+    if suffix in (".csv", ".tsv"):
+        with _csv_rows(file) as rows:
+            names = [name.strip() for name in next(rows, [])]
     else:
-        return 0
-    return int(lengths.cast(pl.UInt64).sum())
+        names = [*next((found for _, found in _json_objects(file)), {})]
+    if not names:
+        raise DataError(f"{file} is empty: it must hold a table of paths and labels")
+    return names
 
 
-def _require_few_rows(file: Path, rows: int) -> None:
-    if rows > MOST_ROWS:
-        raise DataError(f"{file} has more than {MOST_ROWS:,} rows: remove some")
+def read_columns(file: Path, names: list[str], columns: list[str]) -> pl.DataFrame:
+    """These of the columns `names`, as text or lists of text.
+
+    Raises DataError for a file that cannot be read.
+    """
+    suffix = file.suffix.lower()
+    if suffix == ".parquet":
+        with _damage_named(file):
+            frame = pl.read_parquet(file, columns=columns, glob=False)
+    elif suffix in (".csv", ".tsv"):
+        frame = _read_csv(file, names, columns)
+    else:
+        frame = _read_json_lines(file, columns)
+    if frame.is_empty():
+        raise DataError(f"{file} holds no rows, only a header")
+    return frame.select(_text_column(file, frame[name]) for name in columns)
 
 
-def _csv_names(file: Path) -> list[str]:
-    with _csv_rows(file) as rows:
-        for header in rows:
-            return [name.strip() for name in header]
-    raise DataError(f"{file} has no header: its first line must name the columns")
-
-
-def _read_csv(file: Path, names: list[str], columns: Sequence[str]) -> pl.DataFrame:
-    places = sorted({*map(names.index, columns), len(names) - 1})
+@contextmanager
+def _damage_named(file: Path) -> Iterator[None]:
+    """Raise DataError for what polars raises for a damaged file."""
     try:
-        frame = pl.read_csv(
-            file, columns=places, separator=_separator(file), infer_schema=False, glob=False
-        )
-    except pl.exceptions.PolarsError:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{file} is damaged ({reason}): write it again") from error
+
+
+def _read_csv(file: Path, names: list[str], columns: list[str]) -> pl.DataFrame:
+    places = sorted({*map(names.index, columns), len(names) - 1})
+    content, separator = file.read_bytes(), _separator(file)
+    try:
+        frame = pl.read_csv(content, columns=places, separator=separator, infer_schema=False)
+    except pl.exceptions.PolarsError:  # it does not say which row it refuses
         return _read_csv_by_row(file, names, columns)
-    # Short rows and blank lines have null in the last column, as an empty cell has. A row too long
-    # by an empty cell is refused, unless it ends the file. So is a quote that nothing closes.
-    same = [name.strip() for name in frame.columns] == [names[place] for place in places]
-    ends_in_separator = _last_byte(file) == _separator(file).encode()
-    if frame[:, -1].has_nulls() or not same or ends_in_separator or _quotes(file) % 2:
+    # Short rows and blank lines have null in the last column, as an empty cell has. A last row that
+    # is too long by an empty cell is accepted, and so is a quote that nothing closes.
+    may_be_wrong = content.endswith(separator.encode()) or content.count(b'"') % 2
+    if frame[:, -1].has_nulls() or may_be_wrong:
         return _read_csv_by_row(file, names, columns)
     frame.columns = [names[place] for place in places]
     return frame.select(pl.col(columns).fill_null(""))
 
 
-def _read_csv_by_row(file: Path, names: list[str], columns: Sequence[str]) -> pl.DataFrame:
+def _read_csv_by_row(file: Path, names: list[str], columns: list[str]) -> pl.DataFrame:
     """Takes ten times as long, and raises DataError for the row that is wrong."""
-    places, chunks, done = [names.index(name) for name in columns], list[pl.DataFrame](), 0
+    places = [names.index(name) for name in columns]
+    cells: list[list[str]] = [[] for _ in columns]
     with _csv_rows(file) as rows:
         next(rows)
-        while chunk := list(islice(rows, _CHUNK)):
-            for row, cells in enumerate(chunk, done + 1):
-                if len(cells) != len(names):
-                    raise DataError(
-                        f"{file}, row {row}: has {len(cells)} cells, but the header has "
-                        f"{len(names)}: put cells that contain {_separator(file)!r} into quotes"
-                    )
-            chosen = {
-                name: [cells[place] for cells in chunk]
-                for name, place in zip(columns, places, strict=True)
-            }
-            chunks.append(pl.DataFrame(chosen))
-            done += len(chunk)
-            _require_few_rows(file, done)
-    return pl.concat(chunks) if chunks else pl.DataFrame()
+        for row, found in enumerate(rows, 1):
+            if len(found) != len(names):
+                raise DataError(
+                    f"{file}, row {row}: has {len(found)} cells, but the header has {len(names)}: "
+                    f"put cells that contain {_separator(file)!r} into quotes"
+                )
+            for place, column in zip(places, cells, strict=True):
+                column.append(found[place])
+    return pl.DataFrame(dict(zip(columns, cells, strict=True)), dict.fromkeys(columns, pl.String))
 
 
 @contextmanager
@@ -153,25 +116,12 @@ def _csv_rows(file: Path) -> Iterator[Iterator[list[str]]]:
         try:
             yield filter(None, reader)
         except UnicodeDecodeError as error:
+            where = f"{file} is not UTF-8 after line {reader.line_num}"
             byte = error.object[error.start]
-            raise DataError(
-                f"{file} is not UTF-8 after line {reader.line_num} (byte 0x{byte:02x}): save it "
-                "as UTF-8"
-            ) from error
+            raise DataError(f"{where} (byte 0x{byte:02x}): save it as UTF-8") from error
         except csv.Error as error:
             where = f"{file}, line {reader.line_num}"
             raise DataError(f"{where}: {error}: check the quotes there") from error
-
-
-def _quotes(file: Path) -> int:
-    with file.open("rb") as opened:
-        return sum(chunk.count(b'"') for chunk in iter(partial(opened.read, 1 << 20), b""))
-
-
-def _last_byte(file: Path) -> bytes:
-    with file.open("rb") as opened:
-        opened.seek(-1, os.SEEK_END)
-        return opened.read()
 
 
 def _separator(file: Path) -> str:
@@ -179,108 +129,50 @@ def _separator(file: Path) -> str:
     if file.suffix.lower() == ".tsv":
         return "\t"
     with file.open(encoding="utf-8", errors="replace") as text:
-        header = text.readline(_LONGEST_LINE)
+        header = text.readline()
     return ";" if ";" in header and "," not in header else ","
 
 
-def _parquet_names(file: Path) -> list[str]:
-    with _damage_named(file):
-        scan = pl.scan_parquet(file, glob=False)
-        _require_few_rows(file, scan.select(pl.len()).collect().item())
-        return scan.collect_schema().names()
-
-
-def _read_parquet(file: Path, _names: list[str], columns: Sequence[str]) -> pl.DataFrame:
-    with _damage_named(file):
-        return pl.read_parquet(file, columns=list(columns), glob=False)
-
-
-@contextmanager
-def _damage_named(file: Path) -> Iterator[None]:
-    """Raise DataError for what polars raises for a damaged file."""
-    try:
-        yield
-    except (MemoryError, DataError):
-        raise
-    except BaseException as error:  # a panic in Rust is not an Exception
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        reason = " ".join(str(error).split())
-        raise DataError(f"{file} is damaged ({reason}): write it again") from error
-
-
-def _json_names(file: Path) -> list[str]:
-    for row, line in _json_lines(file):
-        return list(_json_object(file, row, line))
-    raise DataError(f"{file} is empty: it must hold a JSON object per line")
-
-
-def _read_json_lines(file: Path, _names: list[str], columns: Sequence[str]) -> pl.DataFrame:
-    lines, chunks, types = _json_lines(file), list[pl.DataFrame](), dict[str, str]()
-    with no_collection():  # it would visit all of torch's objects every few thousand rows
-        while chunk := list(islice(lines, _CHUNK)):
-            rows = [_json_object(file, row, line) for row, line in chunk]
+def _read_json_lines(file: Path, columns: list[str]) -> pl.DataFrame:
+    """Cells as text or lists of text: polars turns cells of different types into text."""
+    cells: dict[str, list[Any]] = {name: [] for name in columns}
+    wanted = [(name, name + METADATA, cells[name]) for name in columns]
+    for row, found in _json_objects(file):
+        for name, described, column in wanted:
+            cell = found.get(name)
+            if isinstance(metadata := found.get(described), dict):
+                cell = _class_names(cell, metadata)
             try:
-                chunks.append(pl.DataFrame([_json_column(rows, name, types) for name in columns]))
-            except BadRowError as error:
-                row = chunk[error.row][0]
-                raise DataError(f"{file}, row {row}: {error}") from error
-            _require_few_rows(file, chunk[-1][0])
-    return pl.concat(chunks, how="vertical_relaxed")
+                column.append(cell if type(cell) is str else _text(cell))
+            except TypeError as error:
+                where = f"{file}, row {row}: {quoted(name)}"
+                raise DataError(f"{where} is {quoted(cell)}: {error}") from error
+    types: dict[str, Any] = dict.fromkeys(columns, pl.String)
+    for name, column in cells.items():
+        if list in set(map(type, column)):
+            types[name] = pl.List(pl.String)
+            cells[name] = [[cell] if type(cell) is str else cell for cell in column]
+    return pl.DataFrame(cells, types)
 
 
-def _json_lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, and their numbers among these."""
+def _json_objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of the lines that are not blank, and their numbers among these."""
     with file.open("rb") as lines:
-        lines.seek(len(BOM_UTF8) if lines.read(len(BOM_UTF8)) == BOM_UTF8 else 0)
-        yield from enumerate(filter(bytes.strip, lines), 1)
+        for row, line in enumerate(filter(bytes.strip, lines), 1):
+            try:
+                found = msgspec.json.decode(line.removeprefix(BOM_UTF8))
+            except UnicodeDecodeError as error:
+                raise DataError(f"{file}, row {row}: is not UTF-8: save it as UTF-8") from error
+            except (ValueError, RecursionError) as error:
+                wrong = f"is not JSON ({error})"
+                raise DataError(f"{file}, row {row}: {wrong}: {_OBJECTS}") from error
+            if not isinstance(found, dict):
+                raise DataError(f"{file}, row {row}: is not a JSON object: {_OBJECTS}")
+            yield row, found
 
 
-def _json_object(file: Path, row: int, line: bytes) -> dict[str, Any]:
-    where = f"{file}, row {row}"
-    if len(line) > _LONGEST_LINE:
-        raise DataError(f"{where}: is longer than 1 MB")
-    try:
-        found = msgspec.json.decode(line)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where}: is not UTF-8: save it as UTF-8") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: is not JSON ({error}): write one object per line") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{where}: is not a JSON object: write one object per line")
-    return found
-
-
-def _json_column(rows: list[dict[str, Any]], name: str, types: dict[str, str]) -> pl.Series:
-    """The cells as text or lists of text; `types` holds the columns' types, in words.
-
-    Raises BadRowError for a cell of another type.
-    """
-    described = name + METADATA
-    cells = [_named(row.get(name), row.get(described)) for row in rows]
-    if set(map(type, cells)) == {str} and types.setdefault(name, "text") == "text":
-        return pl.Series(name, cells)
-    for row, cell in enumerate(cells):
-        if cell is None:
-            continue
-        here = _TYPES.get(type(cell), "an object")
-        before = types.setdefault(name, here)
-        if here != before or here == "an object":
-            must = f"but {before} in the rows before: give all one type"
-            must = must if here != before else "must be text, a number, or a list of these"
-            raise BadRowError(row, f"{quoted(name)} is {quoted(cell)}, {here}, {must}")
-        try:
-            cells[row] = _texts(cell)
-        except ValueError as error:
-            raise BadRowError(row, f"{quoted(name)} {error}") from error
-    dtypes: dict[str | None, Any] = {None: pl.Null, "a list": pl.List(pl.String)}
-    return pl.Series(name, cells, dtypes.get(types.get(name), pl.String))
-
-
-def _named(value: Any, metadata: Any) -> Any:
+def _class_names(value: Any, metadata: dict[str, Any]) -> Any:
     """The names of the classes instead of their numbers where SageMaker's metadata has them."""
-    if not isinstance(metadata, dict):
-        return value
     if (class_name := metadata.get("class-name")) is not None:
         return class_name
     if not isinstance(names := metadata.get("class-map"), dict):
@@ -289,30 +181,28 @@ def _named(value: Any, metadata: Any) -> Any:
     return [names.get(number, number) for number in numbers]
 
 
-def _texts(cell: Any) -> str | list[str]:
-    """Text of a text, a number, or each of a list. Raises ValueError."""
-    if isinstance(cell, list):
-        return [_text(each) for each in cell]
-    return _text(cell)
+def _text(cell: Any) -> str | list[str] | None:
+    """Text of a text, a number, or each of a list. Raises TypeError."""
+    if type(cell) is list:
+        return [_text_of_one(each) for each in cell]
+    return None if cell is None else _text_of_one(cell)
 
 
-def _text(value: Any) -> str:
-    if type(value) is str:
-        return value
-    if type(value) is bool:
-        return str(value).lower()
-    if type(value) in (int, float):
-        return str(value)
-    raise ValueError(f"holds {quoted(value)}: must be a list of texts or of numbers")
+def _text_of_one(value: Any) -> str:
+    if type(value) not in (str, bool, int, float):
+        raise TypeError(_MUST)
+    return str(value).lower() if type(value) is bool else str(value)
 
 
-Read = Callable[[Path, list[str], Sequence[str]], pl.DataFrame]
-_FORMATS: dict[str, tuple[Callable[[Path], list[str]], Read]] = {
-    ".csv": (_csv_names, _read_csv),
-    ".tsv": (_csv_names, _read_csv),
-    ".parquet": (_parquet_names, _read_parquet),
-    ".jsonl": (_json_names, _read_json_lines),
-    ".ndjson": (_json_names, _read_json_lines),
-    ".json": (_json_names, _read_json_lines),
-    ".manifest": (_json_names, _read_json_lines),
-}
+def _text_column(file: Path, column: pl.Series) -> pl.Series:
+    dtype = column.dtype
+    inner = dtype.inner if isinstance(dtype, (pl.List, pl.Array)) else dtype
+    if inner.is_nested() or inner in (pl.Binary, pl.Object):
+        raise DataError(f"{file}: the column {quoted(column.name)} is of type {dtype}: {_MUST}")
+    return column.cast(pl.String if inner is dtype else pl.List(pl.String))
+
+
+def quoted(value: object) -> str:
+    """A cell's content in a message: on one line, and not long."""
+    text = printable(str(value)[: _LONGEST_QUOTE + 1])
+    return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}...")

@@ -18,12 +18,11 @@ import torch
 from PIL import Image
 
 from entry_point.config.data_config import PathsConfig
-from entry_point.data.sources.class_folders import visible_files
 from entry_point.data.sources.dataset_description import SPLITS, is_packed, read_dataset
-from entry_point.data.sources.file_source import FileSource, PathList
+from entry_point.data.sources.folder import visible_files
 from entry_point.data.sources.formats import is_table
-from entry_point.data.sources.packed.shards import ShardSource
-from entry_point.data.sources.source import Source
+from entry_point.data.sources.shards import ShardSource
+from entry_point.data.sources.source import FileSource, PathList, Source
 
 _CHUNK = 4096
 """Names that are Python strings at the same time."""

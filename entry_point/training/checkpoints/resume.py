@@ -11,8 +11,8 @@ from typing import Any
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.printable import masked
-from entry_point.data.sources.packed.stream import StreamSource
 from entry_point.data.sources.source import Source
+from entry_point.data.sources.stream import StreamSource
 from entry_point.training.checkpoints.checkpoint import BEST, CheckpointError, State, newest_first
 from entry_point.training.devices import Devices
 from entry_point.training.tensor_file import DamagedFileError, load_tensors

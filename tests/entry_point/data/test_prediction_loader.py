@@ -8,7 +8,7 @@ import torch
 from PIL import Image, features
 
 from entry_point.data.loader import Loader, build_prediction_loader
-from entry_point.data.sources.file_source import FileSource
+from entry_point.data.sources.source import FileSource
 from entry_point.data.sources.unlabeled import Stretch
 from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
 from tests.entry_point.prediction.predicted import center_crop

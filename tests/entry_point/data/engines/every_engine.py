@@ -11,10 +11,9 @@ import pytest
 
 from entry_point.config.data_config import PipelineConfig
 from entry_point.data.batch import Batch
-from entry_point.data.engines.feed import Feed, PartReader
+from entry_point.data.engines.feed import After, Feed, Part, PartReader, nothing_after
 from entry_point.data.plan.order import Plan
 from entry_point.data.plan.samples import Ints
-from entry_point.data.plan.schedule import After, Part, nothing_after
 
 
 def _dali_is_installed() -> bool:

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from entry_point.config.data_config import DataConfig, PipelineConfig, usable_cores
 from entry_point.data.batch import Batch
-from entry_point.data.engines.feed import Feed, PartReader
+from entry_point.data.engines.feed import Feed, Part, PartReader, Schedule
 from entry_point.data.engines.threads import ThreadEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, build_loaders, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan
-from entry_point.data.plan.schedule import Part, Schedule
 from tests.entry_point.data.engines.every_engine import DALI, Way, batches_of, feed_of, pipeline_of
 
 ENGINES = ("pillow", "workers", "threads", DALI)

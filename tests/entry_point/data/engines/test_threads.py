@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.engines import threads
-from entry_point.data.engines.feed import PartReader
+from entry_point.data.engines.feed import Part, PartReader
 from entry_point.data.engines.threads import ThreadEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.schedule import Part
 from tests.entry_point.data.engines.every_engine import batches_of, feed_of
 
 SLOW_SECONDS = 8.0  # SPDL waits 6 s for its threads

@@ -13,12 +13,11 @@ import torch
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
-from entry_point.data.engines.feed import PartReader
+from entry_point.data.engines.feed import Part, PartReader
 from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan
-from entry_point.data.plan.schedule import Part
 from tests.entry_point.data.engines.every_engine import batches_of, feed_of, pipeline_of
 
 

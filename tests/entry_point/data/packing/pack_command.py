@@ -13,8 +13,7 @@ from safetensors.numpy import load_file
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import open_source
-from entry_point.data.sources.encoded import read_images
-from entry_point.data.sources.source import Source
+from entry_point.data.sources.source import Source, read_images
 from entry_point.optimize import main as optimize
 
 

@@ -25,8 +25,7 @@ from entry_point.contract import exit_codes
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.sources.class_folders import FOLDER_INDEX
-from entry_point.data.sources.index_file import HEADER_BYTES
+from entry_point.data.sources.index_file import FOLDER_INDEX, HEADER_BYTES
 from entry_point.data.sources.source import Source
 from entry_point.optimize import main as optimize
 from tests.entry_point.data.packing.pack_command import contents, copy, index_bytes

@@ -133,14 +133,6 @@ def test_parts_that_disagree_are_named(
         _open(root)
 
 
-def test_shard_of_two_parts_is_named(halves: Path, tmp_path: Path) -> None:
-    root = copy(halves, tmp_path / "copy")
-    splits = json.loads((root / "dataset-1-of-2.json").read_text())["splits"]
-    _described(root, "dataset-2-of-2.json", splits=splits)
-    with pytest.raises(DataError, match=r"tar belongs to part 1 of 2 and part 2 of 2"):
-        _open(root)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -273,4 +265,3 @@ def test_a_check_finds_the_same_files_in_two_parts(
     with caplog.at_level(logging.INFO):
         assert check_dataset([f"root={tmp_path / 's3'}"]) == exit_codes.FAILED
     assert "48 keys are in more than one part, for example astronaut/000" in caplog.text
-    assert "48 files have the same bytes as another: train/astronaut/000, " in caplog.text

@@ -19,7 +19,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.packing import encode as encoding
 from entry_point.data.packing.encode import RejectedError, encode
-from entry_point.data.sources.class_folders import visible_files
+from entry_point.data.sources.folder import visible_files
 from tests.entry_point.data.packing.pack_command import copy, index, pack, rejected, report
 
 
@@ -84,9 +84,6 @@ def test_files_of_every_kind_are_packed_or_rejected_with_a_reason(
         "train/cat/pipe.jpg": "is no regular file",
         "train/loose.jpg": "lies in no class folder",
     }
-    duplicates = report(tmp_path / "packed")["duplicates"]
-    assert duplicates["files"] == 1
-    assert duplicates["examples"] == [["train/cat/001", "train/china/copy"]]
 
 
 def test_entries_beside_the_splits_are_named(

@@ -8,10 +8,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
+from entry_point.contract.whole_file import whole_file
 from entry_point.data.sources.dataset_description import is_packed
 from tests.entry_point.data.packing.pack_command import command, contents, copy, pack
 
@@ -113,7 +116,7 @@ def test_a_report_that_a_killed_run_left_unfinished_is_not_published(
     photo_folder: Path, packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("entry_point.data.packing.report.whole_file", _killed_while_writing)
+        patch.setattr("entry_point.data.packing.pack.whole_file", _killed_while_writing)
         assert pack(photo_folder, tmp_path / "data") != 0
     assert (tmp_path / WORK / "data/report.json.part").exists()
     assert pack(photo_folder, tmp_path / "data") == 0
@@ -131,8 +134,10 @@ def test_work_folder_of_a_run_killed_after_its_rename_is_removed(
     assert [file.name for file in tmp_path.iterdir()] == ["data"]
 
 
-def _killed_while_writing(path: Path) -> None:
+def _killed_while_writing(path: Path) -> AbstractContextManager[BinaryIO]:
     """A killed process removes no temporary file."""
+    if path.name != "report.json":
+        return whole_file(path)
     path.with_name(f"{path.name}.part").write_text("{")
     raise KeyboardInterrupt
 

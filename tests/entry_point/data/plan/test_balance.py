@@ -14,10 +14,9 @@ from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.balance import Weights, draw, draw_weights
-from entry_point.data.plan.order import EpochPlan
+from entry_point.data.plan.order import EpochPlan, Weights, draw, draw_weights
 from entry_point.data.plan.samples import split_repeats, with_repeats
-from entry_point.data.sources.file_source import FileSource
+from entry_point.data.sources.source import FileSource
 from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
 from tests.photographs import write_photo_folder
 

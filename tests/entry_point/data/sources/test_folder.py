@@ -7,8 +7,7 @@ import pytest
 from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
-from entry_point.data.sources.class_folders import visible_files
-from entry_point.data.sources.folder import FolderSource
+from entry_point.data.sources.folder import FolderSource, visible_files
 
 
 def _write(root: Path, files: Iterable[str]) -> Path:

@@ -14,8 +14,8 @@ from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.sources.packed.index import ShardIndex
-from entry_point.data.sources.packed.stream import StreamSource
+from entry_point.data.sources.shards import ShardIndex
+from entry_point.data.sources.stream import StreamSource
 from tests.entry_point.training import forked
 
 

@@ -28,9 +28,9 @@ from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import index_cache
-from entry_point.data.sources.file_source import FileSource
 from entry_point.data.sources.folder import FolderSource
 from entry_point.data.sources.index_cache import IndexCache
+from entry_point.data.sources.source import FileSource
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from entry_point.config.data_config import Access
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import map_files
-from entry_point.data.sources.packed.stream import StreamSource
+from entry_point.data.sources.stream import StreamSource
 from tests.entry_point.data.engines.every_engine import ENGINES, Way
 from tests.entry_point.data.packing.pack_command import pack
 from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, loader_of

@@ -16,7 +16,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.stream_order import Share, StreamPlan
-from entry_point.data.sources.packed.stream import StreamSource
+from entry_point.data.sources.stream import StreamSource
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, loader_of
 

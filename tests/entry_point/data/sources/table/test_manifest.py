@@ -15,8 +15,7 @@ from entry_point.config.data_config import DataConfig, PipelineConfig, TableConf
 from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.path_split import chosen_for_val
-from entry_point.data.sources.folder import FolderSource
+from entry_point.data.sources.folder import FolderSource, chosen_for_val
 from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
 from tests.entry_point.data.sources.table.labeled_tables import config, opened, rows_of, write
 

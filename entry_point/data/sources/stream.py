@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entry_point.data.errors import DataError
+from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import require_shard
 from entry_point.data.sources.file_bytes import read_bytes, read_into_page_cache
-from entry_point.data.sources.packed.index import ShardIndex
+from entry_point.data.sources.shards import ShardIndex
 from entry_point.data.sources.source import UprightSizes
 
 log = logging.getLogger(__name__)
-
-Ints = NDArray[np.int64]
 
 
 class HeldShard(NamedTuple):

@@ -1,1 +1,0 @@
-"""The packed dataset: its index, and its shards as maps or streams."""
