@@ -70,6 +70,13 @@ def test_an_error_tells_no_credentials(
     assert SECRET not in output and not files_with(tmp_path, SECRET)
 
 
+def test_the_ranks_configuration_is_removed_once_they_train(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """What kills the supervisor then leaves no credentials in the system's temporary folder."""
+    run_job(tmp_path, photo_folder, ["model.name=tests.own_models.waiting_net", "trainer.epochs=1"])
+
+
 def test_the_launchers_file_is_private_and_the_platforms_stays_as_it_is(tmp_path: Path) -> None:
     config = tmp_path / "input/config"
     write_input_config(tmp_path, LOGGER, hosts=["algo-1"], current="algo-1")
