@@ -24,8 +24,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -41,7 +39,7 @@ from entry_point.config.compose import load_resolved
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import TIMM, resolve
 from entry_point.config.train_config import ModelConfig, TrainConfig
-from entry_point.contract.own_code import PACKAGE
+from entry_point.contract.own_code import PACKAGE, find_project_in
 from entry_point.contract.program import UserError
 from entry_point.contract.whole_file import replacing, write_text
 from entry_point.data.sources.source import Source
@@ -259,19 +257,7 @@ def _use_own_code(folder: Path, config: TrainConfig) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
         del sys.modules[name]
     sys.dont_write_bytecode = True  # the folder may be read-only, and stays as it was copied
-    sys.meta_path.insert(0, _OwnPackage(folder / CODE))
-
-
-class _OwnPackage(MetaPathFinder):
-    """Finds the package `project` in a folder, and nothing else there."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def find_spec(
-        self, fullname: str, _path: object = None, _target: object = None
-    ) -> ModuleSpec | None:
-        return PathFinder.find_spec(fullname, [str(self._folder)]) if fullname == PACKAGE else None
+    find_project_in(folder / CODE)
 
 
 @dataclass(frozen=True)

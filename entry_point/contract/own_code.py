@@ -14,6 +14,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Mapping
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
@@ -59,16 +60,26 @@ def find_sent_project() -> None:
 
     The package `entry_point` calls this, so it holds in every process of the job.
     """
-    if os.environ.get(FOLDER) and _SentProject not in sys.meta_path:
-        sys.meta_path.insert(0, _SentProject)
+    is_found = any(isinstance(finder, _ProjectFinder) for finder in sys.meta_path)
+    if (folder := os.environ.get(FOLDER)) and not is_found:
+        find_project_in(Path(folder))
 
 
-class _SentProject:
-    """Finds the package `project` in the channel; its modules follow from the package's path."""
+def find_project_in(folder: Path) -> None:
+    """Import `project` from this folder in this process, and nothing else of it."""
+    sys.meta_path.insert(0, _ProjectFinder(folder))
 
-    @staticmethod
-    def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        return PathFinder.find_spec(name, [os.environ[FOLDER]]) if name == PACKAGE else None
+
+class _ProjectFinder(MetaPathFinder):
+    """Finds the package `project` in a folder; its modules follow from the package's path."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = [str(folder)]
+
+    def find_spec(
+        self, name: str, _path: object = None, _target: object = None
+    ) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, self._path) if name == PACKAGE else None
 
 
 def configs() -> Path:
