@@ -6,9 +6,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import settings
+
+from entry_point.contract.own_code import ProjectFinder
 
 # How long an example takes says what else the machine does.
 settings.register_profile("untimed", deadline=None)
@@ -40,12 +43,23 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.fixture(autouse=True)
 def own_project() -> Iterator[None]:
     """Loading a model folder with own code replaces `project` in its process: restore it."""
-    finders = sys.meta_path[:]
+    before, modules = project_finders(), own_modules()
     yield
-    if sys.meta_path != finders:
-        sys.meta_path[:] = finders
-        for name in [name for name in sys.modules if name.partition(".")[0] == "project"]:
+    if added := [finder for finder in project_finders() if finder not in before]:
+        # Not by a copy of the list: other packages add finders, once.
+        for finder in added:
+            sys.meta_path.remove(finder)
+        for name in own_modules():
             del sys.modules[name]
+        sys.modules.update(modules)
+
+
+def project_finders() -> list[ProjectFinder]:
+    return [finder for finder in sys.meta_path if isinstance(finder, ProjectFinder)]
+
+
+def own_modules() -> dict[str, ModuleType]:
+    return {n: module for n, module in sys.modules.items() if n.partition(".")[0] == "project"}
 
 
 @pytest.fixture(scope="session")

@@ -60,17 +60,17 @@ def find_sent_project() -> None:
 
     The package `entry_point` calls this, so it holds in every process of the job.
     """
-    is_found = any(isinstance(finder, _ProjectFinder) for finder in sys.meta_path)
+    is_found = any(isinstance(finder, ProjectFinder) for finder in sys.meta_path)
     if (folder := os.environ.get(FOLDER)) and not is_found:
         find_project_in(Path(folder))
 
 
 def find_project_in(folder: Path) -> None:
     """Import `project` from this folder in this process, and nothing else of it."""
-    sys.meta_path.insert(0, _ProjectFinder(folder))
+    sys.meta_path.insert(0, ProjectFinder(folder))
 
 
-class _ProjectFinder(MetaPathFinder):
+class ProjectFinder(MetaPathFinder):
     """Finds the package `project` in a folder; its modules follow from the package's path."""
 
     def __init__(self, folder: Path) -> None:

@@ -288,15 +288,16 @@ class Trainer:
 def load_operator(devices: Devices) -> None:
     """Load the operator, built by the first rank of each host. A collective call.
 
-    If the build fails, the other ranks do not repeat it one after the other. Raises UserError.
+    If the build fails, the other ranks do not repeat it: all raise the same UserError.
     """
+    problem: str | None = None
     if devices.local_rank == 0:
         try:
             custom_op.load()
         except custom_op.BuildError as error:
-            without = "Or train without the operator: pipeline=pillow"
-            raise UserError(*str(error).splitlines(), without) from error
-    devices.gather(None)
+            problem = str(error)
+    for found in filter(None, devices.gather(problem)):
+        raise UserError(*found.splitlines(), "Or train without the operator: pipeline=pillow")
     custom_op.load()
 
 

@@ -12,8 +12,12 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from entry_point import predict
+from entry_point.config.train_config import TrainConfig
 from entry_point.contract import exit_codes
+from entry_point.data.sources.source import Source
 from entry_point.model_folder import ModelError, load_model
+from entry_point.training.tasks.build_task import build_task
+from entry_point.training.tasks.task import Task
 from project.models import small_net
 from tests.entry_point.serving.served_model import CLASSES, LABELS, write_model
 from tests.entry_point.training.tasks.label_sources import CPU
@@ -21,6 +25,8 @@ from tests.entry_point.training.tasks.label_sources import CPU
 IMAGES = torch.randint(256, (3, 3, 32, 32), dtype=torch.uint8)
 OWN_NET = """
 from pathlib import Path
+from entry_point.training.tasks.build_task import build_task
+from entry_point.training.tasks.task import Task
 from project.models import small_net
 
 def net(num_classes):
@@ -166,6 +172,10 @@ def test_weights_for_which_there_is_no_room_are_named(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, expected), done.stderr
 
 
+def on_cpu(config: TrainConfig, train: Source, _device: torch.device) -> Task:
+    return build_task(config, train, CPU)
+
+
 def test_a_gpu_computes_in_float32_not_in_tf32(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,15 +183,11 @@ def test_a_gpu_computes_in_float32_not_in_tf32(
     model = write_model(tmp_path)
     load_model(model, CPU)
     assert torch.backends.cudnn.allow_tf32
-    moved: list[torch.device] = []
-
-    def to(module: nn.Module, device: torch.device) -> nn.Module:
-        moved.append(device)
-        return module
-
-    monkeypatch.setattr("entry_point.model_folder.Answers.to", to)
+    # Stands in for a GPU.
+    monkeypatch.setattr(nn.Module, "to", lambda module, *_, **__: module)
+    monkeypatch.setattr("entry_point.model_folder.build_task", on_cpu)
     load_model(model, torch.device("cuda", 1))
-    assert moved == [torch.device("cuda", 1)] and not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cudnn.allow_tf32
 
 
 @pytest.mark.gpu

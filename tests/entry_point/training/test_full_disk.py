@@ -126,7 +126,7 @@ def test_a_build_that_fails_is_not_repeated_by_every_rank(
     overrides = ["pipeline=threads", "trainer.epochs=1"]
     root = tmp_path / "run"
     code = forked.run(root, photo_folder, overrides, ranks=4, environment=environment)
-    assert code == exit_codes.FAILED
+    assert code == exit_codes.USAGE
     log = (root / "log").read_text()
     assert log.count("custom_op: compiling") == 1, log
     assert "cannot compile the operator" in (root / "output" / "failure").read_text()
