@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import threading
 
-from entry_point.contract.metrics_line import METRICS
+from entry_point.contract.metrics_line import STEP_TIMES
 from entry_point.contract.whole_file import naming
 from entry_point.training.results.logged_run import LoggedRun
 from entry_point.training.results.metrics_log import Record
 
-_NAMES = {key: name for name, key in METRICS.items()}
+
+def tag(key: str) -> str:
+    """The name of a record's value; TensorBoard groups by what is before the slash."""
+    if key in STEP_TIMES:
+        return f"step_time/{key}"
+    return f"validation/{key[4:]}" if key.startswith("val_") else f"train/{key}"
 
 
 def hide_writer_traceback(failed: threading.ExceptHookArgs) -> None:
@@ -38,7 +43,7 @@ class TensorBoardLogger:
         with naming(self._folder):
             for key, value in record.items():
                 if key not in ("epoch", "step"):
-                    self._events.add_scalar(_NAMES.get(key, key), value, int(record["step"]))
+                    self._events.add_scalar(tag(key), value, int(record["step"]))
 
     def close(self) -> None:
         with naming(self._folder):

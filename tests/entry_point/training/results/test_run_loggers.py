@@ -10,7 +10,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
-from entry_point.contract.metrics_line import METRICS
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.results import run_loggers
 from entry_point.training.results.logged_run import LoggedRun
@@ -19,13 +18,24 @@ from tests.entry_point.training import forked
 from tests.entry_point.training.results.logging_runs import log_to, losses, warnings_in
 from tests.entry_point.training.training_jobs import read_records
 
-(LOSS,) = (name for name, key in METRICS.items() if key == "loss")
+
+def events_of(folder: Path) -> EventAccumulator:
+    events = EventAccumulator(str(RunFolder(folder).tensorboard))
+    events.Reload()
+    return events
 
 
 def shown(folder: Path) -> dict[int, float]:
-    events = EventAccumulator(str(RunFolder(folder).tensorboard))
-    events.Reload()
-    return {scalar.step: scalar.value for scalar in events.Scalars(LOSS)}
+    return {each.step: each.value for each in events_of(folder).Scalars("train/loss")}
+
+
+def test_tensorboard_shows_training_validation_and_step_times_in_groups(tmp_path: Path) -> None:
+    values = {"loss": 1.0, "lr": 0.1, "val_accuracy": 0.5, "step_ms_p50": 9.0, "headspace": 1.2}
+    log_to(tmp_path, ["tensorboard"], [{"epoch": 0, "step": 3, **values}])
+    assert set(events_of(tmp_path).Tags()["scalars"]) == {
+        *("train/loss", "train/lr", "train/headspace"),
+        *("validation/accuracy", "step_time/step_ms_p50"),
+    }
 
 
 def test_a_restart_from_scratch_hides_the_earlier_curves_in_tensorboard(tmp_path: Path) -> None:
