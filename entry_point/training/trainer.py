@@ -35,6 +35,7 @@ from entry_point.training.measure.step_log import StepLog
 from entry_point.training.measure.stopwatch import Stopwatch
 from entry_point.training.measure.totals import Totals
 from entry_point.training.results.console import epoch_bar, log_to_stdout
+from entry_point.training.results.finished_run import FinishedRun
 from entry_point.training.results.logged_run import LoggedRun
 from entry_point.training.results.metrics_log import MetricsLog, parse_records
 from entry_point.training.results.onnx_file import require_onnx
@@ -234,26 +235,28 @@ class Trainer:
         self.checkpoints.wait()
         if self.config.trainer.export == "best":
             evaluation = self._return_to_best() or evaluation
-        write_results(
+        draw_samples = partial(
+            first_samples_alone,
+            self.config,
+            self.input.train,
+            loader_spec(self.config, self.devices, "train"),
+            self.task,
+            self.devices,
+        )
+        finished = FinishedRun(
             self.run,
             self.config,
             yaml,
             self.devices,
-            task=self.task,
-            metric=self.progress.metric,
-            model=self.learner.evaluated[self.exported],
+            self.task,
+            self.progress.metric,
+            network=self.learner.evaluated[self.exported],
             val=self.input.val,
             evaluation=evaluation,
             totals=totals,
-            samples=partial(
-                first_samples_alone,
-                self.config,
-                self.input.train,
-                loader_spec(self.config, self.devices, "train"),
-                self.task,
-                self.devices,
-            ),
+            draw_samples=draw_samples,
         )
+        write_results(finished)
         for line in closing_lines(
             totals, self.startup.elapsed, self.progress, evaluation, self.run
         ):

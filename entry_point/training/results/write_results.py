@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from torch import nn
-
-from entry_point.config.train_config import TrainConfig
-from entry_point.contract.metrics_line import Metric
 from entry_point.contract.run_folder import RunFolder
-from entry_point.data.sources.source import Source
 from entry_point.model_folder import save_model
-from entry_point.training.devices import Devices
-from entry_point.training.evaluation import Evaluation
-from entry_point.training.measure.totals import Totals
 from entry_point.training.results import onnx_file
+from entry_point.training.results.finished_run import FinishedRun
 from entry_point.training.results.plot import save_plot
 from entry_point.training.results.report import write_report
-from entry_point.training.results.summary import run_facts, run_name
-from entry_point.training.tasks.task import Task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,53 +20,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def write_results(
-    run: RunFolder,
-    config: TrainConfig,
-    yaml: str,
-    devices: Devices,
-    *,
-    task: Task,
-    metric: Metric,
-    model: nn.Module,
-    val: Source,
-    evaluation: Evaluation,
-    totals: Totals,
-    samples: Callable[[], Figure],
-) -> None:
-    """Write model/ and output/data/, on the first rank; `evaluation` is the model's on `val`.
-
-    `metric` is in the title and the plot. `samples` draws training samples for the report.
-    """
-    if not devices.is_first:
+def write_results(run: FinishedRun) -> None:
+    """Write model/ and output/data/, on the first rank."""
+    if not run.devices.is_first:
         return
-    _remove_results(run)
-    save_model(run.model, model, task, val.classes, config, yaml)
-    value = metric.show(evaluation.metrics.get(metric.name))
-    title = f"{run_name(run)}: {config.model.name}, validation {metric.label} {value}"
+    folder, config = run.folder, run.config
+    _remove_results(folder)
+    save_model(folder.model, run.network, run.task, run.val.classes, config, run.yaml)
     with _optional("summary.png"):
-        save_plot(totals.records, title, metric, run.output_data / "summary.png")
+        plot = folder.output_data / "summary.png"
+        save_plot(run.totals.records, run.title, run.metric, plot)
     if config.trainer.onnx:
         with _optional(onnx_file.NAME):
-            onnx_file.save_onnx(run.model, model, config.data, task.export)
+            onnx_file.save_onnx(folder.model, run.network, config.data, run.task.export)
     if not config.trainer.report:
         return
-    figure: Figure | None = None
+    samples: Figure | None = None
     with _optional("picture of training samples"):
-        figure = samples()
+        samples = run.draw_samples()
     with _optional("report.html"):
-        write_report(
-            run.output_data / "report.html",
-            title=title,
-            facts=run_facts(run, totals, devices),
-            task=task,
-            metric=metric,
-            evaluation=evaluation,
-            source=val,
-            totals=totals,
-            samples=figure,
-            config_yaml=yaml,
-        )
+        write_report(folder.output_data / "report.html", run, samples)
 
 
 def _remove_results(run: RunFolder) -> None:

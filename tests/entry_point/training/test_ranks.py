@@ -19,6 +19,7 @@ from entry_point.training import trainer
 from entry_point.training.checkpoints.checkpoint import copy_to_cpu
 from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
+from entry_point.training.results.finished_run import FinishedRun
 from entry_point.training.results.write_results import write_results
 from tests.entry_point.supervisor.test_processes import TWO_RANKS, rank_processes, wait_for_steps
 from tests.entry_point.training import forked
@@ -164,12 +165,12 @@ def test_a_stream_does_not_resume_within_an_epoch_with_other_ranks(
 def _export_slowly() -> None:
     """The first rank's export takes longer than the others wait for a peer in a collective call."""
 
-    def write_slowly(run: Any, config: Any, yaml: str, devices: Devices, **results: Any) -> None:
-        for group in (dist.group.WORLD, devices.cpu_group):
+    def write_slowly(run: FinishedRun) -> None:
+        for group in (dist.group.WORLD, run.devices.cpu_group):
             _set_timeout(timedelta(seconds=0.5), group)
-        if devices.is_first:
+        if run.devices.is_first:
             time.sleep(3)
-        write_results(run, config, yaml, devices, **results)
+        write_results(run)
 
     pytest.MonkeyPatch().setattr(trainer, "write_results", write_slowly)
 
