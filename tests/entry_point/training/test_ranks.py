@@ -187,8 +187,8 @@ def test_an_export_that_outlasts_the_timeout_of_collective_calls_does_not_fail_t
 
 
 def _die_in_the_export() -> None:
-    def die(_run: Any, _config: Any, _yaml: str, devices: Devices, **_results: Any) -> None:
-        if devices.is_first:
+    def die(run: FinishedRun) -> None:
+        if run.devices.is_first:
             os.kill(os.getpid(), signal.SIGKILL)
 
     pytest.MonkeyPatch().setattr(trainer, "write_results", die)
