@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from entry_point.model_folder import Trained
     from entry_point.training.devices import Devices
     from entry_point.training.evaluation import Evaluation
-    from entry_point.training.input import DeviceBatch
 
 log = logging.getLogger("evaluate")
 
@@ -98,20 +97,16 @@ def evaluate(
     from entry_point.training.stop import StopRequest
 
     numbers = _numbers_of(source, trained.classes).to(devices.device)
+    is_class = source.kind == "class"
     spec = LoaderSpec(data, config.pipeline, "val", config.batch_size, 0, device=devices.device)
     normalize = Normalize(data.mean, data.std, devices.input_dtype).to(devices.device)
     with closing(build_loader(source, spec)) as loader:
         batches = device_batches(loader.epoch(0), devices.device, normalize)
-
-        def renumbered() -> Iterator[DeviceBatch]:
-            for batch in batches:
-                is_class = source.kind == "class"
-                yield replace(batch, labels=numbers[batch.labels]) if is_class else batch
-
+        renumbered = (replace(batch, labels=numbers[batch.labels]) for batch in batches)
         (found,) = evaluation.evaluate(
             [trained.network],
             trained.task,
-            renumbered(),
+            renumbered if is_class else batches,
             devices,
             samples=len(source),
             stop=StopRequest(),
@@ -122,10 +117,12 @@ def evaluate(
 def _numbers_of(source: Source, known: list[str]) -> torch.Tensor:
     """The model's number of each class of the source."""
     names = list(source.classes)
-    unknown = [name for name in names if name not in known]
-    if unknown or (source.kind != "class" and names != known):
-        other = unknown[0] if unknown else f"{len(names)} labels or numbers instead of {len(known)}"
-        raise DataError(f"the dataset has {printable(other)}, which the model does not know")
+    if unknown := [name for name in names if name not in known]:
+        shown = printable(", ".join(unknown[:5]))
+        raise DataError(f"the model does not know {shown}: remove these images or labels")
+    if source.kind != "class" and names != known:
+        wanted = printable(", ".join(known[:5]))
+        raise DataError(f"the dataset must have all {len(known)} names of the model: {wanted}")
     return torch.tensor([known.index(name) for name in names])
 
 

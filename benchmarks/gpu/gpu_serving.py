@@ -19,8 +19,9 @@ import numpy as np
 import torch
 
 from benchmarks.sample_photographs import photographs
-from benchmarks.serving.serve_contenders import Clients, Server, center_crop, server, write_model
+from benchmarks.serving.serve_contenders import Clients, Server, server, write_model
 from entry_point.model_folder import load_model
+from tests.entry_point.prediction.predicted import center_crop
 
 TOLERANCES = {"fp32": 1e-3, "bf16": 2e-2}
 """Most difference of a probability from the CPU's in float32."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import socket
@@ -19,8 +18,6 @@ from typing import cast
 
 import torch
 import torchvision
-import torchvision.transforms.v2.functional as F
-from PIL import Image, ImageOps
 
 from benchmarks.pipelines.process_tree import cpu_seconds
 from benchmarks.serving import http_clients
@@ -31,6 +28,7 @@ from entry_point.model_folder import load_model, save_model
 from entry_point.serving import formats
 from entry_point.training.models.build_model import build_model
 from entry_point.training.tasks.build_task import build_task
+from tests.entry_point.prediction.predicted import center_crop
 
 CLASSES = 1000
 Answer = Callable[[bytes], object]
@@ -160,19 +158,6 @@ def plain(model: Path) -> Answer:
         return formats.format_predictions(predictions, formats.CSV)
 
     return answer
-
-
-def center_crop(content: bytes, image_size: int, resize: int) -> torch.Tensor:
-    """The center crop that validation uses, by Pillow: uint8 `(3, image_size, image_size)`."""
-    with Image.open(io.BytesIO(content)) as image:
-        upright = ImageOps.exif_transpose(image).convert("RGB")
-    width, height = upright.size
-    side = max(1, round(min(width, height) * image_size / resize))
-    left, top = (width - side) // 2, (height - side) // 2
-    sample = upright.crop((left, top, left + side, top + side)).resize(
-        (image_size, image_size), Image.Resampling.BILINEAR
-    )
-    return F.pil_to_tensor(sample)
 
 
 def torchserve() -> Answer:

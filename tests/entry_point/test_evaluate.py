@@ -80,7 +80,7 @@ def test_a_table_of_other_files_is_evaluated(run: Path, photo_folder: Path, tmp_
         (["model_dir=/no/such"], "/no/such has no config.yaml: name the model folder"),
         (["split=test"], "split=test: must be"),
         (["data.rot=x"], "data.rot=x: no such key; did you mean root?"),
-        (["data.root={other}"], "the dataset has strangers, which the model does not know"),
+        (["data.root={other}"], "the model does not know strangers: remove these images"),
     ],
 )
 def test_a_mistake_is_one_line(

@@ -154,7 +154,7 @@ def test_local_mode_of_sdk_v3_trains_with_own_code(
     (archive,) = tmp_path.rglob("model.tar.gz")
     with tarfile.open(archive) as model:
         names = {Path(name).name for name in model.getnames()}
-    assert names >= {"model.safetensors", "model.pt2", "classes.json", "config.yaml"}
+    assert names >= {"model.safetensors", "classes.json", "config.yaml"}
 
 
 @pytest.mark.parametrize(("sdk", "program"), [("v2", OURS_V2), ("v3", OURS_V3)])
