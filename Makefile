@@ -44,7 +44,7 @@ check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONL
 	sagemaker-sweep sagemaker sagemaker-deploy test figures lint format clean
 
 ## Train, on this machine
-local-train: ## Install what is missing, then train; without ARGS a demo
+local-train: ## Train, with .venv made first; without ARGS a demo
 	@$(READY) job
 	@$(PY) -m launch.local $(ARGS)
 

@@ -41,14 +41,17 @@ if TYPE_CHECKING:
     from entry_point.training.devices import Devices
     from entry_point.training.evaluation import Evaluation
 
-log = logging.getLogger("evaluate")
+log = logging.getLogger("entry_point.evaluate")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides of configs/evaluate.yaml."""
     if asks_for_help(arguments, __doc__):
         return exit_codes.FINISHED
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
+    # Not of all packages: SPDL's threads tell how they fared.
+    for own in ("entry_point", "custom_op"):
+        logging.getLogger(own).setLevel(logging.INFO)
     return run_program("evaluate", partial(run, arguments))
 
 

@@ -81,7 +81,10 @@ def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides of configs/predict.yaml."""
     if asks_for_help(arguments, __doc__):
         return exit_codes.FINISHED
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    # Not of all packages: SPDL's threads tell how they fared.
+    for own in ("entry_point", "custom_op"):
+        logging.getLogger(own).setLevel(logging.INFO)
 
     def program(job: ProcessingJob | None) -> int:
         return run(load_config("predict", PredictConfig, arguments), job)

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,16 @@ def test_the_metrics_are_those_of_the_training(run: Path, tmp_path: Path) -> Non
     page = (tmp_path / "evaluation.html").read_text()
     for words in ("Confusion matrix", "Calibration", "Expected calibration error", "Worst pred"):
         assert words in page
+
+
+def test_the_output_has_the_metrics_and_no_other_packages_log(run: Path, tmp_path: Path) -> None:
+    where = [f"model_dir={run / 'model'}", f"output_dir={tmp_path}"]
+    command = [sys.executable, "-m", "entry_point.evaluate", *where]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    *lines, last = done.stdout.splitlines()
+    metrics = [line.split("  ")[1] for line in lines if not line.startswith("indexing images")]
+    assert metrics == ["accuracy", "balanced accuracy", "top-5 accuracy", "loss"], done.stdout
+    assert last == f"24 images evaluated; written to {tmp_path}/evaluation.html"
 
 
 def test_another_dataset_may_lack_classes(run: Path, photo_folder: Path, tmp_path: Path) -> None:
