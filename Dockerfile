@@ -69,7 +69,7 @@ RUN python -m compileall -q /opt/program \
     && if [ "${PREBUILD}" != 0 ]; then \
          scratch="$(mktemp -d)" \
          && HOME="${scratch}" TMPDIR="${scratch}" PYTHONDONTWRITEBYTECODE='' python -c \
-           'import custom_op, entry_point.serving.server_process, entry_point.training.trainer, \
+           'import custom_op, entry_point.serving.server, entry_point.training.trainer, \
             matplotlib.figure, networkx, torch.distributed.run, torch.export.pt2_archive, \
             torch.utils.tensorboard; custom_op.load()' \
          && rm -rf "${scratch}"; \

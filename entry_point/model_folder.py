@@ -143,6 +143,8 @@ def save_model(
             logger.warning("predict and serve refuse %s=%s: move it to %s/", key, path, PACKAGE)
     with replacing(folder / WEIGHTS) as temporary, _disk_errors(folder / WEIGHTS):
         write_weights(network, str(temporary))
+        # safetensors makes files that no other user can read.
+        temporary.chmod((folder / CONFIG).stat().st_mode)
 
 
 @contextmanager

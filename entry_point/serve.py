@@ -40,7 +40,7 @@ def serve(arguments: Sequence[str]) -> int:
         logging.getLogger(name).setLevel(logging.INFO)
 
     with large_imports():
-        from entry_point.serving.server_process import run_server
+        from entry_point.serving.server import run_server
 
     return run_server(folder, config.serve)
 

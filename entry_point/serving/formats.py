@@ -11,6 +11,7 @@ import math
 import re
 from typing import Any
 
+import msgspec
 import torch
 from python_multipart import FormParser
 from python_multipart.exceptions import FormParserError
@@ -179,7 +180,7 @@ def csv_line(prediction: dict[str, Any]) -> list[Any]:
 
 
 def choose_format(accept: str) -> str:
-    """The format that an Accept header prefers, of those that `format_predictions` writes.
+    """The format that an Accept header prefers, one of `JSON`, `JSON_LINES` and `CSV`.
 
     Raises RequestError (406) if it accepts none.
     """
@@ -196,16 +197,15 @@ def choose_format(accept: str) -> str:
     raise RequestError(406, f"accept {accept!r}: must include {JSON}, {JSON_LINES} or {CSV}")
 
 
-def format_predictions(predictions: list[dict[str, Any]], accept: str) -> str:
-    """Format as JSON {"predictions": [...]}, as a JSON line per image, or as CSV lines.
+def format_predictions(predictions: list[dict[str, Any]], kind: str) -> bytes | str:
+    """The predictions in one of the formats that `choose_format` returns.
 
-    For a CSV line see `csv_line`. Raises RequestError.
+    JSON {"predictions": [...]}, a JSON line per image, or CSV lines (see `csv_line`).
     """
-    kind = choose_format(accept)
     if kind == JSON:
-        return json.dumps({"predictions": predictions}, ensure_ascii=False)
+        return msgspec.json.encode({"predictions": predictions})
     if kind == JSON_LINES:
-        return "".join(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions)
+        return msgspec.json.Encoder().encode_lines(predictions)
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerows(map(csv_line, predictions))

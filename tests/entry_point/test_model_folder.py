@@ -68,6 +68,13 @@ def test_a_folder_answers_as_the_network_that_was_saved(
     torch.testing.assert_close(model.predict(IMAGES), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_weights_are_readable_by_whom_the_other_files_are(tmp_path: Path) -> None:
+    """An image that serves as another user than the one who trained needs them."""
+    folder = write_model(tmp_path)
+    modes = {path.name: oct(path.stat().st_mode) for path in folder.iterdir()}
+    assert modes["model.safetensors"] == modes["config.yaml"] == modes["classes.json"]
+
+
 def test_own_code_comes_from_the_folder(tmp_path: Path) -> None:
     """Also where another project is at hand, as in the image or on the next branch."""
     network = small_net(len(CLASSES), width=8)

@@ -153,7 +153,7 @@ class Served:
         return int(found[1]) / 1024
 
 
-# Starts the server with other constants, as in http_server.DRAIN_S=1.
+# Starts the server with other constants, as in server.DRAIN_S=1.
 _WITH_CONSTANTS = """
 import importlib, json, sys
 for name, value in json.loads(sys.argv[1]).items():

@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import re
-import select
 import socket
 import struct
 import subprocess
@@ -176,17 +175,14 @@ def test_a_full_queue_answers_503_and_ping_still_answers(serve: Serve, tmp_path:
     assert sorted(statuses) == [200] * 3 + [503] * 5
 
 
-def test_memory_for_bodies_is_taken_from_those_that_stall(serve: Serve, served_model: Path) -> None:
+def test_bodies_that_stall_leave_memory_for_others(serve: Serve, served_model: Path) -> None:
     room = {"routes.BODY_MEMORY_MB": 8}
     server = serve(f"model_dir={served_model}", "serve.max_payload_mb=4", constants=room)
     server.wait_until_ready()
-    stalled = [server.connect() for _ in range(3)]
+    stalled = [server.connect() for _ in range(21)]
     for connection in stalled:
-        connection.sendall(head(4 * MB) + bytes(2 * MB + MB // 2))
+        connection.sendall(head(4 * MB) + b"x")
     assert server.invoke(encoded() + bytes(3 * MB)).status == 200
-    # Which bodies lose their memory depends on the order in which the server reads them.
-    refused, _, _ = select.select(stalled, [], [], PATIENCE_S)
-    assert read_answer(refused[0]).startswith(b"HTTP/1.1 503 ")
     for connection in stalled:
         connection.close()
 
@@ -194,7 +190,7 @@ def test_memory_for_bodies_is_taken_from_those_that_stall(serve: Serve, served_m
 def test_a_thousand_stalled_connections_leave_room_for_others(
     serve: Serve, served_model: Path
 ) -> None:
-    server = serve(f"model_dir={served_model}", constants={"routes.BODY_MEMORY_MB": 64})
+    server = serve(f"model_dir={served_model}")
     server.wait_until_ready()
     before = server.memory_mb()
     connections = []
@@ -206,8 +202,8 @@ def test_a_thousand_stalled_connections_leave_room_for_others(
         for _ in range(5):
             assert server.invoke(encoded()).status == 200
             assert server.ping() == 200
-        # The bodies' memory, buffers of 64 kB for each connection, and what reading needs.
-        assert server.memory_mb() < before + 64 + 1000 / 16 + 60
+        # What arrived, buffers of 64 kB for each connection, and what reading needs.
+        assert server.memory_mb() < before + 500 * 0.2 + 1000 / 16 + 60
     finally:
         for connection in connections:
             connection.close()

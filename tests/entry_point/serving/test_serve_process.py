@@ -52,7 +52,7 @@ def test_a_stop_answers_the_requests_that_were_accepted(
 def test_a_stop_does_not_wait_for_idle_and_stalled_clients(
     serve: Serve, served_model: Path
 ) -> None:
-    server = serve(f"model_dir={served_model}", constants={"http_server.DRAIN_S": 1})
+    server = serve(f"model_dir={served_model}", constants={"server.DRAIN_S": 1})
     server.wait_until_ready()
     idle, stalled = server.connect(), server.connect()
     idle.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -69,7 +69,7 @@ def test_a_stop_does_not_wait_for_idle_and_stalled_clients(
 
 def test_a_hanging_model_does_not_keep_the_server_from_ending(serve: Serve, tmp_path: Path) -> None:
     model, _ = write_slow_model(tmp_path)
-    server = serve(f"model_dir={model}", constants={"http_server.DRAIN_S": 1})
+    server = serve(f"model_dir={model}", constants={"server.DRAIN_S": 1})
     server.wait_until_ready()
     with server.connect() as connection:
         connection.sendall(head(len(image := encoded())) + image)
@@ -172,7 +172,7 @@ def test_it_needs_no_writable_folder_and_no_home(serve: Serve, served_model: Pat
 
 
 def test_the_log_has_the_numbers_of_each_interval(serve: Serve, served_model: Path) -> None:
-    server = serve(f"model_dir={served_model}", constants={"server_process.LOG_EVERY_S": 0.2})
+    server = serve(f"model_dir={served_model}", constants={"server.LOG_EVERY_S": 0.2})
     server.wait_until_ready()
     server.invoke(encoded())
     server.invoke(b"damaged")

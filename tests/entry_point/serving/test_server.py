@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from entry_point.config.serve_config import ServerConfig
-from entry_point.serving.http_server import BoundedProtocol, http_server, listen
+from entry_point.serving.server import BoundedProtocol, http_server, listen
 
 PATIENCE_S = 60
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
