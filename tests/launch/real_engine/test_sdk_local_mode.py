@@ -125,14 +125,13 @@ def run_sdk(environment: str, program: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("hosts", [1, 2])
-def test_local_mode_of_sdk_v2_trains_deploys_predicts_and_transforms(
-    hosts: int, prebuilt_image: str, photos: Path, tmp_path: Path
+def test_local_mode_of_sdk_v2_trains_on_two_hosts_deploys_predicts_and_transforms(
+    prebuilt_image: str, photos: Path, tmp_path: Path
 ) -> None:
     photo = next(photos.rglob("*.jpg"))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    arguments = (str(photos), str(photo), str(tmp_path), str(hosts), port)
+    arguments = (str(photos), str(photo), str(tmp_path), "2", port)
     hyperparameters = json.dumps(HYPERPARAMETERS)
     output = run_sdk(".venv-launch-v2", V2, prebuilt_image, *arguments, hyperparameters)
     answer = next(line for line in output.splitlines() if line.startswith("ANSWER "))
