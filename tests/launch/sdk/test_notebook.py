@@ -14,6 +14,8 @@ import pytest
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
+from entry_point.config.train_config import load_train_config
+from entry_point.contract.hyperparameters import decode
 from tests.launch.conftest import BUCKET, ROLE, ROOT, Aws
 from tests.launch.sdk.environments import ENVIRONMENTS, run_python
 
@@ -159,6 +161,28 @@ def _as_sent(request: dict[str, Any]) -> dict[str, Any]:
 
 
 DEFAULT = ("CompressionType", "GZIP")
+
+
+def test_the_readmes_lines_submit_a_job_that_the_image_can_run(aws: Aws, tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    program = readme.partition("```python\n")[2].partition("```")[0]
+    for theirs, ours in {
+        "s3://my-bucket/": f"s3://{BUCKET}/",
+        "123456789012.dkr.ecr.eu-west-1.amazonaws.com/managed-training-template:gpu-1": (
+            aws.push_image()
+        ),
+        'photos/")])': 'photos/")], wait=False)',
+    }.items():
+        assert theirs in program
+        program = program.replace(theirs, ours)
+    # moto does not simulate policies, by which the SDK checks the role.
+    unchecked = {"SAGEMAKER_VALIDATE_ROLE": "false"}
+    done = run_python("3", aws, tmp_path, "-c", program, **unchecked)
+    assert done.returncode == 0, done.stderr
+    (sent,) = aws.made("CreateTrainingJob")
+    assert [channel["ChannelName"] for channel in sent["InputDataConfig"]] == ["training"]
+    config, _ = load_train_config(decode(sent["HyperParameters"]))
+    assert (config.model.name, config.trainer.epochs) == ("resnet50", 30)
 
 
 @pytest.mark.parametrize(
