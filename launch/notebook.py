@@ -6,7 +6,7 @@
     t.hyperparameters["optim.lr"] = "0.05"  # it is the SDK's own object
     t.train()  # with SDK v2: t.fit()
 
-Needs the `sagemaker` SDK, and this clone on the path or `pip install .`.
+Needs the `sagemaker` SDK, and this clone on the path or `pip install '.[sagemaker]'`.
 """
 
 import os

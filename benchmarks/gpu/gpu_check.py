@@ -23,8 +23,8 @@ from benchmarks.gpu.gpu_page import Mixed, write_page
 from benchmarks.gpu.gpu_plan import PARTS, Plan
 from benchmarks.gpu.gpu_runs import Result, read_results, run_part
 from benchmarks.gpu.gpu_verdicts import BROKEN, Verdict, judge
-from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, Positive
 
 PAGE = "page"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar, cast
 
@@ -15,10 +15,10 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from entry_point.config.config_errors import ConfigError, near
-from entry_point.config.mistakes import explain, no_such_key
+from entry_point.config.mistakes import check_config, no_such_key
 from entry_point.contract import own_code
 
 T = TypeVar("T")
@@ -36,14 +36,6 @@ def load_config(name: str, schema: type[T], overrides: Sequence[str]) -> T:
     """
     ConfigStore.instance().store(name=f"{name}_schema", node=defaults(schema))
     return check_config(compose_plain(name, overrides), schema)
-
-
-def check_config(plain: Mapping[str, Any], schema: type[T], group: str = "") -> T:
-    """Return `plain` as a checked `schema`, whose keys are below `group`; raises ConfigError."""
-    try:
-        return TypeAdapter(schema).validate_python(plain)
-    except ValidationError as error:
-        raise explain(error, schema, group) from error
 
 
 def defaults(schema: type) -> dict[str, Any]:

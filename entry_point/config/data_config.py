@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError, near, shown
+from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, Float, Int, Positive, Share
 
 SIZE_LIMIT = 4096

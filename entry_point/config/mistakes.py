@@ -1,4 +1,4 @@
-"""Turns pydantic's errors into a `ConfigError`: a line for each setting that is wrong.
+"""Checks settings with pydantic, whose errors become a `ConfigError`: a line for each wrong one.
 
 What is allowed is worded from the JSON schema of the settings, as in docs/settings.md.
 """
@@ -6,12 +6,13 @@ What is allowed is worded from the JSON schema of the settings, as in docs/setti
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from entry_point.config.config_errors import ConfigError, near
 
+T = TypeVar("T")
 Node = Mapping[str, Any]
 """What a JSON schema says of a setting, or of a class of settings."""
 _OF_LAUNCH = ("target", "job", "tuning", "resume_from")
@@ -34,6 +35,14 @@ _BOUNDS = {
     "maximum": "at most",
     "exclusiveMaximum": "below",
 }
+
+
+def check_config(plain: Mapping[str, Any], schema: type[T], group: str = "") -> T:
+    """Return `plain` as a checked `schema`, whose keys are below `group`; raises ConfigError."""
+    try:
+        return TypeAdapter(schema).validate_python(plain)
+    except ValidationError as error:
+        raise explain(error, schema, group) from error
 
 
 def explain(error: ValidationError, schema: type, group: str = "") -> ConfigError:

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, Bool, Float, Int, Positive, Share
 
 MAGNITUDES = 31

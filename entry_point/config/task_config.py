@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.mistakes import check_config
 from entry_point.config.resolve import check_name
 from entry_point.config.schema import SETTINGS, Float, Share
 from entry_point.contract.metrics_line import LOSS, METRICS_OF

@@ -8,8 +8,9 @@ from hydra.core.override_parser.types import Override
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
-from entry_point.config.compose import check_config, compose_plain, parse_overrides
+from entry_point.config.compose import compose_plain, parse_overrides
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, Bool, Int
 from entry_point.contract.program import UserError
 

@@ -19,7 +19,8 @@ from typing import Any
 from botocore import xform_name
 from botocore.exceptions import ClientError, WaiterError
 
-from entry_point.config.compose import check_config, compose_plain, parse_overrides
+from entry_point.config.compose import compose_plain, parse_overrides
+from entry_point.config.mistakes import check_config
 from entry_point.contract.program import UserError, asks_for_help
 from launch.sagemaker.aws import (
     aws_client,

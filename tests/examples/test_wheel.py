@@ -1,5 +1,6 @@
-"""`pip install .` brings the operator with its sources, and the launcher for notebooks."""
+"""`pip install .` brings the operator with its sources, the loader, and the launcher."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,14 @@ try:
 except Exception as error:
     print(error)
 """
+ONLY = """
+import sys
+class OnlyTheRequired:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in ("hydra", "omegaconf", "polars", "rich", "yaml", "matplotlib"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, OnlyTheRequired())
+"""
 
 
 def run(*command: object) -> str:
@@ -54,36 +63,59 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_the_wheel_holds_the_operator_with_its_sources_and_the_launcher(wheel: Path) -> None:
+def test_the_wheel_holds_the_operator_with_its_sources_and_asks_for_little(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
         (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         required = archive.read(metadata).decode()
-    rooms = ("custom_op/", "launch/", "entry_point/config/", "entry_point/contract/", "configs/")
+    rooms = ("custom_op/", "launch/", "entry_point/", "configs/")
     assert all(name.startswith(rooms) for name in names)
     sources = {path.relative_to(ROOT).as_posix() for path in SOURCES.rglob("*") if path.is_file()}
     assert sources <= set(names)
-    needed = ("torch>=2.11", "filelock", "hydra-core", "omegaconf", "rich")
-    assert all(f"Requires-Dist: {package}" in required for package in needed)
+    needed = re.findall(r"^Requires-Dist: ([\w-]+)(?!.*extra ==)", required, re.MULTILINE)
+    assert needed == [
+        "filelock",
+        "numpy",
+        "pillow",
+        "pydantic",
+        "spdl-core",
+        "torch",
+        "torchvision",
+    ]
 
 
-def test_the_installed_operator_decodes_far_from_the_clone(wheel: Path, tmp_path: Path) -> None:
-    venv = tmp_path / "venv"
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel."""
+    venv = tmp_path_factory.mktemp("installed") / "venv"
     run(sys.executable, "-m", "venv", "--without-pip", venv)
     python = venv / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet")
     run(*pip, "--no-index", "--no-deps", wheel)
     (packages,) = venv.glob("lib/python*/site-packages")
-    # torch, as if it were installed there.
-    (packages / "torch.pth").write_text(sysconfig.get_path("purelib"))
+    # What the wheel requires, as if it were installed there.
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+    return python
+
+
+def test_the_installed_operator_decodes_far_from_the_clone(python: Path, tmp_path: Path) -> None:
     program = tmp_path / "elsewhere" / "program.py"
     program.parent.mkdir()
     program.write_text(PROGRAM)
     file, shape, key, *mistakes = run(python, program, PHOTOGRAPHS["china"]).splitlines()
-    assert Path(file).is_relative_to(venv)
+    assert Path(file).is_relative_to(python.parents[1])
     assert shape == "(3, 30, 40)"
     # The same sources: a build from the clone serves the wheel too.
     assert key == build_key(find_toolchain())
     # The launcher composes its own copy of configs/ and checks the job's overrides with it.
     assert any(line.startswith("job.role is missing") for line in mistakes)
     assert any(line.startswith("data=folder: ") for line in mistakes)
+
+
+def test_the_plain_loop_needs_only_what_the_wheel_requires(
+    python: Path, tmp_path: Path, photo_folder: Path
+) -> None:
+    program = tmp_path / "plain_loop.py"
+    program.write_text(ONLY + (ROOT / "examples/plain_loop.py").read_text())
+    lines = run(python, program, photo_folder).splitlines()
+    assert len(lines) == 3 and all(line.startswith("epoch 0 loss") for line in lines)

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, DemoConfig, PipelineConfig
+from entry_point.config.mistakes import check_config
 
 CLASSES = {"data": DataConfig, "data.kwargs": DemoConfig, "pipeline": PipelineConfig}
 

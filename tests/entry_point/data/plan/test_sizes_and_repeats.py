@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point.config.augment_config import AugmentConfig
-from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
+from entry_point.config.mistakes import check_config
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from entry_point.config.compose import check_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
+from entry_point.config.mistakes import check_config
 from entry_point.data.engines import workers
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
