@@ -59,7 +59,7 @@ class _Projection(nn.Sequential):
 
 
 class SimClr(Task):
-    """Learns that the views of an image are more alike than any other two of a step's images.
+    """Learns to give the views of an image more similar features than other images of the step.
 
     The loss compares all images of all ranks. Labels serve only the metric: the share of validation
     images that their nearest neighbors in the validation split classify rightly. The answers of the

@@ -1,4 +1,4 @@
-"""Makes datasets lie: random damage to a packed one, hostile names and pipes among images."""
+"""Forges datasets: random damage to a packed one, hostile names and pipes among images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Full disks, frozen processes, hostile names and datasets that lie, all drawn at random."""
+"""Full disks, frozen processes, hostile names and forged datasets, all drawn at random."""
 
 import random
 import re
@@ -145,7 +145,7 @@ def freeze_and_stop(draw: random.Random, command: Command, place: Path) -> None:
 
 
 @pytest.mark.share(0.1)
-def test_datasets_that_lie_are_refused_with_a_line(
+def test_forged_datasets_are_refused_with_a_line(
     chaos: Chaos, packed_photos: Path, tmp_path: Path
 ) -> None:
     for draw in chaos:

@@ -1,4 +1,4 @@
-"""Jobs on files whose names imitate metrics, command the terminal, or are not UTF-8."""
+"""Jobs on files whose names look like metrics, hold terminal escapes, or are not UTF-8."""
 
 import re
 import shutil
