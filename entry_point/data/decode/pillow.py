@@ -40,6 +40,9 @@ _TURNS = {
 }
 """EXIF orientation -> the transpose that makes the image upright."""
 
+BACKGROUND = "white"
+"""Behind transparent pixels: that of most pages that such images were made for."""
+
 
 @dataclass(frozen=True)
 class PillowDecoder:
@@ -96,7 +99,7 @@ def _open(
     try:
         with span("decode with Pillow"):
             image = Image.open(io.BytesIO(file.numpy().data), formats=formats)
-            return _upright(image).convert("RGB")
+            return opaque(_upright(image))
     except UnidentifiedImageError:
         damage[i] = "not an image in a format that Pillow reads"
     except _ERRORS as error:
@@ -109,6 +112,16 @@ def _upright(image: Image.Image) -> Image.Image:
     image.load()
     turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     return image if turn is None else image.transpose(turn)
+
+
+def opaque(image: Image.Image) -> Image.Image:
+    """RGB; what is transparent shows the background, not the color that the file has there."""
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    whole = Image.new("RGB", image.size, BACKGROUND)
+    layer = image.convert("RGBA")
+    whole.paste(layer, mask=layer)
+    return whole
 
 
 # Images of any format beside JPEGs

@@ -25,6 +25,7 @@ from custom_op import (
     to_baseline,
 )
 from entry_point.config.packing_config import OptimizeConfig
+from entry_point.data.decode.pillow import opaque
 
 _JPEG_START = b"\xff\xd8\xff"
 _PROOF_CROPS, _PROOF_WIDTH = 2, 8
@@ -194,4 +195,4 @@ def _to_rgb(image: Image.Image) -> tuple[Image.Image, str]:
     if image.mode in ("I", "F"):
         raise RejectedError("has 32 bits per pixel without a defined range: convert it to 8 or 16")
     transparent = image.has_transparency_data
-    return image.convert("RGB"), "transparency dropped" if transparent else ""
+    return opaque(image), "transparency replaced by white" if transparent else ""

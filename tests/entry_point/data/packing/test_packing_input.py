@@ -136,16 +136,17 @@ def test_32_bits_per_pixel_are_rejected(tmp_path: Path, mode: str) -> None:
     assert "32 bits per pixel" in _rejection(tmp_path / "map.tiff")
 
 
-def test_multi_image_files_are_rejected_and_dropped_transparency_is_noted(
+def test_multi_image_files_are_rejected_and_transparency_becomes_white_with_a_note(
     tmp_path: Path, photo: Image.Image
 ) -> None:
     for name in ("pages.tiff", "moving.png", "moving.webp"):
         turned = photo.transpose(Image.Transpose.ROTATE_180)
         photo.save(tmp_path / name, save_all=True, append_images=[turned, photo])
         assert "holds 3 images" in _rejection(tmp_path / name)
-    photo.convert("RGBA").save(tmp_path / "alpha.png")
+    Image.new("RGBA", (photo.width, photo.height), (255, 0, 0, 0)).save(tmp_path / "alpha.png")
     pixels, note = _pixels(tmp_path / "alpha.png")
-    assert pixels.shape == (photo.height, photo.width, 3) and note == "transparency dropped"
+    assert pixels.shape == (photo.height, photo.width, 3) and int(pixels.min()) >= 254
+    assert note == "transparency replaced by white"
 
 
 def test_photograph_with_an_embedded_preview_is_shrunk(tmp_path: Path, photo: Image.Image) -> None:
