@@ -28,7 +28,7 @@ OPTIMIZERS = (
 )
 """Classes of torch.optim, in lower case, that take parameter groups and a learning rate."""
 SCHEDULES = ("cosine", "step")
-LOGGERS = ("tensorboard", "mlflow")
+LOGGERS = ("tensorboard", "mlflow", "wandb")
 
 
 @dataclass(config=SETTINGS)
@@ -182,8 +182,8 @@ class TrainConfig:
     optim: OptimConfig = Field(default_factory=OptimConfig)
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
     loggers: list[str] = Field(default=["tensorboard"])
-    """What else gets every number, beside the log and metrics.jsonl: `tensorboard`, `mlflow`, or
-    the dotted path of your own class."""
+    """What else gets every number, beside the log and metrics.jsonl: `tensorboard`, `mlflow`,
+    `wandb`, or the dotted path of your own class."""
     logger_kwargs: dict[str, dict[str, Any]] = Field(default={})
     """Arguments of a logger, by the last part of its name, as in `logger_kwargs.mlflow.uri=URL`."""
 

@@ -21,6 +21,7 @@ _RESULTS = "entry_point.training.results"
 _KNOWN = {
     "tensorboard": f"{_RESULTS}.tensorboard_logger.TensorBoardLogger",
     "mlflow": f"{_RESULTS}.mlflow_logger.MlflowLogger",
+    "wandb": f"{_RESULTS}.wandb_logger.WandbLogger",
 }
 """By their paths: each is imported once it is used."""
 

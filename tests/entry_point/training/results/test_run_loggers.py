@@ -116,8 +116,8 @@ def test_a_logger_that_hangs_delays_neither_training_nor_the_end_for_long(
     [
         (
             ["loggers=[tensorbord]"],
-            "loggers=tensorbord: must be one of tensorboard, mlflow, or the dotted path of your "
-            "own; did you mean tensorboard?",
+            "loggers=tensorbord: must be one of tensorboard, mlflow, wandb, or the dotted path of "
+            "your own; did you mean tensorboard?",
         ),
         (
             ["loggers=[tests.own_loggers.Failed]"],
