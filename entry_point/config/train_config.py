@@ -47,8 +47,9 @@ class ModelConfig:
     freeze: list[str] = Field(default=[])
     """Patterns of parameter names that are not trained, as in `model.freeze=[conv1.*,layer?.*]`.
     Batch normalization still follows the statistics of the data."""
-    sync_batchnorm: Bool = False
-    """Compute batch statistics over all ranks instead of per rank. GPUs only."""
+    gradient_checkpointing: Bool = False
+    """Compute activations again in the backward pass instead of keeping them, to save memory. For
+    timm's models, and your own that have timm's method `set_grad_checkpointing()`."""
 
     def __post_init__(self) -> None:
         library, _, name = self.name.rpartition("/")
@@ -121,11 +122,12 @@ class TrainerConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto`: CUDA if there is a CUDA device, otherwise the CPU. A GPU that does not work is an
     error, unless this is `cpu`."""
-    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
+    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     """`auto`: bf16 on CUDA devices that support it, otherwise fp32. `fp32`: without TF32. `tf32`:
-    fp32, but GPUs round the inputs of convolutions and matrix products to TF32."""
-    compile: Bool = False
-    """Run the model through `torch.compile`, once for each image size."""
+    fp32, but GPUs round the inputs of convolutions and matrix products to TF32. `fp16`: with scaled
+    gradients, for GPUs without bf16; a step whose gradients overflow changes no weights."""
+    compile: Literal["default", "reduce-overhead", "max-autotune"] | None = None
+    """Run the model through `torch.compile` in this mode, once for each image size. null: off."""
     deterministic: Bool = False
     """Use deterministic kernels only. On a CPU, a resumed run then ends bit-identical."""
     nproc_per_host: Count | None = None
@@ -134,6 +136,9 @@ class TrainerConfig:
     """Steps between log lines."""
     evaluate_every_epochs: Count = 1
     """Epochs between evaluations. The last epoch is always evaluated."""
+    early_stopping: Count | None = None
+    """End the training after so many evaluations in a row without a better value of the metric
+    that `task.best` names. null: train all `epochs`."""
     checkpoint_every_steps: Count | None = None
     """Steps between checkpoints, besides those every 10 minutes, after each epoch and when the job
     is stopped. null: only those."""
@@ -144,8 +149,7 @@ class TrainerConfig:
     report: Bool = True
     """Write output/data/report.html at the end."""
     onnx: Bool = False
-    """Also write model/model.onnx, checked against torch. Needs the extra `onnx` and
-    `trainer.report`."""
+    """Also write model/model.onnx, checked against torch. Needs the extra `onnx`."""
     diagnose: Literal["headspace", "profile", "one_batch"] | None = None
     """`headspace`: after the first epoch, repeat its steps on batches kept in memory and report how
     much faster training would be if input were free; does not change the training. `profile`: trace

@@ -49,8 +49,8 @@ class Devices:
 
     @property
     def precision(self) -> str:
-        if self.autocast_dtype is torch.bfloat16:
-            return "bf16"
+        if self.autocast_dtype is not None:
+            return "bf16" if self.autocast_dtype is torch.bfloat16 else "fp16"
         return "tf32" if torch.backends.cudnn.allow_tf32 and self.on_gpu else "fp32"
 
     @property
@@ -63,7 +63,7 @@ class Devices:
         return self.autocast_dtype or torch.float32
 
     def autocast(self) -> torch.autocast:
-        """Autocast to bf16 if the job's precision is bf16, else a no-op."""
+        """Autocast to bf16 or fp16 if that is the job's precision, else a no-op."""
         return torch.autocast(
             self.device.type,
             dtype=self.autocast_dtype or torch.bfloat16,
@@ -274,7 +274,7 @@ def _autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
         # GPUs older than Ampere only emulate bf16, slower than fp32.
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bf16" if has_bf16 else "fp32"
-    return torch.bfloat16 if precision == "bf16" else None
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
 
 
 def _set_tf32(precision: str, device: torch.device) -> None:

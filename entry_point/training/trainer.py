@@ -113,7 +113,7 @@ class Trainer:
             Stopped: the job was asked to stop; a checkpoint has been saved.
         """
         evaluation: Evaluation | None = None
-        while self.progress.epoch < self.config.trainer.epochs:
+        while not self.progress.ends(self.config.trainer):
             try:
                 self._train_epoch()
                 if self.input.schedule.evaluates_after(self.progress.epoch):
@@ -125,8 +125,21 @@ class Trainer:
             self._save_checkpoint(best)
             if self.headspace.due:
                 self._measure_headspace()
+            if self.progress.stops_early(self.config.trainer):
+                self._log_early_stop()
         # A complete run that is started again has a checkpoint, but no evaluation.
         return evaluation or self._evaluate_exported()
+
+    def _log_early_stop(self) -> None:
+        progress = self.progress
+        label, best = progress.metric.label, progress.metric.show(progress.best_value)
+        logger.info(
+            "stopped early after epoch %d: no better %s than %s in the last %d evaluations",
+            progress.epoch,
+            label,
+            best,
+            progress.stale,
+        )
 
     def _train_epoch(self) -> None:
         """Train the rest of this epoch."""
@@ -143,7 +156,7 @@ class Trainer:
                 advance()
                 if progress.global_step % trainer.log_every_steps == 0 or not progress.steps_left:
                     with self.log.meter.pause():
-                        self.metrics.add(*self.log.records(progress, self.learner.lr))
+                        self.metrics.add(*self.log.records(progress, self.learner.record()))
                 stop, time_is_up = self.stop.agreed(self.checkpoints.time_is_up())
                 if stop:
                     raise Stopped

@@ -36,9 +36,10 @@ class StepLog:
         self._interval.add(loss, self._images, batch.damaged, batch.wait)
         self.meter.add(batch.wait, batch.copying, computing)
 
-    def records(self, progress: Progress, lr: float) -> list[Record]:
-        """The interval's record and, after an epoch's last step, the epoch's. A collective call."""
-        records = [progress.stamp({**self._interval.record(self._devices), "lr": lr})]
+    def records(self, progress: Progress, step: Record) -> list[Record]:
+        """The interval's record with that of its last `step`, and after an epoch's last step the
+        epoch's. A collective call."""
+        records = [progress.stamp({**self._interval.record(self._devices), **step})]
         self._interval.reset()
         self.meter.settle()
         if not progress.steps_left:

@@ -96,6 +96,15 @@ def _own(config: ModelConfig, num_classes: int) -> nn.Module:
     return model
 
 
+def checkpoint_gradients(model: nn.Module, name: str) -> None:
+    """Have timm's method trade compute for memory. Raises ConfigError for a model without it."""
+    try:
+        model.set_grad_checkpointing()  # type: ignore[operator]
+    except (AttributeError, AssertionError) as error:
+        must = f"model.name={name} has no set_grad_checkpointing(), as timm's have; set it to false"
+        raise ConfigError("model.gradient_checkpointing", True, must) from error
+
+
 def count_parameters(model: nn.Module) -> int:
     """The number of trainable parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)

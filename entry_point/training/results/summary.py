@@ -53,10 +53,13 @@ def opening_lines(
         f"{trainer.batch_size} images, {config.optim.name}",
         f"start    epoch {progress.epoch}, step {progress.step}; run folder {run.root}",
     ]
-    if progress.epoch == epochs:
+    if progress.ends(trainer):
+        more = f"trainer.epochs={epochs + 1} or more"
+        if progress.epoch < epochs:
+            more = f"trainer.early_stopping={progress.stale + 1} or more, or null,"
         lines.append(
-            f"this run is complete (epoch {epochs} of {epochs}): nothing to train; set "
-            f"trainer.epochs={epochs + 1} or more to continue"
+            f"this run is complete (epoch {progress.epoch} of {epochs}): nothing to train; set "
+            f"{more} to continue"
         )
     return lines
 

@@ -22,7 +22,7 @@ ON_CPU = Devices(torch.device("cpu"), None)
 SMALL = (
     *("data=folder", "~data.kwargs", "pipeline.num_workers=1"),
     *("model.name=tests.own_models.tiny_net", "model.weights=null"),
-    *("trainer.batch_size=8", "trainer.compile=false"),
+    *("trainer.batch_size=8", "trainer.compile=null"),
 )
 
 
@@ -114,7 +114,7 @@ SOURCES: dict[str, dict[str, Any]] = {
         "data.resize": 256, "trainer.epochs": 90, "trainer.batch_size": 1024,
     },
     "simclr": {
-        "model.sync_batchnorm": True, "data.views": 2, "data.scale": [0.08, 1.0],
+        "data.views": 2, "data.scale": [0.08, 1.0],
         "augment.name": "simclr", "augment.kwargs": {}, "optim.warmup_epochs": 10,
         "optim.kwargs": {"momentum": 0.9},
     },
