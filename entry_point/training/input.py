@@ -19,10 +19,9 @@ from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loaders, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.spans import Span
-from entry_point.training.devices import Devices
-from entry_point.training.host_copy import RunAhead
-from entry_point.training.measure.stopwatch import Stopwatch, named_range
-from entry_point.training.normalize import Normalize
+from entry_point.training.devices import Devices, RunAhead
+from entry_point.training.measure.times import Stopwatch, named_range
+from entry_point.training.models import Normalize
 from entry_point.training.stop import Stopped, StopRequest
 
 Prepare = Callable[[torch.Tensor], torch.Tensor]

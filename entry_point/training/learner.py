@@ -17,10 +17,9 @@ from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import TrainConfig
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.averaged_weights import AveragedWeights
-from entry_point.training.devices import Devices
-from entry_point.training.host_copy import HostCopy
-from entry_point.training.measure.stopwatch import named_range
-from entry_point.training.models.build_model import build_model, checkpoint_gradients
+from entry_point.training.devices import Devices, HostCopy
+from entry_point.training.measure.times import named_range
+from entry_point.training.models import build_model, checkpoint_gradients
 from entry_point.training.optim import build_optimizer, build_schedule, freeze
 from entry_point.training.tasks.task import Task
 

@@ -20,29 +20,23 @@ from entry_point.contract.program import UserError
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
 from entry_point.large_imports import end_at_once
-from entry_point.training.checkpoints.checkpoint import Checkpoints
-from entry_point.training.checkpoints.progress import Progress
-from entry_point.training.checkpoints.resume import job_settings, load_best, load_to_resume
+from entry_point.training.checkpoints import Checkpoints, job_settings, load_best, load_to_resume
 from entry_point.training.devices import Devices, leave_ranks
 from entry_point.training.evaluation import Evaluation, evaluate
 from entry_point.training.input import DeviceBatch, TrainingInput, loader_spec
 from entry_point.training.learner import Learner
-from entry_point.training.loss_guard import LossGuard
 from entry_point.training.measure.headspace import Headspace, verdict
 from entry_point.training.measure.profiling import StepProfiler
-from entry_point.training.measure.startup import Startup
-from entry_point.training.measure.step_log import StepLog
-from entry_point.training.measure.stopwatch import Stopwatch
+from entry_point.training.measure.step_log import LossGuard, StepLog
+from entry_point.training.measure.times import Startup, Stopwatch
 from entry_point.training.measure.totals import Totals
-from entry_point.training.results.console import epoch_bar, log_to_stdout
-from entry_point.training.results.finished_run import FinishedRun
-from entry_point.training.results.logged_run import LoggedRun
-from entry_point.training.results.metrics_log import MetricsLog, parse_records
+from entry_point.training.progress import Progress
+from entry_point.training.results.log import MetricsLog, epoch_bar, log_to_stdout, parse_records
+from entry_point.training.results.loggers import LoggedRun, open_loggers
 from entry_point.training.results.onnx_file import require_onnx
-from entry_point.training.results.run_loggers import open_loggers
-from entry_point.training.results.sample_grid import first_samples_alone
+from entry_point.training.results.pictures import first_samples_alone
+from entry_point.training.results.report import FinishedRun, write_results
 from entry_point.training.results.summary import closing_lines, opening_lines, run_name
-from entry_point.training.results.write_results import write_results
 from entry_point.training.stop import Stopped, StopRequest
 from entry_point.training.tasks.build_task import build_task, tracked_metric
 

@@ -15,8 +15,8 @@ from entry_point.data.loader import open_source
 from entry_point.show_batch import main
 from entry_point.training.devices import join_devices
 from entry_point.training.input import loader_spec
-from entry_point.training.normalize import Normalize
-from entry_point.training.results.sample_grid import (
+from entry_point.training.models import Normalize
+from entry_point.training.results.pictures import (
     caption,
     first_samples_alone,
     to_rgb,

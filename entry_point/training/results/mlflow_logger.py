@@ -15,8 +15,8 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.contract.printable import masked
 from entry_point.contract.whole_file import write_text
 from entry_point.model_folder import WEIGHTS
-from entry_point.training.results.logged_run import LoggedRun
-from entry_point.training.results.metrics_log import Record
+from entry_point.training.results.log import Record
+from entry_point.training.results.loggers import LoggedRun
 
 RUN_FILE = "mlflow.json"
 """In the checkpoint folder: the MLflow run that a resumed job continues."""

@@ -16,13 +16,13 @@ from entry_point.config.train_config import TrainConfig
 from entry_point.contract import own_code
 from entry_point.contract.metrics_line import PERCENTILES
 from entry_point.contract.run_folder import RunFolder
-from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.devices import Devices
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.input import TrainingInput, loader_spec
 from entry_point.training.measure.totals import Totals
-from entry_point.training.models.build_model import count_parameters
-from entry_point.training.results.metrics_log import format_milliseconds
+from entry_point.training.models import count_parameters
+from entry_point.training.progress import Progress
+from entry_point.training.results.log import format_milliseconds
 from entry_point.training.tasks.task import Task
 
 CODE = Path(__file__).parents[3]

@@ -11,8 +11,8 @@ from uuid import uuid4
 from entry_point.config.config_errors import ConfigError
 from entry_point.contract.printable import masked
 from entry_point.contract.whole_file import write_text
-from entry_point.training.results.logged_run import LoggedRun
-from entry_point.training.results.metrics_log import Record
+from entry_point.training.results.log import Record
+from entry_point.training.results.loggers import LoggedRun
 
 RUN_FILE = "wandb.txt"
 """In the checkpoint folder: the id of the W&B run that a resumed job continues."""
@@ -37,10 +37,9 @@ class WandbLogger:
         self._wandb: Any = None
 
     def log(self, record: Record) -> None:
-        if self._wandb is None:
-            for earlier in self._connect():
-                self._wandb.log(earlier)
-        self._wandb.log(record)
+        missing = self._connect() if self._wandb is None else []
+        for each in (*missing, record):
+            self._wandb.log(each)
 
     def close(self) -> None:
         if self._wandb is not None:

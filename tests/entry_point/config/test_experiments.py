@@ -13,8 +13,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.training.devices import Devices
 from entry_point.training.input import device_batches, loader_spec
 from entry_point.training.learner import Learner
-from entry_point.training.models.build_model import build_model
-from entry_point.training.normalize import Normalize
+from entry_point.training.models import Normalize, build_model
 from entry_point.training.tasks.build_task import build_task
 
 RECIPES = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from entry_point.contract import exit_codes
 from entry_point.contract.run_folder import RunFolder
-from entry_point.training.results.metrics_log import column, training_records
+from entry_point.training.results.log import column, training_records
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records
 from tests.own_models import tiny_net

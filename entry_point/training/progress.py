@@ -1,0 +1,92 @@
+"""How far a run has come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import TrainerConfig
+from entry_point.contract.metrics_line import Metric
+from entry_point.training.results.log import Record
+
+
+@dataclass
+class Progress:
+    """(epoch, step) is the next step to take; both count from 0."""
+
+    steps_per_epoch: int
+    metric: Metric
+    """What decides which epoch is the best."""
+    epoch: int = 0
+    step: int = 0
+    value: float | None = None
+    """The last evaluation's, of the better weights; None without one, or if it was not finite."""
+    weights: str | None = None
+    """Name of the weights that gave `value`, as in `Learner.evaluated`."""
+    best_value: float | None = None
+    """The best of the finished epochs'."""
+    stale: int = 0
+    """Evaluations since the best one."""
+
+    @property
+    def global_step(self) -> int:
+        """Optimizer steps taken since the start of the run."""
+        return self.epoch * self.steps_per_epoch + self.step
+
+    @property
+    def steps_left(self) -> int:
+        """Steps left in this epoch."""
+        return self.steps_per_epoch - self.step
+
+    def check_epochs(self, epochs: int) -> None:
+        """Raise ConfigError if the run is already past `epochs` (trainer.epochs)."""
+        if self.global_step > epochs * self.steps_per_epoch:
+            least = self.epoch + (self.step > 0)
+            raise ConfigError(
+                "trainer.epochs",
+                epochs,
+                f"the checkpoint is already at epoch {self.epoch}, step {self.step}; set "
+                f"trainer.epochs={least} or more, or use another name to restart from scratch",
+            )
+
+    def judge(self, evaluated: Mapping[str, Mapping[str, float]]) -> None:
+        """Keep the better value of an evaluation: weights -> metrics by name."""
+        self.value, self.weights = None, next(iter(evaluated))
+        for weights, metrics in evaluated.items():
+            value = metrics.get(self.metric.name)
+            if self.metric.is_better(value, than=self.value):
+                self.value, self.weights = value, weights
+        better = self.metric.is_better(self.value, than=self.best_value)
+        self.stale = 0 if better else self.stale + 1
+
+    def ends(self, trainer: TrainerConfig) -> bool:
+        """Whether the run is complete: all epochs are done, or the last evaluations brought
+        nothing better."""
+        return self.epoch >= trainer.epochs or self.stops_early(trainer)
+
+    def stops_early(self, trainer: TrainerConfig) -> bool:
+        return trainer.early_stopping is not None and self.stale >= trainer.early_stopping
+
+    def end_epoch(self) -> bool:
+        """Move to the next epoch; returns whether this one's value is the best so far."""
+        best = self.metric.is_better(self.value, than=self.best_value)
+        if best:
+            self.best_value = self.value
+        self.epoch, self.step = self.epoch + 1, 0
+        return best
+
+    def stamp(self, values: Mapping[str, float | int]) -> Record:
+        """`values` with the current epoch and step."""
+        return {"epoch": self.epoch, "step": self.global_step, **values}
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        given = ("steps_per_epoch", "metric")
+        return {name: value for name, value in vars(self).items() if name not in given}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned; other keys are ignored."""
+        for name in self.state():
+            setattr(self, name, state[name])

@@ -1,0 +1,188 @@
+"""Logs a run: lines and a progress bar on the console, and every number also in metrics.jsonl."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from entry_point.contract.metrics_line import STEP_PARTS, STEP_TIMES, format_metrics, metrics_line
+from entry_point.contract.run_folder import RunFolder, logs_are_collected
+from entry_point.contract.whole_file import naming, write_text
+
+logger = logging.getLogger(__name__)
+
+OUR_LOGGERS = ("entry_point", "custom_op", "__main__")
+FOR_PEOPLE = "for_people"
+"""The attribute of a log record that holds its form for people."""
+Record = dict[str, float | int]
+
+
+class LineHandler(logging.Handler):
+    """Prints log lines above the progress bar.
+
+    Lines are printed unchanged, because other programs parse them; on a terminal in the form for
+    people, if they have one.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        short = getattr(record, FOR_PEOPLE, "") if self._console.is_terminal else ""
+        line = short or self.format(record)
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True, emoji=False)
+
+
+def log_to_stdout(first_rank: bool) -> Console:
+    """Send logs to stdout: the first rank's, and other ranks' and libraries' warnings."""
+    plain = not first_rank or logs_are_collected()
+    console = Console(file=sys.stdout, force_terminal=False if plain else None)
+    root = logging.getLogger()
+    root.handlers[:] = [LineHandler(console)]
+    root.setLevel(logging.WARNING)
+    for name in OUR_LOGGERS:
+        # The process that builds the operator logs it; on other hosts that is not the first rank.
+        logs = first_rank or name == "custom_op"
+        logging.getLogger(name).setLevel(logging.INFO if logs else logging.WARNING)
+    return console
+
+
+@contextmanager
+def epoch_bar(
+    console: Console, epoch: str, steps: int, done: int
+) -> Iterator[Callable[[], object]]:
+    """A progress bar of `steps`, on a terminal only. Yields the function that advances it."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        yield partial(bar.advance, bar.add_task(epoch, total=steps, completed=done))
+
+
+class Logger(Protocol):
+    """Gets every record of the run, in order."""
+
+    def log(self, record: Record) -> None:
+        """`record` has `epoch`, `step`, and numbers by name."""
+
+    def close(self) -> None:
+        """The run has ended or was stopped; it may be resumed."""
+
+
+class MetricsLog:
+    """The run's records in order. The first rank also logs and writes them.
+
+    `earlier` are the records before a resume; `loggers` get the later ones.
+    """
+
+    def __init__(
+        self,
+        run: RunFolder,
+        earlier: Sequence[Record],
+        writes: bool,
+        loggers: Sequence[Logger] = (),
+    ) -> None:
+        self.records: list[Record] = list(earlier)
+        self._lines = [_json_line(record) for record in earlier]
+        if writes:
+            run.create()
+        self._sinks: list[Logger] = (
+            [_LogLines(), _JsonLines(run, self.text()), *loggers] if writes else []
+        )
+
+    def add(self, *records: Record) -> None:
+        """Log records; each has `epoch` and `step`."""
+        for record in records:
+            self.records.append(record)
+            self._lines.append(_json_line(record))
+            for sink in self._sinks:
+                sink.log(record)
+
+    def text(self) -> str:
+        """All records as in metrics.jsonl.
+
+        Checkpoints keep this one object: to copy and write tens of thousands takes seconds.
+        """
+        return "".join(self._lines)
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            sink.close()
+
+
+class _LogLines:
+    def log(self, record: Record) -> None:
+        logger.info(metrics_line(record), extra={FOR_PEOPLE: _short_form(record)})
+
+    def close(self) -> None: ...
+
+
+class _JsonLines:
+    def __init__(self, run: RunFolder, earlier: str) -> None:
+        self._path = run.output_data / "metrics.jsonl"
+        # Steps after the checkpoint are trained, and logged, again.
+        write_text(self._path, earlier)
+        self._file = self._path.open("a", encoding="utf-8")
+
+    def log(self, record: Record) -> None:
+        with naming(self._path):
+            self._file.write(_json_line(record))
+            self._file.flush()
+
+    def close(self) -> None:
+        with naming(self._path):
+            self._file.close()
+
+
+def _json_line(record: Record) -> str:
+    return json.dumps(record) + "\n"
+
+
+def parse_records(text: str) -> list[Record]:
+    """The records of `MetricsLog.text()`."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def _short_form(record: Record) -> str:
+    """A record without the platform's mark; an epoch's step times as medians."""
+    if STEP_TIMES[0] not in record:
+        return format_metrics(record)
+    parts = [f"{part} {format_milliseconds(record[f'{part}_ms_p50'])}" for part in STEP_PARTS]
+    slowest = format_milliseconds(record["step_ms_p99"])
+    place = format_metrics({key: record[key] for key in ("epoch", "step")})
+    return f"{place} median ms: {', '.join(parts)} (p99 {slowest})"
+
+
+def format_milliseconds(value: float) -> str:
+    """At least two digits, never an exponent: `0.12`, `12.3`, `1234`."""
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
+
+
+def training_records(records: Sequence[Record]) -> list[Record]:
+    """The log intervals' records."""
+    return [r for r in records if "loss" in r]
+
+
+def validation_records(records: Sequence[Record]) -> list[Record]:
+    """The evaluations' records."""
+    return [r for r in records if "val_loss" in r]
+
+
+def column(records: Sequence[Record], key: str) -> list[Any]:
+    """One key of every record."""
+    return [record[key] for record in records]

@@ -1,0 +1,103 @@
+"""Opens the loggers that `loggers` names, and keeps their errors away from the training."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.resolve import call, resolve
+from entry_point.config.train_config import TrainConfig
+from entry_point.contract.run_folder import RunFolder
+from entry_point.training.results.log import Logger, Record
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S = 30.0
+"""How long the end of a job waits for a logger to take the last records."""
+_RESULTS = "entry_point.training.results"
+_KNOWN = {
+    "tensorboard": f"{_RESULTS}.tensorboard_logger.TensorBoardLogger",
+    "mlflow": f"{_RESULTS}.mlflow_logger.MlflowLogger",
+    "wandb": f"{_RESULTS}.wandb_logger.WandbLogger",
+}
+"""By their paths: each is imported once it is used."""
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """The first argument of a logger's class."""
+
+    name: str
+    """The platform's name for the job, else the run folder's name."""
+    folder: RunFolder
+    """`folder.output_data` is for files; what is in `folder.checkpoints` survives a restart."""
+    config: TrainConfig
+    earlier: Sequence[Record]
+    """The records before the checkpoint that this process resumes from; later ones are repeated."""
+
+
+def open_loggers(run: LoggedRun) -> list[Logger]:
+    """Open every logger of the run's config; one that cannot be opened is left out, in one line.
+
+    Raises:
+        ConfigError: a name in `loggers` is no logger, or it does not take its `logger_kwargs`.
+    """
+    run.folder.create()
+    opened: list[Logger] = []
+    for name in run.config.loggers:
+        build, word = resolve("loggers", _KNOWN.get(name, name), {}), name.rpartition(".")[2]
+        kwargs = run.config.logger_kwargs.get(word, {})
+        try:
+            made = call(f"logger_kwargs.{word}", build, kwargs, run)
+        except ConfigError:
+            raise
+        except Exception as error:
+            _say_failed(name, error)
+        else:
+            opened.append(_Guarded(name, made))
+    return opened
+
+
+@dataclass
+class _Guarded:
+    """Feeds a logger in a thread: neither its errors nor a slow server delay the training."""
+
+    name: str
+    logger: Any
+    _records: SimpleQueue[Record | None] = field(default_factory=SimpleQueue)
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._feed, name=f"logger {self.name}", daemon=True)
+        self._thread.start()
+
+    def log(self, record: Record) -> None:
+        if self._thread.is_alive():
+            self._records.put(record)
+
+    def close(self) -> None:
+        self._records.put(None)
+        self._thread.join(PATIENCE_S)
+        if self._thread.is_alive():
+            logger.warning(
+                "logger %s did not take the last records within %g s; the job ends without it",
+                self.name,
+                PATIENCE_S,
+            )
+
+    def _feed(self) -> None:
+        try:
+            while (record := self._records.get()) is not None:
+                self.logger.log(record)
+            self.logger.close()
+        except Exception as error:
+            _say_failed(self.name, error)
+
+
+def _say_failed(name: str, error: Exception) -> None:
+    reason = str(error).partition("\n")[0] or repr(error)
+    logger.warning("logger %s failed and is off; the job continues: %s", name, reason)

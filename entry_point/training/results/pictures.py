@@ -1,0 +1,178 @@
+"""Pictures: a run's curves over its steps, and training samples as the model gets them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.train_config import TrainConfig
+from entry_point.contract.metrics_line import Metric
+from entry_point.contract.printable import printable
+from entry_point.contract.whole_file import replacing
+from entry_point.data.loader import Loader, build_loader
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources.source import Source
+from entry_point.training.augmentation import BatchAugmentation, seed_step
+from entry_point.training.devices import Devices
+from entry_point.training.input import device_batches
+from entry_point.training.models import Normalize
+from entry_point.training.results.log import (
+    Record,
+    column,
+    training_records,
+    validation_records,
+)
+from entry_point.training.tasks.task import Task
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# It may be smoothed, weighted, and of blended images.
+TRAINING = "training (training loss, random crops)"
+TRAIN, VALIDATION, RAW, WAIT = "#2b6cb0", "#c05621", "#718096", "#9b2c2c"
+MOST = 24
+_COLUMNS = 8
+_LONGEST, _LINES = 24, 4
+_INCHES = 1.6
+
+
+def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
+    """Four panels over the training step; `metric` has one of them."""
+    # A second of imports, which training can do without.
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator
+
+    train, validation = training_records(records), validation_records(records)
+    figure = Figure(figsize=(10, 6.4), layout="constrained")
+    figure.suptitle(title)
+    (loss, quality), (speed, wait) = figure.subplots(2, 2, sharex=True)
+    steps, val_steps = column(train, "step"), column(validation, "step")
+    loss.plot(steps, column(train, "loss"), color=TRAIN, label=TRAINING)
+    loss.plot(val_steps, column(validation, "val_loss"), "o-", color=VALIDATION, label="validation")
+    _call(loss, "loss (log scale)")
+    # An untrained model's validation loss can be far above the rest.
+    loss.set_yscale("log")
+    loss.yaxis.set_minor_locator(LogLocator(subs=(1.5, 2, 3, 5, 7)))
+    loss.yaxis.set_major_formatter("{x:g}")
+    loss.yaxis.set_minor_formatter("{x:g}")
+    measured = [record for record in validation if metric.key in record]
+    values = [metric.scale * value for value in column(measured, metric.key)]
+    quality.plot(column(measured, "step"), values, "o-", color=VALIDATION)
+    raw = [record for record in validation if f"{metric.key}_raw" in record]
+    if raw:
+        values = [metric.scale * value for value in column(raw, f"{metric.key}_raw")]
+        label = "validation without averaged weights"
+        quality.plot(column(raw, "step"), values, ".:", color=RAW, label=label)
+    figure.legend(frameon=False, loc="outside lower center", ncols=3)
+    _call(quality, f"validation {metric.label}{' (%)' if metric.percent else ''}")
+    if metric.percent:
+        quality.set_ylim(0, 101)
+    speed.plot(steps, column(train, "images_per_s"), color=TRAIN)
+    _call(speed, "images/s")
+    speed.set_ylim(bottom=0)
+    wait.plot(steps, column(train, "data_wait_pct"), color=WAIT)
+    _call(wait, "waiting for data (% of training time)")
+    wait.set_ylim(0, max([5.0, *(1.1 * v for v in column(train, "data_wait_pct"))]))
+    for axes in (loss, quality, speed, wait):
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in (speed, wait):
+        axes.set_xlabel("step")
+    return figure
+
+
+def _call(axes: Axes, quantity: str) -> None:
+    """Name what the axes show above them: beside them, long names run into each other."""
+    axes.set_title(quantity, loc="left", fontsize="medium")
+
+
+def save_plot(records: Sequence[Record], title: str, metric: Metric, path: Path) -> None:
+    """Write the plot as PNG."""
+    with replacing(path) as temporary:
+        draw(records, title, metric).savefig(temporary, dpi=110, format="png")
+
+
+def first_samples_alone(
+    config: TrainConfig, train: Source, spec: LoaderSpec, task: Task, devices: Devices
+) -> Figure:
+    """`first_samples` by this process alone: those that read for training may hang.
+
+    Every engine gives the same samples. Raises DataError if they cannot be read.
+    """
+    pipeline = PipelineConfig("workers", "pillow", num_workers=0)
+    with closing(build_loader(train, replace(spec, pipeline=pipeline))) as loader:
+        return first_samples(config, loader, task, train.classes, devices)
+
+
+def first_samples(
+    config: TrainConfig,
+    loader: Loader,
+    task: Task,
+    classes: Sequence[str],
+    devices: Devices,
+    *,
+    epoch: int = 0,
+) -> Figure:
+    """The first samples of this rank in an epoch. Ends the epoch that the loader reads.
+
+    `classes` are the source's. Raises DataError if the samples cannot be read.
+    """
+    batch = next(iter(loader.epoch(epoch, 0)))
+    normalize = Normalize(config.data.mean, config.data.std).to(devices.device)
+    made = next(device_batches([batch], devices.device, normalize))
+    seed_step(devices, config.trainer.seed, 0)
+    images, labels = BatchAugmentation(config, task)(made.images, made.labels)
+    shown = to_rgb(images[:MOST].float().cpu(), config.data)
+    captions = [caption(label, classes, task.takes) for label in labels[:MOST].cpu()]
+    return draw_samples(list(shown), captions)
+
+
+def to_rgb(images: Tensor, data: DataConfig) -> Tensor:
+    """The model's input, float `(..., 3, H, W)`, as RGB from 0 to 1: `(..., H, W, 3)`."""
+    pixels = images.movedim(-3, -1) * torch.tensor(data.std) + torch.tensor(data.mean)
+    return pixels.clamp(0, 1)
+
+
+def caption(label: Tensor, names: Sequence[str], takes: str) -> str:
+    """A sample's class, its labels with their shares if it is mixed, or its numbers."""
+    if not label.ndim:
+        return _short(names[int(label)])
+    pairs = zip(names, label.tolist(), strict=True)
+    if takes == "numbers":
+        return "\n".join(_short(f"{name} {value:.3g}") for name, value in islice(pairs, _LINES))
+    held = sorted((-value, name) for name, value in pairs if value >= 0.01)
+    named = [name if value <= -0.99 else f"{name} {-value:.2f}" for value, name in held]
+    return _short(", ".join(named))
+
+
+def draw_samples(images: Sequence[Tensor], captions: Sequence[str]) -> Figure:
+    """A grid of RGB images from 0 to 1, each `(H, W, 3)` of one size."""
+    from matplotlib.figure import Figure  # a second of imports, which training can do without
+
+    ratio = images[0].shape[1] / images[0].shape[0]
+    columns = min(max(1, round(_COLUMNS / ratio)), len(images))
+    count = math.ceil(len(images) / columns)
+    size = (_INCHES * ratio * columns, (_INCHES + 0.2) * count)
+    figure = Figure(figsize=size, layout="constrained")
+    for number, (image, text) in enumerate(zip(images, captions, strict=True), 1):
+        axes = figure.add_subplot(count, columns, number)
+        axes.imshow(image.numpy())
+        # A class may be called `$x$`, which is a formula to matplotlib.
+        axes.set_title(text, fontsize=7, parse_math=False)
+        axes.axis("off")
+    return figure
+
+
+def _short(text: str) -> str:
+    text = printable(text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

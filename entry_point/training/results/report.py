@@ -1,0 +1,252 @@
+"""What a finished run leaves: the model, the plot and a self-contained page."""
+
+from __future__ import annotations
+
+import base64
+import io
+import logging
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torchvision
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from PIL import Image, ImageOps
+from torch import nn
+
+from entry_point.config.train_config import TrainConfig
+from entry_point.contract.metrics_line import LOSS, PERCENTILES, Metric
+from entry_point.contract.printable import printable
+from entry_point.contract.run_folder import RunFolder
+from entry_point.contract.whole_file import write_text
+from entry_point.data.sources.source import Source
+from entry_point.model_folder import save_model
+from entry_point.training.devices import Devices
+from entry_point.training.evaluation import Evaluation
+from entry_point.training.measure.totals import Totals
+from entry_point.training.results import onnx_file
+from entry_point.training.results.log import (
+    column,
+    format_milliseconds,
+    training_records,
+)
+from entry_point.training.results.pictures import draw, save_plot
+from entry_point.training.results.summary import run_facts, run_name
+from entry_point.training.tasks.task import Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+logger = logging.getLogger(__name__)
+
+TEMPLATE = "report.html.jinja"
+THUMBNAIL = 120
+WORST = 12
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run that has trained to its end."""
+
+    folder: RunFolder
+    config: TrainConfig
+    yaml: str
+    """The configuration as text, without credentials."""
+    devices: Devices
+    task: Task
+    metric: Metric
+    """The metric that chose the best checkpoint."""
+    network: nn.Module
+    val: Source
+    evaluation: Evaluation
+    """Of `network` on `val`."""
+    totals: Totals
+    draw_samples: Callable[[], Figure]
+    """Draws training samples."""
+
+    @property
+    def title(self) -> str:
+        value = self.metric.show(self.evaluation.metrics.get(self.metric.name))
+        model = self.config.model.name
+        return f"{run_name(self.folder)}: {model}, validation {self.metric.label} {value}"
+
+
+def write_results(run: FinishedRun) -> None:
+    """Write model/ and output/data/, on the first rank."""
+    if not run.devices.is_first:
+        return
+    folder, config = run.folder, run.config
+    _remove_results(folder)
+    save_model(folder.model, run.network, run.task, run.val.classes, config, run.yaml)
+    with _optional("summary.png"):
+        plot = folder.output_data / "summary.png"
+        save_plot(run.totals.records, run.title, run.metric, plot)
+    if config.trainer.onnx:
+        with _optional(onnx_file.NAME):
+            onnx_file.save_onnx(folder.model, run.network, config.data, run.task.export)
+    if not config.trainer.report:
+        return
+    samples: Figure | None = None
+    with _optional("picture of training samples"):
+        samples = run.draw_samples()
+    with _optional("report.html"):
+        write_report(folder.output_data / "report.html", run, samples)
+
+
+def _remove_results(run: RunFolder) -> None:
+    """Remove what an earlier start left beside its weights: not all of it may be written again."""
+    for path in (
+        run.model / onnx_file.NAME,
+        *(run.output_data / name for name in ("report.html", "summary.png")),
+    ):
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _optional(name: str) -> Iterator[None]:
+    """Log a failure to write `name`, and continue: the weights are already saved."""
+    try:
+        yield
+    except Exception as error:
+        logger.warning("no %s: %s", name, str(error).partition("\n")[0] or repr(error))
+
+
+def write_report(path: Path, run: FinishedRun, samples: Figure | None) -> None:
+    """Write the page of a run. `samples` shows training samples; None: no such picture."""
+    totals, evaluation = run.totals, run.evaluation
+    validation = {
+        f"validation {label}": value for label, value in _metrics(run.task, evaluation).items()
+    }
+    _write_page(
+        path,
+        title=run.title,
+        about=run_facts(run.folder, totals, run.devices),
+        numbers=validation | _speed(totals),
+        curves=_picture(draw(totals.records, run.title, run.metric), "png"),
+        stalls=_stalls(totals),
+        samples=samples and _picture(samples, "jpeg", pil_kwargs={"quality": 80}),
+        config=run.yaml,
+        **_of_evaluation(run.task, evaluation, run.val),
+    )
+
+
+def write_evaluation(
+    path: Path,
+    title: str,
+    facts: Mapping[str, str],
+    task: Task,
+    evaluation: Evaluation,
+    source: Source,
+) -> None:
+    """Write a page on an evaluation of `source`: metrics, tables and the worst predictions."""
+    _write_page(
+        path,
+        title=title,
+        about=facts,
+        numbers=_metrics(task, evaluation),
+        **_of_evaluation(task, evaluation, source),
+    )
+
+
+def _write_page(path: Path, **content: Any) -> None:
+    """Fill the template: `content` is escaped. Sections without content are left out."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    sections = dict.fromkeys(("curves", "stalls", "samples", "config"))
+    page = environment.get_template(TEMPLATE).render(
+        sections | {"environment": _environment()} | content
+    )
+    write_text(path, page.lstrip())
+
+
+def _of_evaluation(task: Task, evaluation: Evaluation, source: Source) -> dict[str, Any]:
+    mistakes = [
+        (int(evaluation.indices[row]), caption)
+        for row, caption in task.mistakes(evaluation.scores, WORST)
+    ]
+    return {
+        "tables": task.tables(evaluation.scores),
+        "mistakes": [
+            {"picture": _thumbnail(source, i), "caption": caption, "key": source.key(i)}
+            for i, caption in mistakes
+        ],
+    }
+
+
+def _metrics(task: Task, evaluation: Evaluation) -> dict[str, str]:
+    values = evaluation.metrics
+    return {
+        metric.label: metric.show(values[metric.name])
+        for metric in (*task.metrics, LOSS)
+        if metric.name in values
+    }
+
+
+def _speed(totals: Totals) -> dict[str, str]:
+    if not totals.training_seconds:
+        return {}
+    return {
+        "training images/s": f"{totals.images_per_s:.0f}",
+        "of training time waiting for data": f"{totals.data_wait_pct:.1f} %",
+    }
+
+
+def _stalls(totals: Totals) -> dict[str, Any] | None:
+    waits = [float(value) for value in column(training_records(totals.records), "data_wait_pct")]
+    if not waits:
+        return None
+    return {
+        "share": f"{min(100.0, totals.data_wait_pct):.1f}",
+        "worst": f"{max(waits):.1f}",
+        "verdict": totals.verdict,
+        "percentiles": PERCENTILES,
+        "steps": "all steps since the last start" if len(totals.steps) else "median epoch",
+        "parts": {
+            part.replace("_", " "): list(map(format_milliseconds, values))
+            for part, values in totals.parts.items()
+        },
+    }
+
+
+def _thumbnail(source: Source, index: int) -> str:
+    """A data URL; gray if the image can no longer be read, or not by Pillow."""
+    try:
+        with Image.open(io.BytesIO(source.read(index).numpy().tobytes())) as opened:
+            image = ImageOps.exif_transpose(opened).convert("RGB")
+    except Exception as error:  # Pillow raises errors of many types for damaged files
+        logger.warning("no thumbnail of %s: %s", source.key(index), printable(str(error)))
+        image = Image.new("RGB", (THUMBNAIL, THUMBNAIL), "#cbd5e0")
+    image.thumbnail((THUMBNAIL, THUMBNAIL))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=80)
+    return _data_url("jpeg", buffer.getvalue())
+
+
+def _picture(figure: Figure, kind: str, **options: Any) -> str:
+    """A data URL of a figure as `png` or `jpeg`."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, dpi=100, **options)
+    return _data_url(kind, buffer.getvalue())
+
+
+def _data_url(kind: str, content: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _environment() -> dict[str, str]:
+    return {
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "Python": platform.python_version(),
+        "system": platform.platform(),
+        "CUDA": torch.version.cuda or "none",
+    }

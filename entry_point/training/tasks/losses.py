@@ -1,0 +1,122 @@
+"""Training losses: of the known tasks, the one that `task.loss` names, and `task.class_weights`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.resolve import resolve
+from entry_point.config.task_config import TaskConfig
+from entry_point.data.sources.source import Source
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(outputs, targets) -> the mean over the samples, a scalar."""
+ERRORS: dict[str, Callable[..., Tensor]] = {
+    "squared_error": functional.mse_loss,
+    "absolute_error": functional.l1_loss,
+    "huber": functional.huber_loss,
+}
+"""The losses of regression."""
+
+
+def choose_loss(config: TaskConfig, known: Mapping[str, Loss]) -> Loss:
+    """The loss that `task.loss` names; by default the first known one. Raises ConfigError."""
+    name = config.loss or next(iter(known))
+    loss: Loss = resolve("task.loss", name, known)
+    if name not in known and config.class_weights is not None:
+        must = f"task.loss={name} is your own, which gets no weights; set null"
+        raise ConfigError("task.class_weights", config.class_weights, must)
+    return loss
+
+
+def cross_entropy(
+    outputs: Tensor, targets: Tensor, *, weights: Tensor | None, smoothing: float
+) -> Tensor:
+    """Of classes `(N,)`, or of blended ones `(N, classes)`.
+
+    torch divides by the sum of the batch's weights instead, so that a batch computed in pieces, or
+    on several ranks, has another loss than the whole.
+    """
+    if weights is None:
+        return functional.cross_entropy(outputs, targets, label_smoothing=smoothing)
+    return functional.cross_entropy(
+        outputs, targets, weights, label_smoothing=smoothing, reduction="none"
+    ).mean()
+
+
+def focal(
+    outputs: Tensor, targets: Tensor, *, weights: Tensor | None, smoothing: float, gamma: float
+) -> Tensor:
+    """Cross-entropy times (1 - probability)^gamma (Lin et al., arXiv 1708.02002).
+
+    Targets as for `cross_entropy`, which it equals for gamma 0.
+    """
+    count = outputs.shape[1]
+    if not targets.is_floating_point():
+        targets = functional.one_hot(targets, count).to(outputs.dtype)
+    targets = targets * (1 - smoothing) + smoothing / count
+    logarithms = outputs.log_softmax(1)
+    terms = -targets * (1 - logarithms.exp()) ** gamma * logarithms
+    return (terms if weights is None else terms * weights).sum(1).mean()
+
+
+def binary_cross_entropy(outputs: Tensor, targets: Tensor, *, weights: Tensor | None) -> Tensor:
+    """Of labels `(N, labels)`, each from 0 to 1; `weights` apply where a label is present."""
+    return functional.binary_cross_entropy_with_logits(outputs, targets, pos_weight=weights)
+
+
+def binary_focal(
+    outputs: Tensor, targets: Tensor, *, weights: Tensor | None, gamma: float
+) -> Tensor:
+    """`binary_cross_entropy` times (1 - probability of the target)^gamma."""
+    losses = functional.binary_cross_entropy_with_logits(
+        outputs, targets, pos_weight=weights, reduction="none"
+    )
+    probabilities = outputs.sigmoid()
+    right = probabilities * targets + (1 - probabilities) * (1 - targets)
+    return ((1 - right) ** gamma * losses).mean()
+
+
+def class_weights(
+    config: TaskConfig,
+    train: Source,
+    automatic: Callable[[Tensor, int], Tensor],
+    device: torch.device,
+) -> Tensor | None:
+    """float32 `(classes,)`, or None; `automatic` computes them from the labels for `auto`.
+
+    Raises ConfigError if a list has another length.
+    """
+    if config.class_weights is None:
+        return None
+    count = len(train.classes)
+    if config.class_weights == "auto":
+        return automatic(train.labels, count).float().to(device)
+    if len(config.class_weights) != count:
+        order = f"{', '.join(train.classes[:5])}{', ...' if count > 5 else ''}"
+        must = f"must have {count} numbers, one for each of {order}"
+        raise ConfigError("task.class_weights", config.class_weights, must)
+    return torch.tensor(config.class_weights, dtype=torch.float32, device=device)
+
+
+def inverse_frequency(labels: Tensor, classes: int) -> Tensor:
+    """images / (classes x images of the class), from class numbers `(N,)`.
+
+    The images' mean weight is then 1. A class without images gets 0.
+    """
+    counts = labels.long().bincount(minlength=classes).double()
+    weights = len(labels) / (classes * counts)
+    return weights.where(counts > 0, 0.0)
+
+
+def inverse_odds(labels: Tensor, _count: int) -> Tensor:
+    """Images without the label / images with it, from labels `(N, count)` of 0 or 1.
+
+    A label that no image has gets 1.
+    """
+    present = labels.double().sum(0)
+    return ((len(labels) - present) / present).where(present > 0, 1.0)
