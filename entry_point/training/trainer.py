@@ -30,13 +30,14 @@ from entry_point.training.measure.profiling import StepProfiler
 from entry_point.training.measure.step_log import LossGuard, StepLog
 from entry_point.training.measure.times import Startup, Stopwatch
 from entry_point.training.measure.totals import Totals
+from entry_point.training.models import count_parameters
 from entry_point.training.progress import Progress
 from entry_point.training.results.log import MetricsLog, epoch_bar, log_to_stdout, parse_records
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 from entry_point.training.results.onnx_file import require_onnx
 from entry_point.training.results.pictures import first_samples_alone
 from entry_point.training.results.report import FinishedRun, write_results
-from entry_point.training.results.summary import closing_lines, opening_lines, run_name
+from entry_point.training.results.summary import closing_lines, code_version, run_name
 from entry_point.training.stop import Stopped, StopRequest
 from entry_point.training.tasks.build_task import build_task, tracked_metric
 
@@ -90,15 +91,29 @@ class Trainer:
 
     def opening_lines(self) -> list[str]:
         """What the run will do."""
-        return opening_lines(
-            self.config,
-            self.devices,
-            self.learner.model,
-            self.task,
-            self.input,
-            self.progress,
-            self.run,
-        )
+        config, progress, epochs = self.config, self.progress, self.config.trainer.epochs
+        augment = config.augment.describe()
+        lines = [
+            f"code     {code_version() or 'unknown revision'}",
+            f"model    {config.model.name}, {count_parameters(self.learner.model):,} parameters",
+            f"task     {config.task.name}, best checkpoint by {progress.metric.label}",
+            f"data     {self.input.describe()}",
+            f"pipeline {loader_spec(config, self.devices, 'train').describe()}",
+            *([f"augment  {augment}"] if augment else []),
+            f"devices  {self.devices.describe()}",
+            f"plan     {epochs} epochs of {progress.steps_per_epoch} steps of "
+            f"{config.trainer.batch_size} images, {config.optim.name}",
+            f"start    epoch {progress.epoch}, step {progress.step}; run folder {self.run.root}",
+        ]
+        if progress.ends(config.trainer):
+            more = f"trainer.epochs={epochs + 1} or more"
+            if progress.epoch < epochs:
+                more = f"trainer.early_stopping={progress.stale + 1} or more, or null,"
+            lines.append(
+                f"this run is complete (epoch {progress.epoch} of {epochs}): nothing to train; set "
+                f"{more} to continue"
+            )
+        return lines
 
     def fit(self) -> Evaluation:
         """Train to the last epoch; returns the last evaluation.
