@@ -44,9 +44,6 @@ class ModelConfig:
     """State dict to start from: a file, or the name of a channel that holds exactly one .pt, .pth
     or .safetensors file. A head of another size keeps its initial weights. Nothing is
     downloaded."""
-    freeze: list[str] = Field(default=[])
-    """Patterns of parameter names that are not trained, as in `model.freeze=[conv1.*,layer?.*]`.
-    Batch normalization still follows the statistics of the data."""
     gradient_checkpointing: Bool = False
     """Compute activations again in the backward pass instead of keeping them, to save memory. For
     timm's models, and your own that have timm's method `set_grad_checkpointing()`."""
@@ -76,7 +73,8 @@ class OptimConfig:
     groups: dict[str, dict[str, Any]] = Field(default={})
     """Other arguments for the parameters whose names match a pattern, as in
     `optim.groups={fc.*:{lr:0.1},layer1.*:{lr:0.001}}` (quoted in a shell). The first
-    pattern that matches counts; `*` is for the parameters that no other matches."""
+    pattern that matches counts; `*` is for the parameters that no other matches. `lr: 0` freezes
+    them; batch normalization still follows the statistics of the data."""
     schedule: str = "cosine"
     """Shape of the learning rate after a linear warm-up. `cosine`: falls to zero at the end.
     `step`: is multiplied by `schedule_kwargs.factor` (0.1) every `schedule_kwargs.every` (30)

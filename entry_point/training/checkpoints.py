@@ -217,7 +217,6 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
     return {
         "model.name": config.model.name,
         "model.kwargs": config.model.kwargs,
-        "model.freeze": config.model.freeze,
         **{f"class {number}": name for number, name in enumerate(train.classes)},
         "training images": len(train),
         **{f"data.{key}": getattr(config.data, key) for key in _PIXELS},

@@ -20,7 +20,7 @@ from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.devices import Devices, HostCopy
 from entry_point.training.measure.times import named_range
 from entry_point.training.models import build_model, checkpoint_gradients
-from entry_point.training.optim import build_optimizer, build_schedule, freeze
+from entry_point.training.optim import build_optimizer, build_schedule
 from entry_point.training.tasks.task import Task
 
 _STATISTICS_STEPS = 16
@@ -48,7 +48,6 @@ class Learner:
         self._task, self._steps_per_epoch = task, steps_per_epoch
         torch.manual_seed(config.trainer.seed)
         model = build_model(config.model, task.outputs, channels, config.data.image_size)
-        freeze(model, config.model.freeze)
         if config.model.gradient_checkpointing:
             checkpoint_gradients(model, config.model.name)
         model = model.to(memory_format=torch.channels_last)
