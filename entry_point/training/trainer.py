@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
-from functools import partial
 
 import torch
 from torch import nn
@@ -35,7 +34,6 @@ from entry_point.training.progress import Progress
 from entry_point.training.results.log import MetricsLog, epoch_bar, log_to_stdout, parse_records
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 from entry_point.training.results.onnx_file import require_onnx
-from entry_point.training.results.pictures import first_samples_alone
 from entry_point.training.results.report import FinishedRun, write_results
 from entry_point.training.results.summary import closing_lines, code_version, run_name
 from entry_point.training.stop import Stopped, StopRequest
@@ -257,14 +255,6 @@ class Trainer:
         self.checkpoints.wait()
         if self.config.trainer.export == "best":
             evaluation = self._return_to_best() or evaluation
-        draw_samples = partial(
-            first_samples_alone,
-            self.config,
-            self.input.train,
-            loader_spec(self.config, self.devices, "train"),
-            self.task,
-            self.devices,
-        )
         finished = FinishedRun(
             self.run,
             self.config,
@@ -273,10 +263,10 @@ class Trainer:
             self.task,
             self.progress.metric,
             network=self.learner.evaluated[self.exported],
+            train=self.input.train,
             val=self.input.val,
             evaluation=evaluation,
             totals=totals,
-            draw_samples=draw_samples,
         )
         write_results(finished)
         for line in closing_lines(

@@ -19,11 +19,10 @@ from entry_point.contract.metrics_line import Metric
 from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import replacing
 from entry_point.data.loader import Loader, build_loader
-from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import Source
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.devices import Devices
-from entry_point.training.input import device_batches
+from entry_point.training.input import device_batches, loader_spec
 from entry_point.training.models import Normalize
 from entry_point.training.results.log import (
     Record,
@@ -102,15 +101,13 @@ def save_plot(records: Sequence[Record], title: str, metric: Metric, path: Path)
         draw(records, title, metric).savefig(temporary, dpi=110, format="png")
 
 
-def first_samples_alone(
-    config: TrainConfig, train: Source, spec: LoaderSpec, task: Task, devices: Devices
-) -> Figure:
+def first_samples_alone(config: TrainConfig, train: Source, task: Task, devices: Devices) -> Figure:
     """`first_samples` by this process alone: those that read for training may hang.
 
     Every engine gives the same samples. Raises DataError if they cannot be read.
     """
-    pipeline = PipelineConfig("workers", "pillow", num_workers=0)
-    with closing(build_loader(train, replace(spec, pipeline=pipeline))) as loader:
+    alone = replace(config, pipeline=PipelineConfig("workers", "pillow", num_workers=0))
+    with closing(build_loader(train, loader_spec(alone, devices, "train"))) as loader:
         return first_samples(config, loader, task, train.classes, devices)
 
 

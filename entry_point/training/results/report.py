@@ -6,7 +6,7 @@ import base64
 import io
 import logging
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ from entry_point.training.results.log import (
     format_milliseconds,
     training_records,
 )
-from entry_point.training.results.pictures import draw, save_plot
+from entry_point.training.results.pictures import draw, first_samples_alone, save_plot
 from entry_point.training.results.summary import run_facts, run_name
 from entry_point.training.tasks.task import Task
 
@@ -61,12 +61,11 @@ class FinishedRun:
     metric: Metric
     """The metric that chose the best checkpoint."""
     network: nn.Module
+    train: Source
     val: Source
     evaluation: Evaluation
     """Of `network` on `val`."""
     totals: Totals
-    draw_samples: Callable[[], Figure]
-    """Draws training samples."""
 
     @property
     def title(self) -> str:
@@ -92,7 +91,7 @@ def write_results(run: FinishedRun) -> None:
         return
     samples: Figure | None = None
     with _optional("picture of training samples"):
-        samples = run.draw_samples()
+        samples = first_samples_alone(config, run.train, run.task, run.devices)
     with _optional("report.html"):
         write_report(folder.output_data / "report.html", run, samples)
 
