@@ -84,8 +84,7 @@ def _check_own(seam: Seam, path: str, kwargs: Mapping[str, Any]) -> None:
 
 def _check_library_model(name: str) -> None:
     # Imported here, as torch takes seconds.
-    from entry_point.training.models.build_model import torchvision_builder
-    from entry_point.training.models.timm_models import require_timm_model
+    from entry_point.training.models import require_timm_model, torchvision_builder
 
     if not name.startswith(TIMM):
         torchvision_builder(name)

@@ -96,7 +96,7 @@ def evaluate(
     """
     from entry_point.training import evaluation
     from entry_point.training.input import device_batches
-    from entry_point.training.normalize import Normalize
+    from entry_point.training.models import Normalize
     from entry_point.training.stop import StopRequest
 
     numbers = _numbers_of(source, trained.classes).to(devices.device)

@@ -43,8 +43,7 @@ from entry_point.contract.own_code import PACKAGE, find_project_in
 from entry_point.contract.program import UserError
 from entry_point.contract.whole_file import replacing, write_text
 from entry_point.data.sources.source import Source
-from entry_point.training.models.build_model import build_model
-from entry_point.training.normalize import Normalize
+from entry_point.training.models import Normalize, build_model
 from entry_point.training.tasks.build_task import KNOWN, build_task
 from entry_point.training.tasks.task import Task
 

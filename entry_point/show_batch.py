@@ -21,7 +21,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.large_imports import end_process
 from entry_point.training.devices import join_devices
 from entry_point.training.input import loader_spec
-from entry_point.training.results.sample_grid import first_samples
+from entry_point.training.results.pictures import first_samples
 from entry_point.training.tasks.build_task import build_task
 
 OUTPUT = "runs/samples.png"

@@ -25,6 +25,7 @@ from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import format_metrics
 from entry_point.contract.printable import masked
 from entry_point.contract.program import asks_for_help, run_program, stop_signals
+from entry_point.contract.run_folder import NEW_RUN
 
 RUNS = Path("runs")
 
@@ -70,8 +71,11 @@ class RunQueue:
 
     def train(self, folder: Path, overrides: Sequence[str]) -> int:
         """Train one run; returns its exit code."""
+        root = str(folder.absolute())
+        # A run that cannot start removes its folder again.
+        new = {} if folder.exists() else {NEW_RUN: root}
         folder.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, "ML_ROOT": str(folder.absolute())}
+        environment = {**os.environ, "ML_ROOT": root, **new}
         command = [sys.executable, "-m", "entry_point.container", "train", *overrides]
         process = self._process = subprocess.Popen(command, env=environment)
         self._pass_on()  # a signal that came before the process existed

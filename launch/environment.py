@@ -26,6 +26,7 @@ REQUIREMENTS = {
     "onnx": ("onnx.txt",),
     "timm": ("timm.txt",),
     "mlflow": ("mlflow.txt",),
+    "wandb": ("wandb.txt",),
     "launch": ("launch.txt",),
     "launch-v2": ("launch-v2.txt",),
     "launch-v3": ("launch-v3.txt",),

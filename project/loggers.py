@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 
-from entry_point.training.results.logged_run import LoggedRun
-from entry_point.training.results.metrics_log import Record
+from entry_point.training.results.log import Record
+from entry_point.training.results.loggers import LoggedRun
 
 
 class CsvLogger:

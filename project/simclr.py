@@ -30,6 +30,9 @@ def encoder(num_classes: int, backbone: str = "resnet18") -> nn.Module:
     last = model.get_submodule("fc")
     assert isinstance(last, nn.Linear)
     model.fc = _Projection(last.in_features, num_classes)
+    if dist.is_initialized() and dist.get_backend() == "nccl":
+        # Batch statistics of all ranks, as published; on CPUs torch has none.
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
     return model
 
 

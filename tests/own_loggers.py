@@ -7,8 +7,8 @@ import os
 import sys
 import time
 
-from entry_point.training.results.logged_run import LoggedRun
-from entry_point.training.results.metrics_log import Record
+from entry_point.training.results.log import Record
+from entry_point.training.results.loggers import LoggedRun
 
 
 class Failing:

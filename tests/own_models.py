@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from entry_point.contract.run_folder import RunFolder
-from entry_point.training.checkpoints import checkpoint
+from entry_point.training import checkpoints
 
 
 def tiny_net(num_classes: int) -> nn.Module:
@@ -27,7 +27,7 @@ def tiny_net(num_classes: int) -> nn.Module:
 
 def hurried_net(num_classes: int) -> nn.Module:
     """Has a checkpoint by time after each step, and keeps all of them."""
-    checkpoint.SECONDS, checkpoint.KEPT = 0.0, 100
+    checkpoints.SECONDS, checkpoints.KEPT = 0.0, 100
     return tiny_net(num_classes)
 
 

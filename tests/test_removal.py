@@ -34,6 +34,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "tensorboard": ("entry_point/training/results/tensorboard_logger.py",),
     "mlflow": ("entry_point/training/results/mlflow_logger.py",),
+    "wandb": ("entry_point/training/results/wandb_logger.py",),
 }
 # A package that is not installed is no fault of the copy: DALI is an extra.
 IMPORT_ALL = """

@@ -182,7 +182,7 @@ def options(plan: Plan) -> list[Case]:
             plan.training("eager", model, epochs=2, round=number),
             plan.training("EMA", model, "optim.ema_decay=0.999", epochs=2, round=number),
             plan.training(
-                "compiled", model, "trainer.compile=true",
+                "compiled", model, "trainer.compile=default",
                 epochs=2, more=compiling, needs=("Python.h",), round=number,
             ),
         ]  # fmt: skip

@@ -39,7 +39,7 @@ from entry_point.data.plan.crops import CropPlan
 from entry_point.data.plan.order import EpochPlan
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.source import Encoded, FileSource
-from entry_point.training.normalize import Normalize
+from entry_point.training.models import Normalize
 
 STAGES = ("decode+resize", "+ batch", "+ normalize", "+ transfer")
 DALI_READER = "dali.fn"

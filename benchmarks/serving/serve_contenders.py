@@ -26,7 +26,7 @@ from entry_point.config.train_config import load_train_config
 from entry_point.data.sources.source import Source
 from entry_point.model_folder import load_model, save_model
 from entry_point.serving import formats
-from entry_point.training.models.build_model import build_model
+from entry_point.training.models import build_model
 from entry_point.training.tasks.build_task import build_task
 from tests.entry_point.prediction.predicted import center_crop
 

@@ -37,9 +37,8 @@ from entry_point.training.devices import Devices
 from entry_point.training.input import device_batches
 from entry_point.training.learner import Learner
 from entry_point.training.measure.headspace import settled
-from entry_point.training.measure.stall_meter import StallMeter, Times
-from entry_point.training.measure.stopwatch import Stopwatch
-from entry_point.training.normalize import Normalize
+from entry_point.training.measure.times import StallMeter, Stopwatch, Times
+from entry_point.training.models import Normalize
 from entry_point.training.tasks.build_task import build_task
 
 ROUNDS = 5

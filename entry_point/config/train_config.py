@@ -28,7 +28,7 @@ OPTIMIZERS = (
 )
 """Classes of torch.optim, in lower case, that take parameter groups and a learning rate."""
 SCHEDULES = ("cosine", "step")
-LOGGERS = ("tensorboard", "mlflow")
+LOGGERS = ("tensorboard", "mlflow", "wandb")
 
 
 @dataclass(config=SETTINGS)
@@ -44,11 +44,9 @@ class ModelConfig:
     """State dict to start from: a file, or the name of a channel that holds exactly one .pt, .pth
     or .safetensors file. A head of another size keeps its initial weights. Nothing is
     downloaded."""
-    freeze: list[str] = Field(default=[])
-    """Patterns of parameter names that are not trained, as in `model.freeze=[conv1.*,layer?.*]`.
-    Batch normalization still follows the statistics of the data."""
-    sync_batchnorm: Bool = False
-    """Compute batch statistics over all ranks instead of per rank. GPUs only."""
+    gradient_checkpointing: Bool = False
+    """Compute activations again in the backward pass instead of keeping them, to save memory. For
+    timm's models, and your own that have timm's method `set_grad_checkpointing()`."""
 
     def __post_init__(self) -> None:
         library, _, name = self.name.rpartition("/")
@@ -75,7 +73,8 @@ class OptimConfig:
     groups: dict[str, dict[str, Any]] = Field(default={})
     """Other arguments for the parameters whose names match a pattern, as in
     `optim.groups={fc.*:{lr:0.1},layer1.*:{lr:0.001}}` (quoted in a shell). The first
-    pattern that matches counts; `*` is for the parameters that no other matches."""
+    pattern that matches counts; `*` is for the parameters that no other matches. `lr: 0` freezes
+    them; batch normalization still follows the statistics of the data."""
     schedule: str = "cosine"
     """Shape of the learning rate after a linear warm-up. `cosine`: falls to zero at the end.
     `step`: is multiplied by `schedule_kwargs.factor` (0.1) every `schedule_kwargs.every` (30)
@@ -121,11 +120,12 @@ class TrainerConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto`: CUDA if there is a CUDA device, otherwise the CPU. A GPU that does not work is an
     error, unless this is `cpu`."""
-    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
+    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     """`auto`: bf16 on CUDA devices that support it, otherwise fp32. `fp32`: without TF32. `tf32`:
-    fp32, but GPUs round the inputs of convolutions and matrix products to TF32."""
-    compile: Bool = False
-    """Run the model through `torch.compile`, once for each image size."""
+    fp32, but GPUs round the inputs of convolutions and matrix products to TF32. `fp16`: with scaled
+    gradients, for GPUs without bf16; a step whose gradients overflow changes no weights."""
+    compile: Literal["default", "reduce-overhead", "max-autotune"] | None = None
+    """Run the model through `torch.compile` in this mode, once for each image size. null: off."""
     deterministic: Bool = False
     """Use deterministic kernels only. On a CPU, a resumed run then ends bit-identical."""
     nproc_per_host: Count | None = None
@@ -134,6 +134,9 @@ class TrainerConfig:
     """Steps between log lines."""
     evaluate_every_epochs: Count = 1
     """Epochs between evaluations. The last epoch is always evaluated."""
+    early_stopping: Count | None = None
+    """End the training after so many evaluations in a row without a better value of the metric
+    that `task.best` names. null: train all `epochs`."""
     checkpoint_every_steps: Count | None = None
     """Steps between checkpoints, besides those every 10 minutes, after each epoch and when the job
     is stopped. null: only those."""
@@ -144,8 +147,7 @@ class TrainerConfig:
     report: Bool = True
     """Write output/data/report.html at the end."""
     onnx: Bool = False
-    """Also write model/model.onnx, checked against torch. Needs the extra `onnx` and
-    `trainer.report`."""
+    """Also write model/model.onnx, checked against torch. Needs the extra `onnx`."""
     diagnose: Literal["headspace", "profile", "one_batch"] | None = None
     """`headspace`: after the first epoch, repeat its steps on batches kept in memory and report how
     much faster training would be if input were free; does not change the training. `profile`: trace
@@ -182,8 +184,8 @@ class TrainConfig:
     optim: OptimConfig = Field(default_factory=OptimConfig)
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
     loggers: list[str] = Field(default=["tensorboard"])
-    """What else gets every number, beside the log and metrics.jsonl: `tensorboard`, `mlflow`, or
-    the dotted path of your own class."""
+    """What else gets every number, beside the log and metrics.jsonl: `tensorboard`, `mlflow`,
+    `wandb`, or the dotted path of your own class."""
     logger_kwargs: dict[str, dict[str, Any]] = Field(default={})
     """Arguments of a logger, by the last part of its name, as in `logger_kwargs.mlflow.uri=URL`."""
 

@@ -1,8 +1,9 @@
-"""The device and precision of this process, and communication with the other ranks."""
+"""The device and precision of this process, its way to the host, and the other ranks."""
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig, check_ranks
 from entry_point.supervisor.cuda_driver import describe_driver, has_gpus
 from entry_point.supervisor.ranks import shared_folder
-from entry_point.training.numa import stay_near
 
 # How long until all hosts have started their ranks.
 MEETING_TIMEOUT = timedelta(minutes=15)
@@ -29,6 +29,8 @@ MEETING_TIMEOUT = timedelta(minutes=15)
 PEER_TIMEOUT = timedelta(minutes=10)
 # How long the other ranks wait for the first one's export.
 EXPORT_TIMEOUT = timedelta(days=1)
+_PCI = Path("/sys/bus/pci/devices")
+_MOST_STEPS_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ class Devices:
 
     @property
     def precision(self) -> str:
-        if self.autocast_dtype is torch.bfloat16:
-            return "bf16"
+        if self.autocast_dtype is not None:
+            return "bf16" if self.autocast_dtype is torch.bfloat16 else "fp16"
         return "tf32" if torch.backends.cudnn.allow_tf32 and self.on_gpu else "fp32"
 
     @property
@@ -63,7 +65,7 @@ class Devices:
         return self.autocast_dtype or torch.float32
 
     def autocast(self) -> torch.autocast:
-        """Autocast to bf16 if the job's precision is bf16, else a no-op."""
+        """Autocast to bf16 or fp16 if that is the job's precision, else a no-op."""
         return torch.autocast(
             self.device.type,
             dtype=self.autocast_dtype or torch.bfloat16,
@@ -274,7 +276,7 @@ def _autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
         # GPUs older than Ampere only emulate bf16, slower than fp32.
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bf16" if has_bf16 else "fp32"
-    return torch.bfloat16 if precision == "bf16" else None
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
 
 
 def _set_tf32(precision: str, device: torch.device) -> None:
@@ -291,3 +293,70 @@ def _set_determinism(deterministic: bool) -> None:
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
+
+
+def stay_near(device: torch.device) -> None:
+    """Let this thread, and all that it starts, run on the cores of the GPU's node only.
+
+    Batches are then written into memory that the GPU reaches without crossing to another socket.
+    """
+    if device.type == "cuda" and hasattr(os, "sched_setaffinity"):
+        allowed = os.sched_getaffinity(0)
+        near = allowed & _cores_near(device)
+        if near and near != allowed:
+            os.sched_setaffinity(0, near)
+
+
+def _cores_near(device: torch.device) -> set[int]:
+    """The cores of the GPU's node; none if they are not known."""
+    gpu: Any = torch.cuda.get_device_properties(device)  # torch's stub lacks the address
+    address = f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}.0"
+    try:
+        text = (_PCI / address / "local_cpulist").read_text().strip()
+    except OSError:
+        return set()
+    cores: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        cores.update(range(int(first), int(last or first) + 1))
+    return cores
+
+
+class RunAhead:
+    """Keeps the host at most two steps ahead of a GPU: each step ahead holds a batch on the GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._steps: deque[torch.cuda.Event] = deque()
+
+    def wait(self) -> None:
+        """All work of a step has been launched; wait for the step before the previous one."""
+        if self._device.type == "cuda":
+            self._steps.append(_event())
+            if len(self._steps) > _MOST_STEPS_AHEAD:
+                self._steps.popleft().synchronize()
+
+
+class HostCopy:
+    """A tensor on its way to the CPU. On a CPU, the tensor itself."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._arrived: torch.cuda.Event | None = None
+        self._copy = tensor.detach()
+        if tensor.device.type == "cuda":
+            self._copy = torch.empty_like(self._copy, device="cpu", pin_memory=True)
+            self._copy.copy_(tensor.detach(), non_blocking=True)
+            self._arrived = _event()
+
+    def wait(self) -> torch.Tensor:
+        """The tensor on the CPU, once the device has computed it."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._copy
+
+
+def _event() -> torch.cuda.Event:
+    """Now, on the current stream. By default, waiting for an event keeps a core busy."""
+    event = torch.cuda.Event(blocking=True)
+    event.record()
+    return event

@@ -19,12 +19,12 @@ from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loaders, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.spans import Span
-from entry_point.training.devices import Devices
-from entry_point.training.host_copy import RunAhead
-from entry_point.training.measure.stopwatch import Stopwatch, named_range
-from entry_point.training.normalize import Normalize
+from entry_point.training.devices import Devices, RunAhead
+from entry_point.training.measure.times import Stopwatch, named_range
+from entry_point.training.models import Normalize
 from entry_point.training.stop import Stopped, StopRequest
 
+_NAMED = {"class": "classes", "labels": "labels", "numbers": "targets"}
 Prepare = Callable[[torch.Tensor], torch.Tensor]
 """A loader's images, on the device -> the model's input."""
 
@@ -73,6 +73,21 @@ class TrainingInput:
             [(source, loader_spec(config, devices, split)) for split, source in splits.items()],
             self.schedule.after,
         )
+
+    def describe(self) -> str:
+        """Its images, classes and sizes, in one line."""
+        data = self._config.data
+        sizes = list(dict.fromkeys([size for _, size in data.progressive] or [data.image_size]))
+        text = (
+            f"{len(self.train):,} training and {len(self.val):,} validation images, "
+            f"{len(self.classes)} {_NAMED[self.train.kind]}, "
+            f"{' then '.join(f'{size} x {size}' for size in sizes)} pixels"
+        )
+        if data.image_size != sizes[-1]:
+            text += f", validation {data.image_size} x {data.image_size}"
+        if len(sizes) > 1 and self._config.trainer.compile:
+            text += f"; torch.compile compiles for each of {len(sizes)} sizes"
+        return text
 
     def train_batches(self, epoch: int, step: int) -> Iterator[Batch]:
         """The batches of `epoch` from `step` on.

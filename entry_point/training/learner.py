@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,15 +13,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import TrainConfig
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.averaged_weights import AveragedWeights
-from entry_point.training.devices import Devices
-from entry_point.training.measure.stopwatch import named_range
-from entry_point.training.models.build_model import build_model
-from entry_point.training.optim import build_optimizer, build_schedule, freeze
+from entry_point.training.devices import Devices, HostCopy
+from entry_point.training.measure.times import named_range
+from entry_point.training.models import build_model, checkpoint_gradients
+from entry_point.training.optim import build_optimizer, build_schedule
 from entry_point.training.tasks.task import Task
 
 _STATISTICS_STEPS = 16
@@ -48,13 +48,8 @@ class Learner:
         self._task, self._steps_per_epoch = task, steps_per_epoch
         torch.manual_seed(config.trainer.seed)
         model = build_model(config.model, task.outputs, channels, config.data.image_size)
-        freeze(model, config.model.freeze)
-        if config.model.sync_batchnorm and devices.world_size > 1:
-            if devices.device.type == "cpu":
-                raise ConfigError(
-                    "model.sync_batchnorm", True, "needs GPUs; set it to false on a CPU"
-                )
-            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        if config.model.gradient_checkpointing:
+            checkpoint_gradients(model, config.model.name)
         model = model.to(memory_format=torch.channels_last)
         self.model = model.to(devices.device).train()
         decay = config.optim.ema_decay
@@ -65,10 +60,16 @@ class Learner:
         )
         self._augment = BatchAugmentation(config, task)
         self._shared = _shared(self.model, devices, config.trainer.deterministic)
-        compiles = config.trainer.compile
-        self._forward: Any = _compiled(self._shared, config.data) if compiles else self._shared
-        self.lr = 0.0
-        """The learning rate of the last step."""
+        self._forward: Any = self._shared
+        if mode := config.trainer.compile:
+            self._forward = _compiled(self._shared, mode, config.data)
+        scales = devices.autocast_dtype is torch.float16  # otherwise it does nothing
+        self._scaler = torch.amp.GradScaler(devices.device.type, enabled=scales)
+        if scales:
+            # It usually skips the first steps, until it knows the scale.
+            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
+        self._lr = 0.0
+        self._norm: torch.Tensor | None = None
 
     @property
     def evaluated(self) -> dict[str, nn.Module]:
@@ -95,20 +96,34 @@ class Learner:
                     share = len(some_labels) / len(labels)
                     loss = self._task.loss(outputs.float(), some_labels) * share
                 with named_range("backward"):
-                    loss.backward()
+                    self._scaler.scale(loss).backward()
             total += loss.detach()
         return total
 
     def update(self) -> None:
         """Apply the gradients to the weights."""
         with named_range("optimizer"):
-            if self._optim.clip_norm is not None:
-                nn.utils.clip_grad_norm_(self.model.parameters(), self._optim.clip_norm)
-            self.optimizer.step()
-            self.lr = float(self.optimizer.param_groups[0]["lr"])
+            self._scaler.unscale_(self.optimizer)
+            if (limit := self._optim.clip_norm) is not None:
+                self._norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+            self._scaler.step(self.optimizer)
+            self._scaler.update()
+            self._lr = float(self.optimizer.param_groups[0]["lr"])
             self.schedule.step()
             if self.ema is not None:
                 self.ema.update()
+
+    def record(self) -> dict[str, float]:
+        """What is logged of the last step: its learning rate, and the norm of its gradients before
+        they were clipped, if it is finite. Waits for the device.
+        """
+        norm = self._norm
+        if norm is None:
+            weights = self.model.parameters()
+            norm = nn.utils.get_total_norm(p.grad for p in weights if p.grad is not None)
+        value = float(HostCopy(norm).wait())
+        found = {"grad_norm": float(f"{value:.6g}")} if math.isfinite(value) else {}
+        return {"lr": self._lr, **found}
 
     def estimate_statistics(self, images: torch.Tensor, steps_left: int) -> None:
         """Near the end of an epoch, measure batch statistics for the averaged weights.
@@ -135,6 +150,7 @@ class Learner:
             **({} if self.ema is None else self.ema.state()),
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
+            "scaler": self._scaler.state_dict(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -144,6 +160,7 @@ class Learner:
             self.ema.load_state(state)
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
+        self._scaler.load_state_dict(state["scaler"])
 
     def load_evaluated(self, state: dict[str, Any]) -> None:
         """Load only the models that are evaluated, from what `state` returned."""
@@ -178,7 +195,7 @@ def _shared(model: nn.Module, devices: Devices, deterministic: bool) -> nn.Modul
         )
 
 
-def _compiled(shared: nn.Module, data: DataConfig) -> Any:
+def _compiled(shared: nn.Module, mode: str, data: DataConfig) -> Any:
     """Compile for each image size of `data.progressive`, rather than once for any size.
 
     `shared` is the DDP wrapper, so that the compiler sees where gradients are exchanged.
@@ -187,7 +204,7 @@ def _compiled(shared: nn.Module, data: DataConfig) -> Any:
     limits = torch._dynamo.config
     # Without a limit that grows with the sizes, torch runs the model uncompiled from the ninth on.
     limits.recompile_limit = max(limits.recompile_limit, _GRAPHS_OF_A_SIZE * len(sizes))
-    return torch.compile(shared, dynamic=False)
+    return torch.compile(shared, dynamic=False, mode=mode)
 
 
 def _reads_buffers(model: nn.Module) -> bool:

@@ -69,18 +69,16 @@ _UNDECAYED = re.compile(
 def parameter_groups(config: OptimConfig, model: nn.Module) -> list[dict[str, Any]]:
     """The trainable parameters as torch's optimizers take them, those of `optim.groups` last.
 
-    A group is `{"name", "params": [(name, parameter), ...], "weight_decay", ...}`. Its name is its
-    pattern, `*` for parameters that none matches, with ` undecayed` for those without weight decay:
-    vectors and scalars (biases, normalization weights), position embeddings, class tokens, bias
-    tables, layer scales, and what the model's `no_weight_decay()` lists, as timm's models do.
+    Freezes those of the patterns with `lr: 0`. A group is `{"name", "params": [(name, parameter),
+    ...], "weight_decay", ...}`. Its name is its pattern, `*` for parameters that none matches, with
+    ` undecayed` for those without weight decay: vectors and scalars (biases, normalization
+    weights), position embeddings, class tokens, bias tables, layer scales, and what the model's
+    `no_weight_decay()` lists, as timm's models do.
 
     Raises:
-        ConfigError: a pattern of `optim.groups` matches no trainable parameter, or `model.freeze`
-            leaves none.
+        ConfigError: a pattern of `optim.groups` matches no trainable parameter, or all are frozen.
     """
     trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    if not trainable:
-        raise ConfigError("model.freeze", must="freezes all parameters; leave some to train")
     listed: Collection[str] = getattr(model, "no_weight_decay", tuple)()
     patterns = [*(pattern for pattern in config.groups if pattern != "*"), "*"]
     members: dict[tuple[str, bool], list[tuple[str, nn.Parameter]]] = {
@@ -96,6 +94,13 @@ def parameter_groups(config: OptimConfig, model: nn.Module) -> list[dict[str, An
         if not members[pattern, True] and not members[pattern, False]:
             left = members["*", True] + members["*", False]
             raise _no_match("optim.groups", pattern, left)
+    frozen = [pattern for pattern, arguments in config.groups.items() if arguments.get("lr") == 0]
+    for pattern in frozen:
+        for decays in (True, False):
+            for _, parameter in members.pop((pattern, decays)):
+                parameter.requires_grad_(False)
+    if not any(members.values()):
+        raise ConfigError("optim.groups", must="freezes all parameters; leave some to train")
     return [
         {
             "name": pattern if decays else f"{pattern} undecayed",
@@ -106,17 +111,6 @@ def parameter_groups(config: OptimConfig, model: nn.Module) -> list[dict[str, An
         for (pattern, decays), parameters in members.items()
         if parameters
     ]
-
-
-def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
-    """Exclude the parameters whose names match from training. Raises ConfigError if none does."""
-    parameters = list(model.named_parameters())
-    for pattern in patterns:
-        matching = [p for name, p in parameters if fnmatchcase(name, pattern)]
-        if not matching:
-            raise _no_match("model.freeze", pattern, parameters)
-        for parameter in matching:
-            parameter.requires_grad_(False)
 
 
 def _no_match(

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
-from functools import partial
 
 import torch
 from torch import nn
@@ -20,29 +19,23 @@ from entry_point.contract.program import UserError
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
 from entry_point.large_imports import end_at_once
-from entry_point.training.checkpoints.checkpoint import Checkpoints
-from entry_point.training.checkpoints.progress import Progress
-from entry_point.training.checkpoints.resume import job_settings, load_best, load_to_resume
+from entry_point.training.checkpoints import Checkpoints, job_settings, load_best, load_to_resume
 from entry_point.training.devices import Devices, leave_ranks
 from entry_point.training.evaluation import Evaluation, evaluate
 from entry_point.training.input import DeviceBatch, TrainingInput, loader_spec
 from entry_point.training.learner import Learner
-from entry_point.training.loss_guard import LossGuard
 from entry_point.training.measure.headspace import Headspace, verdict
 from entry_point.training.measure.profiling import StepProfiler
-from entry_point.training.measure.startup import Startup
-from entry_point.training.measure.step_log import StepLog
-from entry_point.training.measure.stopwatch import Stopwatch
+from entry_point.training.measure.step_log import LossGuard, StepLog
+from entry_point.training.measure.times import Startup, Stopwatch
 from entry_point.training.measure.totals import Totals
-from entry_point.training.results.console import epoch_bar, log_to_stdout
-from entry_point.training.results.finished_run import FinishedRun
-from entry_point.training.results.logged_run import LoggedRun
-from entry_point.training.results.metrics_log import MetricsLog, parse_records
+from entry_point.training.models import count_parameters
+from entry_point.training.progress import Progress
+from entry_point.training.results.log import MetricsLog, epoch_bar, log_to_stdout, parse_records
+from entry_point.training.results.loggers import LoggedRun, open_loggers
 from entry_point.training.results.onnx_file import require_onnx
-from entry_point.training.results.run_loggers import open_loggers
-from entry_point.training.results.sample_grid import first_samples_alone
-from entry_point.training.results.summary import closing_lines, opening_lines, run_name
-from entry_point.training.results.write_results import write_results
+from entry_point.training.results.report import FinishedRun, write_results
+from entry_point.training.results.summary import closing_lines, code_version, run_name
 from entry_point.training.stop import Stopped, StopRequest
 from entry_point.training.tasks.build_task import build_task, tracked_metric
 
@@ -96,15 +89,29 @@ class Trainer:
 
     def opening_lines(self) -> list[str]:
         """What the run will do."""
-        return opening_lines(
-            self.config,
-            self.devices,
-            self.learner.model,
-            self.task,
-            self.input,
-            self.progress,
-            self.run,
-        )
+        config, progress, epochs = self.config, self.progress, self.config.trainer.epochs
+        augment = config.augment.describe()
+        lines = [
+            f"code     {code_version() or 'unknown revision'}",
+            f"model    {config.model.name}, {count_parameters(self.learner.model):,} parameters",
+            f"task     {config.task.name}, best checkpoint by {progress.metric.label}",
+            f"data     {self.input.describe()}",
+            f"pipeline {loader_spec(config, self.devices, 'train').describe()}",
+            *([f"augment  {augment}"] if augment else []),
+            f"devices  {self.devices.describe()}",
+            f"plan     {epochs} epochs of {progress.steps_per_epoch} steps of "
+            f"{config.trainer.batch_size} images, {config.optim.name}",
+            f"start    epoch {progress.epoch}, step {progress.step}; run folder {self.run.root}",
+        ]
+        if progress.ends(config.trainer):
+            more = f"trainer.epochs={epochs + 1} or more"
+            if progress.epoch < epochs:
+                more = f"trainer.early_stopping={progress.stale + 1} or more, or null,"
+            lines.append(
+                f"this run is complete (epoch {progress.epoch} of {epochs}): nothing to train; set "
+                f"{more} to continue"
+            )
+        return lines
 
     def fit(self) -> Evaluation:
         """Train to the last epoch; returns the last evaluation.
@@ -113,7 +120,7 @@ class Trainer:
             Stopped: the job was asked to stop; a checkpoint has been saved.
         """
         evaluation: Evaluation | None = None
-        while self.progress.epoch < self.config.trainer.epochs:
+        while not self.progress.ends(self.config.trainer):
             try:
                 self._train_epoch()
                 if self.input.schedule.evaluates_after(self.progress.epoch):
@@ -125,8 +132,21 @@ class Trainer:
             self._save_checkpoint(best)
             if self.headspace.due:
                 self._measure_headspace()
+            if self.progress.stops_early(self.config.trainer):
+                self._log_early_stop()
         # A complete run that is started again has a checkpoint, but no evaluation.
         return evaluation or self._evaluate_exported()
+
+    def _log_early_stop(self) -> None:
+        progress = self.progress
+        label, best = progress.metric.label, progress.metric.show(progress.best_value)
+        logger.info(
+            "stopped early after epoch %d: no better %s than %s in the last %d evaluations",
+            progress.epoch,
+            label,
+            best,
+            progress.stale,
+        )
 
     def _train_epoch(self) -> None:
         """Train the rest of this epoch."""
@@ -143,7 +163,7 @@ class Trainer:
                 advance()
                 if progress.global_step % trainer.log_every_steps == 0 or not progress.steps_left:
                     with self.log.meter.pause():
-                        self.metrics.add(*self.log.records(progress, self.learner.lr))
+                        self.metrics.add(*self.log.records(progress, self.learner.record()))
                 stop, time_is_up = self.stop.agreed(self.checkpoints.time_is_up())
                 if stop:
                     raise Stopped
@@ -235,14 +255,6 @@ class Trainer:
         self.checkpoints.wait()
         if self.config.trainer.export == "best":
             evaluation = self._return_to_best() or evaluation
-        draw_samples = partial(
-            first_samples_alone,
-            self.config,
-            self.input.train,
-            loader_spec(self.config, self.devices, "train"),
-            self.task,
-            self.devices,
-        )
         finished = FinishedRun(
             self.run,
             self.config,
@@ -251,10 +263,10 @@ class Trainer:
             self.task,
             self.progress.metric,
             network=self.learner.evaluated[self.exported],
+            train=self.input.train,
             val=self.input.val,
             evaluation=evaluation,
             totals=totals,
-            draw_samples=draw_samples,
         )
         write_results(finished)
         for line in closing_lines(

@@ -14,9 +14,8 @@ from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import open_source
 from entry_point.show_batch import main
 from entry_point.training.devices import join_devices
-from entry_point.training.input import loader_spec
-from entry_point.training.normalize import Normalize
-from entry_point.training.results.sample_grid import (
+from entry_point.training.models import Normalize
+from entry_point.training.results.pictures import (
     caption,
     first_samples_alone,
     to_rgb,
@@ -79,5 +78,4 @@ def test_a_report_reads_its_samples_without_the_processes_of_training(
     with join_devices(config.trainer) as devices:
         train = open_source(config.data, "train", Path())
         task = build_task(config, train, devices.device)
-        spec = loader_spec(config, devices, "train")
-        assert len(first_samples_alone(config, train, spec, task, devices).axes) == 24
+        assert len(first_samples_alone(config, train, task, devices).axes) == 24

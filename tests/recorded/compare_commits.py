@@ -18,7 +18,6 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -85,7 +84,7 @@ def train(source: Path, folder: Path, name: str) -> Trained:
     if job.returncode:
         sys.exit(f"{source}: {name}: exit code {job.returncode}\n{output}")
     used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - started
-    return Trained(_weights(run / "model"), used)
+    return Trained(load_file(run / "model" / "model.safetensors"), used)
 
 
 def _start(source: Path, folder: Path, name: str) -> subprocess.Popen[str]:
@@ -106,23 +105,6 @@ def _kill_after_a_checkpoint(job: subprocess.Popen[str], run: Path) -> None:
         time.sleep(0.01)
     os.kill(job.pid, signal.SIGKILL)
     job.communicate()
-
-
-def _weights(model: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a model folder by name, in whichever of the two formats it has."""
-    if (file := model / "model.safetensors").exists():
-        return load_file(file)
-    found: dict[str, torch.Tensor] = {}
-
-    def collect(value: Any, name: str) -> None:
-        if isinstance(value, torch.Tensor):
-            found[name] = value
-        elif isinstance(value, dict):
-            for key, member in value.items():
-                collect(member, str(key))
-
-    collect(torch.load(model / "model.pt", weights_only=True), "")
-    return found
 
 
 def main(before: Path) -> int:

@@ -15,10 +15,9 @@ import torch
 
 from entry_point.contract.metrics_line import STEP_PARTS
 from entry_point.data.batch import Batch
-from entry_point.training.checkpoints.checkpoint import copy_to_cpu
+from entry_point.training.checkpoints import copy_to_cpu
 from entry_point.training.learner import Learner
-from entry_point.training.measure.stall_meter import Times, wait_share
-from entry_point.training.measure.stopwatch import finish
+from entry_point.training.measure.times import Times, finish, wait_share
 
 KEPT_BATCHES = 8
 WARM_UP_STEPS, MOST_STEPS = 3, 50

@@ -1,21 +1,22 @@
-"""Turns single steps into the numbers that are logged: loss, speed, and where the time goes."""
+"""Turns single steps into the numbers that are logged, and stops the job at a loss that is none."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from entry_point.training.checkpoints.progress import Progress
-from entry_point.training.devices import Devices
-from entry_point.training.host_copy import HostCopy
+from entry_point.training.devices import Devices, HostCopy
 from entry_point.training.input import DeviceBatch
-from entry_point.training.measure.stall_meter import StallMeter
-from entry_point.training.measure.stopwatch import Stopwatch
-from entry_point.training.results.metrics_log import Record
+from entry_point.training.measure.times import StallMeter, Stopwatch
+from entry_point.training.progress import Progress
+from entry_point.training.results.log import Record
 
 
 class StepLog:
@@ -36,9 +37,10 @@ class StepLog:
         self._interval.add(loss, self._images, batch.damaged, batch.wait)
         self.meter.add(batch.wait, batch.copying, computing)
 
-    def records(self, progress: Progress, lr: float) -> list[Record]:
-        """The interval's record and, after an epoch's last step, the epoch's. A collective call."""
-        records = [progress.stamp({**self._interval.record(self._devices), "lr": lr})]
+    def records(self, progress: Progress, step: Record) -> list[Record]:
+        """The interval's record with that of its last `step`, and after an epoch's last step the
+        epoch's. A collective call."""
+        records = [progress.stamp({**self._interval.record(self._devices), **step})]
         self._interval.reset()
         self.meter.settle()
         if not progress.steps_left:
@@ -114,3 +116,48 @@ class _Interval:
         if devices.is_first:
             self.loss_sum += state["loss_sum"] * devices.world_size
             self.damaged = state["damaged"]
+
+
+class NonFiniteLossError(RuntimeError):
+    """The loss of one step is NaN or infinite."""
+
+
+@dataclass
+class _Entry:
+    loss: HostCopy
+    epoch: int
+    step: int
+    indices: torch.Tensor
+
+
+class LossGuard:
+    """Checks each step's loss: at once on a CPU, two steps later on a GPU.
+
+    A GPU's loss is copied while later steps run, so checking needs no synchronization. `key` names
+    a sample by its number; `checkpoints` is the folder that the error points to.
+    """
+
+    def __init__(self, key: Callable[[int], str], checkpoints: Path) -> None:
+        self._key, self._checkpoints = key, checkpoints
+        self._waiting: deque[_Entry] = deque()
+
+    def watch(self, loss: torch.Tensor, epoch: int, step: int, indices: torch.Tensor) -> None:
+        """Take one step's loss. Raises NonFiniteLossError for this or an earlier step."""
+        self._waiting.append(_Entry(HostCopy(loss), epoch, step, indices))
+        self._check(lag=2 if loss.device.type == "cuda" else 0)
+
+    def flush(self) -> None:
+        """Check all losses taken so far."""
+        self._check(lag=0)
+
+    def _check(self, lag: int) -> None:
+        while len(self._waiting) > lag:
+            entry = self._waiting.popleft()
+            loss = float(entry.loss.wait())
+            if not math.isfinite(loss):
+                samples = ", ".join(self._key(index) for index in entry.indices.tolist())
+                raise NonFiniteLossError(
+                    f"loss={loss} in step {entry.step} of epoch {entry.epoch}, on the "
+                    f"samples {samples}; the checkpoints in {self._checkpoints} are from before; "
+                    "lower optim.lr, or inspect these images"
+                )

@@ -11,8 +11,8 @@ import numpy as np
 
 from entry_point.contract.metrics_line import PERCENTILES, STEP_PARTS, STEP_TIMES
 from entry_point.training.measure.headspace import Measured, verdict
-from entry_point.training.measure.stall_meter import Times, percentiles, wait_share
-from entry_point.training.results.metrics_log import Record, column, training_records
+from entry_point.training.measure.times import Times, percentiles, wait_share
+from entry_point.training.results.log import Record, column, training_records
 
 SHORTEST_S = 10.0
 """In a shorter run, most of the waiting is that of the first batches."""

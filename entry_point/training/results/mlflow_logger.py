@@ -14,8 +14,9 @@ from typing import Any
 from entry_point.config.config_errors import ConfigError
 from entry_point.contract.printable import masked
 from entry_point.contract.whole_file import write_text
-from entry_point.training.results.logged_run import LoggedRun
-from entry_point.training.results.metrics_log import Record
+from entry_point.model_folder import WEIGHTS
+from entry_point.training.results.log import Record
+from entry_point.training.results.loggers import LoggedRun
 
 RUN_FILE = "mlflow.json"
 """In the checkpoint folder: the MLflow run that a resumed job continues."""
@@ -39,7 +40,7 @@ class MlflowLogger:
         self._client: Any = None
         self._id = ""
         self._logged: dict[str, int] = {}
-        self._finished = False
+        self._opened = time.time()
 
     def log(self, record: Record) -> None:
         if self._client is None:
@@ -50,7 +51,9 @@ class MlflowLogger:
 
     def close(self) -> None:
         if self._client is not None:
-            status = "FINISHED" if self._finished else "KILLED"
+            weights = self._run.folder.model / WEIGHTS
+            finished = weights.is_file() and weights.stat().st_mtime >= self._opened
+            status = "FINISHED" if finished else "KILLED"
             self._client.set_terminated(self._id, status)
 
     def _connect(self) -> None:
@@ -113,8 +116,6 @@ class MlflowLogger:
         if metrics:
             self._client.log_batch(self._id, metrics=metrics)
             self._logged |= {metric.key: step for metric in metrics}
-        last_epoch = self._run.config.trainer.epochs - 1
-        self._finished = self._finished or (record["epoch"] >= last_epoch and "val_loss" in record)
 
 
 def require_mlflow() -> None:

@@ -15,7 +15,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.contract.whole_file import replacing
 from entry_point.model_folder import Answers, exported
-from entry_point.training.normalize import Normalize
+from entry_point.training.models import Normalize
 from entry_point.training.tasks.task import Export
 
 NAME = "model.onnx"

@@ -1,4 +1,4 @@
-"""Writes self-contained pages: on a run, and on the evaluation of a finished model."""
+"""What a finished run leaves: the model, the plot and a self-contained page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import base64
 import io
 import logging
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +16,26 @@ import torch
 import torchvision
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image, ImageOps
+from torch import nn
 
-from entry_point.contract.metrics_line import LOSS, PERCENTILES
+from entry_point.config.train_config import TrainConfig
+from entry_point.contract.metrics_line import LOSS, PERCENTILES, Metric
 from entry_point.contract.printable import printable
+from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.whole_file import write_text
 from entry_point.data.sources.source import Source
+from entry_point.model_folder import save_model
+from entry_point.training.devices import Devices
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.measure.totals import Totals
-from entry_point.training.results.finished_run import FinishedRun
-from entry_point.training.results.metrics_log import (
+from entry_point.training.results import onnx_file
+from entry_point.training.results.log import (
     column,
     format_milliseconds,
     training_records,
 )
-from entry_point.training.results.plot import draw
-from entry_point.training.results.summary import run_facts
+from entry_point.training.results.pictures import draw, first_samples_alone, save_plot
+from entry_point.training.results.summary import run_facts, run_name
 from entry_point.training.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -39,6 +46,72 @@ logger = logging.getLogger(__name__)
 TEMPLATE = "report.html.jinja"
 THUMBNAIL = 120
 WORST = 12
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run that has trained to its end."""
+
+    folder: RunFolder
+    config: TrainConfig
+    yaml: str
+    """The configuration as text, without credentials."""
+    devices: Devices
+    task: Task
+    metric: Metric
+    """The metric that chose the best checkpoint."""
+    network: nn.Module
+    train: Source
+    val: Source
+    evaluation: Evaluation
+    """Of `network` on `val`."""
+    totals: Totals
+
+    @property
+    def title(self) -> str:
+        value = self.metric.show(self.evaluation.metrics.get(self.metric.name))
+        model = self.config.model.name
+        return f"{run_name(self.folder)}: {model}, validation {self.metric.label} {value}"
+
+
+def write_results(run: FinishedRun) -> None:
+    """Write model/ and output/data/, on the first rank."""
+    if not run.devices.is_first:
+        return
+    folder, config = run.folder, run.config
+    _remove_results(folder)
+    save_model(folder.model, run.network, run.task, run.val.classes, config, run.yaml)
+    with _optional("summary.png"):
+        plot = folder.output_data / "summary.png"
+        save_plot(run.totals.records, run.title, run.metric, plot)
+    if config.trainer.onnx:
+        with _optional(onnx_file.NAME):
+            onnx_file.save_onnx(folder.model, run.network, config.data, run.task.export)
+    if not config.trainer.report:
+        return
+    samples: Figure | None = None
+    with _optional("picture of training samples"):
+        samples = first_samples_alone(config, run.train, run.task, run.devices)
+    with _optional("report.html"):
+        write_report(folder.output_data / "report.html", run, samples)
+
+
+def _remove_results(run: RunFolder) -> None:
+    """Remove what an earlier start left beside its weights: not all of it may be written again."""
+    for path in (
+        run.model / onnx_file.NAME,
+        *(run.output_data / name for name in ("report.html", "summary.png")),
+    ):
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _optional(name: str) -> Iterator[None]:
+    """Log a failure to write `name`, and continue: the weights are already saved."""
+    try:
+        yield
+    except Exception as error:
+        logger.warning("no %s: %s", name, str(error).partition("\n")[0] or repr(error))
 
 
 def write_report(path: Path, run: FinishedRun, samples: Figure | None) -> None:

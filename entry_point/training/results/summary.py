@@ -10,67 +10,16 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from torch import nn
-
-from entry_point.config.train_config import TrainConfig
 from entry_point.contract import own_code
 from entry_point.contract.metrics_line import PERCENTILES
 from entry_point.contract.run_folder import RunFolder
-from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.devices import Devices
 from entry_point.training.evaluation import Evaluation
-from entry_point.training.input import TrainingInput, loader_spec
 from entry_point.training.measure.totals import Totals
-from entry_point.training.models.build_model import count_parameters
-from entry_point.training.results.metrics_log import format_milliseconds
-from entry_point.training.tasks.task import Task
+from entry_point.training.progress import Progress
+from entry_point.training.results.log import format_milliseconds
 
 CODE = Path(__file__).parents[3]
-_NAMED = {"class": "classes", "labels": "labels", "numbers": "targets"}
-
-
-def opening_lines(
-    config: TrainConfig,
-    devices: Devices,
-    model: nn.Module,
-    task: Task,
-    data: TrainingInput,
-    progress: Progress,
-    run: RunFolder,
-) -> list[str]:
-    """What the run will do."""
-    trainer, epochs = config.trainer, config.trainer.epochs
-    lines = [
-        f"code     {code_version() or 'unknown revision'}",
-        f"model    {config.model.name}, {count_parameters(model):,} parameters",
-        f"task     {config.task.name}, best checkpoint by {progress.metric.label}",
-        f"data     {len(data.train):,} training and {len(data.val):,} validation images, "
-        f"{len(data.classes)} {_NAMED[task.takes]}, {_sizes(config)}",
-        f"pipeline {loader_spec(config, devices, 'train').describe()}",
-        *([f"augment  {augment}"] if (augment := config.augment.describe()) else []),
-        f"devices  {devices.describe()}",
-        f"plan     {epochs} epochs of {progress.steps_per_epoch} steps of "
-        f"{trainer.batch_size} images, {config.optim.name}",
-        f"start    epoch {progress.epoch}, step {progress.step}; run folder {run.root}",
-    ]
-    if progress.epoch == epochs:
-        lines.append(
-            f"this run is complete (epoch {epochs} of {epochs}): nothing to train; set "
-            f"trainer.epochs={epochs + 1} or more to continue"
-        )
-    return lines
-
-
-def _sizes(config: TrainConfig) -> str:
-    """The sizes of samples."""
-    data = config.data
-    sizes = list(dict.fromkeys([size for _, size in data.progressive] or [data.image_size]))
-    text = f"{' then '.join(f'{size} x {size}' for size in sizes)} pixels"
-    if data.image_size != sizes[-1]:
-        text += f", validation {data.image_size} x {data.image_size}"
-    if len(sizes) > 1 and config.trainer.compile:
-        text += f"; torch.compile compiles for each of {len(sizes)} sizes"
-    return text
 
 
 def closing_lines(

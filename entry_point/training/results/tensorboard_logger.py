@@ -6,8 +6,8 @@ import threading
 
 from entry_point.contract.metrics_line import STEP_TIMES
 from entry_point.contract.whole_file import naming
-from entry_point.training.results.logged_run import LoggedRun
-from entry_point.training.results.metrics_log import Record
+from entry_point.training.results.log import Record
+from entry_point.training.results.loggers import LoggedRun
 
 
 def tag(key: str) -> str:

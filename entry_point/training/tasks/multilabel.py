@@ -12,8 +12,13 @@ from entry_point.config.task_config import MultilabelKwargs
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.metrics_line import METRICS_OF
 from entry_point.data.sources.source import Source
-from entry_point.training.tasks.loss_weights import class_weights, inverse_odds
-from entry_point.training.tasks.losses import binary_cross_entropy, binary_focal, choose_loss
+from entry_point.training.tasks.losses import (
+    binary_cross_entropy,
+    binary_focal,
+    choose_loss,
+    class_weights,
+    inverse_odds,
+)
 from entry_point.training.tasks.task import Export, Table, Task
 
 

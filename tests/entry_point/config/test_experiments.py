@@ -13,8 +13,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.training.devices import Devices
 from entry_point.training.input import device_batches, loader_spec
 from entry_point.training.learner import Learner
-from entry_point.training.models.build_model import build_model
-from entry_point.training.normalize import Normalize
+from entry_point.training.models import Normalize, build_model
 from entry_point.training.tasks.build_task import build_task
 
 RECIPES = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
@@ -22,7 +21,7 @@ ON_CPU = Devices(torch.device("cpu"), None)
 SMALL = (
     *("data=folder", "~data.kwargs", "pipeline.num_workers=1"),
     *("model.name=tests.own_models.tiny_net", "model.weights=null"),
-    *("trainer.batch_size=8", "trainer.compile=false"),
+    *("trainer.batch_size=8", "trainer.compile=null"),
 )
 
 
@@ -114,7 +113,7 @@ SOURCES: dict[str, dict[str, Any]] = {
         "data.resize": 256, "trainer.epochs": 90, "trainer.batch_size": 1024,
     },
     "simclr": {
-        "model.sync_batchnorm": True, "data.views": 2, "data.scale": [0.08, 1.0],
+        "data.views": 2, "data.scale": [0.08, 1.0],
         "augment.name": "simclr", "augment.kwargs": {}, "optim.warmup_epochs": 10,
         "optim.kwargs": {"momentum": 0.9},
     },

@@ -45,7 +45,7 @@ def test_overrides_on_the_command_line_win_over_an_experiment() -> None:
         ("+optim.lrr=1", ["optim.lrr=1", "no such key", "did you mean lr?"]),
         ("trainer.epochs=many", ["trainer.epochs=many: must be a whole number"]),
         ("optim.lr=high", ["optim.lr=high: must be a number"]),
-        ("trainer.compile=perhaps", ["trainer.compile=perhaps: must be true or false"]),
+        ("trainer.report=perhaps", ["trainer.report=perhaps: must be true or false"]),
         ("trainer.epochs=0", ["trainer.epochs=0", "at least 1"]),
         ("optim.lr=nan", ["optim.lr=nan: must be finite"]),
         ("optim.name=sdg", ["optim.name=sdg", "sgd, adamw", "did you mean sgd?"]),

@@ -20,7 +20,7 @@ for _ in track(range(90), 100, "packing", done=10):
     time.sleep(0.005)
 """
 TRAINING = """
-from entry_point.training.results.console import epoch_bar, log_to_stdout
+from entry_point.training.results.log import epoch_bar, log_to_stdout
 console = log_to_stdout(first_rank=True)
 with epoch_bar(console, "epoch 1", 2, 0) as advance:
     advance()

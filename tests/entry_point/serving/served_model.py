@@ -19,7 +19,7 @@ from torch import nn
 
 from entry_point.config.train_config import load_train_config
 from entry_point.model_folder import save_model
-from entry_point.training.models.build_model import build_model
+from entry_point.training.models import build_model
 from project.models import small_net
 from tests.entry_point.training.tasks.label_sources import labels, task_of
 

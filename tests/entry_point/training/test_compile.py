@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from entry_point.contract import exit_codes
 from entry_point.contract.run_folder import RunFolder
-from entry_point.training.results.metrics_log import column, training_records
+from entry_point.training.results.log import column, training_records
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records
 from tests.own_models import tiny_net
@@ -18,7 +18,7 @@ from tests.own_models import tiny_net
 
 def run_compiled(root: Path, data: Path, overrides: Sequence[str], cache: Path) -> None:
     inductor = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    process = forked.start(root, data, [*overrides, "trainer.compile=true"], inductor)
+    process = forked.start(root, data, [*overrides, "trainer.compile=default"], inductor)
     process.join(timeout=240)
     assert process.exitcode == exit_codes.FINISHED, (root / "log").read_text()
     assert list(cache.rglob("*.so"))
@@ -44,7 +44,7 @@ def test_each_image_size_has_a_graph_of_its_own_and_evaluation_has_none(
     sizes = range(16, 36, 2)
     by_epoch = [[epoch, size] for epoch, size in enumerate(sizes)]
     progressive = f"data.progressive={[*by_epoch, [10, 16]]}".replace(" ", "")
-    overrides = ["trainer.compile=true", "trainer.epochs=11", progressive, "data.image_size=30"]
+    overrides = ["trainer.compile=default", "trainer.epochs=11", progressive, "data.image_size=30"]
     assert forked.run(tmp_path, photo_folder, overrides, prepare=_note_graphs) == 0
     graphs = (tmp_path / "graphs").read_text().splitlines()
     assert graphs == [f"[(16, 3, {size}, {size})]" for size in sizes]

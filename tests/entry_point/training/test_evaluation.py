@@ -12,12 +12,11 @@ from torch import nn
 from entry_point.data.batch import Batch, Damage
 from entry_point.data.errors import DataError
 from entry_point.training import evaluation
-from entry_point.training.devices import Devices
+from entry_point.training.devices import Devices, HostCopy
 from entry_point.training.evaluation import evaluate
-from entry_point.training.host_copy import HostCopy
 from entry_point.training.input import DeviceBatch, device_batches
-from entry_point.training.loss_guard import LossGuard, NonFiniteLossError
-from entry_point.training.normalize import Normalize
+from entry_point.training.measure.step_log import LossGuard, NonFiniteLossError
+from entry_point.training.models import Normalize
 from entry_point.training.stop import StopRequest
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 

@@ -11,10 +11,9 @@ import torch
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.run_folder import RunFolder
-from entry_point.training.checkpoints.checkpoint import Checkpoints
-from entry_point.training.results.logged_run import LoggedRun
-from entry_point.training.results.metrics_log import MetricsLog
-from entry_point.training.results.run_loggers import open_loggers
+from entry_point.training.checkpoints import Checkpoints
+from entry_point.training.results.log import MetricsLog
+from entry_point.training.results.loggers import LoggedRun, open_loggers
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import write_job
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torchvision
 from torch import nn
+from torch.utils.checkpoint import checkpoint_sequential
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import OptimConfig, load_train_config
@@ -224,11 +225,82 @@ def test_bf16_computes_in_bf16_and_keeps_the_weights_in_fp32() -> None:
     assert all(gradient.dtype is torch.float32 for gradient in gradients(half))
 
 
-def test_sync_batchnorm_is_refused_on_a_cpu() -> None:
-    config, _ = load_train_config(["model.sync_batchnorm=true"])
-    two = Devices(CPU.device, None, world_size=2)
-    with pytest.raises(ConfigError, match=r"model\.sync_batchnorm=true"):
-        Learner(config, two, task_of(classes(4)), steps_per_epoch=10, channels=Path())
+def fp16_learner(*overrides: str) -> Learner:
+    config, _ = load_train_config(["model.name=tests.own_models.tiny_net", *overrides])
+    half = Devices(CPU.device, torch.float16)
+    return Learner(config, half, task_of(classes(4)), steps_per_epoch=10, channels=Path())
+
+
+def trained(some: Learner, steps: range) -> dict[str, torch.Tensor]:
+    for step in steps:
+        some.loss(*batch(), step)
+        some.update()
+    return some.model.state_dict()
+
+
+def test_fp16_trains_as_fp32_but_for_rounding() -> None:
+    rounded, exact = (trained(some, range(5)) for some in (fp16_learner(), learner()))
+    for name, value in exact.items():
+        torch.testing.assert_close(rounded[name], value, rtol=0.05, atol=0.01)
+    assert any(not torch.equal(rounded[name], value) for name, value in exact.items())
+
+
+def test_fp16_resumes_bit_identical_with_the_scale_of_its_gradients() -> None:
+    whole, first, second = fp16_learner(), fp16_learner(), fp16_learner()
+    # So large that gradients overflow at first.
+    for some in (whole, first):
+        some.load_state({**some.state(), "scaler": {**some.state()["scaler"], "scale": 2.0**30}})
+    trained(first, range(8))
+    second.load_state(first.state())
+    expected, resumed = trained(whole, range(16)), trained(second, range(8, 16))
+    assert all(torch.equal(resumed[name], value) for name, value in expected.items())
+    assert 0 < second.state()["scaler"]["scale"] < 2**30
+
+
+@pytest.mark.parametrize("overrides", [[], ["optim.clip_norm=0.01"]])
+def test_the_norm_of_the_gradients_is_that_before_clipping(overrides: list[str]) -> None:
+    some = learner(*overrides)
+    some.loss(*batch(), 0)
+    expected = torch.cat([gradient.flatten() for gradient in gradients(some)]).norm()
+    some.update()
+    assert some.record()["grad_norm"] == pytest.approx(float(expected), rel=1e-5)
+
+
+class Recomputing(nn.Sequential):
+    """Has timm's method."""
+
+    recomputes = False
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        self.recomputes = enable
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if not self.recomputes:
+            return super().forward(images)
+        found: torch.Tensor = checkpoint_sequential(self, 2, images, use_reentrant=False)
+        return found
+
+
+def recomputing_net(num_classes: int) -> nn.Module:
+    return Recomputing(*tiny_net(num_classes).children())
+
+
+def test_gradient_checkpointing_trains_the_same_weights() -> None:
+    name = f"model.name={__name__}.recomputing_net"
+    plain, saving = learner(name), learner(name, "model.gradient_checkpointing=true")
+    assert isinstance(saving.model, Recomputing) and saving.model.recomputes
+    assert not plain.model.recomputes
+    one, other = trained(plain, range(3)), trained(saving, range(3))
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_gradient_checkpointing_is_refused_for_a_model_that_cannot() -> None:
+    with pytest.raises(ConfigError) as caught:
+        learner("model.gradient_checkpointing=true")
+    assert str(caught.value) == (
+        "model.gradient_checkpointing=true: model.name=tests.own_models.tiny_net has no "
+        "set_grad_checkpointing(), as timm's have; set it to false"
+    )
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])

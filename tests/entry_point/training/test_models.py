@@ -16,8 +16,8 @@ from torch import nn
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import ModelConfig, OptimConfig
-from entry_point.training.models import timm_models
-from entry_point.training.models.build_model import build_model, count_parameters
+from entry_point.training import models
+from entry_point.training.models import build_model, count_parameters
 from entry_point.training.optim import build_optimizer
 
 SMALLEST = (
@@ -290,7 +290,7 @@ def test_kwargs_reach_every_kind_of_model() -> None:
 
 
 def test_without_timm_the_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timm_models, "find_spec", lambda _name: None)
+    monkeypatch.setattr(models, "find_spec", lambda _name: None)
     with pytest.raises(ConfigError) as caught:
         build_model(ModelConfig("timm/resnet18"), 7)
     assert str(caught.value) == (

@@ -5,7 +5,7 @@ from torchvision.transforms.v2 import functional
 
 from entry_point.data.batch import Batch
 from entry_point.training.input import device_batches
-from entry_point.training.normalize import Normalize
+from entry_point.training.models import Normalize
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 

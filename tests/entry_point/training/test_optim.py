@@ -18,7 +18,6 @@ from entry_point.training.learner import Learner
 from entry_point.training.optim import (
     build_optimizer,
     build_schedule,
-    freeze,
     parameter_groups,
     rate_factor,
 )
@@ -157,7 +156,7 @@ def test_an_own_optimizer_can_set_rates_by_layer() -> None:
 
 def test_frozen_parameters_are_not_trained() -> None:
     config, _ = load_train_config(
-        ["model.name=tests.own_models.tiny_net", "model.freeze=[0.*,2.bias]"]
+        ["model.name=tests.own_models.tiny_net", "optim.groups={0.*:{lr:0},2.bias:{lr:0}}"]
     )
     some = Learner(config, Devices(CPU, None), task_of(classes(4)), 10, Path())
     before = copy.deepcopy(some.model.state_dict())
@@ -167,6 +166,11 @@ def test_frozen_parameters_are_not_trained() -> None:
     after = some.model.state_dict()
     moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
     assert moved == {"2.weight", "6.weight", "6.bias"}
+
+
+def test_all_but_the_head_can_be_frozen() -> None:
+    head = built("optim.groups={6.*:{lr:0.1},*:{lr:0}}").param_groups
+    assert [name for group in head for name in group["param_names"]] == ["6.weight", "6.bias"]
 
 
 def test_kwargs_reach_the_optimizer() -> None:
@@ -203,11 +207,9 @@ def test_kwargs_reach_the_optimizer() -> None:
             "optim.groups.6.*.rate=1: no such argument of a group; sgd takes lr, "
             "momentum, dampening, weight_decay, nesterov, maximize, foreach, differentiable, fused",
         ),
-        (["model.freeze=['*']"], "model.freeze: freezes all parameters; leave some to train"),
         (
-            ["model.freeze=['conv1.*']"],
-            "model.freeze=conv1.*: matches none of the parameters 0.weight, 0.bias, ..., 6.weight, "
-            "6.bias",
+            ["optim.groups={'*':{lr:0}}".replace("'", "")],
+            "optim.groups: freezes all parameters; leave some to train",
         ),
         (
             ["optim=adamw", "optim.kwargs.eps=-1"],
@@ -247,7 +249,6 @@ def test_what_cannot_be_meant_is_one_line(overrides: list[str], error: str) -> N
     with pytest.raises(ConfigError) as caught:
         config, _ = load_train_config(overrides)
         model = tiny_net(4)
-        freeze(model, config.model.freeze)
         optimizer = build_optimizer(config.optim, model, CPU)
         build_schedule(config.optim, optimizer, 10, config.trainer.epochs)
     assert str(caught.value) == error

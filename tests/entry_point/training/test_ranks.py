@@ -16,11 +16,10 @@ import torch.distributed as dist
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 from entry_point.training import trainer
-from entry_point.training.checkpoints.checkpoint import copy_to_cpu
+from entry_point.training.checkpoints import copy_to_cpu
 from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
-from entry_point.training.results.finished_run import FinishedRun
-from entry_point.training.results.write_results import write_results
+from entry_point.training.results.report import FinishedRun, write_results
 from tests.entry_point.supervisor.test_processes import TWO_RANKS, rank_processes, wait_for_steps
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end

@@ -7,7 +7,7 @@ import torch
 
 from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import Metric
-from entry_point.training.checkpoints.progress import Progress
+from entry_point.training.progress import Progress
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import weights
 from tests.entry_point.training.training_jobs import read_records

@@ -14,9 +14,11 @@ from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 from entry_point.data.loader import open_source
-from entry_point.training.checkpoints import checkpoint
-from entry_point.training.checkpoints.checkpoint import CheckpointError, Checkpoints, State
-from entry_point.training.checkpoints.resume import (
+from entry_point.training import checkpoints
+from entry_point.training.checkpoints import (
+    CheckpointError,
+    Checkpoints,
+    State,
     check_resumable,
     check_same,
     job_settings,
@@ -96,7 +98,7 @@ SHORT_OF_MEMORY = """
 import logging, resource, sys
 from pathlib import Path
 
-from entry_point.training.checkpoints.resume import load_newest
+from entry_point.training.checkpoints import load_newest
 
 logging.basicConfig()
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -153,15 +155,15 @@ def test_damage_to_the_archives_directory_leads_to_the_previous_checkpoint(tmp_p
 def test_other_ranks_write_nothing_but_agree_on_when_a_checkpoint_is_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "SECONDS", 0.0)
     first, second = (Checkpoints(tmp_path / name, 2, 0, name == "0") for name in "01")
     for step in (1, 2, 3):
         assert first.is_due(step, False) == second.is_due(step, False) == (step == 2)
         assert (first.time_is_up(), second.time_is_up()) == (True, False)
-        for checkpoints in (first, second):
-            checkpoints.save(state(step), step)
-    for checkpoints in (first, second):
-        checkpoints.close()
+        for each in (first, second):
+            each.save(state(step), step)
+    for each in (first, second):
+        each.close()
     assert names(tmp_path) == ["0"]
 
 

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from entry_point.config.config_errors import ConfigError
 from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import LOSS
-from entry_point.training.checkpoints.progress import Progress
+from entry_point.training.progress import Progress
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records, timeless
 from tests.entry_point.training.ways import SOURCES, WAYS

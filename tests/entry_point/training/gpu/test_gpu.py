@@ -16,7 +16,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.training.devices import join_devices
 from entry_point.training.input import device_batches
-from entry_point.training.normalize import Normalize
+from entry_point.training.models import Normalize
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.training.gpu.steady_steps import SETTLING_STEPS, steady_steps
 from tests.entry_point.training.training_jobs import TINY, read_records, run_job

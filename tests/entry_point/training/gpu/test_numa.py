@@ -9,8 +9,8 @@ import torch
 
 from entry_point.config import data_config
 from entry_point.config.data_config import cores_per_rank
-from entry_point.training import numa
-from entry_point.training.numa import stay_near
+from entry_point.training import devices
+from entry_point.training.devices import stay_near
 
 CUDA = torch.device("cuda", 1)
 
@@ -26,7 +26,7 @@ class Properties:
 def bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
     """The cores that this process was bound to; it may use eight."""
     calls: list[set[int]] = []
-    monkeypatch.setattr(numa, "_PCI", tmp_path)
+    monkeypatch.setattr(devices, "_PCI", tmp_path)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Properties())
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: calls[-1] if calls else set(range(8)))
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: calls.append(set(cores)))

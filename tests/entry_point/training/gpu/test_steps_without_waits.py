@@ -16,7 +16,7 @@ from entry_point.data.sources.source import Source
 from entry_point.training.devices import Devices
 from entry_point.training.input import _copy_stream, device_batches
 from entry_point.training.learner import Learner
-from entry_point.training.normalize import Normalize
+from entry_point.training.models import Normalize
 from tests.entry_point.training.gpu.fake_gpu import (
     CUDA,
     FakeGpu,

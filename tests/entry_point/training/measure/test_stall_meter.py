@@ -13,15 +13,13 @@ from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import METRICS, STEP_PARTS, STEP_TIMES
 from entry_point.data.batch import Batch
-from entry_point.training.devices import Devices
-from entry_point.training.host_copy import RunAhead
+from entry_point.training.devices import Devices, RunAhead
 from entry_point.training.input import device_batches
 from entry_point.training.learner import Learner
 from entry_point.training.measure.headspace import KEPT_BATCHES, Headspace, verdict
-from entry_point.training.measure.stall_meter import StallMeter, percentiles, wait_share
-from entry_point.training.measure.stopwatch import Stopwatch
+from entry_point.training.measure.times import StallMeter, Stopwatch, percentiles, wait_share
 from entry_point.training.measure.totals import Totals
-from entry_point.training.normalize import Normalize
+from entry_point.training.models import Normalize
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, weights
 from tests.entry_point.training.gpu.simulated_gpu import SimulatedGpu

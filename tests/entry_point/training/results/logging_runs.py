@@ -8,9 +8,8 @@ import pytest
 
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.run_folder import RunFolder
-from entry_point.training.results.logged_run import LoggedRun
-from entry_point.training.results.metrics_log import MetricsLog, Record
-from entry_point.training.results.run_loggers import open_loggers
+from entry_point.training.results.log import MetricsLog, Record
+from entry_point.training.results.loggers import LoggedRun, open_loggers
 
 
 def losses(*values: float, first: int = 0) -> list[Record]:

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from entry_point.contract.metrics_line import METRICS_OF
-from entry_point.training.results.plot import TRAINING, draw
+from entry_point.training.results.pictures import TRAINING, draw
 from tests.chromium import COMMAND, browser
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES

@@ -11,9 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.run_folder import RunFolder
-from entry_point.training.results import run_loggers
-from entry_point.training.results.logged_run import LoggedRun
-from entry_point.training.results.run_loggers import open_loggers
+from entry_point.training.results import loggers
+from entry_point.training.results.loggers import LoggedRun, open_loggers
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.logging_runs import log_to, losses, warnings_in
 from tests.entry_point.training.training_jobs import read_records
@@ -103,7 +102,7 @@ def test_a_logger_that_fails_says_so_once_and_stops_nothing(
 def test_a_logger_that_hangs_delays_neither_training_nor_the_end_for_long(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_loggers, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(loggers, "PATIENCE_S", 0.1)
     log_to(tmp_path, ["tests.own_loggers.Slow"], losses(5, 4, 3))
     assert warnings_in(caplog) == [
         "logger tests.own_loggers.Slow did not take the last records within 0.1 s; the job ends "
@@ -116,8 +115,8 @@ def test_a_logger_that_hangs_delays_neither_training_nor_the_end_for_long(
     [
         (
             ["loggers=[tensorbord]"],
-            "loggers=tensorbord: must be one of tensorboard, mlflow, or the dotted path of your "
-            "own; did you mean tensorboard?",
+            "loggers=tensorbord: must be one of tensorboard, mlflow, wandb, or the dotted path of "
+            "your own; did you mean tensorboard?",
         ),
         (
             ["loggers=[tests.own_loggers.Failed]"],

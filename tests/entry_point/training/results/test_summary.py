@@ -7,9 +7,9 @@ import torch
 
 from entry_point.contract.metrics_line import LOSS
 from entry_point.contract.run_folder import RunFolder
-from entry_point.training.checkpoints.progress import Progress
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.measure.totals import Totals
+from entry_point.training.progress import Progress
 from entry_point.training.results.summary import closing_lines, code_version
 
 NOTHING = Evaluation(0.0, {}, torch.empty(0), torch.empty(0, 1), damaged=0)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from entry_point.training.devices import Devices
 from entry_point.training.evaluation import Evaluation, evaluate
 from entry_point.training.input import DeviceBatch
-from entry_point.training.measure.stopwatch import Stopwatch
+from entry_point.training.measure.times import Stopwatch
 from entry_point.training.stop import StopRequest
 from entry_point.training.tasks.task import Task
 from tests.entry_point.training.tasks.label_sources import labels, task_of

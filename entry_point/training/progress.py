@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import TrainerConfig
 from entry_point.contract.metrics_line import Metric
-from entry_point.training.results.metrics_log import Record
+from entry_point.training.results.log import Record
 
 
 @dataclass
@@ -26,6 +27,8 @@ class Progress:
     """Name of the weights that gave `value`, as in `Learner.evaluated`."""
     best_value: float | None = None
     """The best of the finished epochs'."""
+    stale: int = 0
+    """Evaluations since the best one."""
 
     @property
     def global_step(self) -> int:
@@ -55,6 +58,16 @@ class Progress:
             value = metrics.get(self.metric.name)
             if self.metric.is_better(value, than=self.value):
                 self.value, self.weights = value, weights
+        better = self.metric.is_better(self.value, than=self.best_value)
+        self.stale = 0 if better else self.stale + 1
+
+    def ends(self, trainer: TrainerConfig) -> bool:
+        """Whether the run is complete: all epochs are done, or the last evaluations brought
+        nothing better."""
+        return self.epoch >= trainer.epochs or self.stops_early(trainer)
+
+    def stops_early(self, trainer: TrainerConfig) -> bool:
+        return trainer.early_stopping is not None and self.stale >= trainer.early_stopping
 
     def end_epoch(self) -> bool:
         """Move to the next epoch; returns whether this one's value is the best so far."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import call, resolve
-from entry_point.training.results.logged_run import LoggedRun
-from entry_point.training.results.metrics_log import Logger, Record
+from entry_point.config.train_config import TrainConfig
+from entry_point.contract.run_folder import RunFolder
+from entry_point.training.results.log import Logger, Record
 
 logger = logging.getLogger(__name__)
 
@@ -21,8 +23,22 @@ _RESULTS = "entry_point.training.results"
 _KNOWN = {
     "tensorboard": f"{_RESULTS}.tensorboard_logger.TensorBoardLogger",
     "mlflow": f"{_RESULTS}.mlflow_logger.MlflowLogger",
+    "wandb": f"{_RESULTS}.wandb_logger.WandbLogger",
 }
 """By their paths: each is imported once it is used."""
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """The first argument of a logger's class."""
+
+    name: str
+    """The platform's name for the job, else the run folder's name."""
+    folder: RunFolder
+    """`folder.output_data` is for files; what is in `folder.checkpoints` survives a restart."""
+    config: TrainConfig
+    earlier: Sequence[Record]
+    """The records before the checkpoint that this process resumes from; later ones are repeated."""
 
 
 def open_loggers(run: LoggedRun) -> list[Logger]:

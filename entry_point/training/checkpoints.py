@@ -1,0 +1,327 @@
+"""Writes checkpoints when they are due, atomically, in a background thread; reads the newest good
+one, and checks that this job may resume from it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+import shutil
+import time
+import zipfile
+import zlib
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from entry_point.config.config_errors import ConfigError, shown
+from entry_point.config.train_config import TrainConfig
+from entry_point.contract.printable import masked
+from entry_point.contract.whole_file import replacing
+from entry_point.data.sources.source import Source
+from entry_point.data.sources.stream import StreamSource
+from entry_point.training.devices import Devices
+
+logger = logging.getLogger(__name__)
+
+State = dict[str, Any]
+_NAME = re.compile(r"step-(\d+)\.pt")
+BEST = "best.pt"
+KEPT = 2
+"""Newest checkpoints, beside the best one."""
+SECONDS = 600.0
+"""Between checkpoints by time: what a lost machine costs at most."""
+ASIDE = "aside-"
+Settings = dict[str, Any]
+STEPS = "steps per epoch"
+_PIXELS = (
+    *("image_size", "progressive", "resize", "scale", "ratio", "hflip"),
+    *("views", "mean", "std"),
+)
+
+
+class CheckpointError(RuntimeError):
+    """No checkpoint can be read, or the state is not worth saving."""
+
+
+class Checkpoints:
+    """Writes `step-<step>.pt`; keeps the newest few and the best. Only the first rank writes.
+
+    `save` returns once the state is copied to the CPU; a thread writes the file. The next call
+    raises the error of a failed write, or of weights that are NaN or infinite.
+    """
+
+    def __init__(self, folder: Path, every_steps: int | None, step: int, writes: bool) -> None:
+        """The run starts at `step`: checkpoints of later steps are set aside."""
+        self._folder, self._every_steps, self._writes = folder, every_steps, writes
+        self._saved_step, self._saved_time = step, time.monotonic()
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._pending: Future[None] | None = None
+        if writes:
+            _set_aside(folder, after=step)
+
+    def time_is_up(self) -> bool:
+        """Whether one is due by the first rank's clock."""
+        return self._writes and time.monotonic() - self._saved_time > SECONDS
+
+    def is_due(self, step: int, time_is_up: bool) -> bool:
+        """Whether to save after `step`; the same on every rank.
+
+        The ranks agree on `time_is_up` one step late, so a save in the last step already covers it.
+        """
+        by_steps = self._every_steps is not None and step % self._every_steps == 0
+        return by_steps or (time_is_up and self._saved_step < step - 1)
+
+    def save(self, state: State, step: int, *, best: bool = False) -> None:
+        """Copy `state` and write it in the background; `best` also makes it the best checkpoint."""
+        self._saved_step, self._saved_time = step, time.monotonic()
+        if self._writes:
+            self.wait()
+            self._pending = self._thread.submit(self._write, copy_to_cpu(state), step, best)
+
+    def wait(self) -> None:
+        """Return once the last checkpoint is on disk."""
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
+
+    def close(self) -> None:
+        """Wait for the last checkpoint, then end the thread."""
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown()
+
+    def _write(self, state: State, step: int, best: bool) -> None:
+        _check_finite(state, step, self._folder)
+        path = self._folder / f"step-{step:09d}.pt"
+        save_tensors(state, path)
+        if best:
+            with replacing(self._folder / BEST) as temporary:
+                shutil.copyfile(path, temporary)
+        others = [old for old in newest_first(self._folder) if old != path]
+        for old in others[KEPT - 1 :]:
+            old.unlink(missing_ok=True)
+
+
+def copy_to_cpu(state: State) -> State:
+    """The state with its tensors copied to the CPU."""
+    copied: State = tree_map(
+        lambda leaf: leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf,
+        state,
+    )
+    return copied
+
+
+def newest_first(folder: Path) -> list[Path]:
+    """The checkpoints `step-<step>.pt` in `folder`."""
+    return sorted((p for p in folder.glob("step-*.pt") if _NAME.fullmatch(p.name)), reverse=True)
+
+
+def _check_finite(state: State, step: int, folder: Path) -> None:
+    for part in ("model", "ema"):
+        for name, value in (state.get(part) or {}).items():
+            if not torch.isfinite(value).all():
+                raise CheckpointError(
+                    f"{name} of the {part} holds NaN or infinity after step {step}; the "
+                    f"checkpoints in {folder} are from before; lower optim.lr, or clip gradients "
+                    "with optim.clip_norm"
+                )
+
+
+def _set_aside(folder: Path, after: int) -> None:
+    """Rename the checkpoints of steps after `after`: they are damaged, and a later start would take
+    them for the newest."""
+    for path in newest_first(folder):
+        if int(path.stem.removeprefix("step-")) <= after:
+            break
+        path.replace(path.with_name(ASIDE + path.name))
+        logger.warning("checkpoint %s is set aside as %s", path, ASIDE + path.name)
+
+
+def load_to_resume(folder: Path, settings: dict[str, Settings], devices: Devices) -> State | None:
+    """The first rank's newest checkpoint, on every rank; None to start from scratch.
+
+    A collective call: the platform may restore different checkpoints on different hosts.
+    """
+    state: State | None = devices.from_first(load_newest(folder) if devices.is_first else None)
+    if state is not None:
+        check_resumable(state, settings)
+    return state
+
+
+def load_newest(folder: Path) -> State | None:
+    """The newest checkpoint that is whole, at last the best one; None if there are none.
+
+    Raises:
+        CheckpointError: all of them are damaged.
+        OSError: one cannot be read, or does not fit into memory; it may still be whole.
+    """
+    paths = [*newest_first(folder), *folder.glob(BEST)]
+    for path in paths:
+        try:
+            state: State = load_tensors(path, verify=True)
+        except DamagedFileError as error:
+            logger.warning("checkpoint %s is damaged (%s); trying the previous one", path, error)
+            continue
+        logger.info("resuming from %s", path)
+        return state
+    if paths:
+        raise CheckpointError(
+            f"all {len(paths)} checkpoints in {folder} are damaged; copy a good one there, or "
+            "remove them to restart from scratch"
+        )
+    return None
+
+
+def load_best(folder: Path) -> State | None:
+    """The best checkpoint; None if there is none.
+
+    Raises CheckpointError if it is damaged.
+    """
+    path = folder / BEST
+    if not path.exists():
+        return None
+    try:
+        state: State = load_tensors(path, verify=True)
+    except DamagedFileError as error:
+        raise CheckpointError(
+            f"{path} is damaged ({error}); set trainer.export=last to export the last weights"
+        ) from error
+    return state
+
+
+def job_settings(
+    config: TrainConfig, train: Source, steps_per_epoch: int, devices: Devices
+) -> dict[str, Settings]:
+    """What a checkpoint says about its job. A collective call.
+
+    `identity` must not change between a checkpoint and the run that resumes from it; `order` may
+    change between two epochs.
+    """
+    return {
+        "identity": masked(_identity(config, train, steps_per_epoch)),
+        "order": sample_order(config, train, devices),
+    }
+
+
+def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Settings:
+    """The settings that decide the weights, and which of them are the best."""
+    optim = {f"optim.{key}": value for key, value in asdict(config.optim).items()}
+    task = {f"task.{key}": value for key, value in asdict(config.task).items() if key != "metrics"}
+    augment = {f"augment.{key}": value for key, value in asdict(config.augment).items()}
+    return {
+        "model.name": config.model.name,
+        "model.kwargs": config.model.kwargs,
+        **{f"class {number}": name for number, name in enumerate(train.classes)},
+        "training images": len(train),
+        **{f"data.{key}": getattr(config.data, key) for key in _PIXELS},
+        "trainer.batch_size": config.trainer.batch_size,
+        "trainer.seed": config.trainer.seed,
+        STEPS: steps_per_epoch,
+        **task,
+        **augment,
+        **optim,
+    }
+
+
+def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settings:
+    """The settings that decide the order of an epoch's samples. A collective call.
+
+    With `data.access=map` the order does not depend on the number of ranks; of a stream, each rank
+    gets its own shards.
+    """
+    data = config.data
+    settings: Settings = {"data.access": data.access}
+    if data.balance is not None:
+        settings["data.balance"] = data.balance
+    if data.repeats > 1:
+        settings["data.repeats"] = data.repeats
+    if data.access != "map":
+        settings["ranks"] = devices.world_size
+    if data.access == "stream_by_host":
+        assert isinstance(train, StreamSource)
+        shards = devices.gather(_fingerprint(train.shards_here))
+        settings |= {f"shards of rank {rank}": own for rank, own in enumerate(shards)}
+    return settings
+
+
+def _fingerprint(shards: list[int]) -> str:
+    """The number of shards, and a checksum of which ones."""
+    return f"{len(shards)} (#{zlib.crc32(repr(shards).encode()):08x})"
+
+
+def check_resumable(state: State, settings: dict[str, Settings]) -> None:
+    """Refuse another job's checkpoint, and one within an epoch whose sample order has changed.
+
+    Raises:
+        ConfigError: names the first setting that differs, with both values.
+    """
+    # With data.access=stream_by_host, another set of hosts may take another number of steps.
+    if state["step"] or state["identity"][STEPS] != settings["identity"][STEPS]:
+        check_same(state["order"], settings["order"])
+    check_same(state["identity"], settings["identity"])
+
+
+def check_same(saved: Settings, configured: Settings) -> None:
+    """Raise ConfigError for the first setting that differs."""
+    for key in saved | configured:
+        was, now = saved.get(key), configured.get(key)
+        if was != now:
+            raise ConfigError(
+                key,
+                now,
+                f"the checkpoint was made with {key}={shown(was)}; restore that value, or "
+                "use another name to restart from scratch",
+            )
+
+
+class DamagedFileError(ValueError):
+    """The file is not what torch.save wrote."""
+
+
+def save_tensors(value: Any, path: Path) -> None:
+    """Write `path` with torch.save, whole or not at all. Raises OSError, which names `path`."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        try:
+            torch.save(value, file)
+        except RuntimeError as error:
+            # torch.save replaces the error of a failed write with one that gives no reason.
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
+
+
+def load_tensors(path: Path, *, verify: bool = False) -> Any:
+    """Read a file with torch.load, without executing anything in it.
+
+    `verify` also compares the checksums that torch.save wrote, which torch.load does not.
+
+    Raises:
+        DamagedFileError: the file is cut short, changed or another kind of file.
+        OSError: it cannot be read, or does not fit into memory; it may still be whole.
+    """
+    try:
+        if verify:
+            _verify_checksums(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        if isinstance(error, MemoryError) or "allocate memory" in str(error):
+            needed = f"not enough memory to load it, {path.stat().st_size // 10**6 + 1} MB needed"
+            raise OSError(errno.ENOMEM, needed, str(path)) from error
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        # What follows in torch's texts is advice for developers.
+        reason = str(error).partition("\n")[0].partition(". ")[0]
+        raise DamagedFileError(reason or type(error).__name__) from error
+
+
+def _verify_checksums(path: Path) -> None:
+    """Raise an error of zipfile, or an OSError (EINVAL) for an offset outside the file."""
+    with zipfile.ZipFile(path) as archive:
+        if (broken := archive.testzip()) is not None:
+            raise zipfile.BadZipFile(f"checksum of {broken} does not match")

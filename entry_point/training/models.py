@@ -1,0 +1,275 @@
+"""Builds the model that `model.name` names, from scratch or from local weights, and its input."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchvision
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.resolve import TIMM, call, resolve
+from entry_point.config.train_config import ModelConfig
+from entry_point.training.checkpoints import DamagedFileError, load_tensors
+
+logger = logging.getLogger(__name__)
+
+_UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
+SAFETENSORS = ".safetensors"
+WEIGHT_SUFFIXES = (".pt", ".pth", SAFETENSORS)
+# Training programs wrap their state dict in one of these.
+_WRAPPERS = ("model", "state_dict")
+# What DistributedDataParallel and torch.compile put before each name.
+_PREFIXES = ("module.", "_orig_mod.")
+# DenseNet's published weights say norm.1 where the model says norm1.
+_DENSE_LAYER = re.compile(r"(?<=\.denselayer)(\d+\.(?:norm|conv))\.(?=[12]\.)")
+_AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")
+
+
+def build_model(
+    config: ModelConfig, num_classes: int, channels: Path | None = None, image_size: int = 224
+) -> nn.Module:
+    """Build the model `(N, 3, image_size, image_size) float -> (N, num_classes) logits`.
+
+    Raises:
+        ConfigError: there is no such model, it cannot take images of this size or one of
+            `model.kwargs`, or `model.weights` is missing or does not fit.
+    """
+    if config.name.startswith(TIMM):
+        model = _construct(config, image_size, *timm_model(config.name, num_classes, image_size))
+    elif "." in config.name:
+        model = _own(config, num_classes)
+    else:
+        options = _torchvision_options(config.name, image_size)
+        named = {"weights": None, "num_classes": num_classes, **options}
+        model = _construct(config, image_size, torchvision_builder(config.name), named)
+    if config.weights is not None:
+        load_weights(model, find_weights(config.weights, channels), num_classes)
+    return model
+
+
+def _construct(
+    config: ModelConfig, image_size: int, build: Callable[..., nn.Module], named: dict[str, Any]
+) -> nn.Module:
+    """Call a library's builder, which passes its arguments on to a class that it does not show."""
+    try:
+        return call("model.kwargs", build, config.kwargs, **named)
+    except ConfigError:
+        raise
+    except TypeError as error:
+        unknown = _UNKNOWN_ARGUMENT.search(str(error))
+        if unknown is None or unknown[1] not in config.kwargs:
+            raise
+        name = unknown[1]
+        must = f"no such argument of {config.name}"
+        raise ConfigError(f"model.kwargs.{name}", config.kwargs[name], must) from error
+    except (AssertionError, ValueError) as error:
+        given = f"data.image_size={image_size}{' and model.kwargs' if config.kwargs else ''}"
+        raise ConfigError("model.name", config.name, f"cannot take {given} ({error})") from error
+
+
+def torchvision_builder(name: str) -> Callable[..., nn.Module]:
+    """The function of a classification model of torchvision. Raises ConfigError."""
+    names = torchvision.models.list_models(module=torchvision.models)
+    if name not in names:
+        raise ConfigError(
+            "model.name",
+            name,
+            f"must be a classification model of torchvision, timm/NAME "
+            f"or package.function{near(name, names)}",
+        )
+    builder: Callable[..., nn.Module] = torchvision.models.get_model_builder(name)
+    return builder
+
+
+def _torchvision_options(name: str, image_size: int) -> dict[str, Any]:
+    """Arguments that some models need: the image size; no auxiliary classifiers; the input
+    transform that the published weights expect."""
+    if name.startswith("vit_"):
+        return {"image_size": image_size}
+    if name == "maxvit_t":
+        return {"input_size": (image_size, image_size)}
+    if name in ("googlenet", "inception_v3"):
+        return {"aux_logits": False, "transform_input": True, "init_weights": True}
+    return {}
+
+
+def _own(config: ModelConfig, num_classes: int) -> nn.Module:
+    build = resolve("model.name", config.name, {})
+    model: object = call("model.kwargs", build, config.kwargs, num_classes=num_classes)
+    if not isinstance(model, nn.Module):
+        must = f"must return a torch.nn.Module, not {type(model).__name__}"
+        raise ConfigError("model.name", config.name, must)
+    return model
+
+
+def checkpoint_gradients(model: nn.Module, name: str) -> None:
+    """Have timm's method trade compute for memory. Raises ConfigError for a model without it."""
+    try:
+        model.set_grad_checkpointing()  # type: ignore[operator]
+    except (AttributeError, AssertionError) as error:
+        must = f"model.name={name} has no set_grad_checkpointing(), as timm's have; set it to false"
+        raise ConfigError("model.gradient_checkpointing", True, must) from error
+
+
+def count_parameters(model: nn.Module) -> int:
+    """The number of trainable parameters."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def find_weights(weights: str, channels: Path | None) -> Path:
+    """The file that `model.weights` means: a path, or the only weights file of a channel."""
+    path = Path(weights)
+    if path.is_file():
+        return path
+    folder = path if path.is_dir() else (channels or Path()) / weights
+    found = sorted(p for p in folder.glob("*") if p.suffix in WEIGHT_SUFFIXES and p.is_file())
+    if len(found) == 1:
+        return found[0]
+    patterns = " or ".join(f"*{suffix}" for suffix in WEIGHT_SUFFIXES)
+    raise ConfigError(
+        "model.weights",
+        weights,
+        f"must be a file, or a folder or channel with exactly one {patterns}; "
+        f"found {len(found)} in {folder}",
+    )
+
+
+def load_weights(model: nn.Module, path: Path, num_classes: int) -> None:
+    """Load weights; a head of another size stays as initialized, all else must match."""
+    state = _read_state_dict(path)
+    own = model.state_dict()
+    head = [key for key in own if key in state and own[key].shape != state[key].shape]
+    for key in head:
+        needed, found = own[key].shape, state[key].shape
+        if (needed[:1], needed[1:]) != ((num_classes,), found[1:]):
+            raise ConfigError(
+                "model.weights",
+                path,
+                f"holds another model's weights; {key} has shape {tuple(found)}, and the model "
+                f"needs {tuple(needed)}",
+            )
+    for key in head:
+        del state[key]
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    left = [key for key in missing if key not in head]
+    if left or unexpected:
+        raise ConfigError(
+            "model.weights",
+            path,
+            f"does not fit the model; missing {left[:3]}, unexpected {unexpected[:3]}",
+        )
+    logger.info("weights from %s%s", path, f", except {', '.join(head)}" if head else "")
+
+
+def _read_state_dict(path: Path) -> dict[str, torch.Tensor]:
+    """The state dict, with the keys of today's torchvision models."""
+    try:
+        state = _load_safetensors(path) if path.suffix == SAFETENSORS else load_tensors(path)
+    except DamagedFileError as error:
+        kind = "a state dict, as torch.save(model.state_dict(), FILE) writes it"
+        kind = "a safetensors file" if path.suffix == SAFETENSORS else kind
+        raise ConfigError("model.weights", path, f"must be {kind} ({error})") from error
+    for wrapper in _WRAPPERS:
+        state = state.get(wrapper, state) if isinstance(state, dict) else state
+    if not isinstance(state, dict) or not all(
+        isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in state.items()
+    ):
+        raise ConfigError("model.weights", path, "must be a torch state dict: names and tensors")
+    for prefix in _PREFIXES:
+        if all(key.startswith(prefix) for key in state):
+            state = {key.removeprefix(prefix): value for key, value in state.items()}
+    return {
+        _DENSE_LAYER.sub(r"\1", key): value
+        for key, value in state.items()
+        if not key.startswith(_AUXILIARY)
+    }
+
+
+def _load_safetensors(path: Path) -> Any:
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise DamagedFileError(str(error).partition("\n")[0]) from error
+
+
+def timm_model(
+    name: str, num_classes: int, image_size: int
+) -> tuple[Callable[..., nn.Module], dict[str, Any]]:
+    """The function of timm, an optional package, that builds `name` without published weights, and
+    the job's arguments for it.
+
+    Raises:
+        ConfigError: timm is not installed, or has no such model.
+    """
+    wanted = require_timm_model("model.name", name)
+    import timm
+
+    named: dict[str, Any] = {"pretrained": False, "num_classes": num_classes}
+    # Models whose weights depend on the image size take it; the others refuse the argument.
+    if timm.get_pretrained_cfg(wanted).fixed_input_size:
+        named["img_size"] = image_size
+    return partial(timm.create_model, wanted), named
+
+
+def require_timm_model(key: str, name: str) -> str:
+    """Return timm's name of `timm/NAME`; raises ConfigError if there is no timm or no such model.
+
+    NAME may end with the tag of published weights, as in `resnet18.a1_in1k`.
+    """
+    if find_spec("timm") is None:
+        raise ConfigError(
+            key,
+            name,
+            "needs the package timm: run `make setup EXTRAS=timm`, or build the image "
+            "with `make image EXTRAS=timm`",
+        )
+    import timm
+
+    wanted = name.removeprefix(TIMM)
+    architecture, _, tag = wanted.partition(".")
+    if not timm.is_model(architecture):
+        must = f"timm {timm.__version__} has no such model{near(architecture, timm.list_models())}"
+        raise ConfigError(key, name, must)
+    tags = [each.partition(".")[2] for each in timm.list_pretrained(f"{architecture}.*")]
+    if tag and tag not in tags:
+        has = f"it has {', '.join(tags)}" if tags else "it has none"
+        must = f"timm has no such weights of {architecture}; {has}{near(tag, tags)}"
+        raise ConfigError(key, name, must)
+    return wanted
+
+
+class Normalize(nn.Module):
+    """`(N, 3, H, W)`, 0 to 255 -> float `(x / 255 - mean) / std`, channels_last.
+
+    One multiply-add over rows of pixels: on a CPU, broadcasting over a dimension of three channels
+    is several times slower. The model gets `dtype`: what autocast would turn its input into anyway,
+    in its own time; None: the type of the buffers, in which it is computed.
+    """
+
+    scale: torch.Tensor
+    shift: torch.Tensor
+
+    def __init__(
+        self, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__()
+        self._dtype = dtype
+        mean_, std_ = torch.tensor(mean), torch.tensor(std)
+        self.register_buffer("scale", 1 / (255 * std_))
+        self.register_buffer("shift", -mean_ / std_)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        pixels = images.to(self.scale.dtype).permute(0, 2, 3, 1)
+        width = pixels.shape[2]
+        rows = torch.addcmul(self.shift.repeat(width), pixels.flatten(2), self.scale.repeat(width))
+        return rows.view(pixels.shape).permute(0, 3, 1, 2).to(self._dtype or rows.dtype)

@@ -1,0 +1,129 @@
+"""loggers=[wandb]: the files that W&B's own client writes without a network."""
+
+import json
+import signal
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.training.results import wandb_logger
+from tests.entry_point.training import forked
+from tests.entry_point.training.results.logging_runs import log_to, losses, warnings_in
+from tests.entry_point.training.training_jobs import read_records
+
+BLOCK = 32768
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+
+
+@dataclass
+class Written:
+    """What one process has written for W&B."""
+
+    id: str = ""
+    name: str = ""
+    project: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def column(self, key: str) -> list[tuple[int, float]]:
+        return [(row["step"], row[key]) for row in self.rows if key in row]
+
+
+def written(root: Path) -> list[Written]:
+    """Each process's, in order."""
+    folder = root / "output" / "data" / "wandb"
+    return [_read(file) for file in sorted(folder.glob("offline-run-*/*.wandb"))]
+
+
+def _read(file: Path) -> Written:
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    found = Written()
+    for message in _messages(file.read_bytes()):
+        record = Record.FromString(message)
+        if record.HasField("run"):
+            run = record.run
+            found.id, found.name, found.project = run.run_id, run.display_name, run.project
+            found.config = {each.key: json.loads(each.value_json) for each in run.config.update}
+        elif record.HasField("history"):
+            items = record.history.item
+            row = {(each.key or each.nested_key[0]): json.loads(each.value_json) for each in items}
+            found.rows.append(row)
+    return found
+
+
+def _messages(log: bytes) -> Iterator[bytes]:
+    """LevelDB's log format: blocks of pieces; a whole message is one piece, or ends with type 4."""
+    place, message = 7, b""  # after W&B's own header
+    while place < len(log):
+        if (left := BLOCK - place % BLOCK) < 7:
+            place += left
+            continue
+        _, length, kind = struct.unpack_from("<IHB", log, place)
+        message += log[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):
+            yield message
+            message = b""
+
+
+def test_a_stopped_job_continues_its_run(tmp_path: Path, photo_folder: Path) -> None:
+    root = tmp_path / "job"
+    overrides = ["loggers=[wandb]", "logger_kwargs.wandb.project=photos", "trainer.epochs=4"]
+    forked.run_until_step(root, photo_folder, overrides, 2, signal.SIGTERM)
+    assert not (root / "model" / "model.safetensors").is_file() and read_records(root)
+    assert forked.run(root, photo_folder, overrides) == 0
+    first, second = written(root)
+    assert first.id == second.id and (first.name, first.project) == ("job", "photos")
+    records = read_records(root)
+    for key in ("loss", "lr", "val_loss"):
+        logged = [(record["step"], record[key]) for record in records if key in record]
+        assert first.column(key) + second.column(key) == logged
+    assert first.config["optim"]["name"] == "sgd"
+
+
+def test_a_restart_from_scratch_is_a_new_run(tmp_path: Path) -> None:
+    log_to(tmp_path, ["wandb"], losses(5, 4))
+    log_to(tmp_path, ["wandb"], losses(3, 2))
+    first, second = written(tmp_path)
+    assert first.id != second.id
+    assert second.column("loss") == [(0, 3.0), (1, 2.0)]
+
+
+def test_a_logger_that_is_added_to_a_resumed_run_gets_the_earlier_records(tmp_path: Path) -> None:
+    log_to(tmp_path, ["wandb"], losses(3, first=2), earlier=losses(5, 4))
+    (run,) = written(tmp_path)
+    assert run.column("loss") == [(0, 5.0), (1, 4.0), (2, 3.0)]
+
+
+def test_without_an_account_the_log_says_so_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    log_to(tmp_path, ["wandb"], losses(5, 4))
+    (line,) = warnings_in(caplog)
+    assert line.startswith("logger wandb failed and is off; the job continues: ")
+    assert len(read_records(tmp_path)) == 2
+
+
+def test_without_the_package_the_line_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wandb_logger, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigError) as caught:
+        log_to(tmp_path, ["wandb"], [])
+    assert str(caught.value) == (
+        "loggers=wandb: needs the package wandb: run `make setup EXTRAS=wandb`, or build the image "
+        "with `make image EXTRAS=wandb`"
+    )
