@@ -18,7 +18,7 @@ from tests.photographs import write_photo_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "adapt.md"
-MOST_LINES = 15
+MOST_LINES = 45
 SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (project/\S+)\n")
