@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -17,13 +16,12 @@ from torch import Tensor
 
 from custom_op import decode_and_crop_jpeg, index_jpeg, jpeg_headers, jpeg_size
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import TableConfig, usable_cores
 from entry_point.config.packing_config import CheckConfig
 from entry_point.contract.printable import printable
 from entry_point.data.batch import Damage
-from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.errors import DataError
-from entry_point.data.progress_bar import track
+from entry_point.data.packing.scan import require_table
+from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.dataset_description import (
     SPLITS,
     Dataset,
@@ -43,7 +41,6 @@ from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
 from entry_point.data.sources.shards import PartIndex
 
-_AHEAD_PER_WORKER = 4
 _HEADER = ("height", "width", "orientation")
 _WRONG_CHECKSUM = "checksum differs: copy it again or pack the dataset again"
 _WRONG_INDEX = (
@@ -71,12 +68,10 @@ def find_damage(config: CheckConfig) -> tuple[int, list[Damage]]:
     """
     damage: list[Damage] = []
     total, images = _images(config, damage)
-    workers, checked = usable_cores(), 0
-    with ThreadPoolExecutor(workers) as pool:
-        results = map_ahead(pool, _check, images, workers * _AHEAD_PER_WORKER)
-        for result in track(results, total, "checking"):
-            checked += 1
-            damage += [result] if result is not None else []
+    checked = 0
+    for found in in_threads(_check, images, total, "checking"):
+        checked += 1
+        damage += [found] if found is not None else []
     return checked, damage
 
 
@@ -106,9 +101,7 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         names = (f"row {row}: " for row in table.rows.tolist())
         rows = zip(paths, names, strict=True)
         return len(table.rows), _files(config, Path(table.folder), rows, damage)
-    if config.images is not None or config.table != TableConfig():
-        key = "table" if config.images is None else "images"
-        raise ConfigError(key, must=f"needs a table as root, not {root}")
+    require_table("root", root, config)
     if is_packed(root):
         if config.index_root is not None:
             must = f"needs images that are not packed; {root} has its own side indexes"

@@ -6,25 +6,21 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import custom_op
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import replacing
-from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.packing.encode import RejectedError, index_file
 from entry_point.data.packing.output_folder import locked
 from entry_point.data.packing.scan import Contents, Entry, contents_of
-from entry_point.data.progress_bar import track
+from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.index_file import FOLDER_INDEX, IndexWriter
 
-_AHEAD_PER_WORKER = 4
 _FILES_PER_CHUNK = 4096
 
 log = logging.getLogger(__name__)
@@ -58,15 +54,12 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
 def _indexed(contents: Contents, counts: Counter[str]) -> Iterator[tuple[str, bytes]]:
     """Path and side index of each JPEG file; counts what became of each file."""
     custom_op.load()
-    workers = usable_cores()
     total = sum(1 for _ in _usable(contents))  # listing twice takes less than a list in memory
-    with ThreadPoolExecutor(workers) as pool:
-        make = partial(_index, contents.root)
-        found = map_ahead(pool, make, _usable(contents), workers * _AHEAD_PER_WORKER)
-        for path, index, outcome in track(found, total, "indexing"):
-            counts[outcome] += 1
-            if index is not None:
-                yield path, index
+    make = partial(_index, contents.root)
+    for path, index, outcome in in_threads(make, _usable(contents), total, "indexing"):
+        counts[outcome] += 1
+        if index is not None:
+            yield path, index
 
 
 def _usable(contents: Contents) -> Iterator[Entry]:

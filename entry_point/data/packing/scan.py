@@ -8,22 +8,19 @@ from __future__ import annotations
 import json
 import logging
 import stat
-from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import TableConfig
-from entry_point.config.packing_config import OptimizeConfig
+from entry_point.config.packing_config import CheckConfig, OptimizeConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.philox import permutation
 from entry_point.data.sources.dataset_description import SPLITS, Kind
 from entry_point.data.sources.folder import (
-    all_files,
     chosen_for_val,
     class_names,
     existing_splits,
@@ -31,12 +28,13 @@ from entry_point.data.sources.folder import (
     loose_files,
     require_folder,
     shared_class_names,
+    visible_files,
 )
 from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.index_file import FOLDER_INDEX
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
-_SHUFFLE_STREAM = 21
+_SEED, _SHUFFLE_STREAM = 0, 21
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +44,8 @@ class Entry(NamedTuple):
 
     path: str
     """Relative to the source: <split>/<class>/..., <class>/..., or as in the table."""
-    name: str
-    """<class>/..., or the path in the table."""
-    label: int | str
-    """The class's number. Of the kinds `labels` and `numbers`: the label as JSON."""
+    label: Any
+    """The class's number, the ascending numbers of labels, or a number for each target."""
     bytes: int
     changed: int
     """Modification time in nanoseconds."""
@@ -87,27 +83,31 @@ class FolderContents:
             names = printable(", ".join(others[:5]))
             log.warning("%s: only train and val are packed, ignored: %s", self.root, names)
 
+    def name_of(self, split: str, entry: Entry) -> str:
+        """<class>/..., which is the same in a folder without splits."""
+        folder = self._layout.folders[split]
+        return entry.path.removeprefix(f"{folder}/") if folder else entry.path
+
     def entries(self, split: str) -> Iterator[Entry]:
-        """All files of a split, in name order.
+        """All files of a split but hidden ones, in name order.
 
         Raises DataError, unless it is a share of the files, for a class that has no image.
         """
-        folder, fraction = self._layout.folders[split], self._layout.fraction
-        for entry in self._scan(folder):
-            if fraction is None or chosen_for_val([entry.name], fraction)[0] == (split == "val"):
+        fraction = self._layout.fraction
+        for entry in self._scan(self._layout.folders[split]):
+            name = self.name_of(split, entry)
+            if fraction is None or chosen_for_val([name], fraction)[0] == (split == "val"):
                 yield entry
 
     def _scan(self, folder: str) -> Iterator[Entry]:
+        inside = PurePosixPath(folder)
         for file in loose_files(self.root / folder):
-            path = PurePosixPath(folder, file).as_posix()
-            yield _entry(self.root, path, file, -1, "lies in no class folder")
+            yield _entry(self.root, str(inside / file), -1, "lies in no class folder")
         labels = {name: label for label, name in enumerate(self.classes)}
         for name in class_names(self.root, folder, least=int(not self._share)):
             images = 0
-            for file in all_files(self.root / folder / name):
-                inside = f"{name}/{file}"
-                path = PurePosixPath(folder, inside).as_posix()
-                entry = _entry(self.root, path, inside, labels[name])
+            for file in visible_files(self.root / folder / name):
+                entry = _entry(self.root, str(inside / name / file), labels[name])
                 images += not entry.rejected
                 yield entry
             if not images and not self._share:
@@ -127,16 +127,16 @@ class TableContents:
         self.classes, self.kind = self._table.labels.names, self._table.labels.kind
         self.splits = list(SPLITS)
 
+    def name_of(self, split: str, entry: Entry) -> str:  # noqa: ARG002 - as FolderContents
+        return entry.path
+
     def entries(self, split: str) -> Iterator[Entry]:
         for place in self._table.places(split).tolist():
-            path = self._table.paths[place]
-            yield _entry(self.root, path, path, self._label(place))
+            yield _entry(self.root, self._table.paths[place], self._label(place))
 
-    def _label(self, place: int) -> int | str:
+    def _label(self, place: int) -> Any:
         value = self._table.labels.values[place]
-        if self.kind == "class":
-            return int(value)
-        return json.dumps((value.nonzero()[0] if self.kind == "labels" else value).tolist())
+        return (value.nonzero()[0] if self.kind == "labels" else value).tolist()
 
 
 Contents = FolderContents | TableContents
@@ -148,34 +148,35 @@ def contents_of(source: Path, options: OptimizeConfig, share: bool = False) -> C
 
     Raises DataError and ConfigError for a source that cannot be packed.
     """
-    return TableContents(source, options) if is_table(source) else _folder(source, options, share)
-
-
-def _folder(source: Path, options: OptimizeConfig, share: bool) -> FolderContents:
-    if options.images is not None or options.table != TableConfig():
-        key = "table" if options.images is None else "images"
-        raise ConfigError(key, must=f"needs a table as source, not the folder {source}")
+    if is_table(source):
+        return TableContents(source, options)
+    require_table("source", source, options)
     require_folder("source", source)
     return FolderContents(source, options.val_fraction, share)
 
 
-def _entry(source: Path, path: str, name: str, label: int | str, rejected: str = "") -> Entry:
+def require_table(key: str, source: Path, config: OptimizeConfig | CheckConfig) -> None:
+    """Raise ConfigError for settings of a table, as `source`, the setting `key`, is none."""
+    for name, given in (("images", config.images), ("table", config.table)):
+        if given not in (None, TableConfig()):
+            raise ConfigError(name, must=f"needs a table as {key}, not {source}")
+
+
+def _entry(root: Path, path: str, label: Any, rejected: str = "") -> Entry:
     size = changed = 0
     rejected = rejected or _reject_by_name(path)
     if not rejected:
         try:
-            status = (source / path).stat()
+            status = (root / path).stat()
             size, changed = status.st_size, status.st_mtime_ns
             if not stat.S_ISREG(status.st_mode):
                 rejected = "is no regular file"
         except OSError as error:
             rejected = f"unreadable: {error.strerror}"
-    return Entry(_printable(path), _printable(name), label, size, changed, rejected)
+    return Entry(_printable(path), label, size, changed, rejected)
 
 
 def _reject_by_name(path: str) -> str:
-    if PurePosixPath(path).name.startswith("."):
-        return "hidden"
     if not path.lower().endswith(IMAGE_SUFFIXES):
         return f"no image by its name, which ends in none of {', '.join(IMAGE_SUFFIXES)}"
     return "" if _printable(path) == path else "its name is no UTF-8: rename it"
@@ -186,90 +187,59 @@ def _printable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-class File(NamedTuple):
-    """One file to pack."""
-
-    path: str
-    key: str
-    """Name of the sample's members in its shard, without their suffixes."""
-    label: int | str
-    rejected: str
-
-
 class Listing:
-    """The files of a split, shuffled and cut into shards: about 150 bytes of memory for each."""
+    """The files of a split, shuffled and cut into shards."""
 
-    def __init__(self, entries: Iterable[Entry], seed: int, shard_bytes: float) -> None:
+    def __init__(self, contents: Contents, split: str, shard_bytes: float) -> None:
         """Raises DataError if two files have the same key."""
-        self._paths: list[str] = []
-        self._labels: list[int | str] = []
-        self._rejected: dict[int, str] = {}
-        self._bytes, self._changed = array("q"), array("q")
-        self._name_start = 0
-        for row, entry in enumerate(entries):
-            self._paths.append(entry.path)
-            self._labels.append(entry.label)
-            self._bytes.append(entry.bytes)
-            self._changed.append(entry.changed)
-            self._name_start = len(entry.path) - len(entry.name)  # the same for all of a split
-            if entry.rejected:
-                self._rejected[row] = entry.rejected
-        self._ambiguous: set[int] = set()
-        """The files that keep their suffix in their key, such as orange.jpg and orange.tiff."""
-        self._tell_apart()
-        self._order = permutation((seed, _SHUFFLE_STREAM), len(self._paths), 0)
-        self.shards = self._cut(shard_bytes)
-        """Ranges of places in the shuffled order."""
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def files(self, shard: int) -> list[File]:
-        rows = self._order[slice(self.shards[shard].start, self.shards[shard].stop)].tolist()
-        return [
-            File(self._paths[row], self._key(row), self._labels[row], self._rejected.get(row, ""))
-            for row in rows
-        ]
+        self._contents, self._split = contents, split
+        entries = list(contents.entries(split))
+        self._shared: set[str] = set()
+        """Keys that several files would have, such as orange.jpg and orange.tiff."""
+        self._tell_apart([entry for entry in entries if not entry.rejected])
+        order = permutation((_SEED, _SHUFFLE_STREAM), len(entries), 0).tolist()
+        self.shards = _cut([entries[row] for row in order], shard_bytes)
 
     def add_to(self, files: Any, times: Any) -> None:
         """Update a hash with all files and their shards, and one with their modification times."""
-        times.update(self._changed.tobytes())
+        files.update(self._split.encode())
         for number, shard in enumerate(self.shards):
-            for row in self._order[shard.start : shard.stop].tolist():
-                described = number, self._paths[row], self._labels[row], self._bytes[row]
-                reason = self._rejected.get(row, "")
-                files.update(json.dumps([*described, reason]).encode())
+            for path, label, size, changed, rejected in shard:
+                files.update(json.dumps([number, path, label, size, rejected]).encode())
+                times.update(changed.to_bytes(8, "little", signed=True))
 
-    def _key(self, row: int) -> str:
-        """The name, without its suffix unless another file would have the same key."""
-        # Readers of tar shards treat everything after a name's first dot as the member's type.
-        folder, slash, file = self._paths[row][self._name_start :].rpartition("/")
-        stem = file if row in self._ambiguous else file.rpartition(".")[0]
-        return f"{folder}{slash}{stem.replace('.', '_')}"
+    def key(self, entry: Entry) -> str:
+        """Name of the members in the shard: the file's without its suffix, unless it is shared."""
+        name = self._contents.name_of(self._split, entry)
+        key = _key(name, PurePosixPath(name).stem)
+        return _key(name, PurePosixPath(name).name) if key in self._shared else key
 
-    def _tell_apart(self) -> None:
-        self._ambiguous.update(self._sharing_a_key())
-        if rows := self._sharing_a_key() if self._ambiguous else []:
-            key = self._key(rows[0])
-            first, second, *_ = (self._paths[row] for row in rows if self._key(row) == key)
+    def _tell_apart(self, usable: list[Entry]) -> None:
+        self._shared = _repeated(map(self.key, usable))
+        if self._shared and (again := _repeated(map(self.key, usable))):
+            key = min(again)
+            first, second, *_ = (entry.path for entry in usable if self.key(entry) == key)
             raise DataError(f"{first} and {second} share the key {key}: rename one")
 
-    def _sharing_a_key(self) -> list[int]:
-        """The usable files whose key another one has, too."""
-        usable = np.array([row for row in range(len(self)) if row not in self._rejected], np.int64)
-        # Hashes take less memory than the keys.
-        hashes = np.array([hash(self._key(row)) for row in usable.tolist()], np.int64)
-        _, places, counts = np.unique(hashes, return_inverse=True, return_counts=True)
-        return list(usable[counts[places] > 1].tolist())
 
-    def _cut(self, shard_bytes: float) -> list[range]:
-        """Start a new shard when the source bytes fill one."""
-        shards: list[range] = []
-        first = filled = 0
-        for place, row in enumerate(self._order.tolist()):
-            size = self._bytes[row]
-            if place > first and filled + size > shard_bytes:
-                shards.append(range(first, place))
-                first, filled = place, 0
-            filled += size
-        return [*shards, range(first, len(self))] if len(self) else []
+def _key(name: str, file: str) -> str:
+    # Readers of tar shards treat everything after a name's first dot as the member's type.
+    folder, slash, _ = name.rpartition("/")
+    return f"{folder}{slash}{file.replace('.', '_')}"
+
+
+def _repeated(keys: Iterable[str]) -> set[str]:
+    return {key for key, count in Counter(keys).items() if count > 1}
+
+
+def _cut(entries: list[Entry], shard_bytes: float) -> list[list[Entry]]:
+    """Start a new shard when the source bytes fill one."""
+    shards: list[list[Entry]] = []
+    filled = 0
+    for entry in entries:
+        if not shards or filled + entry.bytes > shard_bytes:
+            shards.append([])
+            filled = 0
+        shards[-1].append(entry)
+        filled += entry.bytes
+    return shards

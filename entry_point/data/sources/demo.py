@@ -6,15 +6,14 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
 from filelock import FileLock
 
-from entry_point.config.data_config import DemoConfig, usable_cores
+from entry_point.config.data_config import DemoConfig
 from entry_point.data.errors import DataError
-from entry_point.data.progress_bar import track
+from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.demo_images import PATTERNS, draw_jpeg
 
 RECIPE = "recipe.json"
@@ -66,13 +65,8 @@ def _generate(root: Path, demo: DemoConfig) -> None:
         (unfinished / file).write_bytes(draw_jpeg(demo.seed, number, label))
 
     # numpy and Pillow release the GIL.
-    with ThreadPoolExecutor(usable_cores()) as pool:
-        try:
-            for _ in track(pool.map(write, pictures), len(pictures), "demo dataset"):
-                pass
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    for _ in in_threads(write, pictures, len(pictures), "demo dataset"):
+        pass
     (unfinished / RECIPE).write_text(json.dumps(_recipe(demo)))
     os.sync()
     unfinished.rename(root)

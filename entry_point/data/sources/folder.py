@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -128,24 +128,22 @@ def shared_class_names(root: Path, splits: Sequence[str], remedy: str) -> list[s
 
 
 def loose_files(folder: Path) -> list[str]:
-    """Everything beside the class folders and the index, including hidden files and folders."""
+    """Everything beside the class folders and the index but hidden files and folders."""
     loose = (entry.name for entry in _entries(folder) if not _is_class(entry))
-    return sorted(name for name in loose if name != FOLDER_INDEX)
+    return sorted(name for name in loose if name != FOLDER_INDEX and not name.startswith("."))
 
 
 def visible_files(folder: Path) -> Iterator[str]:
     """Paths of the files below `folder`, relative to it and sorted, without hidden ones."""
-    return (file for file in all_files(folder) if not PurePath(file).name.startswith("."))
-
-
-def all_files(folder: Path) -> Iterator[str]:
-    """Like `visible_files`, with hidden files; a hidden folder is one path and is not entered."""
     for parent, folders, files in os.walk(folder, onerror=_raise_unlistable, followlinks=True):
-        hidden = [name for name in folders if name.startswith(".")]
-        loops = [name for name in folders if _is_loop(Path(parent), name)]
-        folders[:] = sorted(set(folders).difference(hidden, loops))
-        for name in sorted(files + hidden):
-            yield (Path(parent) / name).relative_to(folder).as_posix()
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".") and not _is_loop(Path(parent), name)
+        )
+        for name in sorted(files):
+            if not name.startswith("."):
+                yield (Path(parent) / name).relative_to(folder).as_posix()
 
 
 def _is_loop(parent: Path, name: str) -> bool:
@@ -214,7 +212,7 @@ def _jpegs(root: Path, folder: Path, classes: list[str]) -> tuple[list[str], lis
     """The JPEG files of a split, relative to its folder, and their labels."""
     names: list[str] = []
     labels: list[int] = []
-    ignored = [file for file in loose_files(folder) if not file.startswith(".")]
+    ignored = loose_files(folder)
     convert = f'`make dataset ARGS="source={root} output=FOLDER"` converts other image formats'
     for label, name in enumerate(classes):
         files = list(visible_files(folder / name))

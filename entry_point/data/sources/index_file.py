@@ -64,7 +64,7 @@ class IndexWriter:
         """`types` are those of the columns besides keys and side indexes."""
         self._file, self._types = file, types
         self._chunks: list[dict[str, NDArray[Any]]] = []
-        self.side_bytes = 0
+        self.side_bytes = self.side_crc32 = 0
         file.write(bytes(HEADER_BYTES))
 
     def add(
@@ -77,7 +77,7 @@ class IndexWriter:
         chunk[_KEY] = np.frombuffer(b"".join(keys), np.uint8)
         self._chunks.append(chunk)
         for side_index in side_indexes:
-            self.side_bytes += self._file.write(side_index)
+            self._write_side(side_index)
 
     def finish(self) -> int:
         """Write the table and the header; returns the `table_crc32`. Raises OSError."""
@@ -90,8 +90,8 @@ class IndexWriter:
         table[_KEY_END] = np.cumsum(table[_KEY_END])
         # Wide numbers come first, so that all are aligned.
         columns = sorted(table.items(), key=lambda column: -column[1].itemsize)
-        end = self.side_bytes + -self.side_bytes % 8
-        self._file.write(bytes(end - self.side_bytes))
+        self._write_side(bytes(-self.side_bytes % 8))
+        end = self.side_bytes
         header: dict[str, Any] = {_SIDE: _describe(np.uint8, (end,), 0)}
         checksum = 0
         for name, column in columns:
@@ -104,6 +104,10 @@ class IndexWriter:
         self._file.seek(0)
         self._file.write(start)
         return zlib.crc32(start, checksum)
+
+    def _write_side(self, content: bytes) -> None:
+        self.side_bytes += self._file.write(content)
+        self.side_crc32 = zlib.crc32(content, self.side_crc32)
 
 
 def _describe(dtype: Any, shape: Sequence[int], start: int) -> dict[str, Any]:
@@ -182,13 +186,6 @@ class IndexFile:
             keys.append(text[start:end])
             start = end
         return keys
-
-    def side_indexes(self) -> list[bytes]:
-        """The side index of each image, empty for none. Raises OSError and DataError."""
-        data = read_bytes(self.file, 0, HEADER_BYTES + self.side_bytes).numpy().data
-        places = (self[name].tolist() for name in (SIDE_OFFSET, SIDE_LENGTH))
-        spans = zip(*places, strict=True)
-        return [bytes(data[start : start + length]) for start, length in spans]
 
     def side_crc32(self) -> int:
         """CRC-32 of the side indexes. Raises OSError and DataError."""
