@@ -200,13 +200,6 @@ class PathList:
         start = int(self.ends[row - 1]) + 1 if row else 0
         return self.text[start : int(self.ends[row])].tobytes().decode(errors="surrogateescape")
 
-    def cut(self, rows: range) -> PathList:
-        """A copy of these rows, which follow each other."""
-        if not rows:
-            return PathList.of([])
-        start = int(self.ends[rows[0] - 1]) + 1 if rows[0] else 0
-        return PathList.of([self.text[start : int(self.ends[rows[-1]]) + 1].tobytes()])
-
 
 class FileSource:
     """A Source of these files, in this order; also the base of your own."""

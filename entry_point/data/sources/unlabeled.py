@@ -72,13 +72,14 @@ def open_images(path: Path, images: Path | None, table: PathsConfig) -> Unlabele
     return FileImages(names, names, str(folder))
 
 
-class UnlabeledFiles(FileSource):
-    """Image files of any format, in the order of a list."""
+class FileImages(FileSource):
+    """Files of any format, by lists in memory: as many bytes as their names and paths have."""
 
     def __init__(self, names: PathList, paths: PathList, folder: str) -> None:
         """`names` are those of the predictions; `paths` are relative to `folder`."""
         super().__init__([], torch.tensor(-1).expand(len(names)), [])
         self._names, self._paths, self._folder = names, paths, folder
+        self.fingerprint = sha256(names.text.data).hexdigest()
 
     def file(self, index: int) -> str:
         return f"{self._folder}/{self._paths[index]}"
@@ -86,23 +87,9 @@ class UnlabeledFiles(FileSource):
     def name(self, index: int) -> str:
         return self._names[index]
 
-
-class FileImages:
-    """Files, by lists in memory: as many bytes as their names and paths have."""
-
-    def __init__(self, names: PathList, paths: PathList, folder: str) -> None:
-        """See `UnlabeledFiles`."""
-        self._names, self._paths, self._folder = names, paths, folder
-        self.fingerprint = sha256(names.text.data).hexdigest()
-
-    def __len__(self) -> int:
-        return len(self._names)
-
     def stretches(self, places: range) -> Iterator[Stretch]:
         if places:
-            names, paths = self._names.cut(places), self._paths.cut(places)
-            source = UnlabeledFiles(names, paths, self._folder)
-            yield Stretch(source, range(len(source)), source.name)
+            yield Stretch(self, places, self.name)
 
 
 class PackedImages:
