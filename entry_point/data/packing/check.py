@@ -111,25 +111,13 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         total = sum(dataset.samples(split) for split in dataset.splits)
         return total, chain.from_iterable(images_of)
     require_folder("root", root)
-    sources = _open_splits(root, damage)
+    splits = existing_splits(root)
+    # Without splits, a fraction of 0 leaves every image in `train`.
+    fraction = None if splits else 0.0
+    sources = [FolderSource(root, split, fraction) for split in splits or SPLITS[:1]]
     files = (source.file(i) for source in sources for i in range(len(source)))
     paths_and_names = ((file.removeprefix(f"{root}/"), "") for file in files)
     return sum(map(len, sources)), _files(config, root, paths_and_names, damage)
-
-
-def _open_splits(root: Path, damage: list[Damage]) -> list[FolderSource]:
-    """The splits that can be opened. Raises DataError, which names every reason, if none can."""
-    sources = []
-    splits = existing_splits(root)
-    # Without splits, a fraction of 0 leaves every image in `train`.
-    for split in splits or SPLITS[:1]:
-        try:
-            sources.append(FolderSource(root, split, None if splits else 0.0))
-        except DataError as error:
-            damage.append(Damage(str(root / split), str(error)))
-    if not sources:
-        raise DataError("; ".join(damaged.reason for damaged in damage))
-    return sources
 
 
 def _files(
@@ -158,25 +146,21 @@ def _packed_images(
 ) -> Iterator[Image]:
     """The images of a split; adds to `damage` how its files differ from its indexes."""
     folder, known = root / split, set[str]()
-    indexes: list[PartIndex] = []
     for part in dataset.parts:
         if split not in part.splits or not part.splits[split].shards:
             continue
         known |= {part.part.index, *(shard.file for shard in part.splits[split].shards)}
         try:
-            index = PartIndex(root, part, split, mapped=True)
+            index = PartIndex(root, part, split)
             damage += _index_damage(folder, index)
         except (OSError, DataError) as error:
             damage.append(Damage(str(folder), str(error)))
             continue
-        indexes.append(index)
         for number, shard in enumerate(part.splits[split].shards):
             rows = np.flatnonzero(index["shard"] == number).tolist()
             yield from _shard_images(folder, shard, index, rows, damage)
     for file in sorted({*visible_files(folder)} - known):
         damage.append(Damage(str(folder / file), "not in the index: remove it"))
-    if len(indexes) > 1:
-        _compare_parts(folder, indexes, damage)
 
 
 def _index_damage(folder: Path, index: PartIndex) -> Iterator[Damage]:
@@ -185,20 +169,6 @@ def _index_damage(folder: Path, index: PartIndex) -> Iterator[Damage]:
     if index.file.side_crc32() != index.split.side_crc32:
         reason = "its side indexes are damaged: training decodes without them; copy it again"
         yield Damage(str(index.file.file), reason)
-
-
-def _compare_parts(folder: Path, indexes: list[PartIndex], damage: list[Damage]) -> None:
-    """What several parts of a split have in common, which no part's report can say."""
-    seen: set[bytes] = set()
-    repeated: set[bytes] = set()
-    for index in indexes:
-        keys = {*index.file.keys()}
-        repeated |= keys & seen
-        seen |= keys
-    if repeated:
-        example = min(repeated).decode("utf-8", "backslashreplace")
-        reason = f"{len(repeated)} keys are in more than one part, for example {example}"
-        damage.append(Damage(str(folder), f"{reason}: the same images may be packed twice"))
 
 
 def _shard_images(
