@@ -31,7 +31,7 @@ from entry_point.contract.whole_file import whole_file, write_text
 from entry_point.data.errors import DataError
 from entry_point.data.packing.encode import Encoded, RejectedError, encode
 from entry_point.data.packing.output_folder import locked
-from entry_point.data.packing.scan import Contents, Entry, Listing, contents_of
+from entry_point.data.packing.scan import Listing, open_splits
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.dataset_description import (
     Description,
@@ -86,25 +86,26 @@ def _plan(
     source: Path, output: Path, options: OptimizeConfig, part: Part, own_files: bool
 ) -> Packing:
     """List all files of `source`."""
-    contents = contents_of(source, options, share=own_files)
-    listings = {
-        split: Listing(contents, split, options.shard_mb * 1e6) for split in contents.splits
-    }
-    files, times = hashlib.sha256(json.dumps(contents.classes).encode()), hashlib.sha256()
-    for listing in listings.values():
+    splits = open_splits(source, options, share=own_files)
+    listings = {split: Listing(files, options.shard_mb * 1e6) for split, files in splits.items()}
+    first = next(iter(splits.values()))
+    classes, kind = first.classes, first.kind
+    files, times = hashlib.sha256(json.dumps(classes).encode()), hashlib.sha256()
+    for split, listing in listings.items():
+        files.update(split.encode())
         listing.add_to(files, times)
     description = Description(
-        contents.classes,
+        classes,
         {},
         files.hexdigest(),
         times.hexdigest(),
         {name: getattr(options, name) for name in _SETTINGS},
-        contents.kind,
+        kind,
         part,
         own_files,
     )
     folder = output / f".{part.name('unfinished', '')}"
-    return Packing(contents, options, listings, description, folder)
+    return Packing(options, listings, description, folder)
 
 
 def _is_complete(description: Description, output: Path) -> bool:
@@ -199,8 +200,8 @@ class Record:
         return msgspec.msgpack.decode(file.read_bytes(), type=cls, dec_hook=made)
 
 
-Packed = tuple[Entry, Encoded | str, int]
-"""A source file, what is stored for it or why it is rejected, and its bytes."""
+Packed = tuple[int, Encoded | str, int]
+"""An image's number, what is stored for it or why it is rejected, and its source's bytes."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,6 @@ class Packing:
     moved it to the output.
     """
 
-    contents: Contents
     options: OptimizeConfig
     listings: dict[str, Listing]
     """By split."""
@@ -246,7 +246,8 @@ class Packing:
         shards = [(split, number) for split in self.listings for number in self.shards(split)]
         sizes = [len(self.listings[split].shards[number]) for split, number in shards]
         left = [shard for shard in shards if not self._record(*shard).is_file()]
-        files = [entry for split, number in left for entry in self.listings[split].shards[number]]
+        listings = ((self.listings[split], number) for split, number in left)
+        files = [(listing, i) for listing, number in listings for i in listing.shards[number]]
         total = sum(sizes)
         packed = in_threads(self._encode, files, total, "packing", total - len(files))
         for split, number in left:
@@ -254,14 +255,13 @@ class Packing:
         for _ in packed:  # shows the end of the progress
             pass
 
-    def _encode(self, entry: Entry) -> Packed:
-        if entry.rejected:
-            return entry, entry.rejected, 0
+    def _encode(self, file: tuple[Listing, int]) -> Packed:
+        listing, i = file
         try:
-            size, encoded = encode(self.contents.root / entry.path, self.options)
+            size, encoded = encode(Path(listing.source.file(i)), self.options)
         except RejectedError as error:
-            return entry, str(error), 0
-        return entry, encoded, size
+            return i, str(error), 0
+        return i, encoded, size
 
     def _pack_shard(self, split: str, number: int, packed: Iterator[Packed]) -> None:
         """Write a shard of the next files, and its record."""
@@ -271,12 +271,12 @@ class Packing:
         counts, rows = Counts(), list[Row]()
         with whole_file(path) as file:
             with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
-                for entry, encoded, size in islice(packed, len(listing.shards[number])):
+                for i, encoded, size in islice(packed, len(listing.shards[number])):
                     if isinstance(encoded, str):
-                        counts.rejected[entry.path] = encoded
+                        counts.rejected[listing.name(i)] = encoded
                     else:
                         counts.add(encoded, size)
-                        rows.append(self._add(tar, file, listing.key(entry), entry.label, encoded))
+                        rows.append(self._add(tar, file, listing.key(i), listing.label(i), encoded))
         size = path.stat().st_size
         shard = Shard(path.name, size, len(rows), crc32(path, 0, size))
         with whole_file(self._record(split, number)) as file:
@@ -288,7 +288,7 @@ class Packing:
         """Append an image and its label; returns its row of the index."""
         data = encoded.data
         offset = add_member(tar, file, f"{key}.jpg", data)
-        text = member(self.contents.kind, self.contents.classes, label)
+        text = member(self.description.kind, self.description.classes, label)
         add_member(tar, file, f"{key}.json", text)
         place = offset, len(data), encoded.height, encoded.width, encoded.orientation
         return Row(key.encode(), encoded.index, label, *place, zlib.crc32(data))
@@ -316,7 +316,7 @@ class Packing:
 
         The report has `Counts`, and in `classes` the images of each class or label.
         """
-        kind, classes = self.contents.kind, self.contents.classes
+        kind, classes = self.description.kind, self.description.classes
         counts, shards, labels = Counts(), list[Shard](), 0
         images = np.zeros(len(classes), np.int64)
         table_crc32 = side_crc32 = 0

@@ -205,6 +205,8 @@ class FileSource:
     """A Source of these files, in this order; also the base of your own."""
 
     sizes = None
+    folder = ""
+    """What all files are below. Their paths from here on are their names when they are packed."""
     index_cache: IndexCache | None = None
     """Where the side indexes are that decoding makes; None if it makes none."""
     _side_indexes: SideIndexes | None = None

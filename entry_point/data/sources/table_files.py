@@ -53,9 +53,10 @@ def read_columns(file: Path, columns: list[str]) -> pl.DataFrame:
     if suffix == ".parquet":
         with _damage_named(file):
             frame = pl.read_parquet(file, columns=columns, glob=False)
+    elif suffix in _CSV:
+        frame = _read_csv(file, columns)
     else:
-        objects = _csv_objects(file) if suffix in _CSV else _json_objects(file)
-        frame = _frame_of(file, objects, columns)
+        frame = _read_json_lines(file, columns)
     if frame.is_empty():
         raise DataError(f"{file} holds no rows, only a header")
     return frame.select(_text_column(file, frame[name]) for name in columns)
@@ -71,38 +72,20 @@ def _damage_named(file: Path) -> Iterator[None]:
         raise DataError(f"{file} is damaged ({reason}): write it again") from error
 
 
-def _frame_of(file: Path, objects: Iterator[dict[str, Any]], columns: list[str]) -> pl.DataFrame:
-    """Cells as text or lists of text: polars turns cells of different types into text."""
-    cells: dict[str, list[Any]] = {name: [] for name in columns}
-    wanted = [(name, name + METADATA, cells[name]) for name in columns]
-    for row, found in enumerate(objects, 1):
-        for name, described, column in wanted:
-            cell = found.get(name)
-            if isinstance(metadata := found.get(described), dict):
-                cell = _class_names(cell, metadata)
-            try:
-                column.append(cell if type(cell) is str else _text(cell))
-            except TypeError as error:
-                where = f"{file}, row {row}: {quoted(name)}"
-                raise DataError(f"{where} is {quoted(cell)}: {error}") from error
-    types: dict[str, Any] = dict.fromkeys(columns, pl.String)
-    for name, column in cells.items():
-        if list in set(map(type, column)):
-            types[name] = pl.List(pl.String)
-            cells[name] = [[cell] if type(cell) is str else cell for cell in column]
-    return pl.DataFrame(cells, types)
-
-
-def _csv_objects(file: Path) -> Iterator[dict[str, Any]]:
+def _read_csv(file: Path, columns: list[str]) -> pl.DataFrame:
     rows = _csv_rows(file)
     names = next(rows)
-    for row, cells in enumerate(rows, 1):
-        if len(cells) != len(names):
+    cells: dict[str, list[str]] = {name: [] for name in columns}
+    wanted = [(names.index(name), column) for name, column in cells.items()]
+    for row, found in enumerate(rows, 1):
+        if len(found) != len(names):
             raise DataError(
-                f"{file}, row {row}: has {len(cells)} cells, but the header has {len(names)}: put "
+                f"{file}, row {row}: has {len(found)} cells, but the header has {len(names)}: put "
                 f"cells that contain {_separator(file)!r} into quotes"
             )
-        yield dict(zip(names, cells, strict=True))
+        for place, column in wanted:
+            column.append(found[place])
+    return pl.DataFrame(cells, dict.fromkeys(columns, pl.String))
 
 
 def _csv_rows(file: Path) -> Iterator[list[str]]:
@@ -129,6 +112,28 @@ def _separator(file: Path) -> str:
     with file.open(encoding="utf-8", errors="replace") as text:
         header = text.readline()
     return ";" if ";" in header and "," not in header else ","
+
+
+def _read_json_lines(file: Path, columns: list[str]) -> pl.DataFrame:
+    """Cells as text or lists of text: polars turns cells of different types into text."""
+    cells: dict[str, list[Any]] = {name: [] for name in columns}
+    wanted = [(name, name + METADATA, cells[name]) for name in columns]
+    for row, found in enumerate(_json_objects(file), 1):
+        for name, described, column in wanted:
+            cell = found.get(name)
+            if isinstance(metadata := found.get(described), dict):
+                cell = _class_names(cell, metadata)
+            try:
+                column.append(cell if type(cell) is str else _text(cell))
+            except TypeError as error:
+                where = f"{file}, row {row}: {quoted(name)}"
+                raise DataError(f"{where} is {quoted(cell)}: {error}") from error
+    types: dict[str, Any] = dict.fromkeys(columns, pl.String)
+    for name, column in cells.items():
+        if list in set(map(type, column)):
+            types[name] = pl.List(pl.String)
+            cells[name] = [[cell] if type(cell) is str else cell for cell in column]
+    return pl.DataFrame(cells, types)
 
 
 def _json_objects(file: Path) -> Iterator[dict[str, Any]]:
