@@ -137,8 +137,11 @@ def _publish(packing: Packing, output: Path, description: Description) -> None:
         target = output / file.relative_to(packing.data)
         target.parent.mkdir(parents=True, exist_ok=True)
         file.replace(target)
+    write_description(packing.folder, description)
     os.sync()
-    write_description(output, description)
+    name = description.part.description
+    (packing.folder / name).replace(output / name)
+    os.sync()
 
 
 class Row(NamedTuple):
