@@ -96,8 +96,7 @@ class Listing:
 
     def name(self, i: int) -> str:
         """<class>/..., or the path in the table, with the bytes that are not UTF-8 as escapes."""
-        name = self.source.file(i).removeprefix(f"{self.source.folder}/")
-        return name.encode("utf-8", "backslashreplace").decode()
+        return self.source.name(i).encode("utf-8", "backslashreplace").decode()
 
     def key(self, i: int) -> str:
         """Name of the members in the shard: the file's without its suffix, unless it is shared."""

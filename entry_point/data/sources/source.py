@@ -188,9 +188,9 @@ class PathList:
     """Where each path ends."""
 
     @classmethod
-    def of(cls, chunks: Sequence[bytes]) -> PathList:
+    def of(cls, encoded: bytes) -> PathList:
         """From encoded paths, each with a NUL after it."""
-        text = np.frombuffer(bytearray().join(chunks), np.uint8)
+        text = np.frombuffer(bytearray(encoded), np.uint8)
         return cls(text, np.flatnonzero(text == 0))
 
     def __len__(self) -> int:
@@ -206,7 +206,7 @@ class FileSource:
 
     sizes = None
     folder = ""
-    """What all files are below. Their paths from here on are their names when they are packed."""
+    """What all files are below."""
     index_cache: IndexCache | None = None
     """Where the side indexes are that decoding makes; None if it makes none."""
     _side_indexes: SideIndexes | None = None
@@ -224,6 +224,10 @@ class FileSource:
 
     def file(self, index: int) -> str:
         return str(self._files[index])
+
+    def name(self, index: int) -> str:
+        """The path below `folder`, which may hold any bytes of a file name."""
+        return self.file(index).removeprefix(f"{self.folder}/")
 
     def read(self, index: int) -> Tensor:
         return read_bytes(self.file(index))

@@ -263,7 +263,7 @@ def _relative_paths(rows: Rows, column: pl.Series, folder: str, prefix: str | No
 
 
 def _path_list(paths: pl.Series) -> PathList:
-    return PathList.of([paths.str.join("\0").item().encode() + b"\0"])
+    return PathList.of(paths.str.join("\0").item().encode() + b"\0")
 
 
 def _require_distinct(rows: Rows, paths: pl.Series) -> None:
