@@ -90,8 +90,8 @@ class EndlessPlan:
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[NDArray[np.int64]]:
         return (step for e in count(epoch) for step in self.plan.batches(e, start_step))
 
-    def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
-        self.plan.read_ahead(reader, here=here)
+    def read_ahead(self, reader: ThreadPoolExecutor) -> None:
+        self.plan.read_ahead(reader)
 
     def release(self) -> None:
         self.plan.release()

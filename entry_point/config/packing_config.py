@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Literal
 
 from pydantic import Field
@@ -16,24 +15,24 @@ from entry_point.config.schema import SETTINGS, Float, Int, Positive
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Part `number` of `count`, from 1 on. Raises ValueError or TypeError for others."""
+    """Part `number` of `count`, from 1 on. Raises ValueError for others."""
 
     number: int = 1
     count: int = 1
 
     def __post_init__(self) -> None:
-        if type(self.number) is not int or type(self.count) is not int:
-            raise TypeError(f"{self}: must be whole numbers")
         if not 1 <= self.number <= self.count <= 9999:
             raise ValueError(f"{self}: must be from 1 to at most 9999")
 
     @classmethod
     def parse(cls, text: str) -> Part:
         """The part that `part=N/M` names; raises ConfigError."""
-        found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
-        if found is None or not 1 <= int(found[1]) <= int(found[2]):
-            raise ConfigError("part", text, "must be N/M with N from 1 to M, as in part=3/16")
-        return cls(int(found[1]), int(found[2]))
+        try:
+            number, count = map(int, text.split("/"))
+            return cls(number, count)
+        except ValueError as error:
+            must = "must be N/M with N from 1 to M, as in part=3/16"
+            raise ConfigError("part", text, must) from error
 
     def __str__(self) -> str:
         return f"part {self.number} of {self.count}"

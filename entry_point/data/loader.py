@@ -12,12 +12,12 @@ import custom_op
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
-from entry_point.data.decode.batch_maker import BatchMaker
 from entry_point.data.decode.decoder import Decoder
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.own_augment import OwnAugmentation
 from entry_point.data.engines.feed import (
     After,
+    BatchMaker,
     CheckedLoader,
     Engine,
     Feed,

@@ -37,7 +37,7 @@ class ThreadEngine:
         """See Engine."""
         if self._reader is None:
             self._reader = ThreadPoolExecutor(1, "shard-reader")
-            self._feed.read_ahead(self._reader, here=True)
+            self._feed.read_ahead(self._reader)
         builder: PipelineBuilder[Request | Exception, Outcome] = PipelineBuilder()
         self._pipeline = (
             builder.add_source(self._requests(part))

@@ -84,7 +84,8 @@ class WorkerEngine:
             multiprocessing_context=_context() if workers else None,
         )
         self._reader = ThreadPoolExecutor(1, "shard-reader")
-        feed.read_ahead(self._reader, here=workers == 0)
+        if not workers:
+            feed.read_ahead(self._reader)
         self._running = _until_closed(iter(()))
         self._workers: list[BaseProcess] = []
         # Workers ignore SIGTERM, so the interpreter would wait for them forever at exit.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -17,13 +16,12 @@ from torch import Tensor
 
 from custom_op import decode_and_crop_jpeg, index_jpeg, jpeg_headers, jpeg_size
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import TableConfig, usable_cores
 from entry_point.config.packing_config import CheckConfig
 from entry_point.contract.printable import printable
 from entry_point.data.batch import Damage
-from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.errors import DataError
-from entry_point.data.progress_bar import track
+from entry_point.data.packing.scan import require_table
+from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.dataset_description import (
     SPLITS,
     Dataset,
@@ -43,7 +41,6 @@ from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
 from entry_point.data.sources.shards import PartIndex
 
-_AHEAD_PER_WORKER = 4
 _HEADER = ("height", "width", "orientation")
 _WRONG_CHECKSUM = "checksum differs: copy it again or pack the dataset again"
 _WRONG_INDEX = (
@@ -71,12 +68,10 @@ def find_damage(config: CheckConfig) -> tuple[int, list[Damage]]:
     """
     damage: list[Damage] = []
     total, images = _images(config, damage)
-    workers, checked = usable_cores(), 0
-    with ThreadPoolExecutor(workers) as pool:
-        results = map_ahead(pool, _check, images, workers * _AHEAD_PER_WORKER)
-        for result in track(results, total, "checking"):
-            checked += 1
-            damage += [result] if result is not None else []
+    checked = 0
+    for found in in_threads(_check, images, total, "checking"):
+        checked += 1
+        damage += [found] if found is not None else []
     return checked, damage
 
 
@@ -106,9 +101,7 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         names = (f"row {row}: " for row in table.rows.tolist())
         rows = zip(paths, names, strict=True)
         return len(table.rows), _files(config, Path(table.folder), rows, damage)
-    if config.images is not None or config.table != TableConfig():
-        key = "table" if config.images is None else "images"
-        raise ConfigError(key, must=f"needs a table as root, not {root}")
+    require_table("root", root, config)
     if is_packed(root):
         if config.index_root is not None:
             must = f"needs images that are not packed; {root} has its own side indexes"
@@ -118,25 +111,13 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         total = sum(dataset.samples(split) for split in dataset.splits)
         return total, chain.from_iterable(images_of)
     require_folder("root", root)
-    sources = _open_splits(root, damage)
+    splits = existing_splits(root)
+    # Without splits, a fraction of 0 leaves every image in `train`.
+    fraction = None if splits else 0.0
+    sources = [FolderSource(root, split, fraction) for split in splits or SPLITS[:1]]
     files = (source.file(i) for source in sources for i in range(len(source)))
     paths_and_names = ((file.removeprefix(f"{root}/"), "") for file in files)
     return sum(map(len, sources)), _files(config, root, paths_and_names, damage)
-
-
-def _open_splits(root: Path, damage: list[Damage]) -> list[FolderSource]:
-    """The splits that can be opened. Raises DataError, which names every reason, if none can."""
-    sources = []
-    splits = existing_splits(root)
-    # Without splits, a fraction of 0 leaves every image in `train`.
-    for split in splits or SPLITS[:1]:
-        try:
-            sources.append(FolderSource(root, split, None if splits else 0.0))
-        except DataError as error:
-            damage.append(Damage(str(root / split), str(error)))
-    if not sources:
-        raise DataError("; ".join(damaged.reason for damaged in damage))
-    return sources
 
 
 def _files(
@@ -165,25 +146,21 @@ def _packed_images(
 ) -> Iterator[Image]:
     """The images of a split; adds to `damage` how its files differ from its indexes."""
     folder, known = root / split, set[str]()
-    indexes: list[PartIndex] = []
     for part in dataset.parts:
         if split not in part.splits or not part.splits[split].shards:
             continue
         known |= {part.part.index, *(shard.file for shard in part.splits[split].shards)}
         try:
-            index = PartIndex(root, part, split, mapped=True)
+            index = PartIndex(root, part, split)
             damage += _index_damage(folder, index)
         except (OSError, DataError) as error:
             damage.append(Damage(str(folder), str(error)))
             continue
-        indexes.append(index)
         for number, shard in enumerate(part.splits[split].shards):
             rows = np.flatnonzero(index["shard"] == number).tolist()
             yield from _shard_images(folder, shard, index, rows, damage)
     for file in sorted({*visible_files(folder)} - known):
         damage.append(Damage(str(folder / file), "not in the index: remove it"))
-    if len(indexes) > 1:
-        _compare_parts(folder, indexes, damage)
 
 
 def _index_damage(folder: Path, index: PartIndex) -> Iterator[Damage]:
@@ -192,20 +169,6 @@ def _index_damage(folder: Path, index: PartIndex) -> Iterator[Damage]:
     if index.file.side_crc32() != index.split.side_crc32:
         reason = "its side indexes are damaged: training decodes without them; copy it again"
         yield Damage(str(index.file.file), reason)
-
-
-def _compare_parts(folder: Path, indexes: list[PartIndex], damage: list[Damage]) -> None:
-    """What several parts of a split have in common, which no part's report can say."""
-    seen: set[bytes] = set()
-    repeated: set[bytes] = set()
-    for index in indexes:
-        keys = {*index.file.keys()}
-        repeated |= keys & seen
-        seen |= keys
-    if repeated:
-        example = min(repeated).decode("utf-8", "backslashreplace")
-        reason = f"{len(repeated)} keys are in more than one part, for example {example}"
-        damage.append(Damage(str(folder), f"{reason}: the same images may be packed twice"))
 
 
 def _shard_images(

@@ -26,6 +26,7 @@ from custom_op import (
 )
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.decode.pillow import opaque
+from entry_point.data.sources.file_bytes import read_bytes
 
 _JPEG_START = b"\xff\xd8\xff"
 _PROOF_CROPS, _PROOF_WIDTH = 2, 8
@@ -83,7 +84,7 @@ def index_file(file: Path) -> tuple[bytes, str]:
 
 def _read(file: Path) -> bytes:
     try:
-        original = file.read_bytes()
+        original = read_bytes(file).numpy().tobytes()
     except OSError as error:
         raise RejectedError(f"unreadable: {error.strerror}") from error
     if not original:

@@ -5,26 +5,21 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 import custom_op
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import replacing
-from entry_point.data.engines.ahead import map_ahead
 from entry_point.data.packing.encode import RejectedError, index_file
 from entry_point.data.packing.output_folder import locked
-from entry_point.data.packing.scan import Contents, Entry, contents_of
-from entry_point.data.progress_bar import track
+from entry_point.data.packing.scan import open_splits
+from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.index_file import FOLDER_INDEX, IndexWriter
 
-_AHEAD_PER_WORKER = 4
 _FILES_PER_CHUNK = 4096
 
 log = logging.getLogger(__name__)
@@ -37,8 +32,10 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
     """
     if options.max_side is not None:
         raise ConfigError("max_side", options.max_side, "needs output_format=shards")
-    contents = contents_of(source, options)
-    file = (output or contents.root) / FOLDER_INDEX
+    sources = open_splits(source, options)
+    root = source if source.is_dir() else Path(next(iter(sources.values())).folder)
+    files = [each.file(i) for each in sources.values() for i in range(len(each))]
+    file = (output or root) / FOLDER_INDEX
     remedy = "choose a writable folder with output=FOLDER, and train with data.index_root=FOLDER"
     with locked(file, remedy):
         counts: Counter[str] = Counter()
@@ -46,43 +43,32 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
         with replacing(file, file.with_name(f".{file.name}.part")) as unfinished:
             with unfinished.open("wb") as opened:
                 writer = IndexWriter(opened, {})
-                files = _indexed(contents, counts)
-                while chunk := list(islice(files, _FILES_PER_CHUNK)):
-                    keys = [os.fsencode(path) for path, _ in chunk]
+                found = _indexed(files, counts)
+                while chunk := list(islice(found, _FILES_PER_CHUNK)):
+                    keys = [os.fsencode(path.removeprefix(f"{root}/")) for path, _ in chunk]
                     writer.add({}, keys, [index for _, index in chunk])
                 writer.finish()
     _report(counts, writer.side_bytes)
     return file
 
 
-def _indexed(contents: Contents, counts: Counter[str]) -> Iterator[tuple[str, bytes]]:
-    """Path and side index of each JPEG file; counts what became of each file."""
+def _indexed(files: Sequence[str], counts: Counter[str]) -> Iterator[tuple[str, bytes]]:
+    """Each JPEG file and its side index; counts what became of each file."""
     custom_op.load()
-    workers = usable_cores()
-    total = sum(1 for _ in _usable(contents))  # listing twice takes less than a list in memory
-    with ThreadPoolExecutor(workers) as pool:
-        make = partial(_index, contents.root)
-        found = map_ahead(pool, make, _usable(contents), workers * _AHEAD_PER_WORKER)
-        for path, index, outcome in track(found, total, "indexing"):
-            counts[outcome] += 1
-            if index is not None:
-                yield path, index
+    for file, index, outcome in in_threads(_index, files, len(files), "indexing"):
+        counts[outcome] += 1
+        if index is not None:
+            yield file, index
 
 
-def _usable(contents: Contents) -> Iterator[Entry]:
-    """The files that are images by their names, of all splits."""
-    for split in contents.splits:
-        yield from (entry for entry in contents.entries(split) if not entry.rejected)
-
-
-def _index(root: Path, entry: Entry) -> tuple[str, bytes | None, str]:
-    """The path, its side index (None for no JPEG), and what to count."""
+def _index(file: str) -> tuple[str, bytes | None, str]:
+    """The file, its side index (None for no JPEG), and what to count."""
     try:
-        index, reason = index_file(root / entry.path)
+        index, reason = index_file(Path(file))
     except RejectedError as error:
-        log.warning("%s: %s", printable(entry.path), error)
-        return entry.path, None, "damaged or no JPEG"
-    return entry.path, index, "indexed" if index else reason
+        log.warning("%s: %s", printable(file), error)
+        return file, None, "damaged or no JPEG"
+    return file, index, "indexed" if index else reason
 
 
 def _report(counts: Counter[str], size: int) -> None:

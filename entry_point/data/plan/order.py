@@ -40,10 +40,10 @@ class Plan(Protocol):
         """
         ...
 
-    def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
+    def read_ahead(self, reader: ThreadPoolExecutor) -> None:
         """Let `reader` read the bytes of coming steps before `batches` yields them.
 
-        Into this process's memory if it decodes (`here`), else into the page cache.
+        Only in the process that decodes.
         """
         ...
 
@@ -119,7 +119,7 @@ class EpochPlan:
             return order
         return with_repeats(np.repeat(order, self.repeats)[: self.count])
 
-    def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
+    def read_ahead(self, reader: ThreadPoolExecutor) -> None:
         """Nothing to do: files and memory maps are read where they are used."""
 
     def release(self) -> None:
@@ -147,7 +147,7 @@ class RangePlan:
             batch = self.samples[start : start + self.batch_size]
             yield np.arange(batch.start, batch.stop)
 
-    def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
+    def read_ahead(self, reader: ThreadPoolExecutor) -> None:
         """Nothing to do: files and memory maps are read where they are used."""
 
     def release(self) -> None:

@@ -43,7 +43,6 @@ class Shards(Protocol):
     @property
     def rows_here(self) -> Ints: ...
     def hold(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None: ...
-    def cache(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None: ...
     def release(self) -> None: ...
 
 
@@ -130,8 +129,8 @@ class StreamPlan:
     def steps_per_epoch(self) -> int:
         return steps_of(self.samples_per_epoch, self._batch_size, self._train)
 
-    def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
-        self._read = partial(self._source.hold if here else self._source.cache, reader)
+    def read_ahead(self, reader: ThreadPoolExecutor) -> None:
+        self._read = partial(self._source.hold, reader)
 
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[Ints]:
         order, windows = self._order(epoch)

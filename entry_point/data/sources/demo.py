@@ -1,24 +1,43 @@
-"""The demo dataset: generated once, complete or not at all."""
+"""The demo dataset: ten textures in random colors, generated once, complete or not at all.
+
+A class is a structure (stripes, honeycomb, rings ...). Color, contrast and its sign, scale and
+position are drawn independently of the class, so only the structure distinguishes classes. The
+detail is noise whose amplitude falls as 1/frequency, as in photographs (Field 1987).
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from filelock import FileLock
+from numpy.typing import NDArray
+from PIL import Image
 
-from entry_point.config.data_config import DemoConfig, usable_cores
+from entry_point.config.data_config import DemoConfig
 from entry_point.data.errors import DataError
-from entry_point.data.progress_bar import track
-from entry_point.data.sources.demo_images import PATTERNS, draw_jpeg
+from entry_point.data.plan.philox import philox
+from entry_point.data.progress_bar import in_threads
 
 RECIPE = "recipe.json"
 _RECIPE_VERSION = 1
+HEIGHT, WIDTH, QUALITY = 533, 800, 90
+_FIELD_SIDE = 1024
+_FIELDS = 3
+_BEND_PIXELS = 5
+_PICTURE_STREAM, _FIELD_STREAM = 11, 12
+
+_HEXAGON = np.float32(np.sqrt(3))
+
+Plane = NDArray[np.floating[Any]]
 
 
 def ensure_demo(root: Path, demo: DemoConfig) -> None:
@@ -66,13 +85,8 @@ def _generate(root: Path, demo: DemoConfig) -> None:
         (unfinished / file).write_bytes(draw_jpeg(demo.seed, number, label))
 
     # numpy and Pillow release the GIL.
-    with ThreadPoolExecutor(usable_cores()) as pool:
-        try:
-            for _ in track(pool.map(write, pictures), len(pictures), "demo dataset"):
-                pass
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    for _ in in_threads(write, pictures, len(pictures), "demo dataset"):
+        pass
     (unfinished / RECIPE).write_text(json.dumps(_recipe(demo)))
     os.sync()
     unfinished.rename(root)
@@ -85,3 +99,126 @@ def _pictures(demo: DemoConfig) -> Iterator[tuple[Path, int, int]]:
         split = "train" if number < demo.train_images else "val"
         label = number % len(classes)
         yield Path(split, classes[label], f"{number:05d}.jpg"), number, label
+
+
+# Pictures
+
+
+def draw_jpeg(seed: int, number: int, label: int) -> bytes:
+    """Picture `number` of class `label` as a 533x800 JPEG of quality 90, 4:2:0."""
+    words = philox((seed, _PICTURE_STREAM), (number, 0, 0, 0))
+    rng = np.random.Generator(np.random.Philox(key=words[:2, 0]))
+    pixels = _paint(_pattern(label, rng, seed), rng, seed)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=QUALITY, subsampling="4:2:0")
+    return file.getvalue()
+
+
+def _pattern(label: int, rng: np.random.Generator, seed: int) -> Plane:
+    """The structure of the class, float32 from -1 to 1, shape (533, 800)."""
+    y, x = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32)
+    y += _BEND_PIXELS * _detail(rng, seed, smooth=True)
+    x += _BEND_PIXELS * _detail(rng, seed, smooth=True)
+    angle = np.float32(rng.uniform(-0.15, 0.15))
+    period = np.float32(rng.uniform(70, 120))
+    u = (x * np.cos(angle) + y * np.sin(angle)) / period + np.float32(rng.uniform(0, 8))
+    v = (y * np.cos(angle) - x * np.sin(angle)) / period + np.float32(rng.uniform(0, 8))
+    sharp = np.float32(rng.uniform(2.0, 5.0))
+    wave = list(PATTERNS.values())[label](u, v)
+    return np.asarray(np.tanh(sharp * wave), dtype=np.float32)
+
+
+def _paint(pattern: Plane, rng: np.random.Generator, seed: int) -> NDArray[np.uint8]:
+    """Mix two random colors by the pattern and add detail of all sizes."""
+    middle = rng.uniform(90, 165, size=3).tolist()
+    contrast = float(rng.uniform(22, 45) * rng.choice([-1, 1]))
+    tint = rng.uniform(0.5, 1.5, size=3).tolist()
+    light = 12 * _detail(rng, seed)
+    picture = np.empty((HEIGHT, WIDTH, 3), dtype=np.float32)
+    for channel in range(3):
+        fine = 4 * _detail(rng, seed)
+        picture[..., channel] = middle[channel] + contrast * tint[channel] * pattern + light + fine
+    return np.clip(picture, 0, 255).astype(np.uint8)
+
+
+def _detail(rng: np.random.Generator, seed: int, smooth: bool = False) -> Plane:
+    """A random section of one of the seed's periodic noise fields, with standard deviation 1."""
+    field = _noise_field(seed, int(rng.integers(_FIELDS)), smooth)
+    rows = (np.arange(HEIGHT) + rng.integers(_FIELD_SIDE)) % _FIELD_SIDE
+    columns = (np.arange(WIDTH) + rng.integers(_FIELD_SIDE)) % _FIELD_SIDE
+    if rng.integers(2):
+        columns = columns[::-1]
+    return field[rows][:, columns]
+
+
+@cache
+def _noise_field(seed: int, number: int, smooth: bool) -> Plane:
+    """Periodic noise with amplitude 1/frequency, or 1/frequency^3 where `smooth`."""
+    words = philox((seed, _FIELD_STREAM), (number, int(smooth), 0, 0))
+    rng = np.random.Generator(np.random.Philox(key=words[:2, 0]))
+    frequency = np.hypot(
+        np.fft.fftfreq(_FIELD_SIDE)[:, None], np.fft.rfftfreq(_FIELD_SIDE)[None, :]
+    )
+    # No lower frequency than three waves per field: colors must not drift across the picture.
+    amplitude = np.where(frequency < 3 / _FIELD_SIDE, 0, 1 / np.maximum(frequency, 1e-9))
+    amplitude = amplitude**3 if smooth else amplitude**1.1
+    white = np.fft.rfft2(rng.standard_normal((_FIELD_SIDE, _FIELD_SIDE)))
+    field = np.fft.irfft2(white * amplitude, s=(_FIELD_SIDE, _FIELD_SIDE))
+    return (field / field.std()).astype(np.float32)
+
+
+def _turn(x: Plane) -> Plane:
+    return np.cos(2 * np.pi * x)
+
+
+def _cell(x: Plane) -> Plane:
+    """Signed distance to the nearest integer, from -0.5 to 0.5."""
+    return x - np.rint(x)
+
+
+def _bricks(u: Plane, v: Plane) -> Plane:
+    course = np.floor(2 * v)
+    joint = np.minimum(np.abs(_cell(u + 0.5 * course)), 0.5 * np.abs(_cell(2 * v)))
+    return 12 * (joint - 0.09)
+
+
+def _honeycomb(u: Plane, v: Plane) -> Plane:
+    border = np.minimum(_hexagon_distance(u, v), _hexagon_distance(u + 0.5, v + _HEXAGON / 2))
+    return 14 * (0.5 - border - 0.12)
+
+
+def _hexagon_distance(u: Plane, v: Plane) -> Plane:
+    """Distance in hexagons on a rectangular lattice: 0 at the center, 0.5 at the border."""
+    x, y = np.abs(_cell(u)), np.abs(_HEXAGON * _cell(v / _HEXAGON))
+    return np.maximum(x, x / 2 + _HEXAGON / 2 * y)
+
+
+def _triangles(u: Plane, v: Plane) -> Plane:
+    rising, falling = _HEXAGON / 2 * v + u / 2, _HEXAGON / 2 * v - u / 2
+    return 4 * _wave(v) * _wave(rising) * _wave(falling)
+
+
+def _wave(x: Plane) -> Plane:
+    return np.sin(0.9 * np.pi * x)
+
+
+def _rings(u: Plane, v: Plane) -> Plane:
+    return _turn(5 * np.hypot(_cell(u / 2), _cell(v / 2)))
+
+
+def _rays(u: Plane, v: Plane) -> Plane:
+    return np.cos(8 * np.arctan2(_cell(v / 3), _cell(u / 3)))
+
+
+PATTERNS: dict[str, Callable[[Plane, Plane], Plane]] = {
+    "bricks": _bricks,
+    "checker": lambda u, v: 2 * _turn(u / 2) * _turn(v / 2),
+    "dots": lambda u, v: 8 * (0.32 - np.hypot(_cell(u), _cell(v))),
+    "honeycomb": _honeycomb,
+    "horizontal": lambda u, v: _turn(v) + 0 * u,
+    "rays": _rays,
+    "rings": _rings,
+    "triangles": _triangles,
+    "vertical": lambda u, v: _turn(u) + 0 * v,
+    "waves": lambda u, v: _turn(v + 0.35 * np.sin(2 * np.pi * u / 1.3)),
+}

@@ -77,13 +77,6 @@ def crc32(file: str | Path, start: int, end: int, checksum: int = 0) -> int:
     return checksum
 
 
-def read_into_page_cache(file: str | Path) -> None:
-    buffer = bytearray(_CHUNK)
-    with opened(file) as descriptor:
-        while os.readv(descriptor, [buffer]):
-            pass
-
-
 def file_starts(files: Sequence[Path]) -> list[int]:
     """Where `map_files` places each file."""
     sizes = [_whole_pages(file.stat().st_size) for file in files]

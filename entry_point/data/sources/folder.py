@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -63,11 +63,13 @@ class Layout:
         )
 
 
-def layout_of(root: Path, val_fraction: float | None, key: str = "val_fraction") -> Layout:
-    """The layout of a folder. Raises DataError, which names the setting `key` of `val_fraction`."""
+def layout_of(root: Path, val_fraction: float | None) -> Layout:
+    """The layout of a folder. Raises DataError."""
     splits = existing_splits(root)
     if val_fraction is not None and "val" in splits:
-        raise DataError(f"{key}={val_fraction}: {root / 'val'} exists; remove the one or the other")
+        raise DataError(
+            f"val_fraction={val_fraction}: {root / 'val'} exists; remove the one or the other"
+        )
     if splits or not root.is_dir():
         undivided = {split: split for split in SPLITS}
         return Layout(undivided, None) if val_fraction is None else _divided("train", val_fraction)
@@ -128,24 +130,22 @@ def shared_class_names(root: Path, splits: Sequence[str], remedy: str) -> list[s
 
 
 def loose_files(folder: Path) -> list[str]:
-    """Everything beside the class folders and the index, including hidden files and folders."""
+    """Everything beside the class folders and the index but hidden files and folders."""
     loose = (entry.name for entry in _entries(folder) if not _is_class(entry))
-    return sorted(name for name in loose if name != FOLDER_INDEX)
+    return sorted(name for name in loose if name != FOLDER_INDEX and not name.startswith("."))
 
 
 def visible_files(folder: Path) -> Iterator[str]:
     """Paths of the files below `folder`, relative to it and sorted, without hidden ones."""
-    return (file for file in all_files(folder) if not PurePath(file).name.startswith("."))
-
-
-def all_files(folder: Path) -> Iterator[str]:
-    """Like `visible_files`, with hidden files; a hidden folder is one path and is not entered."""
     for parent, folders, files in os.walk(folder, onerror=_raise_unlistable, followlinks=True):
-        hidden = [name for name in folders if name.startswith(".")]
-        loops = [name for name in folders if _is_loop(Path(parent), name)]
-        folders[:] = sorted(set(folders).difference(hidden, loops))
-        for name in sorted(files + hidden):
-            yield (Path(parent) / name).relative_to(folder).as_posix()
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".") and not _is_loop(Path(parent), name)
+        )
+        for name in sorted(files):
+            if not name.startswith("."):
+                yield (Path(parent) / name).relative_to(folder).as_posix()
 
 
 def _is_loop(parent: Path, name: str) -> bool:
@@ -183,57 +183,66 @@ def chosen_for_val(paths: Iterable[str], fraction: float) -> NDArray[np.bool_]:
 
 
 class FolderSource(FileSource):
-    """The JPEG files of one split, sorted by class and path.
+    """The JPEG files of one split, or those with other suffixes, sorted by class and path.
 
     Without `val`, `val_fraction` of `train` is validated on instead; without `train` and `val`, of
-    all images, and a tenth by default.
+    all images, and a tenth by default. If `root` holds only a `share` of the files of a dataset, a
+    class may have no image.
     """
 
-    def __init__(self, root: Path, split: str, val_fraction: float | None = None) -> None:
-        layout = layout_of(root, val_fraction, "data.val_fraction")
+    def __init__(
+        self,
+        root: Path,
+        split: str,
+        val_fraction: float | None = None,
+        suffixes: tuple[str, ...] = JPEG_SUFFIXES,
+        *,
+        share: bool = False,
+    ) -> None:
+        layout = layout_of(root, val_fraction)
         folder = layout.folders[split]
         splits = [folder, *(each for each in existing_splits(root) if each != folder)]
-        classes = shared_class_names(root, splits, "add or remove class folders")
-        self._folder = root / folder
-        self._names, labels = _jpegs(root, self._folder, classes)
+        if share:
+            classes = sorted({name for each in splits for name in class_names(root, each, least=0)})
+        else:
+            classes = shared_class_names(root, splits, "add or remove class folders")
+        self.folder = str(root / folder)
+        self._names, labels = _images(root, root / folder, classes, suffixes, share)
         if layout.fraction is not None:
             in_split = chosen_for_val(self._names, layout.fraction) == (split == "val")
             self._names = list(compress(self._names, in_split))
             labels = list(compress(labels, in_split))
-            if not self._names:
-                raise DataError(f"data.val_fraction={layout.fraction} leaves no image for {split}")
+            if not self._names and not share:
+                raise DataError(f"val_fraction={layout.fraction} leaves no image for {split}")
             if split == "train" and (line := layout.describe(root)):
                 log.info("%s", line)
         super().__init__(self._names, labels, classes)
 
     def file(self, index: int) -> str:
-        return f"{self._folder}/{self._names[index]}"
+        return f"{self.folder}/{self._names[index]}"
 
 
-def _jpegs(root: Path, folder: Path, classes: list[str]) -> tuple[list[str], list[int]]:
-    """The JPEG files of a split, relative to its folder, and their labels."""
+def _images(
+    root: Path, folder: Path, classes: list[str], suffixes: tuple[str, ...], share: bool
+) -> tuple[list[str], list[int]]:
+    """The images of a split, relative to its folder, and their labels."""
     names: list[str] = []
     labels: list[int] = []
-    ignored = [file for file in loose_files(folder) if not file.startswith(".")]
-    convert = f'`make dataset ARGS="source={root} output=FOLDER"` converts other image formats'
+    ignored = loose_files(folder)
+    kind, hint = "image", ""
+    if suffixes == JPEG_SUFFIXES:
+        command = f'`make dataset ARGS="source={root} output=FOLDER"`'
+        kind, hint = "JPEG file", f"; {command} converts other image formats"
     for label, name in enumerate(classes):
-        files = list(visible_files(folder / name))
-        jpegs = [file for file in files if _is_jpeg(file)]
-        if not jpegs:
-            raise DataError(f"{folder / name} holds no JPEG file ({len(files)} others); {convert}")
-        ignored += (f"{name}/{file}" for file in files if not _is_jpeg(file))
-        names += (f"{name}/{file}" for file in jpegs)
-        labels += [label] * len(jpegs)
+        files = list(visible_files(folder / name)) if (folder / name).is_dir() else []
+        images = [file for file in files if file.lower().endswith(suffixes)]
+        if not images and not share:
+            raise DataError(f"{folder / name} holds no {kind} ({len(files)} others){hint}")
+        ignored += (f"{name}/{file}" for file in files if not file.lower().endswith(suffixes))
+        names += (f"{name}/{file}" for file in images)
+        labels += [label] * len(images)
     if ignored:
-        log.warning(
-            "%s: %d files are not JPEG and are ignored, for example %s; %s",
-            folder,
-            len(ignored),
-            printable(ignored[0]),
-            convert,
-        )
+        only, first = f"only {kind}s in class folders are read", printable(ignored[0])
+        line = "%s: %d files are ignored, for example %s: %s%s"
+        log.warning(line, folder, len(ignored), first, only, hint)
     return names, labels
-
-
-def _is_jpeg(file: str) -> bool:
-    return file.lower().endswith(JPEG_SUFFIXES)

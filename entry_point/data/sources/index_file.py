@@ -10,7 +10,7 @@ It is a safetensors file, which `safetensors.numpy.load_file` reads:
 | others | a row for each image, or the values of all images one after the other |
 
 The side indexes come first, so that they are written as they are made. All that follows, the table,
-is small enough to be read at the start of each process; mapped, its ranks share it.
+is small enough to be read at the start of each process.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class IndexWriter:
         """`types` are those of the columns besides keys and side indexes."""
         self._file, self._types = file, types
         self._chunks: list[dict[str, NDArray[Any]]] = []
-        self.side_bytes = 0
+        self.side_bytes = self.side_crc32 = 0
         file.write(bytes(HEADER_BYTES))
 
     def add(
@@ -77,7 +77,7 @@ class IndexWriter:
         chunk[_KEY] = np.frombuffer(b"".join(keys), np.uint8)
         self._chunks.append(chunk)
         for side_index in side_indexes:
-            self.side_bytes += self._file.write(side_index)
+            self._write_side(side_index)
 
     def finish(self) -> int:
         """Write the table and the header; returns the `table_crc32`. Raises OSError."""
@@ -90,8 +90,8 @@ class IndexWriter:
         table[_KEY_END] = np.cumsum(table[_KEY_END])
         # Wide numbers come first, so that all are aligned.
         columns = sorted(table.items(), key=lambda column: -column[1].itemsize)
-        end = self.side_bytes + -self.side_bytes % 8
-        self._file.write(bytes(end - self.side_bytes))
+        self._write_side(bytes(-self.side_bytes % 8))
+        end = self.side_bytes
         header: dict[str, Any] = {_SIDE: _describe(np.uint8, (end,), 0)}
         checksum = 0
         for name, column in columns:
@@ -105,6 +105,10 @@ class IndexWriter:
         self._file.write(start)
         return zlib.crc32(start, checksum)
 
+    def _write_side(self, content: bytes) -> None:
+        self.side_bytes += self._file.write(content)
+        self.side_crc32 = zlib.crc32(content, self.side_crc32)
+
 
 def _describe(dtype: Any, shape: Sequence[int], start: int) -> dict[str, Any]:
     dtype = np.dtype(dtype)
@@ -115,12 +119,10 @@ def _describe(dtype: Any, shape: Sequence[int], start: int) -> dict[str, Any]:
 class IndexFile:
     """The table of an index file, and where its side indexes are.
 
-    A column is read when it is first used; of a mapped file, it is a view.
+    A column is read when it is first used.
     """
 
-    def __init__(
-        self, file: Path, types: Mapping[str, Any], *, mapped: bool, checksum: int | None = None
-    ) -> None:
+    def __init__(self, file: Path, types: Mapping[str, Any], checksum: int | None = None) -> None:
         """`types` are those of the columns besides keys and side indexes.
 
         Raises OSError, and DataError if the file is damaged or its `table_crc32` is not `checksum`.
@@ -135,7 +137,7 @@ class IndexFile:
             table_start, size = HEADER_BYTES + self.side_bytes, file.stat().st_size
             if not HEADER_BYTES <= table_start <= size:
                 raise ValueError("it ends too early")
-            if checksum is not None:  # read without mapping it
+            if checksum is not None:
                 found = crc32(file, 0, HEADER_BYTES, crc32(file, table_start, size))
                 if found != checksum:
                     raise ValueError("its checksum differs")
@@ -143,7 +145,6 @@ class IndexFile:
                 name: _Place.of(header[name], number, table_start, size)
                 for name, number in {**types, **own}.items()
             }
-            self._mapped = map_files([file])[0].numpy() if mapped else None
             self._check()
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             remedy = "copy it again or make it again"
@@ -165,10 +166,7 @@ class IndexFile:
         """Raises OSError and DataError if it cannot be read."""
         if column not in self._columns:
             place = self._places[column]
-            if self._mapped is None:
-                data = read_bytes(self.file, place.start, place.end - place.start).numpy()
-            else:
-                data = self._mapped[place.start : place.end]
+            data = read_bytes(self.file, place.start, place.end - place.start).numpy()
             self._columns[column] = data.view(place.dtype).reshape(place.shape)
         return self._columns[column]
 
@@ -182,13 +180,6 @@ class IndexFile:
             keys.append(text[start:end])
             start = end
         return keys
-
-    def side_indexes(self) -> list[bytes]:
-        """The side index of each image, empty for none. Raises OSError and DataError."""
-        data = read_bytes(self.file, 0, HEADER_BYTES + self.side_bytes).numpy().data
-        places = (self[name].tolist() for name in (SIDE_OFFSET, SIDE_LENGTH))
-        spans = zip(*places, strict=True)
-        return [bytes(data[start : start + length]) for start, length in spans]
 
     def side_crc32(self) -> int:
         """CRC-32 of the side indexes. Raises OSError and DataError."""
@@ -294,7 +285,7 @@ def look_up(holder: Path, paths: Sequence[str]) -> tuple[SideIndexes, int]:
     Raises OSError or DataError if the folder's index is damaged.
     """
     file = holder / FOLDER_INDEX
-    index = IndexFile(file, {}, mapped=False)
+    index = IndexFile(file, {})
     none = len(index)
     rows = {key: row for row, key in enumerate(index.keys())}
     places = np.array([rows.get(os.fsencode(path), none) for path in paths], np.int64)

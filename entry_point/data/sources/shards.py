@@ -52,17 +52,15 @@ def columns_of(kind: str) -> dict[str, Any]:
 class PartIndex:
     """What one part holds of a split."""
 
-    def __init__(
-        self, root: Path, part: Description, split: str, *, mapped: bool, checked: bool = False
-    ) -> None:
-        """`checked` skips the checksum. Raises DataError for a damaged index."""
+    def __init__(self, root: Path, part: Description, split: str) -> None:
+        """Raises DataError for a damaged index."""
         self.part, self.split = part, part.splits[split]
         self.folder = root / split
         file = self.folder / part.part.index
         if not file.is_file():
             raise DataError(f"{file} is missing: copy it again or pack the dataset again")
-        checksum = None if checked else self.split.table_crc32
-        self.file = IndexFile(file, columns_of(part.kind), mapped=mapped, checksum=checksum)
+        types, checksum = columns_of(part.kind), self.split.table_crc32
+        self.file = IndexFile(file, types, checksum)
         samples = self.split.samples
         if len(self.file) != samples:
             raise DataError(
@@ -132,39 +130,32 @@ class PartIndex:
 class ShardIndex:
     """All samples of a split of a dataset, in the order of the shards' names.
 
-    The columns of an only part stay where they are, mapped if `mapped`; those of several parts are
-    joined in memory: 41 bytes per sample.
+    The columns are in memory: 41 bytes per sample.
     """
 
-    def __init__(
-        self, root: Path, split: str, *, mapped: bool = True, checked: bool = False
-    ) -> None:
-        """`checked` skips checks that another process has made. Raises DataError."""
-        self._arguments = root, split, mapped
+    def __init__(self, root: Path, split: str) -> None:
+        """Raises DataError."""
+        self._arguments = root, split
         dataset = read_dataset(root)
         if split not in dataset.splits:
             raise DataError(f"{root} has no split {split}, only {', '.join(dataset.splits)}")
         self.folder = root / split
         self.classes, self.kind, self.shards = dataset.classes, dataset.kind, dataset.shards(split)
         self._parts = [
-            PartIndex(root, part, split, mapped=mapped, checked=checked)
+            PartIndex(root, part, split)
             for part in dataset.parts
             if split in part.splits and part.splits[split].shards
         ]
         if not any(map(len, self._parts)):
             raise DataError(f"{self.folder} holds no samples: pack the dataset again")
-        if not checked:
-            self._require_right_rows()
+        for part in self._parts:
+            for row, reason in part.wrong_rows():
+                raise DataError(f"{self.folder}: {part.key(row)}: {reason}: pack the dataset again")
         self._join(dataset)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The receiving process opens the files again."""
-        return _reopened, self._arguments
-
-    def _require_right_rows(self) -> None:
-        for part in self._parts:
-            for row, reason in part.wrong_rows():
-                raise DataError(f"{self.folder}: {part.key(row)}: {reason}: pack the dataset again")
+        return ShardIndex, self._arguments
 
     def _join(self, dataset: Dataset) -> None:
         parts = self._parts
@@ -229,10 +220,6 @@ def _renumbered(
 ) -> NDArray[np.int32]:
     """Positions in `names` as the `numbers` of these names."""
     return np.array([numbers[name] for name in names], np.int32)[values]
-
-
-def _reopened(root: Path, split: str, mapped: bool) -> ShardIndex:
-    return ShardIndex(root, split, mapped=mapped, checked=True)
 
 
 class ShardSource:

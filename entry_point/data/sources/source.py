@@ -188,9 +188,9 @@ class PathList:
     """Where each path ends."""
 
     @classmethod
-    def of(cls, chunks: Sequence[bytes]) -> PathList:
+    def of(cls, encoded: bytes) -> PathList:
         """From encoded paths, each with a NUL after it."""
-        text = np.frombuffer(bytearray().join(chunks), np.uint8)
+        text = np.frombuffer(bytearray(encoded), np.uint8)
         return cls(text, np.flatnonzero(text == 0))
 
     def __len__(self) -> int:
@@ -200,18 +200,13 @@ class PathList:
         start = int(self.ends[row - 1]) + 1 if row else 0
         return self.text[start : int(self.ends[row])].tobytes().decode(errors="surrogateescape")
 
-    def cut(self, rows: range) -> PathList:
-        """A copy of these rows, which follow each other."""
-        if not rows:
-            return PathList.of([])
-        start = int(self.ends[rows[0] - 1]) + 1 if rows[0] else 0
-        return PathList.of([self.text[start : int(self.ends[rows[-1]]) + 1].tobytes()])
-
 
 class FileSource:
     """A Source of these files, in this order; also the base of your own."""
 
     sizes = None
+    folder = ""
+    """What all files are below."""
     index_cache: IndexCache | None = None
     """Where the side indexes are that decoding makes; None if it makes none."""
     _side_indexes: SideIndexes | None = None
@@ -229,6 +224,10 @@ class FileSource:
 
     def file(self, index: int) -> str:
         return str(self._files[index])
+
+    def name(self, index: int) -> str:
+        """The path below `folder`, which may hold any bytes of a file name."""
+        return self.file(index).removeprefix(f"{self.folder}/")
 
     def read(self, index: int) -> Tensor:
         return read_bytes(self.file(index))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from torch import Tensor
 from entry_point.data.errors import DataError
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import require_shard
-from entry_point.data.sources.file_bytes import read_bytes, read_into_page_cache
+from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.shards import ShardIndex
 from entry_point.data.sources.source import UprightSizes
 
@@ -41,12 +41,11 @@ class StreamSource:
 
     def __init__(self, root: Path, index_root: Path, split: str, all_here: bool) -> None:
         """Unless the shards are `all_here`, those missing in `root` are on other hosts."""
-        self.index = ShardIndex(index_root, split, mapped=False)
+        self.index = ShardIndex(index_root, split)
         self.classes, self.kind = self.index.classes, self.index.kind
         self.shard_files = [root / split / shard.file for shard in self.index.shards]
         self.shards_here = self._shards_here(all_here)
         self._memory: dict[int, Future[HeldShard]] = {}
-        self._cached: dict[int, Future[None]] = {}
 
     @property
     def labels(self) -> Tensor:
@@ -114,22 +113,11 @@ class StreamSource:
             shard = read_bytes(self.shard_files[number], 0, self.index.shards[number].bytes)
             return HeldShard(shard, *self._read_side(self._rows_of(number)))
 
-        def submit(number: int) -> Future[HeldShard]:
-            return reader.submit(read, number)
-
-        _keep(self._memory, shards, submit)
-
-    def cache(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
-        """Read these shards into the page cache, for other processes."""
-
-        def read(number: int) -> None:
-            read_into_page_cache(self.shard_files[number])
-            self._read_side(self._rows_of(number))
-
-        def submit(number: int) -> Future[None]:
-            return reader.submit(read, number)
-
-        _keep(self._cached, shards, submit)
+        for number in shards:
+            if number not in self._memory or self._memory[number].cancelled():
+                self._memory[number] = reader.submit(read, number)
+        for number in set(self._memory) - set(shards):
+            self._memory.pop(number).cancel()
 
     def _rows_of(self, number: int) -> Ints:
         return np.flatnonzero(self.shard_of == number)
@@ -145,13 +133,12 @@ class StreamSource:
 
     def release(self) -> None:
         """Drop all shards."""
-        for kept in (self._memory, self._cached):
-            while kept:
-                kept.popitem()[1].cancel()
+        while self._memory:
+            self._memory.popitem()[1].cancel()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the shards in memory: another process reads its own."""
-        return vars(self) | {"_memory": {}, "_cached": {}}
+        return vars(self) | {"_memory": {}}
 
     def _shards_here(self, all_here: bool) -> list[int]:
         """Numbers of the shards in the folder, after a check of their sizes."""
@@ -159,14 +146,3 @@ class StreamSource:
         for number in here:
             require_shard(self.shard_files[number].parent, self.index.shards[number])
         return here
-
-
-def _keep(
-    kept: dict[int, Future[Any]], shards: Sequence[int], submit: Callable[[int], Future[Any]]
-) -> None:
-    """Submit the shards that are not in `kept`, and cancel and drop the others in it."""
-    for number in shards:
-        if number not in kept or kept[number].cancelled():
-            kept[number] = submit(number)
-    for number in set(kept) - set(shards):
-        kept.pop(number).cancel()

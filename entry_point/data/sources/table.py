@@ -10,7 +10,6 @@ import logging
 import os
 import posixpath
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from entry_point.config.data_config import DataConfig, PathsConfig, TableConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import CLASS_NAME, SPLITS, Kind, is_class_name
-from entry_point.data.sources.folder import JPEG_SUFFIXES, VAL_FRACTION, chosen_for_val
+from entry_point.data.sources.folder import VAL_FRACTION, chosen_for_val
 from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.source import FileSource, PathList
 from entry_point.data.sources.table_files import METADATA, column_names, quoted, read_columns
@@ -37,35 +36,13 @@ LABELS = ("label", "labels", "class")
 SPLIT = "split"
 MOST_VALUES = 1 << 30
 """Rows times labels (or numbers) of a table. Training takes them as float32, 4 GB at most."""
-LISTING_SECONDS = 30.0
-"""Listing a slow network mount may take hours: what is not checked by then is found when read."""
 _IS_VAL = {"train": False, "training": False, "val": True, "valid": True, "validation": True}
 _ODD_PATH = r"^\s*$|(^|/)(\.|/|$)|://|\x00"
 _WHOLE = r"^[+-]?\d{1,18}$"
-_JPEG = f"({'|'.join(map(re.escape, JPEG_SUFFIXES))})$"
-_LONGEST_NAME = 255
 _EXAMPLES = 3
-_ADD = "add one, or remove the row"
 
 _opened: dict[str, Table] = {}
 """The last table, for the other split."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """The rows that are used, in their order."""
-
-    folder: str
-    """Absolute path that `paths` start from."""
-    rows: NDArray[np.uint32]
-    """Their numbers in the file."""
-    paths: PathList
-    is_val: NDArray[np.bool_]
-    labels: Labels
-
-    def places(self, split: str) -> NDArray[np.int64]:
-        """Where the rows of a split are among those that are used."""
-        return np.flatnonzero(self.is_val == (split == "val"))
 
 
 @dataclass(frozen=True)
@@ -83,6 +60,23 @@ class Labels:
         if self.kind == "labels":
             return np.asarray(self.values[rows].any(axis=0))
         return np.bincount(self.values[rows], minlength=len(self.names)) > 0
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows that are used, in their order."""
+
+    folder: str
+    """Absolute path that `paths` start from."""
+    rows: NDArray[np.uint32]
+    """Their numbers in the file."""
+    paths: PathList
+    is_val: NDArray[np.bool_]
+    labels: Labels
+
+    def places(self, split: str) -> NDArray[np.int64]:
+        """Where the rows of a split are among those that are used."""
+        return np.flatnonzero(self.is_val == (split == "val"))
 
 
 class ManifestSource(FileSource):
@@ -124,6 +118,23 @@ def _only_table(folder: Path) -> Path:
     )
 
 
+class Rows(NamedTuple):
+    """Rows of a table, and what messages name."""
+
+    file: Path
+    key: str
+    """Group of the settings: `data.table`, or `table` when packing."""
+    numbers: pl.Series
+
+    def error(self, place: int, reason: str) -> DataError:
+        return DataError(f"{self.file}, row {self.numbers[place]}: {reason}")
+
+    def refuse(self, wrong: pl.Series, reason: str) -> None:
+        """Raise DataError for the first place that is true."""
+        if wrong.any():
+            raise self.error(wrong.arg_max() or 0, reason)
+
+
 def read_table(
     file: Path, images: Path | None, settings: TableConfig, val_fraction: float | None, key: str
 ) -> Table:
@@ -142,42 +153,37 @@ def read_table(
         setting = f"{key.removesuffix('table')}val_fraction={val_fraction}"
         raise DataError(f"{setting}: {file} has the column {quoted(split)}; remove one")
     frame = _read(file, names, [path, *([split] if split else [])], labels)
-    rows = Rows(file, pl.arange(1, len(frame) + 1, dtype=pl.UInt32, eager=True))
-    paths = _relative_paths(rows, frame[path], folder, settings, key)
+    count = len(frame)
+    rows = Rows(file, key, pl.arange(1, count + 1, dtype=pl.UInt32, eager=True))
+    paths = _relative_paths(rows, frame[path], folder, settings.prefix)
     if split is None:
         fraction = VAL_FRACTION if val_fraction is None else val_fraction
-        is_val, others = _by_hash(paths, fraction), list[str]()
+        is_val, unused = _by_hash(paths, fraction), list[str]()
         how = f"by a hash of the paths, val_fraction={fraction:g}"
     else:
-        is_val, others = _by_column(frame[split])
+        is_val, unused = _by_column(frame[split])
         how = f"by the column {quoted(split)}"
     used = is_val.is_not_null()
-    rows, paths, is_val = (
-        Rows(file, rows.numbers.filter(used)),
-        paths.filter(used),
-        is_val.drop_nulls(),
-    )
-    columns = frame.filter(used).select(labels).get_columns()
-    found = _read_labels(rows, columns, settings, key)
-    kept = _first_of_each(rows, paths, is_val, found)
-    others += [f"{len(kept) - kept.sum()} that repeat an earlier row"] if not kept.all() else []
+    rows, paths = rows._replace(numbers=rows.numbers.filter(used)), paths.filter(used)
+    _require_distinct(rows, paths)
+    found = _read_labels(rows, frame.filter(used).select(labels).get_columns(), settings)
     table = Table(
-        folder,
-        rows.numbers.filter(kept).to_numpy(),
-        _path_list(paths.filter(kept)),
-        is_val.filter(kept).to_numpy(),
-        replace(found, values=found.values[kept.to_numpy()]),
+        folder, rows.numbers.to_numpy(), _path_list(paths), is_val.drop_nulls().to_numpy(), found
     )
-    _check_splits(file, table, others, by_column=split is not None)
-    name, unused = printable(str(file)), f"; not used: {', '.join(others)}" if others else ""
+    rest = f"; not used: {', '.join(unused)}" if unused else ""
+    _check_splits(file, table, rest, by_column=split is not None)
+    _log(file, table, count, how, rest)
     if found.kind == "labels" and len(labels) == 1 and (found.values.sum(axis=1) <= 1).all():
         line = "%s: no row has several labels; %s.separator=%s separates them in a cell"
-        log.warning(line, name, key, settings.separator)
-    kind = {"class": "classes", "labels": "labels", "numbers": "numbers"}[found.kind]
-    counts = len(frame), *(len(table.places(each)) for each in SPLITS)
-    line = "%s: %d rows: %d to train on, %d to validate (%s), %s: %d%s"
-    log.info(line, name, *counts, how, kind, len(found.names), unused)
+        log.warning(line, printable(str(file)), key, settings.separator)
     return table
+
+
+def _log(file: Path, table: Table, count: int, how: str, rest: str) -> None:
+    kind = {"class": "classes", "labels": "labels", "numbers": "numbers"}[table.labels.kind]
+    counts = count, *(len(table.places(each)) for each in SPLITS)
+    line = "%s: %d rows: %d to train on, %d to validate (%s), %s: %d%s"
+    log.info(line, printable(str(file)), *counts, how, kind, len(table.labels.names), rest)
 
 
 def read_paths(
@@ -190,24 +196,9 @@ def read_paths(
     names, folder = column_names(file), _folder(images, file)
     column = settings.path or _usual(file, names, PATHS, "the images' paths: set table.path")
     given = _read(file, names, [column], [])[column]
-    rows = Rows(file, pl.arange(1, len(given) + 1, eager=True))
-    paths = _relative_paths(rows, given, folder, settings, "table")
+    rows = Rows(file, "table", pl.arange(1, len(given) + 1, eager=True))
+    paths = _relative_paths(rows, given, folder, settings.prefix)
     return _path_list(given), _path_list(paths), folder
-
-
-class Rows(NamedTuple):
-    """Rows of a table, for messages."""
-
-    file: Path
-    numbers: pl.Series
-
-    def error(self, place: int, reason: str) -> DataError:
-        return DataError(f"{self.file}, row {self.numbers[place]}: {reason}")
-
-
-def _first(wrong: pl.Series) -> int | None:
-    """The first place that is true; None if there is none."""
-    return wrong.arg_max() if wrong.any() else None
 
 
 # Columns
@@ -233,7 +224,7 @@ def _read(file: Path, names: list[str], texts: list[str], labels: Sequence[str])
             raise DataError(f"{file} has two columns {quoted(name)}: rename one")
         if columns.count(name) > 1:
             raise DataError(f"{file}: the column {quoted(name)} cannot hold two things")
-    frame = read_columns(file, names, columns)
+    frame = read_columns(file, columns)
     for name in texts:
         if frame[name].dtype != pl.String:
             raise DataError(f"{file}: the column {quoted(name)} holds lists: must be text")
@@ -251,99 +242,86 @@ def _folder(images: Path | None, file: Path) -> str:
     return os.path.normpath((images or file.parent).absolute())
 
 
-def _relative_paths(
-    rows: Rows, column: pl.Series, folder: str, settings: PathsConfig, key: str
-) -> pl.Series:
+def _relative_paths(rows: Rows, column: pl.Series, folder: str, prefix: str | None) -> pl.Series:
     """The paths relative to the folder. Raises DataError for one that leads out of it."""
-    given = column.fill_null("")
-    if settings.prefix is not None:
-        given = given.str.strip_prefix(settings.prefix)
+    given = column.fill_null("").str.strip_prefix(prefix or "")
     start = f"{folder.rstrip('/')}/"
     paths = given.str.strip_prefix(start)
     odd, found = paths.str.contains(_ODD_PATH).arg_true(), []
     for place in odd.to_list():
         path, shown = given[place], f"the path {quoted(given[place])}"
         if "://" in path:
-            must = "set {key}.prefix to the part of it that the folder {folder} stands for"
-            raise rows.error(place, f"{shown} is no file: {must.format(key=key, folder=folder)}")
+            must = f"set {rows.key}.prefix to the part of it that the folder {folder} stands for"
+            raise rows.error(place, f"{shown} is no file: {must}")
         if not path.strip() or "\0" in path:
             raise rows.error(place, f"{shown} is empty or holds a NUL character")
         found.append(posixpath.normpath(posixpath.join(folder, path)).removeprefix(start))
         if found[-1].startswith("/"):
-            images = "data.images" if key.startswith("data.") else "images"
-            must = f"set {images} to a folder that holds all images"
+            must = f"set {rows.key.removesuffix('table')}images to a folder that holds all images"
             raise rows.error(place, f"{shown} leads out of the folder {folder}: {must}")
     return paths.scatter(odd, found) if found else paths
 
 
 def _path_list(paths: pl.Series) -> PathList:
-    return PathList.of([paths.str.join("\0").item().encode() + b"\0"])
+    return PathList.of(paths.str.join("\0").item().encode() + b"\0")
 
 
-def _first_of_each(rows: Rows, paths: pl.Series, is_val: pl.Series, labels: Labels) -> pl.Series:
-    """Which rows do not repeat an earlier one.
-
-    Raises DataError if the same image has different labels or is in different splits.
-    """
-    is_first = paths.is_first_distinct()
-    if is_first.all():
-        return is_first
-    frame = pl.DataFrame({"path": paths}).with_row_index("row")
-    frame = frame.with_columns(first=pl.col("row").first().over("path")).filter(~is_first)
-    again, first = (frame[name].to_numpy() for name in ("row", "first"))
-    others = (labels.values[again] != labels.values[first]).reshape(len(again), -1).any(axis=1)
-    for wrong, reason in (
-        (
-            is_val.to_numpy()[again] != is_val.to_numpy()[first],
-            "is in another split in row {}: remove one",
-        ),
-        (others, "has another label than in row {}: keep one; a list of labels goes into one cell"),
-    ):
-        if wrong.any():
-            row, before = int(again[wrong.argmax()]), int(first[wrong.argmax()])
-            reason = reason.format(rows.numbers[before])
-            raise rows.error(row, f"{quoted(paths[row])} {reason}")
-    return is_first
+def _require_distinct(rows: Rows, paths: pl.Series) -> None:
+    """Raise DataError if an image is in two rows, perhaps with two labels or in both splits."""
+    again = ~paths.is_first_distinct()
+    if again.any():
+        path = paths[again.arg_max() or 0]
+        first = rows.numbers[(paths == path).arg_max() or 0]
+        remedy = "keep one of them; several labels of an image go into one cell"
+        rows.refuse(again, f"{quoted(path)} is in row {first}, too: {remedy}")
 
 
 # Labels
 
 
-def _read_labels(rows: Rows, columns: list[pl.Series], settings: TableConfig, key: str) -> Labels:
+def _read_labels(rows: Rows, columns: list[pl.Series], settings: TableConfig) -> Labels:
     """The labels of columns of text, or of one of lists of text. Raises DataError."""
     if columns[0].is_empty():
         return Labels("class", [], np.zeros(0, np.int32))
     for column in columns:
-        if (place := _first(column.is_null())) is not None:
-            raise rows.error(place, f"has no {quoted(column.name)}: {_ADD}")
+        rows.refuse(column.is_null(), f"has no {quoted(column.name)}: add one, or remove the row")
     column, kind = columns[0], settings.kind
     if kind is None:
         kind = "numbers" if len(columns) > 1 else _guess(column, settings.separator)
     if kind == "numbers" or len(columns) > 1:
-        return _numbers(rows, columns, kind, key)
-    frame = pl.DataFrame({"place": np.arange(len(column)), "item": column})
-    if isinstance(column.dtype, pl.List):
-        if kind == "class" and (place := _first(column.list.len() != 1)) is not None:
-            shown = quoted(column[place].to_list())
-            raise rows.error(place, f"the label {shown} is not one class: set {key}.kind=labels")
-        frame = frame.filter(column.list.len() > 0).explode("item")
-    elif kind == "labels":
-        frame = frame.with_columns(pl.col("item").str.split(settings.separator)).explode("item")
-        frame = frame.filter(pl.col("item").str.strip_chars() != "")
-    places, items = frame["place"], frame["item"].fill_null("").str.strip_chars()
+        return _numbers(rows, columns, kind)
+    places, items = _items(rows, column, kind, settings.separator)
     names = items.unique(maintain_order=True).to_list()  # the first wrong one is named
     for name in names:
         if reason := _refuse_name(name, is_guess=settings.kind is None):
-            raise rows.error(places[_first(items == name) or 0], reason)
+            raise rows.error(places[(items == name).arg_max() or 0], reason)
     is_whole = all(re.match(_WHOLE, name) for name in names)
     names.sort(key=(lambda name: (int(name), name)) if is_whole else None)
     numbers = items.cast(pl.Enum(names)).to_physical().cast(pl.Int32).to_numpy()
     if kind == "class":
         return Labels(kind, names, numbers)
-    _require_few(rows.file, len(column), len(names), "different labels")
+    _require_few(rows, len(names), "different labels")
     values = np.zeros((len(column), len(names)), np.uint8)
     values[places.to_numpy(), numbers] = 1
     return Labels(kind, names, values)
+
+
+def _items(
+    rows: Rows, column: pl.Series, kind: Kind, separator: str
+) -> tuple[pl.Series, pl.Series]:
+    """Each label of each row: the row's place, and the text."""
+    frame = pl.DataFrame({"place": np.arange(len(column)), "item": column})
+    if isinstance(column.dtype, pl.List):
+        if kind == "class":
+            wrong = column.list.len() != 1
+            shown = quoted(column[wrong.arg_max() or 0].to_list())
+            must = f"set {rows.key}.kind=labels"
+            rows.refuse(wrong, f"the label {shown} is not one class: {must}")
+        frame = frame.filter(column.list.len() > 0).explode("item")
+    elif kind == "labels":
+        frame = frame.with_columns(pl.col("item").str.split(separator)).explode("item")
+        frame = frame.filter(pl.col("item").str.strip_chars() != "")
+    return frame["place"], frame["item"].fill_null("").str.strip_chars()
 
 
 def _guess(column: pl.Series, separator: str) -> Kind:
@@ -360,47 +338,45 @@ def _guess(column: pl.Series, separator: str) -> Kind:
 
 def _refuse_name(name: str, *, is_guess: bool) -> str:
     """Why a label cannot be one; empty if it can."""
-    if not name:
-        return f"the label is empty: {_ADD}"
-    if is_guess and name.lower() == "nan":
-        return f"the label is NaN: {_ADD}"
-    if len(name) > _LONGEST_NAME:
-        return f"the label {quoted(name)} has more than {_LONGEST_NAME} characters"
+    if not name or (is_guess and name.lower() == "nan"):
+        return f"the label is {'NaN' if name else 'empty'}: add one, or remove the row"
     return "" if is_class_name(name) else f"the label {quoted(name)}: {CLASS_NAME}"
 
 
-def _numbers(rows: Rows, columns: list[pl.Series], kind: Kind, key: str) -> Labels:
+def _numbers(rows: Rows, columns: list[pl.Series], kind: Kind) -> Labels:
     """One or more numbers per row; those of kind `labels` say which labels it has."""
     names = [column.name for column in columns]
     if len(columns) == 1 and isinstance(columns[0].dtype, pl.List):
         lengths = columns[0].list.len()
-        if (place := _first(lengths != lengths[0])) is not None:
-            cell = quoted(columns[0][place].to_list())
-            raise rows.error(place, f"the label {cell} has another length than the first row's")
+        wrong = lengths != lengths[0]
+        cell = quoted(columns[0][wrong.arg_max() or 0].to_list())
+        rows.refuse(wrong, f"the label {cell} has another length than the first row's")
         columns = [columns[0].list.get(place) for place in range(lengths[0])]
         names = [f"{names[0]} {i}" for i in range(len(columns))] if len(columns) != 1 else names
-    _require_few(rows.file, len(rows.numbers), len(columns), "numbers each")
+    _require_few(rows, len(columns), "numbers each")
     values = np.empty((len(rows.numbers), len(columns)), np.float32)
     for i, column in enumerate(columns):
         numbers = column.str.strip_chars().cast(pl.Float64, strict=False).cast(pl.Float32)
-        if (place := _first(~numbers.is_finite().fill_null(False))) is not None:
-            must = f"correct it, remove the row, or set {key}.kind=class"
-            raise rows.error(
-                place, f"the label {quoted(column[place])} is no finite number: {must}"
-            )
+        wrong = ~numbers.is_finite().fill_null(False)
+        must = f"correct it, remove the row, or set {rows.key}.kind=class"
+        shown = quoted(column[wrong.arg_max() or 0])
+        rows.refuse(wrong, f"the label {shown} is no finite number: {must}")
+        if kind == "labels":
+            wrong = (numbers != 0) & (numbers != 1)
+            must = f"must be 0 or 1, or set {rows.key}.kind=numbers"
+            shown = quoted(column[wrong.arg_max() or 0])
+            rows.refuse(wrong, f"{quoted(names[i])} is {shown}: {must}")
         values[:, i] = numbers.to_numpy()
-        if kind == "labels" and (place := _first((numbers != 0) & (numbers != 1))) is not None:
-            must = f"must be 0 or 1, or set {key}.kind=numbers"
-            raise rows.error(place, f"{quoted(names[i])} is {quoted(column[place])}: {must}")
     return Labels(kind, names, values.astype(np.uint8) if kind == "labels" else values)
 
 
-def _require_few(file: Path, rows: int, labels: int, what: str) -> None:
+def _require_few(rows: Rows, labels: int, what: str) -> None:
     """Raise DataError if the labels take too much memory."""
-    if rows * labels > MOST_VALUES:
+    count = len(rows.numbers)
+    if count * labels > MOST_VALUES:
         raise DataError(
-            f"{file}: {rows} rows with {labels} {what}, {rows * labels} values together: a table "
-            f"may have at most {MOST_VALUES}; remove labels that few rows have, or rows"
+            f"{rows.file}: {count} rows with {labels} {what}, {count * labels} values together: a "
+            f"table may have at most {MOST_VALUES}; remove labels that few rows have, or rows"
         )
 
 
@@ -421,11 +397,10 @@ def _by_column(column: pl.Series) -> tuple[pl.Series, list[str]]:
     return is_val, [f"{count} of split {quoted(name)}" for name, count in others[:9]]
 
 
-def _check_splits(file: Path, table: Table, others: list[str], *, by_column: bool) -> None:
+def _check_splits(file: Path, table: Table, rest: str, *, by_column: bool) -> None:
     """Raise DataError for splits that cannot be trained on, or warn if a hash made them."""
     for split in SPLITS:
         if not len(table.places(split)):
-            rest = f"; not used: {', '.join(others)}" if others else ""
             raise DataError(f"{file} has no row for {split}{rest}: both train and val need some")
     labels = table.labels
     if labels.kind == "numbers":
@@ -450,48 +425,31 @@ def _check_splits(file: Path, table: Table, others: list[str], *, by_column: boo
 
 def _check_files(table: Table, data: DataConfig) -> None:
     """Raise DataError for missing files, or warn if damaged images may be skipped."""
-    text = table.paths.text[:-1].tobytes().decode()
-    paths = pl.Series([text]).str.split("\0").explode()
-    missing, checked = find_missing(table.folder, paths)
-    if checked < len(paths):
-        log.warning(
-            "%s is slow: %d of %d files were looked up, the others are once they are read",
-            *(table.folder, checked, len(paths)),
+    missing = _missing(table)
+    if not missing:
+        return
+    first = [f"{table.paths[place]} (row {table.rows[place]})" for place in missing[:_EXAMPLES]]
+    more = [f"{len(missing) - _EXAMPLES} more"] if len(missing) > _EXAMPLES else []
+    examples, check = printable(", ".join([*first, *more])), data.check_command()
+    found = f"{len(missing)} of {len(table.rows)} files are missing: {examples}"
+    if not data.max_bad_fraction:
+        raise DataError(
+            f"{found}; correct the table or data.images, or set data.max_bad_fraction=0.01; {check}"
         )
-    if missing:
-        found = f"{len(missing)} of {checked} files are missing: {_examples(table, missing)}"
-        check = data.check_command()
-        if not data.max_bad_fraction:
-            raise DataError(
-                f"{found}; correct the table or data.images, or set data.max_bad_fraction=0.01; "
-                f"{check}"
-            )
-        log.warning("%s; %s", found, check)
-    others = (~paths.str.to_lowercase().str.contains(_JPEG)).arg_true().to_list()
-    if others:
-        log.warning(
-            "%d files are not JPEG by their names: %s; `make dataset` converts other formats",
-            *(len(others), _examples(table, others)),
-        )
+    log.warning("%s; %s", found, check)
 
 
-def find_missing(folder: str, paths: pl.Series) -> tuple[list[int], int]:
-    """The places of paths without a file, ascending, and how many were checked in time.
-
-    Lists each folder once.
-    """
+def _missing(table: Table) -> list[int]:
+    """The places of paths without a file, ascending. Lists each folder once."""
+    paths = pl.Series([table.paths.text[:-1].tobytes().decode()]).str.split("\0").explode()
     frame = pl.DataFrame({"path": paths}).with_row_index("place")
     frame = frame.with_columns(parent=pl.col("path").str.extract("(?s)^(.*/)").fill_null(""))
-    parents = frame.group_by("parent", maintain_order=True).agg("place", "path")
-    missing, checked, end = list[int](), 0, time.monotonic() + LISTING_SECONDS
-    for parent, places, of_parent in parents.iter_rows():
-        if time.monotonic() > end:
-            break
-        there = {f"{parent}{name}" for name in _listed(f"{folder}/{parent}")}
+    missing = list[int]()
+    for parent, places, of_parent in frame.group_by("parent").agg("place", "path").iter_rows():
+        there = {f"{parent}{name}" for name in _listed(f"{table.folder}/{parent}")}
         if not there.issuperset(of_parent):
             missing += [i for i, path in zip(places, of_parent, strict=True) if path not in there]
-        checked += len(of_parent)
-    return sorted(missing), checked
+    return sorted(missing)
 
 
 def _listed(folder: str) -> list[str]:
@@ -501,9 +459,3 @@ def _listed(folder: str) -> list[str]:
             return [entry.name for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _examples(table: Table, places: Sequence[int]) -> str:
-    first = [f"{table.paths[place]} (row {table.rows[place]})" for place in places[:_EXAMPLES]]
-    more = [f"{len(places) - _EXAMPLES} more"] if len(places) > _EXAMPLES else []
-    return printable(", ".join([*first, *more]))

@@ -21,6 +21,7 @@ from entry_point.data.sources.formats import TABLE_SUFFIXES
 
 METADATA = "-metadata"
 """SageMaker's augmented manifest describes the attribute `x` in `x-metadata`."""
+_CSV = (".csv", ".tsv")
 _LONGEST_QUOTE = 80
 _OBJECTS = "write one object per line"
 _MUST = "must be text, a number, or a list of these"
@@ -37,18 +38,14 @@ def column_names(file: Path) -> list[str]:
     if suffix == ".parquet":
         with _damage_named(file):
             return list(pl.read_parquet_schema(file))
-    if suffix in (".csv", ".tsv"):
-        with _csv_rows(file) as rows:
-            names = [name.strip() for name in next(rows, [])]
-    else:
-        names = [*next((found for _, found in _json_objects(file)), {})]
+    names = next(_csv_rows(file), []) if suffix in _CSV else [*next(_json_objects(file), {})]
     if not names:
         raise DataError(f"{file} is empty: it must hold a table of paths and labels")
     return names
 
 
-def read_columns(file: Path, names: list[str], columns: list[str]) -> pl.DataFrame:
-    """These of the columns `names`, as text or lists of text.
+def read_columns(file: Path, columns: list[str]) -> pl.DataFrame:
+    """Some of the columns, as text or lists of text.
 
     Raises DataError for a file that cannot be read.
     """
@@ -56,8 +53,8 @@ def read_columns(file: Path, names: list[str], columns: list[str]) -> pl.DataFra
     if suffix == ".parquet":
         with _damage_named(file):
             frame = pl.read_parquet(file, columns=columns, glob=False)
-    elif suffix in (".csv", ".tsv"):
-        frame = _read_csv(file, names, columns)
+    elif suffix in _CSV:
+        frame = _read_csv(file, columns)
     else:
         frame = _read_json_lines(file, columns)
     if frame.is_empty():
@@ -75,46 +72,30 @@ def _damage_named(file: Path) -> Iterator[None]:
         raise DataError(f"{file} is damaged ({reason}): write it again") from error
 
 
-def _read_csv(file: Path, names: list[str], columns: list[str]) -> pl.DataFrame:
-    places = sorted({*map(names.index, columns), len(names) - 1})
-    content, separator = file.read_bytes(), _separator(file)
-    try:
-        frame = pl.read_csv(content, columns=places, separator=separator, infer_schema=False)
-    except pl.exceptions.PolarsError:  # it does not say which row it refuses
-        return _read_csv_by_row(file, names, columns)
-    # Short rows and blank lines have null in the last column, as an empty cell has. A last row that
-    # is too long by an empty cell is accepted, and so is a quote that nothing closes.
-    may_be_wrong = content.endswith(separator.encode()) or content.count(b'"') % 2
-    if frame[:, -1].has_nulls() or may_be_wrong:
-        return _read_csv_by_row(file, names, columns)
-    frame.columns = [names[place] for place in places]
-    return frame.select(pl.col(columns).fill_null(""))
+def _read_csv(file: Path, columns: list[str]) -> pl.DataFrame:
+    rows = _csv_rows(file)
+    names = next(rows)
+    cells: dict[str, list[str]] = {name: [] for name in columns}
+    wanted = [(names.index(name), column) for name, column in cells.items()]
+    for row, found in enumerate(rows, 1):
+        if len(found) != len(names):
+            raise DataError(
+                f"{file}, row {row}: has {len(found)} cells, but the header has {len(names)}: put "
+                f"cells that contain {_separator(file)!r} into quotes"
+            )
+        for place, column in wanted:
+            column.append(found[place])
+    return pl.DataFrame(cells, dict.fromkeys(columns, pl.String))
 
 
-def _read_csv_by_row(file: Path, names: list[str], columns: list[str]) -> pl.DataFrame:
-    """Takes ten times as long, and raises DataError for the row that is wrong."""
-    places = [names.index(name) for name in columns]
-    cells: list[list[str]] = [[] for _ in columns]
-    with _csv_rows(file) as rows:
-        next(rows)
-        for row, found in enumerate(rows, 1):
-            if len(found) != len(names):
-                raise DataError(
-                    f"{file}, row {row}: has {len(found)} cells, but the header has {len(names)}: "
-                    f"put cells that contain {_separator(file)!r} into quotes"
-                )
-            for place, column in zip(places, cells, strict=True):
-                column.append(found[place])
-    return pl.DataFrame(dict(zip(columns, cells, strict=True)), dict.fromkeys(columns, pl.String))
-
-
-@contextmanager
-def _csv_rows(file: Path) -> Iterator[Iterator[list[str]]]:
-    """All rows with the header, without blank ones. Raises DataError, which names the line."""
+def _csv_rows(file: Path) -> Iterator[list[str]]:
+    """The header and all rows, without blank ones. Raises DataError, which names the line."""
     with file.open(encoding="utf-8-sig", newline="") as text:
         reader = csv.reader(text, delimiter=_separator(file), strict=True)
         try:
-            yield filter(None, reader)
+            rows = filter(None, reader)
+            yield [name.strip() for name in next(rows, [])]
+            yield from rows
         except UnicodeDecodeError as error:
             where = f"{file} is not UTF-8 after line {reader.line_num}"
             byte = error.object[error.start]
@@ -137,7 +118,7 @@ def _read_json_lines(file: Path, columns: list[str]) -> pl.DataFrame:
     """Cells as text or lists of text: polars turns cells of different types into text."""
     cells: dict[str, list[Any]] = {name: [] for name in columns}
     wanted = [(name, name + METADATA, cells[name]) for name in columns]
-    for row, found in _json_objects(file):
+    for row, found in enumerate(_json_objects(file), 1):
         for name, described, column in wanted:
             cell = found.get(name)
             if isinstance(metadata := found.get(described), dict):
@@ -155,8 +136,8 @@ def _read_json_lines(file: Path, columns: list[str]) -> pl.DataFrame:
     return pl.DataFrame(cells, types)
 
 
-def _json_objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of the lines that are not blank, and their numbers among these."""
+def _json_objects(file: Path) -> Iterator[dict[str, Any]]:
+    """The objects of the lines that are not blank."""
     with file.open("rb") as lines:
         for row, line in enumerate(filter(bytes.strip, lines), 1):
             try:
@@ -168,7 +149,7 @@ def _json_objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 raise DataError(f"{file}, row {row}: {wrong}: {_OBJECTS}") from error
             if not isinstance(found, dict):
                 raise DataError(f"{file}, row {row}: is not a JSON object: {_OBJECTS}")
-            yield row, found
+            yield found
 
 
 def _class_names(value: Any, metadata: dict[str, Any]) -> Any:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path, PurePath
 from typing import Protocol
 
@@ -23,9 +22,6 @@ from entry_point.data.sources.folder import visible_files
 from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.shards import ShardSource
 from entry_point.data.sources.source import FileSource, PathList, Source
-
-_CHUNK = 4096
-"""Names that are Python strings at the same time."""
 
 
 @dataclass(frozen=True)
@@ -68,41 +64,28 @@ def open_images(path: Path, images: Path | None, table: PathsConfig) -> Unlabele
     if path.is_dir():
         names, folder = _images_below(path), path
     else:
-        names, folder = PathList.of([_encoded([path.name])]), path.parent
+        names, folder = _path_list([path.name]), path.parent
     return FileImages(names, names, str(folder))
 
 
-class UnlabeledFiles(FileSource):
-    """Image files of any format, in the order of a list."""
+class FileImages(FileSource):
+    """Files of any format, by lists in memory: as many bytes as their names and paths have."""
 
     def __init__(self, names: PathList, paths: PathList, folder: str) -> None:
         """`names` are those of the predictions; `paths` are relative to `folder`."""
         super().__init__([], torch.tensor(-1).expand(len(names)), [])
-        self._names, self._paths, self._folder = names, paths, folder
+        self._names, self._paths, self.folder = names, paths, folder
+        self.fingerprint = sha256(names.text.data).hexdigest()
 
     def file(self, index: int) -> str:
-        return f"{self._folder}/{self._paths[index]}"
+        return f"{self.folder}/{self._paths[index]}"
 
     def name(self, index: int) -> str:
         return self._names[index]
 
-
-class FileImages:
-    """Files, by lists in memory: as many bytes as their names and paths have."""
-
-    def __init__(self, names: PathList, paths: PathList, folder: str) -> None:
-        """See `UnlabeledFiles`."""
-        self._names, self._paths, self._folder = names, paths, folder
-        self.fingerprint = sha256(names.text.data).hexdigest()
-
-    def __len__(self) -> int:
-        return len(self._names)
-
     def stretches(self, places: range) -> Iterator[Stretch]:
         if places:
-            names, paths = self._names.cut(places), self._paths.cut(places)
-            source = UnlabeledFiles(names, paths, self._folder)
-            yield Stretch(source, range(len(source)), source.name)
+            yield Stretch(self, places, self.name)
 
 
 class PackedImages:
@@ -135,13 +118,9 @@ def _in_split(split: str, source: ShardSource, index: int) -> str:
 def _images_below(folder: Path) -> PathList:
     """Files in any format that Pillow reads, in the order of `visible_files`."""
     known = {end for end, kind in Image.registered_extensions().items() if kind in Image.OPEN}
-    names = (file for file in visible_files(folder) if PurePath(file).suffix.lower() in known)
-    chunks = []
-    while chunk := list(islice(names, _CHUNK)):
-        chunks.append(_encoded(chunk))
-    return PathList.of(chunks)
+    files = visible_files(folder)
+    return _path_list([file for file in files if PurePath(file).suffix.lower() in known])
 
 
-def _encoded(names: list[str]) -> bytes:
-    """Part of a PathList."""
-    return "\0".join([*names, ""]).encode(errors="surrogateescape")
+def _path_list(names: list[str]) -> PathList:
+    return PathList.of("\0".join([*names, ""]).encode(errors="surrogateescape"))

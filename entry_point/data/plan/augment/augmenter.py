@@ -11,13 +11,13 @@ from entry_point.config import policy_config as config
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.data.plan.augment.automatic import (
     AutoAugment,
+    Move,
     RandAugment,
     TimmRandAugment,
     TrivialAugment,
 )
 from entry_point.data.plan.augment.colors import ColorJitter, SimClr, ThreeAugment
 from entry_point.data.plan.augment.policy import Floats, Policy, Uniform, applied, between, rows
-from entry_point.data.plan.augment.strengths import Move
 from entry_point.data.plan.philox import philox, unit
 from entry_point.data.plan.samples import Samples
 

@@ -14,9 +14,16 @@ from torchvision.transforms.v2 import functional
 from custom_op.augment_ops import NUMBERS
 from entry_point.config.policy_config import RandTimm
 from entry_point.data.decode.augment_reference import augmented
-from entry_point.data.plan.augment.automatic import TimmRandAugment
+from entry_point.data.plan.augment.automatic import (
+    MOVES,
+    STANDARD,
+    WIDE,
+    Move,
+    Space,
+    TimmRandAugment,
+    strengths,
+)
 from entry_point.data.plan.augment.policy import row
-from entry_point.data.plan.augment.strengths import MOVES, STANDARD, WIDE, Move, Space, strengths
 from tests.entry_point.data.plan.augment.test_augment_distributions import (
     OF_TIMM,
     OF_TORCHVISION,

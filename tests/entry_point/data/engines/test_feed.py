@@ -161,7 +161,7 @@ class Remembered(EpochPlan):
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[NDArray[np.int64]]:
         return super().batches(epoch, start_step)
 
-    def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None: ...
+    def read_ahead(self, reader: ThreadPoolExecutor) -> None: ...
 
     def release(self) -> None:
         RELEASED.append(self.train)

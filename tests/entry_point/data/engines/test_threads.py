@@ -37,7 +37,7 @@ class Numbers:
         if self.breaks:
             raise DataError(f"no plan for epoch {epoch}")
 
-    def read_ahead(self, reader: ThreadPoolExecutor, *, here: bool) -> None:
+    def read_ahead(self, reader: ThreadPoolExecutor) -> None:
         pass
 
     def release(self) -> None:

@@ -88,7 +88,7 @@ def test_a_truncated_file_is_rejected_as_before(photo_folder: Path, tmp_path: Pa
     file = source / "train/cat/0.jpg"
     file.write_bytes(file.read_bytes()[:-2000])
     pack_folder(source, tmp_path / "packed", OptimizeConfig())
-    assert "truncated" in rejected(tmp_path / "packed")["train/cat/0.jpg"]
+    assert "truncated" in rejected(tmp_path / "packed")["cat/0.jpg"]
 
 
 def _images(root: Path, engine: Way = "threads", access: Access = "map") -> Tensor:

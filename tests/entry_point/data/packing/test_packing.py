@@ -15,8 +15,9 @@ from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import DataConfig
 from entry_point.contract import exit_codes
 from entry_point.data.loader import open_source
-from entry_point.data.packing.scan import FolderContents, Listing
+from entry_point.data.packing.scan import Listing
 from entry_point.data.sources.dataset_description import read_dataset
+from entry_point.data.sources.folder import FolderSource
 from tests.entry_point.data.packing.pack_command import contents, copy, index, pack, report
 
 
@@ -122,17 +123,17 @@ def test_listing_takes_little_memory_for_each_file(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     for image in range(count):
         (folder / f"{image:06d}.jpg").touch()
-    contents = FolderContents(tmp_path, None, share=False)
     # Twice, because Python may just then enlarge its table of interned strings, by megabytes.
-    assert min(_listing_bytes(contents) for _ in range(2)) < 200 * count
+    assert min(_listing_bytes(tmp_path) for _ in range(2)) < 200 * count
 
 
-def _listing_bytes(contents: FolderContents) -> int:
+def _listing_bytes(folder: Path) -> int:
     tracemalloc.start()
-    listing = Listing(contents.entries("train"), seed=0, shard_bytes=1e9)
+    listing = Listing(FolderSource(folder, "train"), shard_bytes=1e9)
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert len({file.key for file in listing.files(0)}) == len(listing)
+    (shard,) = listing.shards
+    assert len({listing.key(i) for i in shard}) == len(shard)
     return held
 
 

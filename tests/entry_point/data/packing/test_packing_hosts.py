@@ -1,7 +1,6 @@
 """Packing in parts: by hand, and by the hosts of a SageMaker Processing job."""
 
 import json
-import logging
 import shutil
 from pathlib import Path
 
@@ -253,15 +252,3 @@ def test_current_host_outside_the_host_list_is_an_error(
     (host / "config/resourceconfig.json").write_text('{"current_host": "x", "hosts": ["y"]}')
     assert optimize([]) == exit_codes.USAGE
     assert "'x' is not among hosts ['y']" in capsys.readouterr().err
-
-
-def test_a_check_finds_the_same_files_in_two_parts(
-    photo_folder: Path, tmp_path: Path, host: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for number in range(2):
-        _prepare(host, number, 2, photo_folder, tmp_path / "s3")
-        shutil.copytree(photo_folder, host / "processing/input", dirs_exist_ok=True)
-        assert optimize([]) == 0
-    with caplog.at_level(logging.INFO):
-        assert check_dataset([f"root={tmp_path / 's3'}"]) == exit_codes.FAILED
-    assert "48 keys are in more than one part, for example astronaut/000" in caplog.text

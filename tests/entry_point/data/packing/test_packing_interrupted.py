@@ -40,7 +40,7 @@ def _kill_when(ready: Callable[[], bool], process: "subprocess.Popen[bytes]") ->
 
 def _records(folder: Path) -> dict[str, int]:
     """Modification time of each shard record."""
-    files = folder.glob(f"{WORK}/records/*.safetensors")
+    files = folder.glob(f"{WORK}/records/*.msgpack")
     return {file.name: file.stat().st_mtime_ns for file in files}
 
 

@@ -26,8 +26,6 @@ class Held:
     def hold(self, _reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
         self.held = set(shards)
 
-    def cache(self, _reader: ThreadPoolExecutor, shards: Sequence[int]) -> None: ...
-
     def release(self) -> None:
         self.held = set()
 
@@ -39,7 +37,7 @@ def test_the_last_window_of_an_epoch_is_held_until_the_second_of_the_next() -> N
         source, Share(0, 1), batch_size=PER_SHARD, seed=1, train=True, window_shards=1
     )
     with ThreadPoolExecutor(1) as reader:
-        plan.read_ahead(reader, here=True)
+        plan.read_ahead(reader)
         last = {int(source.shard_of[row]) for row in list(plan.batches(0))[-1]}
         following = plan.batches(1)
         next(following)

@@ -18,8 +18,7 @@ from sklearn.model_selection import cross_val_score
 from entry_point.config.data_config import DataConfig, DemoConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
-from entry_point.data.sources.demo import ensure_demo
-from entry_point.data.sources.demo_images import PATTERNS, draw_jpeg
+from entry_point.data.sources.demo import PATTERNS, draw_jpeg, ensure_demo
 
 SMALL = DemoConfig(train_images=20, val_images=10)
 

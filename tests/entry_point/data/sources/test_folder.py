@@ -53,7 +53,7 @@ def test_non_jpeg_files_are_ignored_with_a_warning(
     _write(tmp_path, [*FILES, "train/a/x.png", "train/a/.hidden.jpg", "train/loose.jpg"])
     with caplog.at_level(logging.WARNING):
         assert len(FolderSource(tmp_path, "train")) == 3
-    assert "2 files are not JPEG" in caplog.text and "loose.jpg" in caplog.text
+    assert "2 files are ignored" in caplog.text and "loose.jpg" in caplog.text
     assert f'make dataset ARGS="source={tmp_path} output=' in caplog.text
 
 
@@ -80,7 +80,7 @@ def test_a_tenth_of_a_folder_without_splits_is_validated_on(
     _write(tmp_path, [*files, "jpeg-index.safetensors", "notes.txt"])  # neither is a class
     with caplog.at_level(logging.INFO):
         train, val = (FolderSource(tmp_path, split) for split in ("train", "val"))
-    assert "1 files are not JPEG and are ignored, for example notes.txt" in caplog.text
+    assert "1 files are ignored, for example notes.txt: only JPEG files" in caplog.text
     assert train.classes == val.classes == ["a", "b"]
     split = [{source.key(i) for i in range(len(source))} for source in (train, val)]
     assert not split[0] & split[1]
@@ -98,7 +98,7 @@ def test_a_tenth_of_a_folder_without_splits_is_validated_on(
         (["train/1.jpg", "val/1.jpg"], "no class folders"),
         (["1.jpg", "2.jpg"], "root has no class folders: .* in a table .data=manifest"),
         (["training/a/1.jpg", "test/a/1.jpg"], "must be named train and val"),
-        (["a/1.jpg", "b/1.jpg"], "data.val_fraction=0.1 leaves no image for val"),
+        (["a/1.jpg", "b/1.jpg"], "val_fraction=0.1 leaves no image for val"),
         (
             ["train/1.tar", "val/1.tar", "dataset.json"],
             "is a packed dataset: read it with data=shards",

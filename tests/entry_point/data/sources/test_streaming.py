@@ -1,6 +1,5 @@
 """data.access=stream: shards are read whole and in order."""
 
-import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -8,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
-from entry_point.config.mistakes import check_config
-from entry_point.data.engines import workers
-from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.stream_order import Share, StreamPlan
@@ -109,7 +104,7 @@ def test_resumed_stream_reads_no_earlier_shard(packed: Path, step: int) -> None:
     loader.close()
     plan = _plan(source)
     coming = [int(batch[0]) for batch in plan.batches(0, step)]
-    plan.read_ahead(_AtOnce(1), here=True)
+    plan.read_ahead(_AtOnce(1))
     next(plan.batches(0, step))
     wanted = dict.fromkeys(source.index.shard[coming].tolist())
     assert list(source._memory) == list(wanted)[:2]
@@ -124,52 +119,8 @@ def test_shards_with_cancelled_reads_are_read_by_the_next_loader(packed: Path) -
     assert len(source._memory[0].result().shard) == source.index.shards[0].bytes
 
 
-@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs Linux's /proc/self/io")
-def test_trainer_reads_whole_shards_into_the_page_cache_for_worker_processes(
-    packed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(workers, "ThreadPoolExecutor", _AtOnce)
-    source, loader = _stream(packed, "pillow", batch_size=4)
-    before, cached = _bytes_read(), 0
-    for _ in loader.epoch(0):
-        cached = max(cached, len(source._cached))
-    loader.close()
-    assert _bytes_read() - before >= sum(shard.bytes for shard in source.index.shards)
-    assert 0 < cached <= 3 and not source._memory
-
-
 class _AtOnce(ThreadPoolExecutor):
     def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
         future.set_result(function(*args, **kwargs))
         return future
-
-
-def _bytes_read() -> int:
-    """Bytes read by this process, without its children."""
-    return int(Path("/proc/self/io").read_text().split("rchar: ")[1].split()[0])
-
-
-def test_shard_on_no_host_is_an_error(packed: Path, tmp_path: Path) -> None:
-    root = Path(shutil.copytree(packed, tmp_path / "copy"))
-    gone = sorted((root / "train").glob("*.tar"))[0]
-    gone.unlink()
-    with pytest.raises(DataError, match=f"{gone.name} is missing"):
-        loader_of(root, access="stream")
-    with pytest.raises(DataError, match=f"{gone.name} is on no host"):
-        loader_of(root, access="stream_by_host")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"access": "steam", "format": "shards"}, "data.access=steam.*did you mean stream"),
-        ({"access": "stream"}, "data.access=stream: needs data=shards"),
-        ({"access": "stream_by_host"}, "data.access=stream_by_host: needs data=shards"),
-    ],
-)
-def test_contradictory_streaming_settings_are_errors_that_name_the_key(
-    settings: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        check_config(settings, DataConfig, "data")

@@ -24,7 +24,7 @@ from entry_point.config.train_config import load_train_config
 from entry_point.data.plan import samples
 from entry_point.data.plan.augment import automatic
 from entry_point.data.plan.augment.augmenter import build_augmenter
-from entry_point.data.plan.augment.strengths import strengths
+from entry_point.data.plan.augment.automatic import strengths
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.devices import Devices
 from tests.entry_point.data.plan.augment.test_automatic import NAMES, SIDE, tables
