@@ -152,7 +152,7 @@ def plain(model: Path) -> Answer:
     """The model as it was trained, and Pillow."""
     loaded = load_model(model, torch.device("cpu"))
 
-    def answer(body: bytes) -> str:
+    def answer(body: bytes) -> object:
         pixels = center_crop(body, loaded.image_size, loaded.resize)
         predictions = formats.describe(loaded.predict(pixels[None]), loaded)
         return formats.format_predictions(predictions, formats.CSV)

@@ -176,8 +176,7 @@ def test_the_readmes_lines_submit_a_job_that_the_image_can_run(aws: Aws, tmp_pat
         assert theirs in program
         program = program.replace(theirs, ours)
     # moto does not simulate policies, by which the SDK checks the role.
-    unchecked = {"SAGEMAKER_VALIDATE_ROLE": "false"}
-    done = run_python("3", aws, tmp_path, "-c", program, **unchecked)
+    done = run_python("3", aws, tmp_path, "-c", program, SAGEMAKER_VALIDATE_ROLE="false")
     assert done.returncode == 0, done.stderr
     (sent,) = aws.made("CreateTrainingJob")
     assert [channel["ChannelName"] for channel in sent["InputDataConfig"]] == ["training"]

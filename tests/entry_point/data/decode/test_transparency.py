@@ -12,7 +12,7 @@ from entry_point.data.sources.source import Encoded
 RED = (255, 0, 0)
 
 
-def decoded(image: Image.Image, **options: object) -> list[tuple[int, ...]]:
+def decoded(image: Image.Image, **options: object) -> list[object]:
     """The colors of an image's pixels, from left to right."""
     file = io.BytesIO()
     image.save(file, "PNG", **options)
