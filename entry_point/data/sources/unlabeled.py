@@ -6,6 +6,8 @@ All have an order, so that a part of the work is a range of it.
 from __future__ import annotations
 
 import json
+import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,11 +19,14 @@ import torch
 from PIL import Image
 
 from entry_point.config.data_config import PathsConfig
+from entry_point.contract.printable import printable
 from entry_point.data.sources.dataset_description import SPLITS, is_packed, read_dataset
 from entry_point.data.sources.folder import visible_files
 from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.shards import ShardSource
 from entry_point.data.sources.source import FileSource, PathList, Source
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -116,10 +121,21 @@ def _in_split(split: str, source: ShardSource, index: int) -> str:
 
 
 def _images_below(folder: Path) -> PathList:
-    """Files in any format that Pillow reads, in the order of `visible_files`."""
+    """Files in any format that Pillow reads, in the order of `visible_files`; logs the others."""
     known = {end for end, kind in Image.registered_extensions().items() if kind in Image.OPEN}
-    files = visible_files(folder)
-    return _path_list([file for file in files if PurePath(file).suffix.lower() in known])
+    names, others = list[str](), Counter[str]()
+    for file in visible_files(folder):
+        suffix = PurePath(file).suffix.lower()
+        if suffix in known:
+            names.append(file)
+        else:
+            others[suffix or "without a suffix"] += 1
+    if others:
+        kinds = ", ".join(f"{count} {printable(suffix)}" for suffix, count in others.most_common(9))
+        log.warning(
+            "%s: skips %d files in no format that is read: %s", folder, others.total(), kinds
+        )
+    return _path_list(names)
 
 
 def _path_list(names: list[str]) -> PathList:

@@ -47,21 +47,22 @@ def test_every_engine_predicts_a_folder_with_one_row_per_image(
             assert one["probability"] == one["scores"][one["class_index"]]
 
 
-def test_a_folder_gives_images_of_any_format_below_it_and_ignores_other_and_hidden_files(
-    model: Path, tmp_path: Path
+def test_a_folder_gives_images_of_any_format_below_it_counts_others_and_ignores_hidden_files(
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     images = tmp_path / "images"
     (images / "deep").mkdir(parents=True)
     (images / ".hidden").mkdir()
     Image.new("RGBA", (50, 40)).save(images / "deep" / "good.PNG")
     Image.new("L", (1, 1)).save(images / "tiny.gif")
-    for name in ("notes.txt", "paper.pdf", "._photo.jpg", ".hidden/a.jpg"):
+    for name in ("notes.txt", "phone.heic", "._photo.jpg", ".hidden/a.jpg"):
         (images / name).write_text("Pillow reads none of these")
     assert run(model, images, tmp_path / "output") == 0
     assert [(row["path"], row["error"]) for row in rows(tmp_path / "output")] == [
         ("tiny.gif", None),
         ("deep/good.PNG", None),
     ]
+    assert "skips 2 files in no format that is read: 1 .txt, 1 .heic" in caplog.text
 
 
 def test_an_image_alone_is_named_without_its_folder(
