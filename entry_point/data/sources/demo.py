@@ -1,8 +1,9 @@
 """The demo dataset: ten textures in random colors, generated once, complete or not at all.
 
 A class is a structure (stripes, honeycomb, rings ...). Color, contrast and its sign, scale and
-position are drawn independently of the class, so only the structure distinguishes classes. The
-detail is noise whose amplitude falls as 1/frequency, as in photographs (Field 1987).
+position are drawn independently of the class, so only the structure distinguishes classes. Each
+picture also shows the structure of another class, weaker, so that good settings score better than
+others. The detail is noise whose amplitude falls as 1/frequency, as in photographs (Field 1987).
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ HEIGHT, WIDTH, QUALITY = 533, 800, 90
 _FIELD_SIDE = 1024
 _FIELDS = 3
 _BEND_PIXELS = 5
+_MOST_OF_ANOTHER = 0.45
+"""Share of a picture's structure that is another class's, at most."""
 _PICTURE_STREAM, _FIELD_STREAM = 11, 12
 
 _HEXAGON = np.float32(np.sqrt(3))
@@ -108,14 +111,21 @@ def draw_jpeg(seed: int, number: int, label: int) -> bytes:
     """Picture `number` of class `label` as a 533x800 JPEG of quality 90, 4:2:0."""
     words = philox((seed, _PICTURE_STREAM), (number, 0, 0, 0))
     rng = np.random.Generator(np.random.Philox(key=words[:2, 0]))
-    pixels = _paint(_pattern(label, rng, seed), rng, seed)
+    pixels = _paint(_picture(label, rng, seed), rng, seed)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "JPEG", quality=QUALITY, subsampling="4:2:0")
     return file.getvalue()
 
 
+def _picture(label: int, rng: np.random.Generator, seed: int) -> Plane:
+    """The structure of the class, over that of another class: float32 from -1 to 1, (533, 800)."""
+    other = (label + int(rng.integers(1, len(PATTERNS)))) % len(PATTERNS)
+    share = np.float32(rng.uniform(0, _MOST_OF_ANOTHER))
+    return (1 - share) * _pattern(label, rng, seed) + share * _pattern(other, rng, seed)
+
+
 def _pattern(label: int, rng: np.random.Generator, seed: int) -> Plane:
-    """The structure of the class, float32 from -1 to 1, shape (533, 800)."""
+    """The structure of a class, float32 from -1 to 1, shape (533, 800)."""
     y, x = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32)
     y += _BEND_PIXELS * _detail(rng, seed, smooth=True)
     x += _BEND_PIXELS * _detail(rng, seed, smooth=True)
