@@ -78,7 +78,9 @@ def _messages(log: bytes) -> Iterator[bytes]:
 
 def test_a_stopped_job_continues_its_run(tmp_path: Path, photo_folder: Path) -> None:
     root = tmp_path / "job"
-    overrides = ["loggers=[wandb]", "logger_kwargs.wandb.project=photos", "trainer.epochs=4"]
+    # The processes are forked from one with an environment of its own.
+    wandb = "logger_kwargs.wandb={project:photos,mode:offline}"
+    overrides = ["loggers=[wandb]", wandb, "trainer.epochs=4"]
     forked.run_until_step(root, photo_folder, overrides, 2, signal.SIGTERM)
     assert not (root / "model" / "model.safetensors").is_file() and read_records(root)
     assert forked.run(root, photo_folder, overrides) == 0
