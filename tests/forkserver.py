@@ -95,9 +95,6 @@ def _run(
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # TMPDIR may be another one now
-    import torch
-
-    torch.set_num_threads(1)
     if tree is not None:
         os.chdir(tree)
         sys.path.insert(0, str(tree))
@@ -105,6 +102,9 @@ def _run(
             del sys.modules[name]
     if prepare is not None:
         prepare()
+    import torch
+
+    torch.set_num_threads(1)
     kind, program, *rest = arguments
     sys.argv = [kind, *rest]
     if kind == "-m":

@@ -2,12 +2,11 @@
 
 import gc
 
-gc.disable()
-import entry_point.optimize
-import entry_point.predict
+import entry_point.data.packing.index_folder
+import entry_point.data.packing.pack
+import entry_point.prediction_table
 import entry_point.serving.server_process
 import entry_point.training.trainer  # noqa: F401
 
 # The collector of a forked process would copy all of it.
 gc.freeze()
-gc.enable()

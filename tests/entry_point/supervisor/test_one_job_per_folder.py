@@ -12,11 +12,8 @@ import pytest
 from entry_point.contract import exit_codes
 from entry_point.contract.run_folder import NEW_RUN, RunBusyError, RunFolder
 from entry_point.supervisor.ranks import FOLDER
-from tests.entry_point.supervisor.test_processes import (
-    ENDLESS,
-    TWO_RANKS,
-    rank_processes,
-)
+from tests.entry_point.supervisor.test_processes import ENDLESS, TWO_RANKS
+from tests.entry_point.training.forked_ranks import rank_processes
 from tests.entry_point.training.training_jobs import start_job
 
 HOLD = """
