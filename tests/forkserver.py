@@ -105,6 +105,11 @@ def _run(
     import torch
 
     torch.set_num_threads(1)
+    run(arguments)
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run `python ARGUMENTS` in this process."""
     kind, program, *rest = arguments
     sys.argv = [kind, *rest]
     if kind == "-m":

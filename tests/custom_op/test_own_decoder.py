@@ -17,8 +17,8 @@ import pytest
 
 from custom_op.build import SOURCES
 from custom_op.toolchain import find_toolchain
-from tests.custom_op.jpegs import Pixels, encode, picture, tensor
-from tests.custom_op.test_crop import assert_crops_equal, decoded
+from tests.custom_op.jpegs import Pixels, decoded, encode, picture, tensor
+from tests.custom_op.test_crop import assert_crops_equal
 
 FUZZ = Path(__file__).parents[1] / "fuzz"
 PAIRS = int(os.environ.get("EXACT_PAIRS", "20000"))

@@ -124,7 +124,7 @@ def test_two_ranks_train_like_one(tmp_path: Path, photo_folder: Path) -> None:
 def test_a_job_stopped_on_two_ranks_resumes_on_one_and_sees_each_sample_once(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    epochs = ("trainer.epochs=40", "trainer.log_every_steps=1", "trainer.evaluate_every_epochs=40")
+    epochs = ("trainer.epochs=20", "trainer.log_every_steps=1", "trainer.evaluate_every_epochs=20")
     assert forked.run(tmp_path / "one", photo_folder, epochs) == exit_codes.FINISHED
     process = start_job(tmp_path / "two", photo_folder, [*epochs, *TWO_RANKS])
     wait_for_steps(tmp_path / "two", process, 2)

@@ -66,15 +66,19 @@ def prepare() -> None:
 
 
 def rank_processes(root: Path) -> dict[int, int]:
-    """Local rank -> process id of the ranks that train in `root`."""
+    """Local rank -> process id of the ranks that train in `root`, forked or not."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             name, command = (folder / "comm").read_text(), (folder / "cmdline").read_bytes()
+            environment = (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
         if name.startswith(_name(str(root))) and command:  # it has none once it is dead
             found[int(name[-2])] = int(folder.name)
+        elif f"ML_ROOT={root}".encode() in environment and b"entry_point.train" in command:
+            rank = next(each for each in environment if each.startswith(b"LOCAL_RANK="))
+            found[int(rank.partition(b"=")[2])] = int(folder.name)
     return found
 
 

@@ -4,6 +4,8 @@ import re
 import shutil
 import signal
 import struct
+import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -222,13 +224,16 @@ raise ValueError("the job fails")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_job_that_fails_without_closing_its_loader_ends(
-    photo_folder: Path, engine: Way, tmp_path: Path
-) -> None:
-    job = forkserver.start(["-c", NEVER_CLOSE, str(photo_folder), engine], tmp_path / "log")
-    output, _ = job.communicate(timeout=120)
+def test_a_job_that_fails_without_closing_its_loader_ends(photo_folder: Path, engine: Way) -> None:
+    job = subprocess.run(
+        [sys.executable, "-c", NEVER_CLOSE, str(photo_folder), engine],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert job.returncode == 1
-    assert output.rstrip().endswith("ValueError: the job fails")
+    assert job.stderr.rstrip().endswith("ValueError: the job fails")
 
 
 DIE = NEVER_CLOSE.replace(
