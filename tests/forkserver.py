@@ -109,13 +109,17 @@ def _run(
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Run `python ARGUMENTS` in this process."""
+    """Run `python ARGUMENTS` in this process, which an error ends."""
     kind, program, *rest = arguments
     sys.argv = [kind, *rest]
-    if kind == "-m":
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
-    else:
-        exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
+    try:
+        if kind == "-m":
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+        else:
+            exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        raise SystemExit(1) from None
 
 
 def _open(path: Path) -> int:

@@ -60,7 +60,11 @@ def local_train(start_folder: Path, *arguments: str) -> tuple[int, str]:
 def _without_exec(start_folder: Path) -> None:
     os.chdir(start_folder)
     forked_ranks.prepare()
-    os.execv = lambda _, command: forkserver.run(command[1:])  # type: ignore[assignment]
+    os.execv = _become  # type: ignore[assignment]
+
+
+def _become(_: str, command: list[str]) -> None:
+    forkserver.run(command[1:])
 
 
 def test_a_named_run_has_a_folder_and_resumes_under_the_same_name(start_folder: Path) -> None:

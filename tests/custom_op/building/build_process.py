@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import custom_op
 from tests import forkserver
@@ -39,7 +39,7 @@ def start(
     tree: Path,
     cache: Path,
     code: str = BUILD,
-    prepare: Callable[[], object] | None = None,
+    prepare: Any = None,
     **environment: str,
 ) -> Program:
     """`prepare` runs in the process before `code`."""

@@ -6,7 +6,6 @@ input, session, and death with the supervisor.
 
 import json
 import os
-import runpy
 import signal
 import socket
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from entry_point.supervisor import ranks
+from tests import forkserver
 
 MOST = 3
 
@@ -107,8 +107,8 @@ def _wait_and_train(orders: socket.socket, supervisor: int) -> None:
     import torch
 
     torch.set_num_threads(1)
-    sys.argv = ["train"]
     try:
-        runpy.run_module("entry_point.train", run_name="__main__", alter_sys=True)
-    finally:
-        os._exit(1)  # the program has ended the process, unless it has failed
+        forkserver.run(["-m", "entry_point.train"])
+    except SystemExit as ended:
+        sys.stderr.flush()
+        os._exit(int(str(ended.code)))
