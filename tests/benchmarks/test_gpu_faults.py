@@ -191,7 +191,10 @@ SKIPPED = "import pytest\npytestmark = pytest.mark.skip\n"
     ],
     ids=["pass", "fail", "error", "import", "none", "skipped", "exit", "hang"],
 )
-def test_the_verdict_on_a_test_run(text: str, word: str, reason: str, tmp_path: Path) -> None:
+def test_the_verdict_on_a_test_run(
+    text: str, word: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take long to import
     file = tmp_path / "test_planted.py"
     file.write_text(text)
     estimate = 2 if "sleep" in text else 30

@@ -1,14 +1,13 @@
-"""Runs programs in processes that are forked from a server which has imported torch."""
+"""Runs programs in forked processes."""
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-_server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["entry_point.training.trainer", "entry_point.optimize"])
+from tests.forkserver import SERVER
+
 LONGEST_S = 120.0
 
 
@@ -21,7 +20,7 @@ def _run(module: str, arguments: Sequence[str], log: str) -> None:
 
 def run(module: str, arguments: Sequence[str], log: Path) -> tuple[int, str]:
     """The exit code and the output of a program that must end soon, and not by a signal."""
-    process = _server.Process(target=_run, args=(module, list(arguments), str(log)))
+    process = SERVER.Process(target=_run, args=(module, list(arguments), str(log)))
     process.start()
     process.join(LONGEST_S)
     if process.exitcode is None:

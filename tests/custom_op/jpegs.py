@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import subprocess
 import tempfile
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from skimage import data as photographs
 from torch import Tensor
 
@@ -173,3 +175,9 @@ def markers(data: bytes) -> list[tuple[int, int]]:
         lone = 0xD0 <= data[at + 1] <= 0xD9
         at += 2 if lone else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
     return found
+
+
+def decoded(data: Tensor) -> Tensor:
+    """The whole image, uint8 (3, height, width), from an independent decoder: Pillow's."""
+    with Image.open(io.BytesIO(data.numpy().tobytes())) as image:
+        return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)

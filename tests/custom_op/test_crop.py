@@ -10,33 +10,18 @@ import threading
 import numpy as np
 import pytest
 import torch
-import torchvision
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packaging.version import Version
 from PIL import Image
 from torch import Tensor
-from torchvision.io import ImageReadMode, decode_jpeg
 
 import custom_op
-from tests.custom_op.jpegs import KINDS, SAMPLINGS, encode, picture, tensor
+from tests.custom_op.jpegs import KINDS, SAMPLINGS, decoded, encode, picture, tensor
 
 
 def whole(data: Tensor) -> Tensor:
     height, width = custom_op.jpeg_size(data)
     return custom_op.decode_and_crop_jpeg(data, 0, 0, height, width)
-
-
-def decoded(data: Tensor) -> Tensor:
-    """The whole image, (3, height, width), from an independent decoder: torchvision's.
-
-    torchvision before 0.28 bundles libjpeg-turbo 2.0 of 2018, which upsamples chroma rows (4:4:0)
-    without smoothing, unlike later versions; then Pillow decodes the image.
-    """
-    if Version(torchvision.__version__) >= Version("0.28"):
-        return decode_jpeg(data, ImageReadMode.RGB)
-    pixels = np.array(Image.open(io.BytesIO(data.numpy().tobytes())).convert("RGB"))
-    return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
 def random_box(rng: random.Random, height: int, width: int) -> tuple[int, int, int, int]:
@@ -72,7 +57,7 @@ def test_crops_equal_the_whole_image_in_every_sampling_and_coding(sampling: str,
 @pytest.mark.parametrize("kind", ["plain", "restart 3", "progressive"])
 def test_every_crop_of_a_small_image_is_exact(kind: str) -> None:
     data = tensor(encode(picture(19, 21), **KINDS[kind]))
-    expected = decode_jpeg(data)
+    expected = decoded(data)
     for h in range(1, 20):
         for w in range(1, 22):
             for top in range(0, 20 - h, 3):

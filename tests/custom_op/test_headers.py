@@ -10,11 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
-from torchvision.io import decode_jpeg
 
 import custom_op
 from tests.custom_op.corpus import odd_files
-from tests.custom_op.jpegs import KINDS, SAMPLINGS, encode, picture, tensor, with_exif_orientation
+from tests.custom_op.jpegs import (
+    KINDS,
+    SAMPLINGS,
+    decoded,
+    encode,
+    picture,
+    tensor,
+    with_exif_orientation,
+)
 
 
 def expected_row(data: Tensor) -> list[int]:
@@ -59,7 +66,7 @@ def test_exif_thumbnail_is_ignored() -> None:
     data = tensor(with_exif_orientation(encode(picture(40, 50)), 1))
     assert custom_op.jpeg_size(data) == (40, 50)
     whole = custom_op.decode_and_crop_jpeg(data, 0, 0, 40, 50)
-    assert torch.equal(whole, decode_jpeg(data))
+    assert torch.equal(whole, decoded(data))
 
 
 @settings(max_examples=60)

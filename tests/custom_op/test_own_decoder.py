@@ -17,8 +17,8 @@ import pytest
 
 from custom_op.build import SOURCES
 from custom_op.toolchain import find_toolchain
-from tests.custom_op.jpegs import Pixels, encode, picture, tensor
-from tests.custom_op.test_crop import assert_crops_equal, decoded
+from tests.custom_op.jpegs import Pixels, decoded, encode, picture, tensor
+from tests.custom_op.test_crop import assert_crops_equal
 
 FUZZ = Path(__file__).parents[1] / "fuzz"
 PAIRS = int(os.environ.get("EXACT_PAIRS", "20000"))
@@ -121,14 +121,20 @@ def test_damaged_files_are_refused_or_decoded_as_libjpeg_decodes_them(
 
 
 def compile_target(folder: Path, flags: list[str]) -> None:
+    """In few units: a compiler reads the same headers for each."""
     toolchain = find_toolchain()
-    sources = [
-        *(path for path in SOURCES.rglob("*.cpp") if not is_for_torch(path)),
-        FUZZ / "target.cpp",
-        FUZZ / "replay.cpp",
-    ]
-    compiler = [toolchain.compiler, *flags, f"-I{SOURCES}", "-c"]
-    commands = [[*compiler, str(path), "-o", f"{folder}/{path.stem}.o"] for path in sources]
+    units: dict[str, list[Path]] = {
+        "target": [FUZZ / "target.cpp"],
+        "replay": [FUZZ / "replay.cpp"],
+    }
+    for path in sorted(SOURCES.rglob("*.cpp")):
+        if not is_for_torch(path):
+            units.setdefault(path.parent.name, []).append(path)
+    commands = []
+    for name, files in units.items():
+        (unit := folder / f"{name}.cpp").write_text("".join(f'#include "{f}"\n' for f in files))
+        output = ["-o", str(unit.with_suffix(".o"))]
+        commands.append([toolchain.compiler, *flags, f"-I{SOURCES}", "-c", str(unit), *output])
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda command: subprocess.run(command, check=True), commands))
     objects = map(str, folder.glob("*.o"))

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 import custom_op
-from tests.custom_op.jpegs import Pixels, encode, photograph, picture, tensor
-from tests.custom_op.test_crop import decoded, random_box
+from tests.custom_op.jpegs import Pixels, decoded, encode, photograph, picture, tensor
+from tests.custom_op.test_crop import random_box
 from tests.custom_op.test_own_decoder import PAIRS, SAMPLINGS, random_picture
 
 

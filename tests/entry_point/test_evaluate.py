@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 
 from entry_point import evaluate
 from entry_point.contract import exit_codes
+from tests import forkserver
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES
 from tests.entry_point.training.training_jobs import read_records
@@ -49,11 +48,14 @@ def test_the_metrics_are_those_of_the_training(run: Path, tmp_path: Path) -> Non
 
 def test_the_output_has_the_metrics_and_no_other_packages_log(run: Path, tmp_path: Path) -> None:
     where = [f"model_dir={run / 'model'}", f"output_dir={tmp_path}"]
-    command = [sys.executable, "-m", "entry_point.evaluate", *where]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    *lines, last = done.stdout.splitlines()
+    done = forkserver.start(
+        ["-m", "entry_point.evaluate", *where], tmp_path / "log", errors=tmp_path / "errors"
+    )
+    output, errors = done.communicate()
+    assert done.returncode == 0, errors
+    *lines, last = output.splitlines()
     metrics = [line.split("  ")[1] for line in lines if not line.startswith("indexing images")]
-    assert metrics == ["accuracy", "balanced accuracy", "top-5 accuracy", "loss"], done.stdout
+    assert metrics == ["accuracy", "balanced accuracy", "top-5 accuracy", "loss"], output
     assert last == f"24 images evaluated; written to {tmp_path}/evaluation.html"
 
 

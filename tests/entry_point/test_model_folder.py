@@ -19,6 +19,7 @@ from entry_point.model_folder import ModelError, load_model
 from entry_point.training.tasks.build_task import build_task
 from entry_point.training.tasks.task import Task
 from project.models import small_net
+from tests import forkserver
 from tests.entry_point.serving.served_model import CLASSES, LABELS, write_model
 from tests.entry_point.training.tasks.label_sources import CPU
 
@@ -172,11 +173,10 @@ except OSError as error:
 
 
 def test_weights_for_which_there_is_no_room_are_named(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = forkserver.start(["-c", FULL_DISK, str(tmp_path)], tmp_path / "log")
     file = tmp_path / "model" / "model.safetensors"
     expected = f"EFBIG {file} ['classes.json', 'code', 'config.yaml']\n"
-    assert (done.returncode, done.stdout) == (0, expected), done.stderr
+    assert done.communicate() == (expected, "") and done.returncode == 0
 
 
 def on_cpu(config: TrainConfig, train: Source, _device: torch.device) -> Task:

@@ -1,24 +1,31 @@
 """Every example runs as its file says, on real photographs."""
 
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests import forkserver
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
+Example = Callable[[str, Path], list[str]]
 SHARED = ("__init__", "random_crop")
 
 
-def example(name: str, data: str) -> list[str]:
-    """Run an example; returns its lines."""
-    done = subprocess.run(
-        [sys.executable, "-m", f"examples.{name}", data], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+@pytest.fixture
+def example(tmp_path: Path) -> Example:
+    """Runs an example; returns its lines."""
+
+    def run(name: str, data: Path) -> list[str]:
+        arguments = ["-m", f"examples.{name}", str(data)]
+        process = forkserver.start(arguments, tmp_path / "log", errors=tmp_path / "errors")
+        output, errors = process.communicate()
+        assert process.returncode == 0, errors
+        return output.splitlines()
+
+    return run
 
 
 def batches(lines: list[str]) -> list[tuple[int, str]]:
@@ -28,24 +35,24 @@ def batches(lines: list[str]) -> list[tuple[int, str]]:
     return [(int(match[1]), match[2]) for match in found if match]
 
 
-def test_image_folder(photo_folder: Path) -> None:
-    found = batches(example("image_folder", str(photo_folder / "train")))
+def test_image_folder(photo_folder: Path, example: Example) -> None:
+    found = batches(example("image_folder", photo_folder / "train"))
     assert found == [(32, "float32"), (16, "float32")]
 
 
-def test_webdataset_pipeline(packed: Path) -> None:
-    found = batches(example("webdataset_pipeline", str(packed / "train")))
+def test_webdataset_pipeline(packed: Path, example: Example) -> None:
+    found = batches(example("webdataset_pipeline", packed / "train"))
     assert sum(size for size, _ in found) == 48
     assert {dtype for _, dtype in found} == {"uint8"}
 
 
-def test_timm_loader(photo_folder: Path) -> None:
+def test_timm_loader(photo_folder: Path, example: Example) -> None:
     # timm leaves out the last, incomplete batch.
-    assert batches(example("timm_loader", str(photo_folder / "train"))) == [(32, "float32")]
+    assert batches(example("timm_loader", photo_folder / "train")) == [(32, "float32")]
 
 
-def test_plain_loop(photo_folder: Path) -> None:
-    lines = example("plain_loop", str(photo_folder))
+def test_plain_loop(photo_folder: Path, example: Example) -> None:
+    lines = example("plain_loop", photo_folder)
     assert len(lines) == 3 and all(re.fullmatch(r"epoch 0 loss \d\.\d+", line) for line in lines)
 
 

@@ -3,8 +3,7 @@
 import json
 import os
 import re
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,8 @@ from PIL import Image
 from entry_point.contract import hyperparameters
 from entry_point.contract.program import UserError
 from launch import local
+from tests import forkserver
+from tests.entry_point.training import forked_ranks
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = (
@@ -47,34 +48,41 @@ def start_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def local_train(start_folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "launch.local", *arguments],
-        cwd=start_folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def local_train(start_folder: Path, *arguments: str) -> tuple[int, str]:
+    """The exit code and the output of the program, which becomes the job without an exec."""
+    (log := start_folder / "log").unlink(missing_ok=True)
+    prepare = partial(_without_exec, start_folder)
+    process = forkserver.start(["-m", "launch.local", *arguments], log, prepare=prepare)
+    output, _ = process.communicate(timeout=240)
+    return process.wait(), output
+
+
+def _without_exec(start_folder: Path) -> None:
+    os.chdir(start_folder)
+    forked_ranks.prepare()
+    os.execv = _become  # type: ignore[assignment]
+
+
+def _become(_: str, command: list[str]) -> None:
+    forkserver.run(command[1:])
 
 
 def test_a_named_run_has_a_folder_and_resumes_under_the_same_name(start_folder: Path) -> None:
-    first = local_train(start_folder, "name=first", *JOB, "trainer.epochs=1")
-    assert first.returncode == 0, first.stdout
+    code, output = local_train(start_folder, "name=first", *JOB, "trainer.epochs=1")
+    assert code == 0, output
     assert (start_folder / "runs" / "latest").resolve() == start_folder / "runs" / "first"
     assert (start_folder / "runs" / "latest" / "model" / "model.safetensors").is_file()
-    again = local_train(start_folder, "name=first", *JOB, "trainer.epochs=2")
-    assert again.returncode == 0, again.stdout
-    epochs = [line.split()[1] for line in again.stdout.splitlines() if "val_loss=" in line]
+    code, output = local_train(start_folder, "name=first", *JOB, "trainer.epochs=2")
+    assert code == 0, output
+    epochs = [line.split()[1] for line in output.splitlines() if "val_loss=" in line]
     assert epochs == ["epoch=1"]
 
 
 def test_missing_data_is_one_line_that_names_it_and_leaves_no_run(start_folder: Path) -> None:
-    done = local_train(start_folder, "name=wrong", *JOB, "data.root=nowhere")
-    assert done.returncode == 2, done.stdout
-    assert "nowhere" in done.stdout
-    assert "Traceback" not in done.stdout
+    code, output = local_train(start_folder, "name=wrong", *JOB, "data.root=nowhere")
+    assert code == 2, output
+    assert "nowhere" in output
+    assert "Traceback" not in output
     assert not (start_folder / "runs" / "wrong").exists()
 
 
@@ -82,10 +90,10 @@ def test_a_missing_compiler_is_answered_with_what_to_install(
     start_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", "/no/compiler")
-    done = local_train(start_folder, "name=bare", *JOB, "pipeline=threads")
-    assert done.returncode == 2, done.stdout
-    assert "CXX=/no/compiler: no such program" in done.stdout
-    assert "apt-get install g++" in done.stdout and "Traceback" not in done.stdout
+    code, output = local_train(start_folder, "name=bare", *JOB, "pipeline=threads")
+    assert code == 2, output
+    assert "CXX=/no/compiler: no such program" in output
+    assert "apt-get install g++" in output and "Traceback" not in output
     assert not (start_folder / "runs" / "bare").exists()
 
 
@@ -94,11 +102,11 @@ def test_latest_is_the_newest_run_that_has_a_model(start_folder: Path) -> None:
     failing = "model.name=tests.own_models.useless_net"
     for name, more, code in (("good", (), 0), ("bad", (failing,), 1), ("better", (), 0)):
         newest = latest.resolve()
-        done = local_train(start_folder, f"name={name}", *JOB, "trainer.epochs=1", *more)
-        assert done.returncode == code, done.stdout
+        found, output = local_train(start_folder, f"name={name}", *JOB, "trainer.epochs=1", *more)
+        assert found == code, output
         assert latest.resolve() == (newest if code else start_folder / "runs" / name)
-    again = local_train(start_folder, "name=bad", *JOB, "trainer.epochs=1")
-    assert again.returncode == 0, again.stdout
+    code, output = local_train(start_folder, "name=bad", *JOB, "trainer.epochs=1")
+    assert code == 0, output
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, start_folder: Path, *arguments: str) -> None:

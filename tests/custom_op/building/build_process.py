@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import custom_op
+from tests import forkserver
+from tests.forkserver import Program
 
 BUILD = "from custom_op.build import build; print(build()[0])"
 
@@ -36,24 +36,26 @@ def copy_tree(root: Path) -> Path:
 
 
 def start(
-    tree: Path, cache: Path, code: str = BUILD, limits: Any = None, **environment: str
-) -> subprocess.Popen[str]:
-    """`limits` runs in the child before it starts Python."""
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=tree,
-        env={**os.environ, "CUSTOM_OP_CACHE": str(cache), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=limits,
+    tree: Path,
+    cache: Path,
+    code: str = BUILD,
+    prepare: Any = None,
+    **environment: str,
+) -> Program:
+    """`prepare` runs in the process before `code`."""
+    output = Path(tempfile.mkdtemp(dir=tree.parent, prefix="build-"))
+    return forkserver.start(
+        ["-c", code],
+        output / "log",
+        errors=output / "errors",
+        environment={"CUSTOM_OP_CACHE": str(cache), **environment},
+        tree=tree,
+        prepare=prepare,
     )
 
 
 def run(tree: Path, cache: Path, code: str = BUILD, **environment: str) -> str:
-    process = start(tree, cache, code, **environment)
-    out, errors = process.communicate()
+    out, errors = (process := start(tree, cache, code, **environment)).communicate()
     assert process.returncode == 0, errors
     return out + errors
 

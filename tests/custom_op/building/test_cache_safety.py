@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -131,9 +132,9 @@ def test_full_disk_is_named_at_once_and_nothing_is_compiled(
     """A limit on the size of files stands for the full disk: every write beyond it fails."""
     log = tmp_path / "compiled"
     script = compiler(f'case "$*" in *" -c "*) echo "$*" >> {log};; esac')
-    limits = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))  # noqa: E731
+    limits = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
     processes = [
-        start(tree, cache, limits=limits, CXX=str(script), TMPDIR=str(temporary)) for _ in range(4)
+        start(tree, cache, prepare=limits, CXX=str(script), TMPDIR=str(temporary)) for _ in range(4)
     ]
     for process in processes:
         _, errors = process.communicate()

@@ -2,10 +2,7 @@
 
 import io
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,9 @@ import pytest
 import torch
 import torchvision.transforms.v2.functional as F
 from PIL import Image, ImageOps
+
+from tests import forkserver
+from tests.forkserver import Program
 
 
 def table(folder: Path) -> Any:
@@ -47,17 +47,10 @@ def assert_same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> 
         assert {key: one[key] for key in exact} == {key: other[key] for key in exact}
 
 
-def start(*arguments: str, code: str = "", **environment: str) -> subprocess.Popen[str]:
+def start(arguments: Sequence[str], log: Path, code: str) -> Program:
     """`entry_point.predict` in a process that runs `code` before."""
-    program = (
-        f"{code}\nimport sys\nfrom entry_point.predict import main\nsys.exit(main({arguments}))"
-    )
-    return subprocess.Popen(
-        [sys.executable, "-c", program],
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    call = f"from entry_point.predict import main\nraise SystemExit(main({[*arguments]}))"
+    return forkserver.start(["-c", f"{code}\n{call}"], log)
 
 
 def names(folder: Path) -> Mapping[str, int]:

@@ -80,7 +80,7 @@ def test_a_killed_part_leaves_nothing_under_its_name_and_the_next_run_completes_
 ) -> None:
     output, mark = tmp_path / "output", tmp_path / "paused"
     command = arguments(model, images, output)
-    process = start(*command, code=PAUSED.format(mark=str(mark)))
+    process = start(command, tmp_path / "log", PAUSED.format(mark=str(mark)))
     while not mark.exists():
         assert process.poll() is None, process.communicate()
     process.send_signal(signal.SIGKILL)
@@ -98,7 +98,7 @@ def test_a_part_that_is_asked_to_stop_leaves_no_file(
     output, mark = tmp_path / "output", tmp_path / "paused"
     exits = "import sys, signal\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
     code = exits + PAUSED.format(mark=str(mark))
-    process = start(*arguments(model, images, output), code=code)
+    process = start(arguments(model, images, output), tmp_path / "log", code)
     while not mark.exists():
         assert process.poll() is None, process.communicate()
     process.send_signal(signal.SIGTERM)
@@ -112,8 +112,8 @@ def test_a_part_that_does_not_fit_on_the_disk_is_one_line_and_leaves_no_file(
 ) -> None:
     """The limit of a file's size stands for a full disk."""
     code = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
-    process = start(*arguments(model, images, tmp_path / "output"), code=code)
-    _, error = process.communicate()
+    process = start(arguments(model, images, tmp_path / "output"), tmp_path / "log", code)
+    error, _ = process.communicate()
     assert process.returncode == exit_codes.USAGE
     assert "part-1-of-1.parquet" in error and "cannot be written: File too large" in error
     assert error.splitlines()[-1].startswith("predict: ") and "Traceback" not in error

@@ -2,11 +2,8 @@
 
 import http.client
 import json
-import os
 import re
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +18,7 @@ from entry_point.config.train_config import load_train_config
 from entry_point.model_folder import save_model
 from entry_point.training.models import build_model
 from project.models import small_net
+from tests import forkserver
 from tests.entry_point.training.tasks.label_sources import labels, task_of
 
 PATIENCE_S = 120.0
@@ -100,7 +98,7 @@ class Answer:
 class Served:
     """A server process on a port of 127.0.0.1."""
 
-    process: subprocess.Popen[bytes]
+    process: forkserver.Program
     log_file: Path
     port: int
 
@@ -181,15 +179,10 @@ def serving(
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     program = ["-c", _WITH_CONSTANTS, json.dumps(constants)] if constants else None
-    command = [sys.executable, *(program or ["-m", "entry_point.container"]), "serve"]
-    command.append("serve.host=127.0.0.1")
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [*command, f"serve.port={port}", *overrides],
-            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
+    arguments = [*(program or ["-m", "entry_point.container"]), "serve", "serve.host=127.0.0.1"]
+    process = forkserver.start(
+        [*arguments, f"serve.port={port}", *overrides], log, environment=environment
+    )
     try:
         yield Served(process, log, port)
     finally:

@@ -6,8 +6,6 @@ import json
 import re
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 import zlib
@@ -19,6 +17,7 @@ import pytest
 from PIL import Image
 
 from entry_point.serving.request_images import FORMATS
+from tests import forkserver
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import PATIENCE_S, Served, write_slow_model
 from tests.entry_point.serving.test_invocations import encoded
@@ -372,9 +371,8 @@ def test_no_format_takes_more_memory_than_is_counted(tmp_path: Path, kind: str) 
     exif[0x0112] = 6
     turned = {"exif": exif} if kind in ("JPEG", "PNG", "WEBP", "TIFF", "AVIF") else {}
     photo.save(tmp_path / "image", kind, **HUNGRY.get(kind, {}), **turned)
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, tmp_path / "image"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    taken, counted = map(int, done.stdout.split())
+    process = forkserver.start(["-c", MEASURE, str(tmp_path / "image")], tmp_path / "log")
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    taken, counted = map(int, output.split())
     assert 3 * 9 * MEGA < taken <= counted

@@ -7,12 +7,8 @@ from pathlib import Path
 import pytest
 
 from entry_point.contract.run_folder import RunFolder
-from tests.entry_point.supervisor.test_processes import (
-    ENDLESS,
-    TWO_RANKS,
-    rank_processes,
-    wait_for_steps,
-)
+from tests.entry_point.supervisor.test_processes import ENDLESS, TWO_RANKS, wait_for_steps
+from tests.entry_point.training.forked_ranks import rank_processes
 from tests.entry_point.training.training_jobs import start_job
 
 WAYS = {

@@ -26,10 +26,11 @@ def assert_stopped_with_a_checkpoint(root: Path, process: Process) -> None:
 def test_a_job_whose_reader_has_enough_stops_with_a_checkpoint(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    process = start_job(tmp_path, photo_folder, ENDLESS)
-    assert process.stdout is not None
+    reader, output = os.pipe()
+    process = start_with(output, tmp_path, photo_folder, *ENDLESS, terminal=False)
+    os.close(output)
     wait_for_steps(tmp_path, process, 3)
-    process.stdout.close()  # as `| head` does
+    os.close(reader)  # as `| head` does
     assert_stopped_with_a_checkpoint(tmp_path, process)
 
 

@@ -12,12 +12,9 @@ import pytest
 from entry_point.contract import exit_codes
 from entry_point.contract.run_folder import NEW_RUN, RunBusyError, RunFolder
 from entry_point.supervisor.ranks import FOLDER
-from tests.entry_point.supervisor.test_processes import (
-    ENDLESS,
-    TWO_RANKS,
-    rank_processes,
-)
-from tests.entry_point.training.training_jobs import start_job
+from tests.entry_point.supervisor.test_processes import ENDLESS, TWO_RANKS
+from tests.entry_point.training.forked_ranks import rank_processes
+from tests.entry_point.training.training_jobs import write_job
 
 HOLD = """
 import sys
@@ -84,7 +81,8 @@ def test_a_start_that_waits_for_a_run_that_is_then_removed_locks_a_new_file(
 def test_no_rank_outlives_a_job_killed_while_the_ranks_start(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    process = start_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS])
+    command, environment = write_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS])
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
     while len(rank_processes(tmp_path)) < 2:
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.005)

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from entry_point.contract import exit_codes
 from tests.entry_point.training import forked
+from tests.entry_point.training.forked_ranks import rank_processes
 from tests.entry_point.training.training_jobs import (
     read_records,
     run_job,
@@ -21,31 +22,18 @@ from tests.entry_point.training.training_jobs import (
     timeless,
     write_job,
 )
+from tests.forkserver import Program
 
+Process = subprocess.Popen[str] | Program
 ENDLESS = ("trainer.epochs=100000", "trainer.log_every_steps=1")
 TWO_RANKS = ("trainer.nproc_per_host=2",)
 
 
-def wait_for_steps(root: Path, process: "subprocess.Popen[str]", steps: int) -> None:
+def wait_for_steps(root: Path, process: Process, steps: int) -> None:
     metrics = root / "output" / "data" / "metrics.jsonl"
     while not (metrics.exists() and metrics.read_text().count('"loss"') >= steps):
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)
-
-
-def rank_processes(root: Path) -> dict[int, int]:
-    """Local rank -> process id of the ranks that train in `root`."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (folder / "environ").read_bytes().split(b"\0")
-            command = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if f"ML_ROOT={root}".encode() in environment and b"entry_point.train" in command:
-            rank = next(e for e in environment if e.startswith(b"LOCAL_RANK="))
-            found[int(rank.partition(b"=")[2])] = int(folder.name)
-    return found
 
 
 def test_a_wrong_configuration_ends_with_one_line_and_its_exit_code(
@@ -136,7 +124,7 @@ def test_two_ranks_train_like_one(tmp_path: Path, photo_folder: Path) -> None:
 def test_a_job_stopped_on_two_ranks_resumes_on_one_and_sees_each_sample_once(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    epochs = ("trainer.epochs=40", "trainer.log_every_steps=1", "trainer.evaluate_every_epochs=40")
+    epochs = ("trainer.epochs=20", "trainer.log_every_steps=1", "trainer.evaluate_every_epochs=20")
     assert forked.run(tmp_path / "one", photo_folder, epochs) == exit_codes.FINISHED
     process = start_job(tmp_path / "two", photo_folder, [*epochs, *TWO_RANKS])
     wait_for_steps(tmp_path / "two", process, 2)

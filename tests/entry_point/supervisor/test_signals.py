@@ -13,12 +13,8 @@ import pytest
 
 from entry_point.contract import exit_codes
 from entry_point.supervisor.ranks import ONE_REQUEST_S
-from tests.entry_point.supervisor.test_processes import (
-    ENDLESS,
-    TWO_RANKS,
-    rank_processes,
-    wait_for_steps,
-)
+from tests.entry_point.supervisor.test_processes import ENDLESS, TWO_RANKS, wait_for_steps
+from tests.entry_point.training.forked_ranks import rank_processes
 from tests.entry_point.training.training_jobs import start_job
 
 Process = subprocess.Popen[str]

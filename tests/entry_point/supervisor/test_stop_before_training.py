@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from entry_point.contract import exit_codes
-from tests.entry_point.supervisor.test_processes import ENDLESS, TWO_RANKS, rank_processes
+from tests.entry_point.supervisor.test_processes import ENDLESS, TWO_RANKS
 from tests.entry_point.supervisor.test_signals import wait_for_sigterm_handler
+from tests.entry_point.training.forked_ranks import rank_processes
 from tests.entry_point.training.training_jobs import start_job
 
 NEVER_BUILT = "model.name=tests.entry_point.supervisor.endless_start.endless_net"

@@ -1,7 +1,4 @@
-"""Starts training processes in milliseconds: forks them from a server that has imported torch.
-
-They are real processes, with real signals and deaths, but without two seconds of imports.
-"""
+"""Starts training processes in milliseconds, without a supervisor."""
 
 import multiprocessing
 import os
@@ -13,11 +10,9 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from tests.entry_point.training.training_jobs import TINY
+from tests.forkserver import SERVER
 
 STARTED = "\nstart    epoch"
-
-SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["entry_point.training.trainer"])
 
 
 def _train(

@@ -1,12 +1,10 @@
 """`trainer.diagnose=one_batch` and the debug recipe."""
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 from entry_point.contract import exit_codes
+from tests import forkserver
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
 from tests.entry_point.training.training_jobs import read_records
@@ -16,17 +14,14 @@ ONE_BATCH = (*OVERRIDES, "trainer.diagnose=one_batch")
 
 def test_the_loss_of_the_debug_recipe_falls(tmp_path: Path) -> None:
     few = ["data.kwargs.train_images=128", "data.kwargs.val_images=10", "trainer.report=false"]
-    command = [sys.executable, "-m", "entry_point.train", "experiment=debug", *few]
-    environment = {**os.environ, "ML_ROOT": str(tmp_path), "DEMO_DATA": str(tmp_path / "demo")}
-    environment["OMP_NUM_THREADS"] = "1"
-    done = subprocess.run(
-        [*command, "pipeline=pillow", "pipeline.num_workers=0", "trainer.log_every_steps=1"],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+    arguments = ["-m", "entry_point.train", "experiment=debug", *few, "pipeline=pillow"]
+    done = forkserver.start(
+        [*arguments, "pipeline.num_workers=0", "trainer.log_every_steps=1"],
+        tmp_path / "log",
+        environment={"ML_ROOT": str(tmp_path), "DEMO_DATA": str(tmp_path / "demo")},
     )
-    assert done.returncode == 0, done.stdout
+    output, _ = done.communicate()
+    assert done.returncode == 0, output
     losses = [record["loss"] for record in read_records(tmp_path) if "loss" in record]
     assert losses[-1] < 0.7 * losses[0]
 

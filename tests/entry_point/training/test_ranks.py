@@ -20,9 +20,10 @@ from entry_point.training.checkpoints import copy_to_cpu
 from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
 from entry_point.training.results.report import FinishedRun, write_results
-from tests.entry_point.supervisor.test_processes import TWO_RANKS, rank_processes, wait_for_steps
+from tests.entry_point.supervisor.test_processes import TWO_RANKS, wait_for_steps
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
+from tests.entry_point.training.forked_ranks import rank_processes
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.entry_point.training.training_jobs import TINY, start_job
 from tests.entry_point.training.ways import SOURCES

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,9 @@ from typing import Any
 
 from entry_point.contract import hyperparameters
 from entry_point.contract.metrics_line import STEP_TIMES
+from tests import forkserver
+from tests.entry_point.training import forked_ranks
+from tests.forkserver import Program
 
 TINY = (
     "data=folder",
@@ -52,12 +54,12 @@ def write_job(
 
 def start_job(
     root: Path, data: Path, overrides: Sequence[str] = (), *, module: str = "container"
-) -> "subprocess.Popen[str]":
+) -> Program:
     """Start the container's program (or the trainer alone) in `root` on the folder `data`."""
-    command, environment = write_job(root, data, overrides, module=module)
-    return subprocess.Popen(
-        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    (_, *arguments), environment = write_job(root, data, overrides, module=module)
+    (log := root / "input" / "log").unlink(missing_ok=True)
+    prepare = forked_ranks.prepare if module == "container" else None
+    return forkserver.start(arguments, log, environment=environment, prepare=prepare)
 
 
 def run_job(

@@ -18,6 +18,7 @@ from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
+from tests import forkserver
 from tests.entry_point.data.engines.every_engine import Way, has_ended, pipeline_of
 
 ENGINES: tuple[Way, ...] = ("pillow", "workers", "threads")
@@ -148,15 +149,13 @@ list(batches)
 
 
 @pytest.mark.parametrize("engine", ["pillow", "workers"])
-def test_a_killed_worker_is_an_error_that_names_it(photo_folder: Path, engine: Way) -> None:
-    job = subprocess.run(
-        [sys.executable, "-c", KILL_A_WORKER, str(photo_folder), engine],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_a_killed_worker_is_an_error_that_names_it(
+    photo_folder: Path, engine: Way, tmp_path: Path
+) -> None:
+    job = forkserver.start(["-c", KILL_A_WORKER, str(photo_folder), engine], tmp_path / "log")
+    output, _ = job.communicate()
     assert job.returncode == 1
-    assert re.search(r"DataLoader worker \(pid.* \d+\) .*(killed|exited)", job.stderr)
+    assert re.search(r"DataLoader worker \(pid.* \d+\) .*(killed|exited)", output)
 
 
 DIE_CHECKING_THE_FLAG = """
@@ -198,17 +197,12 @@ print("closed")
 
 
 def test_a_worker_killed_while_it_checks_the_stop_flag_does_not_hang_the_trainer(
-    photo_folder: Path,
+    photo_folder: Path, tmp_path: Path
 ) -> None:
-    job = subprocess.run(
-        [sys.executable, "-c", DIE_CHECKING_THE_FLAG, str(photo_folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert re.search(r"DataLoader worker \(pid.* \d+\) .*(killed|exited)", job.stdout)
-    assert job.stdout.endswith("closed\n") and job.returncode == 0
+    job = forkserver.start(["-c", DIE_CHECKING_THE_FLAG, str(photo_folder)], tmp_path / "log")
+    output, _ = job.communicate(timeout=60)
+    assert re.search(r"DataLoader worker \(pid.* \d+\) .*(killed|exited)", output)
+    assert output.endswith("closed\n") and job.returncode == 0
 
 
 NEVER_CLOSE = """
@@ -252,15 +246,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 )
 
 
-def test_workers_do_not_outlive_a_killed_trainer(photo_folder: Path) -> None:
-    job = subprocess.run(
-        [sys.executable, "-c", DIE, str(photo_folder), "pillow"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    workers = [int(pid) for pid in job.stdout.split()]
+def test_workers_do_not_outlive_a_killed_trainer(photo_folder: Path, tmp_path: Path) -> None:
+    job = forkserver.start(["-c", DIE, str(photo_folder), "pillow"], tmp_path / "log")
+    output, _ = job.communicate(timeout=120)
+    workers = [int(pid) for pid in output.split()]
     assert job.returncode == -signal.SIGKILL and len(workers) == 2
     deadline = time.monotonic() + 20
     while not all(has_ended(pid) for pid in workers) and time.monotonic() < deadline:

@@ -16,18 +16,19 @@ import pytest
 
 from entry_point.contract.whole_file import whole_file
 from entry_point.data.sources.dataset_description import is_packed
+from tests import forkserver
 from tests.entry_point.data.packing.pack_command import command, contents, copy, pack
+from tests.forkserver import Program
 
 WORK = "data/.unfinished"
 
 
-def _start(source: Path, output: Path) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        command(source, output), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+def _start(source: Path, output: Path, log: Path | None = None) -> Program:
+    _, *program = command(source, output)
+    return forkserver.start(program, log or Path(os.devnull))
 
 
-def _kill_when(ready: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+def _kill_when(ready: Callable[[], bool], process: Program) -> None:
     while True:
         alive = process.poll() is None
         if ready():
@@ -182,13 +183,13 @@ def test_second_run_waits_for_the_first_and_says_so(
         assert first.poll() is None
         time.sleep(0.005)
     first.send_signal(signal.SIGSTOP)
-    second = subprocess.Popen(
-        command(photo_folder, tmp_path / "data"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert second.stdout is not None
-    assert b"waiting for another run" in second.stdout.readline()
+    log = tmp_path / "log"
+    second = _start(photo_folder, tmp_path / "data", log)
+    while "waiting for another run" not in log.read_text():
+        assert second.poll() is None
+        time.sleep(0.005)
     first.send_signal(signal.SIGCONT)
     rest, _ = second.communicate()
     assert second.returncode == first.wait() == 0
-    assert b"is already complete" in rest
+    assert "is already complete" in rest
     assert contents(tmp_path / "data") == contents(packed)

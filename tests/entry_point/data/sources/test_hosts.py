@@ -16,7 +16,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.shards import ShardIndex
 from entry_point.data.sources.stream import StreamSource
-from tests.entry_point.training import forked
+from tests.forkserver import SERVER
 
 
 def _rank(root: str, index: str, meeting: str, output: str, environment: dict[str, str]) -> None:
@@ -144,7 +144,7 @@ def _run_ranks(
         }
         places = [str(place) for place in (hosts[rank // ranks_per_host], index, meeting)]
         output = f"{meeting}-rank-{rank}"
-        ranks.append(forked.SERVER.Process(target=_rank, args=(*places, output, environment)))
+        ranks.append(SERVER.Process(target=_rank, args=(*places, output, environment)))
         ranks[-1].start()
     for process in ranks:
         process.join(timeout=180)

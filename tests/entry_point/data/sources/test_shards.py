@@ -1,8 +1,6 @@
 """Training from shards: the same samples with every engine and both values of data.access."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from entry_point.config.data_config import Access
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import map_files
 from entry_point.data.sources.stream import StreamSource
+from tests import forkserver
 from tests.entry_point.data.engines.every_engine import ENGINES, Way
 from tests.entry_point.data.packing.pack_command import pack
 from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, loader_of
@@ -71,7 +70,8 @@ def test_mapped_shards_need_no_file_descriptors(packed: Path, tmp_path: Path) ->
     )
     file = tmp_path / "odd.bin"
     file.write_bytes(sorted((packed / "train").glob("*.tar"))[0].read_bytes()[:9999])
-    subprocess.run([sys.executable, "-c", code, str(file)], check=True)
+    done = forkserver.start(["-c", code, str(file)], tmp_path / "log")
+    assert done.wait() == 0, done.log.read_text()
 
 
 def test_mapped_memory_is_unmapped_with_its_last_view(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """Checkpoints: which ones are kept, which one a run resumes from, and which are refused."""
 
 import shutil
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -26,6 +24,7 @@ from entry_point.training.checkpoints import (
     sample_order,
 )
 from entry_point.training.devices import Devices
+from tests import forkserver
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
 from tests.entry_point.training.training_jobs import read_records
@@ -114,11 +113,10 @@ def test_a_checkpoint_that_does_not_fit_into_memory_is_not_called_damaged(tmp_pa
     for step in (1, 2):
         path = tmp_path / f"step-{step:09d}.pt"
         torch.save({"model": {"weight": torch.zeros(80_000_000)}}, path)
-    command = [sys.executable, "-c", SHORT_OF_MEMORY, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = forkserver.start(["-c", SHORT_OF_MEMORY, str(tmp_path)], tmp_path / "log")
     newest = tmp_path / "step-000000002.pt"
     expected = f"OSError {newest} not enough memory to load it, 321 MB needed\n"
-    assert (done.stdout, done.stderr) == (expected, "")
+    assert done.communicate() == (expected, "")
 
 
 @pytest.mark.parametrize(

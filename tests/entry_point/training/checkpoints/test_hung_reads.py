@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from tests.entry_point.supervisor.test_processes import TWO_RANKS
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints import hung_reads
 from tests.entry_point.training.training_jobs import read_records, start_job
+from tests.forkserver import Program
 
 ENDLESS = (
     "model.name=tests.entry_point.training.checkpoints.hung_reads.net",
@@ -22,9 +22,7 @@ ENDLESS = (
 )
 
 
-def _wait_until(
-    condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None
-) -> None:
+def _wait_until(condition: Callable[[], object], process: Program | None = None) -> None:
     deadline = time.monotonic() + 120
     while not condition():
         assert process is None or process.poll() is None, process.communicate()[0]
@@ -32,7 +30,7 @@ def _wait_until(
         time.sleep(0.05)
 
 
-def _stop(process: "subprocess.Popen[str]") -> str:
+def _stop(process: Program) -> str:
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=240)
     assert process.returncode == exit_codes.STOPPED, output

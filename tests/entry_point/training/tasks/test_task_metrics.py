@@ -1,6 +1,7 @@
 """The metrics equal scikit-learn's."""
 
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
@@ -15,20 +16,23 @@ from tests.entry_point.training.tasks.label_sources import classes, labels, task
 CLASSES, LABELS = 7, 3
 
 
+@cache
 def classifying() -> Task:
     return task_of(classes(CLASSES))
 
 
+@cache
 def labeling() -> Task:
     return task_of(labels("labels", list("abc"), torch.eye(LABELS)), "task=multilabel")
 
 
+@cache
 def measuring() -> Task:
     names, numbers = ["x", "y"], torch.tensor([[0.0, -2], [1, 2]])
     return task_of(labels("numbers", names, numbers), "task=regression")
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 4))
 def test_classification(seed: int, count: int, levels: int) -> None:
     draw = np.random.default_rng(seed)
@@ -68,7 +72,7 @@ def test_classification(seed: int, count: int, levels: int) -> None:
     assert shown_error == pytest.approx(100 * error, abs=0.006)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(2, 40))
 def test_multilabel(seed: int, count: int, levels: int) -> None:
     draw = np.random.default_rng(seed)
@@ -93,10 +97,12 @@ def test_multilabel(seed: int, count: int, levels: int) -> None:
     # Float32 probabilities near 1 are too coarse for their logarithm.
     precise = outputs.double().sigmoid().numpy()
     loss = metrics.log_loss(present.ravel(), precise.ravel(), labels=[False, True])
-    assert float(scores[:, 0].mean()) == pytest.approx(loss, rel=1e-6)
+    # In float32, logits of size x leave x times its precision.
+    rounding = 2 * torch.finfo(torch.float32).eps * (1 + float(outputs.abs().max()))
+    assert float(scores[:, 0].mean()) == pytest.approx(loss, rel=1e-6, abs=rounding)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 60))
 def test_regression(seed: int, count: int) -> None:
     draw = np.random.default_rng(seed)
