@@ -5,7 +5,7 @@ import gc
 import entry_point.data.packing.index_folder
 import entry_point.data.packing.pack
 import entry_point.prediction_table
-import entry_point.serving.server_process
+import entry_point.serving.server
 import entry_point.training.trainer  # noqa: F401
 
 # The collector of a forked process would copy all of it.
