@@ -146,7 +146,7 @@ def test_parts_that_have_not_run_give_a_page_without_figures(tmp_path: Path) -> 
 
 
 def test_the_documents_give_the_estimate_of_each_part() -> None:
-    text = (offline_kit.ROOT / "docs" / "training.md").read_text()
+    text = (offline_kit.ROOT / "docs" / "index.md").read_text()
     plan = Plan("cuda", Path("nowhere"), minutes=9.5)
     for part, cases in PARTS.items():
         minutes = math.ceil(sum(case.estimate for case in cases(plan)) / 60)

@@ -1,4 +1,4 @@
-"""The manifests and the script for other launchers that docs/launch.md prints."""
+"""The manifests and the script for other launchers in examples/, and docs/launch.md on them."""
 
 import json
 import os
@@ -35,9 +35,8 @@ exit "${code:-0}"
 }
 
 
-def printed(language: str) -> str:
-    (block,) = re.findall(rf"```{language}\n(.*?)```", SECTION, re.S)
-    return str(block)
+def example(name: str) -> str:
+    return (ROOT / "examples" / name).read_text()
 
 
 def require_training(command: list[str], volumes: list[Any], mounts: list[Any]) -> None:
@@ -61,7 +60,7 @@ def test_the_table_names_the_variables_that_the_code_reads() -> None:
 
 
 def test_the_pods_of_the_manifest_train_the_same_and_the_masters_run_is_kept() -> None:
-    manifest = yaml.safe_load(printed("yaml"))
+    manifest = yaml.safe_load(example("kubernetes.yaml"))
     assert (manifest["kind"], manifest["apiVersion"]) == ("PyTorchJob", "kubeflow.org/v1")
     replicas = manifest["spec"]["pytorchReplicaSpecs"]
     pods = {kind: replicas[kind]["template"]["spec"] for kind in ("Master", "Worker")}
@@ -78,7 +77,7 @@ def test_the_pods_of_the_manifest_train_the_same_and_the_masters_run_is_kept() -
 
 
 def test_the_job_definition_fits_batchs_service_model_and_the_main_nodes_run_is_kept() -> None:
-    definition = json.loads(printed("json"))
+    definition = json.loads(example("aws_batch.json"))
     model = ServiceModel(botocore.loaders.Loader().load_service_model("batch", "service-2"))
     shape = model.operation_model("RegisterJobDefinition").input_shape
     assert ParamValidator().validate(definition, shape).generate_report() == ""
@@ -95,7 +94,7 @@ def test_the_job_definition_fits_batchs_service_model_and_the_main_nodes_run_is_
 @pytest.fixture
 def submitted(tmp_path: Path, photo_folder: Path) -> Path:
     """A folder with the script for Slurm, on this test's data, and programs named as Slurm's."""
-    script = printed("bash").replace("data.root=/photos", f"data.root={photo_folder}")
+    script = example("slurm.sh").replace("data.root=/photos", f"data.root={photo_folder}")
     assert str(photo_folder) in script
     (tmp_path / "job.sh").write_text(script.replace("data=folder", " ".join(TINY)))
     (tmp_path / "bin").mkdir()

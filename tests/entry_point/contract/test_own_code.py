@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from entry_point.contract import exit_codes, own_code
 from entry_point.contract.run_folder import RunFolder
-from tests.entry_point.training.training_jobs import run_job
+from tests.entry_point.training.training_jobs import write_job
 
 CONFIGS = own_code.PROGRAM / "configs"
 NET = """
@@ -49,6 +50,13 @@ def traps(ran: Path) -> dict[str, str]:
     return {f"{name}.py": text for name in ("omegaconf", "hydra", "torch", "gc", "uvicorn")}
 
 
+def run_interpreters(root: Path, data: Path, overrides: Sequence[str]) -> None:
+    """Run a job in new interpreters: forked ones may have imported another `project`."""
+    command, environment = write_job(root, data, overrides)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_every_process_uses_the_code_that_was_sent(
     tmp_path: Path, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,10 +68,10 @@ def test_every_process_uses_the_code_that_was_sent(
     monkeypatch.setenv(own_code.HASH, sent_code(run, {**SENT, **configs}))
     sent = ("model.name=project.sent.net", "augment.name=project.sent.Grain", "augment.per=sample")
     ranks = ("trainer.nproc_per_host=2", "pipeline=workers", "pipeline.num_workers=1")
-    run_job(tmp_path, photo_folder, [*sent, *ranks, "trainer.epochs=1"])
+    run_interpreters(tmp_path, photo_folder, [*sent, *ranks, "trainer.epochs=1"])
     assert "seed: 4711" in (run.model / "config.yaml").read_text()
     # The next start of the same container finds the same files.
-    run_job(tmp_path, photo_folder, [*sent, *ranks, "trainer.epochs=2"])
+    run_interpreters(tmp_path, photo_folder, [*sent, *ranks, "trainer.epochs=2"])
 
 
 @pytest.mark.parametrize("command", ["train", "serve", "predict"])
