@@ -22,6 +22,13 @@ MOST_LINES = 45
 SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (project/\S+)\n")
+SMALL = "image_size: 64\nresize: 72\n"
+QUICK = {
+    "data/folder.yaml": SMALL,
+    "data/manifest.yaml": SMALL,
+    "trainer/default.yaml": "report: false\n",
+}
+"""Defaults in the copy for what takes time and is no recipe's claim."""
 
 
 @dataclass
@@ -64,6 +71,9 @@ def fresh_copy(folder: Path) -> Path:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
+    for name, default in QUICK.items():
+        with (folder / "configs" / name).open("a", encoding="utf-8") as file:
+            file.write(default)
     # Not resolved: it must stay the environment's own interpreter.
     (folder / ".venv").symlink_to(Path(sys.executable).parents[1])
     return folder
