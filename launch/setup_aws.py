@@ -3,7 +3,7 @@
 ``python -m launch.setup_aws PARAMETER=VALUE ... [stack=NAME]`` applies launch/account.yaml, which
 describes its parameters, as a CloudFormation stack: it creates the stack, or updates it if the
 template or a parameter has changed. A parameter that is left out has its default. Another
-``stack`` has a role of its own. ``DRY_RUN=1`` prints the parameters and the template without
+``stack`` has its own role. ``DRY_RUN=1`` prints the parameters and the template without
 calling AWS. Credentials, profile and region come from boto3.
 """
 

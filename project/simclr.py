@@ -123,7 +123,7 @@ class SimClr(Task):
         """The weighted vote of the other samples that are nearest, as in Wu et al., "Unsupervised
         Feature Learning via Non-Parametric Instance Discrimination" (CVPR 2018).
 
-        The loss is the cross-entropy of the votes, to which each class adds one of its own.
+        The loss is the cross-entropy of the votes, to which each class adds one.
         """
         classes, features = scores[:, 1].long(), scores[:, 2:].float()
         count, most = int(classes.max()) + 1, min(self._neighbors, len(scores) - 1)

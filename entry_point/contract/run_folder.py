@@ -136,7 +136,7 @@ class RunFolder:
 
     @cached_property
     def checkpoints(self) -> Path:
-        """The trials of a tuning job share one prefix in S3, so each has a folder of its own."""
+        """The trials of a tuning job share one prefix in S3, so each has its own folder."""
         return self.root / "checkpoints" / self._trial()
 
     def _trial(self) -> str:

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Worker(Protocol):
-    """What computes batches, in a thread of its own."""
+    """Computes batches, each worker in its own thread."""
 
     def warm_up(self) -> None:
         """Called once, before the first batch. What it raises, `Batcher.start` raises."""

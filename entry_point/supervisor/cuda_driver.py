@@ -11,7 +11,7 @@ from pathlib import Path
 
 _DEVICE_FILES = Path("/dev")
 _VERSION_FILES = (Path("/sys/module/nvidia/version"), Path("/proc/driver/nvidia/version"))
-# In a process of its own, since a driver that has been initialized stays in memory.
+# In a separate process, since a driver that has been initialized stays in memory.
 _QUESTION = """
 import ctypes
 driver = ctypes.CDLL("libcuda.so.1")

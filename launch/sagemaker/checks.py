@@ -187,7 +187,7 @@ def _names_code(train: TrainConfig) -> bool:
 
 
 def _rank_problems(trainer: TrainerConfig, instance_type: str, hosts: int) -> Iterator[str]:
-    """The ranks of all hosts share a batch equally, and each has a GPU of its own."""
+    """The ranks of all hosts share a batch equally, and each has its own GPU."""
     on_gpus = is_gpu(instance_type) and trainer.device != "cpu"
     gpus = gpu_count(instance_type) if on_gpus else None
     asked = trainer.nproc_per_host

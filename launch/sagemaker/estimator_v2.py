@@ -44,7 +44,7 @@ class NamedEstimator(Estimator):
     ) -> Any:
         """Start a job with the bound channels unless there are `inputs`; see Estimator.fit."""
         name = job_name or new_name(self.job, self.base_job_name)
-        # The next job gets prefixes of its own. In a pipeline, the SDK reads the object when it
+        # The next job gets its own prefixes. In a pipeline, the SDK reads the object when it
         # writes the definition, perhaps twice.
         starting = copy.copy(self)
         starting._fill_in(name)

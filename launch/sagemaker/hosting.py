@@ -148,7 +148,7 @@ def _on_gpu(job: dict[str, Any]) -> bool:
 
 
 def stamped(name: str, now: datetime) -> str:
-    """A name of its own for each deployment: the name, shortened if need be, and the time."""
+    """A new name for each deployment: the name, shortened if need be, and the time."""
     stamp = f"-{now:%y%m%d-%H%M%S}"
     return name[: _LONGEST_NAME - len(stamp)].rstrip("-") + stamp
 

@@ -54,7 +54,7 @@ class NamedTrainer(ModelTrainer):
             return local
         built = super()._create_training_job_args(input_data_config, boto3=True)
         request = merged(merged(built, {}), self._job.request)
-        if self._step:  # every execution of the pipeline is a job with a name of its own
+        if self._step:  # every execution of the pipeline is a job with its own name
             return _filled(request, self._step, "/", ExecutionVariables.PIPELINE_EXECUTION_ID)
         name = self._new_name()
         request = _filled(request, name) | {"TrainingJobName": name}

@@ -91,7 +91,7 @@ class TuningSpec:
     def request(self) -> dict[str, Any]:
         """The request, with `job.name` or a new name.
 
-        The trials write TensorBoard logs into their output only: a trial has no place of its own
+        The trials write TensorBoard logs into their output only: a trial has no other place
         for them.
         """
         config, tuning = self.training.config, self.training.config.tuning
