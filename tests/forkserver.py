@@ -94,6 +94,8 @@ def _run(
     multiprocessing.set_start_method("fork", force=True)
     os.environ.clear()
     os.environ.update(environment)
+    # As an interpreter does at its start.
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     tempfile.tempdir = None  # TMPDIR may be another one now
     if tree is not None:
         os.chdir(tree)
