@@ -38,9 +38,9 @@ class ServerConfig:
     """Largest number of images that the model gets at once. null: 32 on a GPU, 8 on a CPU, whose
     caches do not hold more."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Type that the model computes in. `bf16`: autocast to bfloat16. Halves the time of a
-    ResNet-18 on a CPU with AVX-512 BF16; processors without bfloat16 are slower with it. Not
-    measured on GPUs. Probabilities differ from those of `make predict` in the third digit."""
+    """Type that the model computes in. `bf16`: autocast to bfloat16, for GPUs and
+    CPUs that compute in it (AVX-512 BF16, AMX); others take several times as long. Not measured on
+    GPUs. Probabilities differ from those of `make predict` in the third digit."""
     max_payload_mb: Int = Field(default=25, ge=1, le=1024)
     """Megabytes (2^20 bytes) of a request's body. Asynchronous endpoints take up to 1024."""
     workers: Int | None = Field(default=None, ge=1, le=64)

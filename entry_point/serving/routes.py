@@ -101,14 +101,12 @@ class Routes:
         return response
 
     async def _answer(self, request: Request, body: Body) -> Response:
-        is_complete = False
         try:
             if not self._service.is_ready:
                 raise RequestError(503, "the model is loading")
             largest_mb = self._config.max_payload_mb
             timeout_s = max(BODY_S, largest_mb / _SLOWEST_MB_PER_S)
             await read_body(request, body, largest_mb * MB, timeout_s)
-            is_complete = True
             answer = self._service.answer(
                 body.content, _content_type(request), ",".join(request.headers.getlist("accept"))
             )
@@ -123,7 +121,7 @@ class Routes:
         except Exception:
             logger.exception("a request failed")
             response = _error(500, "the model failed; the server's log has the reason")
-        if not is_complete:
+        if not body.is_complete:
             # The rest of the body may still be on its way.
             response.headers["connection"] = "close"
         return response

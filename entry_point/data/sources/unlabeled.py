@@ -133,7 +133,10 @@ def _images_below(folder: Path) -> PathList:
     if others:
         kinds = ", ".join(f"{count} {printable(suffix)}" for suffix, count in others.most_common(9))
         log.warning(
-            "%s: skips %d files in no format that is read: %s", folder, others.total(), kinds
+            "%s: skipping %d files, which are no images by their names: %s",
+            folder,
+            others.total(),
+            kinds,
         )
     return _path_list(names)
 

@@ -62,7 +62,7 @@ def test_a_folder_gives_images_of_any_format_below_it_counts_others_and_ignores_
         ("tiny.gif", None),
         ("deep/good.PNG", None),
     ]
-    assert "skips 2 files in no format that is read: 1 .txt, 1 .heic" in caplog.text
+    assert "skipping 2 files, which are no images by their names: 1 .txt, 1 .heic" in caplog.text
 
 
 def test_an_image_alone_is_named_without_its_folder(

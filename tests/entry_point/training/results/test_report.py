@@ -75,7 +75,7 @@ def test_the_report_is_one_self_contained_page(run: Path) -> None:
     assert page.sources
     assert all(source.startswith("data:image/") for source in page.sources)
     classes = json.loads((run / "model" / "classes.json").read_text())
-    sections = ("Confusion matrix", "Worst predictions", "Training samples", "Stall meter")
+    sections = ("Confusion matrix", "Worst predictions", "Training samples", "Waiting for data")
     for part in [*classes, *sections, "torchvision"]:
         assert part in page.text
     assert "image_size: 32" in page.text
