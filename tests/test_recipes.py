@@ -22,7 +22,7 @@ MOST_LINES = 45
 SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (project/\S+)\n")
-SMALL = "image_size: 64\nresize: 72\n"
+SMALL = "image_size: 64\nresize: 96\n"
 QUICK = {
     "data/folder.yaml": SMALL,
     "data/manifest.yaml": SMALL,

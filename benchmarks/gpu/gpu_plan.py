@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.gpu.gpu_data import folders
+from benchmarks.pipelines.bench import installed
 
 CORES = 4
 """The goal: ResNet-50 at full speed with this many cores per GPU."""
@@ -54,7 +55,7 @@ class Size:
 
 
 FULL = Size(
-    ("resnet50", "resnet18"), "bf16", 224, 20_480, 256, (2500, 6000), 1200, 20, 70, 60
+    ("resnet50", "resnet18"), "bf16", 224, 12_800, 256, (2500, 6000), 1000, 15, 60, 40
 )  # fmt: skip
 TINY = "tests.own_models.tiny_net"
 DRY = Size((f"{TINY}_with_state", TINY), "fp32", 64, 64, 8, (100, 200), 50, 15, 60, 30)
@@ -151,7 +152,8 @@ class Plan:
 def tests(plan: Plan) -> list[Case]:
     """The files with tests marked `gpu`; others may import what is not installed here."""
     files = sorted(p for p in Path("tests").rglob("test_*.py") if "mark.gpu" in p.read_text())
-    command = ("pytest", "-m", "gpu", "-q", "--timeout=120", *map(str, files))
+    several = ("-n", "8") if installed("xdist") else ()
+    command = ("pytest", "-m", "gpu", "-q", "--timeout=120", *several, *map(str, files))
     return [Case("tests marked gpu", command, 3.5 * plan.size.preparing, ("compiler",))]
 
 

@@ -1,7 +1,8 @@
 """Carries what the check needs to a machine that has Python and torch, but no internet.
 
-With a network, `offline_kit.py pack FOLDER [PYTHON_VERSION]`, in `.venv`. There, `offline_kit.py
-run FOLDER [part=NAME]`, with the standard library only.
+With a network, `offline_kit.py pack FOLDER [PYTHON_VERSION [PACKAGE ...]]`, in `.venv`; packages
+that the machine has are named, and stay here. There, `offline_kit.py run FOLDER [part=NAME]`, with
+the standard library only.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from zipfile import ZIP_LZMA, ZipFile
 
 ROOT = Path(__file__).resolve().parents[2]
 UNPACKED = Path("runs/gpu-kit")
 INSTALLED = ("torch", "torchvision", "numpy")
 """What the machine must have; all other packages are carried."""
 TESTING = ("pytest", "pytest-timeout", "pluggy", "iniconfig", "hypothesis", "sortedcontainers")
+LARGE = 20_000_000
+"""Bytes. Wheels of more are compressed again."""
 SOURCES = ("antlr4-python3-runtime",)
 HEADERS = (
     ("libjpeg62-turbo", "libjpeg62-turbo-dev"),  # Debian
@@ -60,18 +65,27 @@ def _git(*arguments: str) -> str | None:
     return None if done.returncode else done.stdout.strip()
 
 
-def pack(folder: Path, python_version: str) -> None:
-    """Download wheels, headers and photographs into FOLDER, about 60 MB."""
+def pack(folder: Path, python_version: str, present: Sequence[str] = ()) -> None:
+    """Download wheels, headers and photographs into FOLDER, about 80 MB if nothing is present."""
     folder.mkdir(parents=True, exist_ok=True)
+    for stale in folder.glob("*.whl"):
+        stale.unlink()
     (folder / ORIGIN).write_text(json.dumps(source_state()))
     pins = carried(python_version)
+    if unknown := [name for name in present if name not in pins]:
+        sys.exit(f"offline_kit: {', '.join(unknown)}: not among {', '.join(sorted(pins))}")
+    pins = {name: pin for name, pin in pins.items() if name not in present}
     wanted = [pin for name, pin in pins.items() if name not in SOURCES]
     pip = [sys.executable, "-m", "pip"]
     target = ["--only-binary=:all:", f"--python-version={python_version}", "--implementation=cp"]
     platforms = [f"--platform={name}" for name in PLATFORMS]
     _run([*pip, "download", "-q", "--no-deps", *target, *platforms, "-d", str(folder), *wanted])
     for name in SOURCES:
-        _run([*pip, "wheel", "-q", "--no-deps", "-w", str(folder), pins[name]])
+        if name in pins:
+            _run([*pip, "wheel", "-q", "--no-deps", "-w", str(folder), pins[name]])
+    for wheel in folder.glob("*.whl"):
+        if wheel.stat().st_size > LARGE:
+            _shrink(wheel)
     if not any(_downloaded(folder, packages) for packages in HEADERS):
         sys.exit("offline_kit: apt-get downloads neither Debian's nor Ubuntu's libjpeg-turbo")
     _copy_photographs(folder / "photographs")
@@ -95,6 +109,15 @@ def _holds(marker: str, version: dict[str, str]) -> bool:
     from packaging.markers import Marker  # only where there is a network
 
     return Marker(marker).evaluate(version)
+
+
+def _shrink(wheel: Path) -> None:
+    """Compress it by LZMA, which pip reads: two thirds of the size."""
+    smaller = wheel.with_suffix(".new")
+    with ZipFile(wheel) as before, ZipFile(smaller, "w", ZIP_LZMA) as after:
+        for item in before.infolist():
+            after.writestr(item.filename, before.read(item))
+    smaller.replace(wheel)
 
 
 def _downloaded(folder: Path, packages: tuple[str, ...]) -> bool:
@@ -164,13 +187,17 @@ def _run(command: list[str]) -> None:
 
 def main(arguments: list[str]) -> int:
     match arguments:
-        case ["pack", folder, *version]:
-            here = f"{sys.version_info.major}.{sys.version_info.minor}"
-            pack(Path(folder), version[0] if version else here)
+        case ["pack", folder]:
+            pack(Path(folder), f"{sys.version_info.major}.{sys.version_info.minor}")
+            return 0
+        case ["pack", folder, version, *present]:
+            pack(Path(folder), version, present)
             return 0
         case ["run", folder, *rest]:
             return run(Path(folder), rest)
-    sys.stderr.write("offline_kit: pack FOLDER [PYTHON_VERSION], or run FOLDER ARGUMENTS\n")
+    sys.stderr.write(
+        "offline_kit: pack FOLDER [PYTHON_VERSION [PACKAGE ...]], or run FOLDER ARGUMENTS\n"
+    )
     return 2
 
 
