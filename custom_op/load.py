@@ -54,3 +54,19 @@ def _load_library(library: Path) -> None:
             "is mounted noexec (often /tmp), set CUSTOM_OP_CACHE to a folder on another one; if "
             "the library is damaged, remove the folder"
         ) from error
+    _require_one_libjpeg(library)
+
+
+def _require_one_libjpeg(library: Path) -> None:
+    """Raises BuildError if the libjpeg that was linked is of another version than the header."""
+    try:
+        torch.ops.custom_op.jpeg_warnings.default(
+            torch.tensor([0xFF, 0xD8, 0xFF, 0xD9], dtype=torch.uint8), max_pixels=1
+        )
+    except RuntimeError as error:
+        if "library version" in str(error):
+            raise BuildError(
+                f"jpeglib.h and libjpeg.so are of different versions ({str(error).splitlines()[0]})"
+                ". One of them is found by CPATH or LIBRARY_PATH, the other in the system's "
+                f"folders: name the same installation in both, and remove {library.parent}"
+            ) from error

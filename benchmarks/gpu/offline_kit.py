@@ -39,8 +39,8 @@ PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64")
 def source_state() -> tuple[str, bool | None, str]:
     """The commit, whether files differ from it, and a hash of the source files.
 
-    A machine without the repository has the commit that the kit was packed from, if the files are
-    still the same.
+    Where a kit was carried, it is the commit that the kit was packed from, if the files are still
+    the same: there may be no repository, or one of another history.
     """
     files = hashlib.sha256()
     for folder in SOURCE_FOLDERS:
@@ -48,13 +48,11 @@ def source_state() -> tuple[str, bool | None, str]:
             if path.suffix in SOURCE_SUFFIXES:
                 files.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
     digest = files.hexdigest()[:12]
-    commit, changed = _git("rev-parse", "--short=12", "HEAD"), _git("status", "--porcelain")
-    if commit is not None:
-        return commit, bool(changed), digest
     packed = json.loads(os.environ.get(PACKED_FROM, "null"))
     if packed is not None and packed[2] == digest:
         return packed[0], packed[1], digest
-    return "unknown", None, digest
+    commit, changed = _git("rev-parse", "--short=12", "HEAD"), _git("status", "--porcelain")
+    return (commit, bool(changed), digest) if commit else ("unknown", None, digest)
 
 
 def _git(*arguments: str) -> str | None:
@@ -153,13 +151,11 @@ def unpack(folder: Path, target: Path) -> dict[str, str]:
         for package in packages:
             _run(["dpkg", "-x", str(package), str(jpeg)])
         done.write_text(content)
-    include, libraries = jpeg / "usr/include", jpeg / "usr/lib/x86_64-linux-gnu"
-    added = {
-        "PYTHONPATH": [site, ROOT],
-        "CPATH": [include, include / "x86_64-linux-gnu"],
-        "LIBRARY_PATH": [libraries],
-        "LD_LIBRARY_PATH": [libraries],
-    }
+    added = {"PYTHONPATH": [site, ROOT]}
+    if not _has_jpeglib():  # linkers prefer the system's library, which may be of another version
+        include, libraries = jpeg / "usr/include", jpeg / "usr/lib/x86_64-linux-gnu"
+        added["CPATH"] = [include, include / "x86_64-linux-gnu"]
+        added["LIBRARY_PATH"] = added["LD_LIBRARY_PATH"] = [libraries]
     environment = {**os.environ, "PHOTOGRAPHS": str(folder.resolve() / "photographs")}
     if (origin := folder / ORIGIN).exists():
         environment[PACKED_FROM] = origin.read_text()
@@ -167,6 +163,12 @@ def unpack(folder: Path, target: Path) -> dict[str, str]:
         before = [os.environ[name]] if os.environ.get(name) else []
         environment[name] = ":".join([*map(str, paths), *before])
     return environment
+
+
+def _has_jpeglib() -> bool:
+    compiler = shutil.which("c++") or shutil.which("g++")
+    command = [compiler or "c++", "-E", "-x", "c++", "-include", "jpeglib.h", "/dev/null"]
+    return bool(compiler) and not subprocess.run(command, capture_output=True).returncode
 
 
 def run(folder: Path, arguments: list[str]) -> int:

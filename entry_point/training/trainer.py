@@ -183,6 +183,7 @@ class Trainer:
 
     def _evaluate_epoch(self) -> Evaluation:
         """Evaluate and log the result, with averaged weights also that of the raw ones."""
+        self.guard.flush()  # a NaN of the last steps is named as such, not as the evaluation's
         results = self._evaluate(self.learner.evaluated)
         first, *others = results
         result = results[first]

@@ -196,6 +196,25 @@ def test_failed_compilation_shows_the_last_lines_of_the_compiler(tree: Path, cac
     assert not list(cache.glob("*.tmp*"))
 
 
+def test_header_and_library_of_different_versions_are_no_damaged_images(
+    cache: Path, tmp_path: Path, compiler: Callable[[str], Path]
+) -> None:
+    (tree := tmp_path / "whole").mkdir()
+    (tree / "custom_op").symlink_to(SOURCES.parent)
+    other = tmp_path / "include" / "jpeglib.h"
+    other.parent.mkdir()
+    other.write_text(
+        "#include_next <jpeglib.h>\n#undef JPEG_LIB_VERSION\n#define JPEG_LIB_VERSION 61\n"
+    )
+    quick = str(compiler('case "$*" in *" -c "*) set -- "$@" -O0;; esac'))
+    load = "import custom_op; custom_op.load()"
+    process = start(tree, cache, load, CXX=quick, CPATH=str(other.parent))
+    _, errors = process.communicate()
+    assert process.returncode != 0
+    assert "jpeglib.h and libjpeg.so are of different versions" in errors
+    assert "caller expects 61" in errors and str(cache) in errors
+
+
 def test_unwritable_cache_is_replaced_by_a_temporary_folder(tree: Path, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
