@@ -130,9 +130,7 @@ def _page(
     origins = [result.origin for result in results.values()]
     head = ["model", "input", "images/s", "data wait, %", "cores busy", "cores for one GPU"]
     rows = [
-        [model, f"{c.name}: {_cell(c.why)}", *[""] * 4]
-        if c.why
-        else [model, c.name, f"{c.rate:.0f}", *c[2:-1]]
+        [model, _cell(c.why), *[""] * 4] if c.why else [model, c.name, f"{c.rate:.0f}", *c[2:-1]]
         for model, contenders in found.items()
         for c in contenders
     ]
