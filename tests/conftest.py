@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -36,8 +37,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workerinput"):  # other workers of pytest-xdist may still use them
         return
     for file in Path(f"/var/tmp/jpeg-index-{os.getuid()}").glob("*"):
-        if file.stat().st_mtime >= STARTED:
-            file.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            if file.stat().st_mtime >= STARTED:
+                file.unlink()
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +70,14 @@ def photo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.photographs import write_photo_folder
 
     return write_photo_folder(tmp_path_factory.mktemp("photographs") / "root")
+
+
+@pytest.fixture(scope="session")
+def mixed_folder(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The photographs of `photo_folder`, most of them in other formats than JPEG."""
+    from tests.photographs import write_mixed_folder
+
+    return write_mixed_folder(photo_folder, tmp_path_factory.mktemp("mixed") / "root")
 
 
 @pytest.fixture(scope="session")

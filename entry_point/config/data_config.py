@@ -84,9 +84,9 @@ class DataConfig:
     """The dataset, and how a sample is cut from an image."""
 
     format: str = "folder"
-    """`demo`: generated on first use. `folder`: `root/train/<class>/*.jpg` and
-    `root/val/<class>/*.jpg`, or `root/<class>/*.jpg`. `manifest`: the files that a table lists.
-    `shards`: the output of `make dataset`. Or the dotted path of your own source."""
+    """`demo`: generated on first use. `folder`: images in `root/train/<class>` and
+    `root/val/<class>`, or in `root/<class>`. `manifest`: the files that a table lists. `shards`:
+    the output of `make dataset`. Or the dotted path of your own source."""
     kwargs: dict[str, Any] = Field(default={})
     """Arguments of your own source; of `demo`: `seed`, `train_images` and `val_images`."""
     root: str | None = None

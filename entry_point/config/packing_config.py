@@ -113,7 +113,7 @@ class CheckConfig:
     """Reading a dataset from end to end to find damage."""
 
     root: str
-    """Folder with `train/<class>/*.jpg` and `val/<class>/*.jpg`, a table that lists images, or what
+    """Folder with `train/<class>` and `val/<class>`, a table that lists images, or what
     `make dataset` wrote."""
     images: str | None = None
     """`root=TABLE`: folder that the table's paths start from. null: the table's folder."""

@@ -12,6 +12,7 @@ import custom_op
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
+from entry_point.data.decode.any_format import AnyFormat
 from entry_point.data.decode.decoder import Decoder
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.own_augment import OwnAugmentation
@@ -108,12 +109,10 @@ def build_prediction_loader(
     numbers in the stretch's source. Images that are not complete are left out and listed in
     `Batch.damage`.
     """
-    from entry_point.data.decode.pillow import AnyFormat
-
     data = DataConfig(image_size=image_size, resize=resize, max_bad_fraction=1.0)
     spec = LoaderSpec(data, pipeline, "val", batch_size, seed=0, device=device)
     plan = RangePlan(stretch.samples, batch_size)
-    return build_loader(stretch.source, spec, AnyFormat(build_decoder(spec)), plan)
+    return build_loader(stretch.source, spec, build_decoder(spec, tries_again=True), plan)
 
 
 def build_loaders(
@@ -177,16 +176,19 @@ def _engine(feed: Feed, spec: LoaderSpec) -> Engine:
     return WorkerEngine(feed, spec)
 
 
-def build_decoder(spec: LoaderSpec) -> Decoder:
-    """The decoder of `pipeline`. Pillow needs no operator and therefore no compiler."""
+def build_decoder(spec: LoaderSpec, *, tries_again: bool = False) -> Decoder:
+    """The decoder of `pipeline`; see AnyFormat for `tries_again`.
+
+    Pillow needs no operator and therefore no compiler.
+    """
     if spec.pipeline.engine == "dali":
-        return _dali(spec)
+        return AnyFormat(_dali(spec), tries_again)
     if spec.pipeline.decoder == "pillow":
         from entry_point.data.decode.pillow import PillowDecoder  # torchvision takes a second
 
         return PillowDecoder()
     custom_op.load()  # once, before any worker starts
-    return OperatorDecoder()
+    return AnyFormat(OperatorDecoder(), tries_again)
 
 
 def _dali(spec: LoaderSpec) -> Decoder:

@@ -12,7 +12,7 @@ import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -23,15 +23,19 @@ import custom_op
 from entry_point.config.data_config import DataConfig
 from entry_point.config.serve_config import ServerConfig
 from entry_point.data.decode.allocation import empty_images, reused_memory
-from entry_point.data.decode.pillow import PillowDecoder
+from entry_point.data.decode.pillow import (
+    FORMATS,
+    MOST_PIXELS,
+    PillowDecoder,
+    TooManyPixelsError,
+    open_image,
+)
 from entry_point.data.plan.crops import CropPlanner, upright_size
 from entry_point.data.plan.samples import Samples
 from entry_point.data.sources.source import Encoded
 from entry_point.serving.formats import RequestError
 
 T = TypeVar("T")
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "AVIF", "BMP", "PPM", "TIFF")
-"""Pillow's names. Its other formats are rare or slow, and some start other programs."""
 BYTES_PER_PIXEL = {"JPEG": 13, "MPO": 13, "PNG": 13, "GIF": 13, "AVIF": 15}
 """Memory that Pillow takes, measured: progressive JPEGs and 16-bit PNGs take most. The operator
 takes less than 1."""
@@ -41,8 +45,8 @@ _MOST_BYTES_PER_PIXEL = 21
 _ALONE = Samples.of(0, np.zeros(1, np.int64))
 _JPEG = b"\xff\xd8\xff"
 _MEGA = 10**6
-MAX_PIXELS = cast(int, Image.MAX_IMAGE_PIXELS)
-"""Of one image: Pillow's limit, 89 megapixels."""
+MAX_PIXELS = MOST_PIXELS
+"""Of one image."""
 _SMALL_BYTES = 200 * _MEGA
 """One image per thread may take this; larger ones are decoded one after another."""
 _PIXELS_PER_BYTE = 8
@@ -94,10 +98,10 @@ def _read_header(content: bytes | bytearray) -> tuple[str, int, bool]:
         if height:
             return "JPEG", height * width, True
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        with open_image(content) as image:
             return str(image.format), image.width * image.height, False
-    except Image.DecompressionBombError:  # more than twice Pillow's limit
-        return "", 2 * cast(int, Image.MAX_IMAGE_PIXELS), False
+    except TooManyPixelsError:
+        return "", 2 * MOST_PIXELS, False
     except Exception as error:  # Pillow raises errors of many types for damaged files
         formats = ", ".join(FORMATS)
         raise RequestError(400, f"is not an image that can be read; send {formats}") from error
@@ -176,7 +180,7 @@ class RequestImages:
         return None if failed[0] else decoded[0]
 
     def _with_pillow(self, image: RequestImage) -> Tensor:
-        photo = PillowDecoder(FORMATS).open(Encoded([_tensor(image.content)]))
+        photo = PillowDecoder().open(Encoded([_tensor(image.content)]))
         if photo.damage:
             reason = photo.damage[0].partition("\n")[0]
             raise RequestError(400, f"cannot be read as an image: {reason}")

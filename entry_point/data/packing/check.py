@@ -19,6 +19,8 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import CheckConfig
 from entry_point.contract.printable import printable
 from entry_point.data.batch import Damage
+from entry_point.data.decode.any_format import is_jpeg
+from entry_point.data.decode.pillow import PillowDecoder
 from entry_point.data.errors import DataError
 from entry_point.data.packing.scan import require_table
 from entry_point.data.progress_bar import in_threads
@@ -40,6 +42,7 @@ from entry_point.data.sources.folder import (
 from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
 from entry_point.data.sources.shards import PartIndex
+from entry_point.data.sources.source import Encoded
 
 _HEADER = ("height", "width", "orientation")
 _WRONG_CHECKSUM = "checksum differs: copy it again or pack the dataset again"
@@ -78,6 +81,9 @@ def find_damage(config: CheckConfig) -> tuple[int, list[Damage]]:
 def _check(image: Image) -> Damage | None:
     try:
         jpeg = image.read()
+        if not is_jpeg(jpeg):
+            damage = PillowDecoder().open(Encoded([jpeg])).damage
+            return Damage(image.key, damage[0]) if damage else None
         decode_and_crop_jpeg(jpeg, 0, 0, *jpeg_size(jpeg))
         index = None if image.read_index is None else image.read_index()
         if index is not None and len(index) and not torch.equal(index_jpeg(jpeg), index):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 from custom_op import (
@@ -25,18 +25,16 @@ from custom_op import (
     to_baseline,
 )
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.data.decode.pillow import opaque
+from entry_point.data.decode.any_format import is_jpeg
+from entry_point.data.decode.pillow import UnusableImageError, open_image, rgb
 from entry_point.data.sources.file_bytes import read_bytes
 
-_JPEG_START = b"\xff\xd8\xff"
 _PROOF_CROPS, _PROOF_WIDTH = 2, 8
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
-"""Pillow identifies a file by its content, and some of its other formats start programs."""
-_MOST_PIXELS = 89_478_485
-"""256 MB of RGB, where Pillow starts to warn of decompression bombs."""
 _LONGEST_SIDE = 65_500
 """The longest side that libjpeg writes."""
 _ORIENTATION_TAG = 0x0112
+_PREVIEWS = ("JPEG", "MPO")
+"""Formats whose further images are previews and the like."""
 
 
 class RejectedError(Exception):
@@ -74,10 +72,11 @@ def encode(file: Path, options: OptimizeConfig) -> tuple[int, Encoded]:
 def index_file(file: Path) -> tuple[bytes, str]:
     """The side index of a JPEG file, or why it has none. Raises RejectedError."""
     original = _read(file)
-    if not original.startswith(_JPEG_START):
+    jpeg = _tensor(original)
+    if not is_jpeg(jpeg):
         raise RejectedError("no JPEG")
     try:
-        return _prove(_tensor(original))
+        return _prove(jpeg)
     except JpegError as error:
         raise RejectedError(str(error)) from error
 
@@ -93,9 +92,9 @@ def _read(file: Path) -> bytes:
 
 
 def _encode(original: bytes, options: OptimizeConfig) -> Encoded:
-    if not original.startswith(_JPEG_START):
-        return _convert(original, "converted", options)
     jpeg = _tensor(original)
+    if not is_jpeg(jpeg):
+        return _convert(original, "converted", options)
     return replace(_encode_jpeg(jpeg, original, options), warnings=tuple(jpeg_warnings(jpeg)))
 
 
@@ -155,45 +154,27 @@ def _to_jpeg(original: bytes, options: OptimizeConfig) -> tuple[bytes, str]:
     Raises RejectedError.
     """
     try:
-        image = Image.open(io.BytesIO(original), formats=_FORMATS)
-        _require_one_image(image)
-        orientation = image.getexif().get(_ORIENTATION_TAG)
-        rgb, lost = _to_rgb(image)
+        image = open_image(original)
+        orientation, frames = image.getexif().get(_ORIENTATION_TAG), getattr(image, "n_frames", 1)
+        stored, lost = rgb(image)
+        if frames > 1 and image.format not in _PREVIEWS:
+            lost = f"{lost}, all but the first of several images".removeprefix(", ")
         if options.max_side is not None:
-            rgb.thumbnail((options.max_side, options.max_side), Image.Resampling.LANCZOS)
-        if max(rgb.size) > _LONGEST_SIDE:
+            stored.thumbnail((options.max_side, options.max_side), Image.Resampling.LANCZOS)
+        if max(stored.size) > _LONGEST_SIDE:
             raise RejectedError(
-                f"{rgb.width}x{rgb.height} pixels: a JPEG side has at most {_LONGEST_SIDE}, "
+                f"{stored.width}x{stored.height} pixels: a JPEG side has at most {_LONGEST_SIDE}, "
                 "shrink it with max_side"
             )
         exif = Image.Exif()
         valid = isinstance(orientation, int) and 1 <= orientation <= 8
         exif[_ORIENTATION_TAG] = orientation if valid else 1
         file = io.BytesIO()
-        rgb.save(file, "JPEG", quality=options.quality, subsampling="4:4:4", exif=exif)
+        stored.save(file, "JPEG", quality=options.quality, subsampling="4:4:4", exif=exif)
     except (RejectedError, MemoryError):
         raise
-    except UnidentifiedImageError as error:
-        raise RejectedError(f"not an image in one of the formats {', '.join(_FORMATS)}") from error
+    except UnusableImageError as error:
+        raise RejectedError(str(error)) from error
     except Exception as error:  # Pillow's parsers raise any type for a damaged file
         raise RejectedError(f"cannot be decoded: {error}") from error
     return file.getvalue(), lost
-
-
-def _require_one_image(image: Image.Image) -> None:
-    if image.width * image.height > _MOST_PIXELS:
-        raise RejectedError(f"{image.width}x{image.height}: more than {_MOST_PIXELS} pixels")
-    # Additional images in a JPEG file are previews and the like.
-    if image.format not in ("JPEG", "MPO") and (frames := getattr(image, "n_frames", 1)) > 1:
-        raise RejectedError(f"holds {frames} images: save each one in a separate file")
-
-
-def _to_rgb(image: Image.Image) -> tuple[Image.Image, str]:
-    # Older releases of Pillow read 16-bit PNGs as 32-bit integers.
-    if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PNG"):
-        levels = np.rint(np.asarray(image, dtype=np.float32) / 257).astype(np.uint8)
-        return Image.fromarray(levels).convert("RGB"), "16 bits became 8"
-    if image.mode in ("I", "F"):
-        raise RejectedError("has 32 bits per pixel without a defined range: convert it to 8 or 16")
-    transparent = image.has_transparency_data
-    return opaque(image), "transparency replaced by white" if transparent else ""

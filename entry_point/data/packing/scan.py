@@ -1,7 +1,7 @@
 """Scans a source: which files to pack, under which keys, and in which shards.
 
-Packing takes the files that training would, in more formats: those in a folder of splits and
-classes, or the rows of a table.
+Packing takes the files that training would: those in a folder of splits and classes, or the rows of
+a table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.index_file import FOLDER_INDEX
 from entry_point.data.sources.source import FileSource
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 _SEED, _SHUFFLE_STREAM = 0, 21
 
 log = logging.getLogger(__name__)
@@ -58,10 +57,7 @@ def open_splits(
     if found:
         _warn_of_others(source)
     splits = found if layout_of(source, fraction).fraction is None else SPLITS
-    return {
-        split: FolderSource(source, split, fraction, IMAGE_SUFFIXES, share=share)
-        for split in splits
-    }
+    return {split: FolderSource(source, split, fraction, share=share) for split in splits}
 
 
 def require_table(key: str, source: Path, config: OptimizeConfig | CheckConfig) -> None:

@@ -1,4 +1,4 @@
-"""JPEG files in class folders: root/<split>/<class>/**, or root/<class>/**."""
+"""Image files in class folders: root/<split>/<class>/**, or root/<class>/**."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ from entry_point.data.sources.source import FileSource
 log = logging.getLogger(__name__)
 
 JPEG_SUFFIXES = (".jpg", ".jpeg")
+IMAGE_SUFFIXES = (
+    *JPEG_SUFFIXES,
+    *(".png", ".webp", ".avif", ".gif", ".bmp", ".ppm", ".pgm", ".tif", ".tiff"),
+)
+"""Of the formats that are read, see decode/pillow.py."""
 VAL_FRACTION = 0.1
 """Of a dataset without splits, where nothing else is asked for."""
 _SPLIT_STREAM = 41
@@ -183,7 +188,7 @@ def chosen_for_val(paths: Iterable[str], fraction: float) -> NDArray[np.bool_]:
 
 
 class FolderSource(FileSource):
-    """The JPEG files of one split, or those with other suffixes, sorted by class and path.
+    """The images of one split, sorted by class and path.
 
     Without `val`, `val_fraction` of `train` is validated on instead; without `train` and `val`, of
     all images, and a tenth by default. If `root` holds only a `share` of the files of a dataset, a
@@ -195,7 +200,6 @@ class FolderSource(FileSource):
         root: Path,
         split: str,
         val_fraction: float | None = None,
-        suffixes: tuple[str, ...] = JPEG_SUFFIXES,
         *,
         share: bool = False,
     ) -> None:
@@ -207,7 +211,7 @@ class FolderSource(FileSource):
         else:
             classes = shared_class_names(root, splits, "add or remove class folders")
         self.folder = str(root / folder)
-        self._names, labels = _images(root, root / folder, classes, suffixes, share)
+        self._names, labels = _images(root / folder, classes, share)
         if layout.fraction is not None:
             in_split = chosen_for_val(self._names, layout.fraction) == (split == "val")
             self._names = list(compress(self._names, in_split))
@@ -221,28 +225,39 @@ class FolderSource(FileSource):
     def file(self, index: int) -> str:
         return f"{self.folder}/{self._names[index]}"
 
+    @property
+    def jpegs(self) -> int:
+        """How many files are JPEGs by their names."""
+        return sum(name.lower().endswith(JPEG_SUFFIXES) for name in self._names)
 
-def _images(
-    root: Path, folder: Path, classes: list[str], suffixes: tuple[str, ...], share: bool
-) -> tuple[list[str], list[int]]:
+
+def _images(folder: Path, classes: list[str], share: bool) -> tuple[list[str], list[int]]:
     """The images of a split, relative to its folder, and their labels."""
     names: list[str] = []
     labels: list[int] = []
     ignored = loose_files(folder)
-    kind, hint = "image", ""
-    if suffixes == JPEG_SUFFIXES:
-        command = f'`make dataset ARGS="source={root} output=FOLDER"`'
-        kind, hint = "JPEG file", f"; {command} converts other image formats"
     for label, name in enumerate(classes):
         files = list(visible_files(folder / name)) if (folder / name).is_dir() else []
-        images = [file for file in files if file.lower().endswith(suffixes)]
+        images = [file for file in files if file.lower().endswith(IMAGE_SUFFIXES)]
         if not images and not share:
-            raise DataError(f"{folder / name} holds no {kind} ({len(files)} others){hint}")
-        ignored += (f"{name}/{file}" for file in files if not file.lower().endswith(suffixes))
+            raise DataError(
+                f"{folder / name} holds no image ({len(files)} other files): a name must end in "
+                f"one of {', '.join(IMAGE_SUFFIXES)}"
+            )
+        ignored += (f"{name}/{file}" for file in files if not file.lower().endswith(IMAGE_SUFFIXES))
         names += (f"{name}/{file}" for file in images)
         labels += [label] * len(images)
     if ignored:
-        only, first = f"only {kind}s in class folders are read", printable(ignored[0])
-        line = "%s: %d files are ignored, for example %s: %s%s"
-        log.warning(line, folder, len(ignored), first, only, hint)
+        line = "%s: %d files are ignored, for example %s: only images in class folders are read"
+        log.warning(line, folder, len(ignored), printable(ignored[0]))
     return names, labels
+
+
+def log_formats(source: object, jpegs: int, images: int) -> None:
+    """Say what the images of a split cost that are no JPEGs, if there are any."""
+    if jpegs < images:
+        log.info(
+            "%s: %d of %d images are no JPEGs: Pillow decodes the whole of each, which takes 3 to "
+            "15 times as long as a crop of a JPEG",
+            *(source, images - jpegs, images),
+        )

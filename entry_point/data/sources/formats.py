@@ -18,7 +18,7 @@ from entry_point.config.resolve import call, resolve
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import KINDS
 from entry_point.data.sources.demo import ensure_demo
-from entry_point.data.sources.folder import FolderSource
+from entry_point.data.sources.folder import FolderSource, log_formats
 from entry_point.data.sources.shards import ShardSource
 from entry_point.data.sources.source import FileSource, Source
 from entry_point.data.sources.stream import StreamSource
@@ -56,7 +56,10 @@ def _demo(data: DataConfig, root: Path, split: str) -> Source:
 
 
 def _folder(data: DataConfig, root: Path, split: str) -> Source:
-    return _with_side_indexes(FolderSource(root, split, data.val_fraction), data, root, split)
+    source = FolderSource(root, split, data.val_fraction)
+    if split == "train":
+        log_formats(root, source.jpegs, len(source))
+    return _with_side_indexes(source, data, root, split)
 
 
 def _manifest(data: DataConfig, root: Path, split: str) -> Source:

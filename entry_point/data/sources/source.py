@@ -127,6 +127,7 @@ class Encoded:
             None if self.indexes is None else _pick(self.indexes, positions),
             None if self.sizes is None else tuple(each[positions] for each in self.sizes),  # type: ignore[arg-type]
             {places[i]: reason for i, reason in self.unreadable.items() if i in places},
+            self.makes_indexes,
         )
 
 

@@ -24,7 +24,12 @@ from entry_point.config.data_config import DataConfig, PathsConfig, TableConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import CLASS_NAME, SPLITS, Kind, is_class_name
-from entry_point.data.sources.folder import VAL_FRACTION, chosen_for_val
+from entry_point.data.sources.folder import (
+    JPEG_SUFFIXES,
+    VAL_FRACTION,
+    chosen_for_val,
+    log_formats,
+)
 from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.source import FileSource, PathList
 from entry_point.data.sources.table_files import METADATA, column_names, quoted, read_columns
@@ -78,6 +83,12 @@ class Table:
         """Where the rows of a split are among those that are used."""
         return np.flatnonzero(self.is_val == (split == "val"))
 
+    @property
+    def jpegs(self) -> int:
+        """How many paths are of JPEGs by their ends."""
+        text = self.paths.text.tobytes().lower()
+        return sum(text.count(f"{suffix}\0".encode()) for suffix in JPEG_SUFFIXES)
+
 
 class ManifestSource(FileSource):
     """The rows of one split, in the order of the table."""
@@ -103,6 +114,7 @@ def open_manifest(data: DataConfig, root: Path, split: str) -> ManifestSource:
         images = Path(data.images) if data.images else None
         table = read_table(file, images, data.table, data.val_fraction, "data.table")
         _check_files(table, replace(data, root=str(file)))
+        log_formats(file, table.jpegs, len(table.paths))
         _opened.clear()
         _opened[stamp] = table
     return ManifestSource(_opened[stamp], split)

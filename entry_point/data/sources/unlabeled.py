@@ -16,12 +16,11 @@ from pathlib import Path, PurePath
 from typing import Protocol
 
 import torch
-from PIL import Image
 
 from entry_point.config.data_config import PathsConfig
 from entry_point.contract.printable import printable
 from entry_point.data.sources.dataset_description import SPLITS, is_packed, read_dataset
-from entry_point.data.sources.folder import visible_files
+from entry_point.data.sources.folder import IMAGE_SUFFIXES, visible_files
 from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.shards import ShardSource
 from entry_point.data.sources.source import FileSource, PathList, Source
@@ -121,22 +120,18 @@ def _in_split(split: str, source: ShardSource, index: int) -> str:
 
 
 def _images_below(folder: Path) -> PathList:
-    """Files in any format that Pillow reads, in the order of `visible_files`; logs the others."""
-    known = {end for end, kind in Image.registered_extensions().items() if kind in Image.OPEN}
+    """The images, in the order of `visible_files`; logs the other files."""
     names, others = list[str](), Counter[str]()
     for file in visible_files(folder):
-        suffix = PurePath(file).suffix.lower()
-        if suffix in known:
+        if file.lower().endswith(IMAGE_SUFFIXES):
             names.append(file)
         else:
-            others[suffix or "without a suffix"] += 1
+            others[PurePath(file).suffix.lower() or "without a suffix"] += 1
     if others:
         kinds = ", ".join(f"{count} {printable(suffix)}" for suffix, count in others.most_common(9))
         log.warning(
-            "%s: skipping %d files, which are no images by their names: %s",
-            folder,
-            others.total(),
-            kinds,
+            "%s: skipping %d files, which are no images by their names: %s; images end in %s",
+            *(folder, others.total(), kinds, ", ".join(IMAGE_SUFFIXES)),
         )
     return _path_list(names)
 

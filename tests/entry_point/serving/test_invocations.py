@@ -247,7 +247,7 @@ def test_a_damaged_image_does_not_fail_the_requests_that_share_its_batch(server:
     mixed = server.invoke(as_json([good[0], b"damaged", good[1]]), "application/json")
     assert (mixed.status, mixed.json()["error"]) == (
         400,
-        "image 1: is not an image that can be read; send JPEG, PNG, WEBP, GIF, AVIF, BMP, PPM, "
+        "image 1: is not an image that can be read; send JPEG, PNG, WEBP, AVIF, GIF, BMP, PPM, "
         "TIFF",
     )
     assert server.invoke(as_json(good), "application/json").status == 200

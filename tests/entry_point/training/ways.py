@@ -9,6 +9,7 @@ ENGINES = ("pillow", "workers", "threads")
 SOURCES = {
     "folder": (),
     "balanced folder": ("data.balance=classes",),
+    "folder of many formats": (),
     "shards": ("data.format=shards",),
     "stream": ("data.format=shards", "data.access=stream"),
 }
@@ -16,6 +17,7 @@ SOURCES = {
 WAYS = [
     *((engine, "folder") for engine in ENGINES),
     ("threads", "balanced folder"),
+    ("threads", "folder of many formats"),
     ("threads", "shards"),
     ("threads", "stream"),
     ("workers", "shards"),

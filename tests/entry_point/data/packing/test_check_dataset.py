@@ -123,6 +123,16 @@ def test_unpacked_folder_is_checked(
     assert "72 images checked, problems: 2" in log
 
 
+def test_other_formats_are_checked_too(
+    mixed_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = copy(mixed_folder, tmp_path / "mixed")
+    damaged = sorted(root.glob("train/*/*.png"))[0]
+    damaged.write_bytes(damaged.read_bytes()[:-2000])
+    log = _check(root, caplog)
+    assert f"{damaged}: " in log and "72 images checked, problems: 1" in log
+
+
 def test_pipe_is_damage_and_nothing_waits_for_its_writer(
     photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -47,14 +47,14 @@ def test_missing_data_root_and_channel_are_an_error(tmp_path: Path, kind: str, h
     assert str(tmp_path) not in str(e.value)  # the user did not set this path
 
 
-def test_non_jpeg_files_are_ignored_with_a_warning(
+def test_other_files_are_ignored_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _write(tmp_path, [*FILES, "train/a/x.png", "train/a/.hidden.jpg", "train/loose.jpg"])
+    _write(tmp_path, [*FILES, "train/a/x.heic", "train/a/.hidden.jpg", "train/loose.jpg"])
     with caplog.at_level(logging.WARNING):
         assert len(FolderSource(tmp_path, "train")) == 3
     assert "2 files are ignored" in caplog.text and "loose.jpg" in caplog.text
-    assert f'make dataset ARGS="source={tmp_path} output=' in caplog.text
+    assert "only images in class folders are read" in caplog.text
 
 
 def test_links_are_followed_but_loops_are_not(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_tenth_of_a_folder_without_splits_is_validated_on(
     _write(tmp_path, [*files, "jpeg-index.safetensors", "notes.txt"])  # neither is a class
     with caplog.at_level(logging.INFO):
         train, val = (FolderSource(tmp_path, split) for split in ("train", "val"))
-    assert "1 files are ignored, for example notes.txt: only JPEG files" in caplog.text
+    assert "1 files are ignored, for example notes.txt: only images" in caplog.text
     assert train.classes == val.classes == ["a", "b"]
     split = [{source.key(i) for i in range(len(source))} for source in (train, val)]
     assert not split[0] & split[1]
@@ -103,7 +103,10 @@ def test_a_tenth_of_a_folder_without_splits_is_validated_on(
             ["train/1.tar", "val/1.tar", "dataset.json"],
             "is a packed dataset: read it with data=shards",
         ),
-        (["train/a/1.jpg", "val/a/1.png"], "val/a holds no JPEG file .*`make dataset "),
+        (
+            ["train/a/1.jpg", "val/a/1.heic"],
+            r"val/a holds no image \(1 other files\): .*\.jpg, .*\.tiff",
+        ),
         (["train/a/1.jpg", "train/c/1.jpg", "val/a/1.jpg"], "differ, only one has c"),
     ],
 )

@@ -50,10 +50,16 @@ def assert_same_end(root: Path, uninterrupted: Path) -> None:
 
 @pytest.mark.parametrize(("engine", "source"), WAYS)
 def test_a_run_killed_at_three_random_steps_ends_bit_identical(
-    engine: str, source: str, tmp_path: Path, photo_folder: Path, packed_photos: Path
+    engine: str,
+    source: str,
+    tmp_path: Path,
+    photo_folder: Path,
+    mixed_folder: Path,
+    packed_photos: Path,
 ) -> None:
     way = [f"pipeline={engine}", "pipeline.num_workers=1", *SOURCES[source]]
-    overrides, data = [*OVERRIDES, *way], photo_folder if "folder" in source else packed_photos
+    folder = mixed_folder if "formats" in source else photo_folder
+    overrides, data = [*OVERRIDES, *way], folder if "folder" in source else packed_photos
     assert forked.run(tmp_path / "uninterrupted", data, overrides) == 0
     draw = random.Random(f"{engine} {source}")
     root = tmp_path / "interrupted"

@@ -1,0 +1,106 @@
+"""Batches of images of any format: JPEGs go to the decoder of the pipeline, others to Pillow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from entry_point.data.decode.allocation import Allocate, empty_images, reused_memory
+from entry_point.data.decode.decoder import Decoded, Decoder, Opened
+from entry_point.data.plan.crops import CropPlan
+from entry_point.data.plan.samples import Ints, rows
+from entry_point.data.sources.source import Encoded
+
+_START_OF_JPEG = b"\xff\xd8\xff"
+
+
+@dataclass(frozen=True)
+class AnyFormat:
+    """Leaves JPEGs to another decoder; Pillow decodes other formats."""
+
+    jpegs: Decoder
+    tries_again: bool = False
+    """Whether Pillow also decodes the JPEGs that the other refuses, such as incomplete ones."""
+
+    @property
+    def uses_indexes(self) -> bool:
+        return self.jpegs.uses_indexes
+
+    def open(self, encoded: Encoded) -> Opened:
+        jpegs = [i for i in range(len(encoded)) if is_jpeg(encoded.file(i))]
+        if len(jpegs) == len(encoded) and not self.tries_again:
+            return self.jpegs.open(encoded)
+        others = sorted({*range(len(encoded))} - {*jpegs})
+        parts = [(jpegs, self.jpegs.open(encoded.only(jpegs)))] if jpegs else []
+        if others:
+            parts.append((others, _pillow().open(encoded.only(others))))
+        again = set(jpegs) if self.tries_again else set[int]()
+        return OpenedMixture(encoded, parts, again)
+
+    def close(self) -> None:
+        self.jpegs.close()
+
+
+def is_jpeg(file: Tensor) -> bool:
+    return file[:3].numpy().tobytes() == _START_OF_JPEG
+
+
+def _pillow() -> Decoder:
+    from entry_point.data.decode.pillow import PillowDecoder  # torchvision takes a second
+
+    return PillowDecoder()
+
+
+@dataclass(frozen=True)
+class OpenedMixture:
+    """See Opened."""
+
+    encoded: Encoded
+    parts: list[tuple[list[int], Opened]]
+    """Positions in the batch, and their images."""
+    again: set[int]
+    """The positions that Pillow decodes if they are refused."""
+
+    @property
+    def sizes(self) -> tuple[Ints, Ints]:
+        sizes = np.empty((2, len(self.encoded)), np.int64)
+        for positions, opened in self.parts:
+            sizes[:, positions] = opened.sizes
+        return sizes[0], sizes[1]
+
+    def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:
+        each = len(plan) // len(self.encoded)
+        if len(self.parts) == 1:
+            whole = self.parts[0][1].decode(plan, allocate)
+            if self.again.isdisjoint(whole.damage):
+                return whole
+            made = [(self.parts[0][0], whole)]
+        else:
+            made = [(at, part.decode(plan.of(at, each), reused_memory)) for at, part in self.parts]
+        refused = sorted(at[i] for at, decoded in made for i in decoded.damage)
+        if again := [i for i in refused if i in self.again]:
+            photos = _pillow().open(self.encoded.only(again))
+            made.append((again, photos.decode(plan.of(again, each), reused_memory)))
+        return _joined(made, plan, len(self.encoded), allocate)
+
+
+def _joined(
+    made: Sequence[tuple[list[int], Decoded]], plan: CropPlan, count: int, allocate: Allocate
+) -> Decoded:
+    """One batch of `count` images; of an image that was decoded twice, the second result."""
+    device, each = made[0][1].images.device, len(plan) // count
+    images = empty_images(allocate, len(plan), plan.side).to(device)
+    damage: dict[int, str] = {}
+    new = [torch.empty(0, dtype=torch.uint8)] * count
+    for positions, decoded in made:
+        images[torch.from_numpy(rows(positions, each))] = decoded.images.to(device)
+        for i in positions:
+            damage.pop(i, None)
+        damage |= {positions[i]: reason for i, reason in decoded.damage.items()}
+        for i, index in zip(positions, decoded.new_indexes, strict=False):  # none, or one for each
+            new[i] = index
+    return Decoded(images, damage, sum(decoded.stale_indexes for _, decoded in made), new)

@@ -1,0 +1,221 @@
+"""Images that are no JPEGs: they train beside JPEGs, by rules that are the same everywhere."""
+
+import io
+import logging
+import struct
+import tracemalloc
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, features
+
+from entry_point.config.data_config import DataConfig
+from entry_point.data.batch import Batch
+from entry_point.data.decode.pillow import FORMATS, PillowDecoder
+from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources.folder import IMAGE_SUFFIXES
+from entry_point.data.sources.source import Encoded
+from tests.entry_point.data.engines.every_engine import DALI, Way, pipeline_of
+
+RED, GREEN = (255, 0, 0), (0, 255, 0)
+
+
+def file_of(image: Image.Image, kind: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def opened(content: bytes) -> tuple[Image.Image, str]:
+    """The decoded image, and why it is damaged."""
+    file = torch.from_numpy(np.frombuffer(bytearray(content), np.uint8))
+    photos = PillowDecoder().open(Encoded([file]))
+    return photos.photos[0], photos.damage.get(0, "")
+
+
+def epoch(root: Path, engine: Way, split: str = "train", **data: Any) -> list[Batch]:
+    config = DataConfig(root=str(root), image_size=64, resize=72, **data)
+    source = open_source(config, split, root)
+    spec = LoaderSpec(config, pipeline_of(engine, num_workers=1), split, 12, seed=5)
+    loader = build_loader(source, spec)
+    batches = list(loader.epoch(0))
+    loader.close()
+    return batches
+
+
+def test_every_format_has_suffixes_and_every_suffix_a_format() -> None:
+    Image.init()
+    known = {suffix: Image.registered_extensions()[suffix] for suffix in IMAGE_SUFFIXES}
+    assert set(known.values()) == set(FORMATS)
+
+
+@pytest.mark.parametrize("engine", ["threads", "workers", DALI])
+def test_a_mixed_folder_gives_the_samples_of_its_parts(
+    engine: Way, photo_folder: Path, mixed_folder: Path
+) -> None:
+    """JPEGs those of a folder of JPEGs, others those of Pillow; in training and in validation."""
+    for split in ("train", "val"):
+        found, jpegs, photos = (
+            epoch(mixed_folder, engine, split),
+            epoch(photo_folder, engine, split),
+            epoch(mixed_folder, "pillow", split),
+        )
+        names = [path.name for path in sorted((mixed_folder / split).glob("*/*"))]
+        for one, of_jpegs, of_photos in zip(found, jpegs, photos, strict=True):
+            assert torch.equal(one.indices, of_jpegs.indices)
+            assert torch.equal(one.labels, of_jpegs.labels)
+            assert one.images.is_contiguous(memory_format=torch.channels_last)
+            for i, index in enumerate(one.indices.tolist()):
+                expected = of_jpegs if names[index].endswith(".jpg") else of_photos
+                assert torch.equal(one.images[i], expected.images[i]), names[index]
+
+
+def test_a_mixed_folder_keeps_the_side_indexes_of_its_jpegs(mixed_folder: Path) -> None:
+    epoch(mixed_folder, "threads")
+    source = open_source(DataConfig(root=str(mixed_folder)), "train", mixed_folder)
+    jpegs = [i for i in range(len(source)) if source.key(i).endswith(".jpg")]
+    indexes = source.indexes(np.arange(len(source)))  # type: ignore[attr-defined]
+    assert [i for i, index in enumerate(indexes) if len(index)] == jpegs
+
+
+def test_a_log_line_says_how_many_images_are_no_jpegs(
+    photo_folder: Path, mixed_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = mixed_folder.parent / "labels.csv"
+    files = sorted(mixed_folder.glob("*/*/*"))
+    rows = (f"{file},{file.parent.name},{file.parent.parent.name}\n" for file in files)
+    table.write_text("path,label,split\n" + "".join(rows))
+    with caplog.at_level(logging.INFO):
+        open_source(DataConfig(root=str(mixed_folder)), "train", mixed_folder)
+        open_source(DataConfig(root=str(photo_folder)), "train", photo_folder)
+        open_source(DataConfig(format="manifest", root=str(table)), "train", table)
+    others = [sum(file.suffix != ".jpg" for file in each) for each in (
+        list((mixed_folder / "train").glob("*/*")), files
+    )]  # fmt: skip
+    assert f"{mixed_folder}: {others[0]} of 48 images are no JPEGs" in caplog.text
+    assert f"{table}: {others[1]} of 72 images are no JPEGs" in caplog.text
+    assert caplog.text.count("are no JPEGs") == 2
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "PPM", "TIFF", "WEBP"])
+def test_lossless_formats_give_their_pixels(kind: str) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 11, 3), dtype=np.uint8)
+    options = {"lossless": True} if kind == "WEBP" else {}
+    photo, damage = opened(file_of(Image.fromarray(pixels), kind, **options))
+    assert not damage and np.array_equal(np.asarray(photo), pixels)
+
+
+def test_avif_is_read() -> None:
+    assert features.check("avif")
+    photo, damage = opened(file_of(Image.new("RGB", (32, 32), RED), "AVIF"))
+    assert not damage and np.abs(np.asarray(photo, int) - RED).max() < 8
+
+
+def test_16_bits_are_scaled_so_that_white_stays_white() -> None:
+    levels = np.array([[0, 257, 128 * 257, 65535]], np.uint16)
+    for kind in ("PNG", "TIFF"):
+        photo, _ = opened(file_of(Image.fromarray(levels), kind))
+        assert np.asarray(photo)[0].tolist() == [[v] * 3 for v in (0, 1, 128, 255)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "color", "kind", "expected"),
+    [
+        ("L", 7, "PNG", (7, 7, 7)),
+        ("1", 1, "PNG", (255, 255, 255)),
+        ("CMYK", (0, 255, 255, 0), "TIFF", RED),
+        ("RGBA", (0, 0, 0, 0), "PNG", (255, 255, 255)),
+        ("LA", (0, 0), "PNG", (255, 255, 255)),
+    ],
+)
+def test_every_kind_of_color_becomes_rgb(
+    mode: str, color: Any, kind: str, expected: tuple[int, ...]
+) -> None:
+    photo, damage = opened(file_of(Image.new(mode, (2, 2), color), kind))
+    assert not damage and photo.mode == "RGB" and photo.getpixel((1, 1)) == expected
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "WEBP"])
+def test_the_exif_orientation_is_applied(kind: str) -> None:
+    image, exif = Image.new("RGB", (2, 1), RED), Image.Exif()
+    image.putpixel((1, 0), GREEN)
+    exif[0x0112] = 6  # the top is at the right
+    options = {"lossless": True} if kind == "WEBP" else {}
+    photo, _ = opened(file_of(image, kind, exif=exif, **options))
+    assert photo.size == (1, 2)
+    assert [photo.getpixel((0, y)) for y in (0, 1)] == [RED, GREEN]
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "TIFF", "PNG"])
+def test_the_first_of_several_images_is_taken(kind: str) -> None:
+    frames = [Image.new("RGB", (4, 4), color) for color in (RED, GREEN)]
+    options = {"lossless": True} if kind == "WEBP" else {}
+    content = file_of(frames[0], kind, save_all=True, append_images=frames[1:], **options)
+    photo, damage = opened(content)
+    assert not damage and photo.getpixel((0, 0)) == RED
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "AVIF", "TIFF", "BMP", "PPM"])
+def test_a_file_that_is_cut_off_is_damaged(kind: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    content = file_of(Image.fromarray(noise), kind)
+    assert opened(content[: len(content) * 2 // 3])[1]
+
+
+def webp_bomb() -> bytes:
+    """34 bytes that claim 16383 x 6000 pixels."""
+    bits = (16383 - 1) | (6000 - 1) << 14
+    chunk = b"VP8L" + struct.pack("<I", 13) + b"\x2f" + struct.pack("<I", bits) + bytes(9)
+    return b"RIFF" + struct.pack("<I", len(chunk) + 4) + b"WEBP" + chunk
+
+
+def png_bomb() -> bytes:
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
+
+    header = struct.pack(">IIBBBBB", 30000, 30000, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(99)))
+
+
+def tiff_bomb() -> bytes:
+    """A million tiles of 16 x 16 pixels, all at one place."""
+    side, tiles = 16 * 1000, 1000 * 1000
+    tags = [
+        *((256, 4, 1, side), (257, 4, 1, side), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1)),
+        *((277, 3, 1, 1), (322, 3, 1, 16), (323, 3, 1, 16), (324, 4, tiles, 512)),
+        (325, 4, tiles, 512),
+    ]
+    entries = b"".join(struct.pack("<HHII", *tag) for tag in tags)
+    start = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)
+    return start + bytes(512 - len(start)) + struct.pack("<I", 512) * tiles
+
+
+@pytest.mark.parametrize(
+    "content", [webp_bomb, png_bomb, tiff_bomb], ids=lambda make: make.__name__
+)
+def test_too_many_pixels_are_refused_before_they_take_memory(content: Any) -> None:
+    file = content()
+    opened(file_of(Image.new("RGB", (1, 1)), "TIFF"))
+    tracemalloc.start()
+    _, damage = opened(file)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "pixels" in damage or "1000000 strips or tiles" in damage
+    assert most < 5_000_000 + 3 * len(file)
+
+
+@pytest.mark.parametrize(
+    "content", [b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"", b"<svg/>"]
+)
+def test_other_formats_are_refused(content: bytes) -> None:
+    assert opened(content)[1] in (
+        "empty file",
+        f"not an image in one of the formats {', '.join(FORMATS)}",
+    )
