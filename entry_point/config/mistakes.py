@@ -123,10 +123,11 @@ def settled(node: Node, whole: Node) -> Node:
 def _unknown_key(path: Sequence[str | int], value: object, whole: Node, group: str) -> ConfigError:
     key, name = dotted(path, group), str(path[-1])
     same = [each for each in _keys(whole, whole) if each.endswith(f".{name}")]
-    if len(path) == 1 and not group and 0 < len(same) <= _MOST_SUGGESTED:
+    known = list(node_at(path[:-1], whole).get("properties", ()))
+    elsewhere = len(path) == 1 or not near(name, known)
+    if elsewhere and not group and 0 < len(same) <= _MOST_SUGGESTED:
         must = f"no such key; did you mean {' or '.join(same)}?"
     else:
-        known = list(node_at(path[:-1], whole).get("properties", ()))
         must = no_such_key(name, known, dotted(path[:-1], group))
     return ConfigError(key, must=must) if isinstance(value, dict) else ConfigError(key, value, must)
 

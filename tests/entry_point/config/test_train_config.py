@@ -41,6 +41,7 @@ def test_overrides_on_the_command_line_win_over_an_experiment() -> None:
     ("override", "parts"),
     [
         ("trainer.epoch=3", ["trainer.epoch=3", "no such key", "did you mean epochs?"]),
+        ("+trainer.lr=1", ["trainer.lr=1", "no such key; did you mean optim.lr?"]),
         ("modle=resnet18", ["modle=resnet18", "no such key", "did you mean model?"]),
         ("+optim.lrr=1", ["optim.lrr=1", "no such key", "did you mean lr?"]),
         ("trainer.epochs=many", ["trainer.epochs=many: must be a whole number"]),
