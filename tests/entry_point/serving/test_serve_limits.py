@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from entry_point.serving.request_images import FORMATS
+from entry_point.data.decode.pillow import FORMATS
 from tests import forkserver
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import PATIENCE_S, Served, write_slow_model
