@@ -40,8 +40,9 @@ class Written:
 
 def written(root: Path) -> list[Written]:
     """Each process's, in order."""
-    folder = root / "output" / "data" / "wandb"
-    return [_read(file) for file in sorted(folder.glob("offline-run-*/*.wandb"))]
+    files = (root / "output" / "data" / "wandb").glob("offline-run-*/*.wandb")
+    # Their names tell the order of starts only to the second.
+    return [_read(file) for file in sorted(files, key=lambda file: file.stat().st_mtime_ns)]
 
 
 def _read(file: Path) -> Written:
