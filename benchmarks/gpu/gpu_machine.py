@@ -105,8 +105,10 @@ def origin(plan: Plan) -> Origin:
 def facts() -> dict[str, str]:
     """The machine and the versions, each in one line."""
     nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1
+    release = platform.release().partition("-")[0]
+    system = " ".join([platform.system(), release, *platform.libc_ver()])
     return {
-        "system": f"{platform.platform()}, {usable_cores()} usable cores, {nodes} NUMA node(s)",
+        "system": f"{system}, {usable_cores()} usable cores, {nodes} NUMA node(s)",
         "versions": f"{measure.versions(PACKAGES)}, CUDA {torch.version.cuda}",
         "driver": describe_driver() if has_gpus() else "no NVIDIA device",
     }
