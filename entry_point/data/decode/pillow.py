@@ -178,8 +178,8 @@ def rgb(image: Image.Image) -> tuple[Image.Image, str]:
         raise UnusableImageError(
             "has 32 bits per pixel without a defined range: convert it to 8 or 16"
         )
-    if not image.has_transparency_data:
-        return image.convert("RGB"), ""
+    if not image.has_transparency_data:  # `convert` copies also where there is nothing to do
+        return image if image.mode == "RGB" else image.convert("RGB"), ""
     whole = Image.new("RGB", image.size, BACKGROUND)
     layer = image.convert("RGBA")
     whole.paste(layer, mask=layer)

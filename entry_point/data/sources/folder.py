@@ -28,7 +28,7 @@ from entry_point.data.sources.source import FileSource
 
 log = logging.getLogger(__name__)
 
-JPEG_SUFFIXES = (".jpg", ".jpeg")
+JPEG_SUFFIXES = (".jpg", ".jpeg", ".jfif")
 IMAGE_SUFFIXES = (
     *JPEG_SUFFIXES,
     *(".png", ".webp", ".avif", ".gif", ".bmp", ".ppm", ".pgm", ".tif", ".tiff"),
@@ -258,6 +258,6 @@ def log_formats(source: object, jpegs: int, images: int) -> None:
     if jpegs < images:
         log.info(
             "%s: %d of %d images are no JPEGs: Pillow decodes the whole of each, which takes 3 to "
-            "15 times as long as a crop of a JPEG",
+            "16 times as long as a crop of a JPEG",
             *(source, images - jpegs, images),
         )

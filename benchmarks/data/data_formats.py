@@ -1,0 +1,122 @@
+"""What images of each format cost in training: docs/results/data-formats.md.
+
+`python -m benchmarks.data.data_formats [ROUNDS]`. CPU time per image of this template's decoders
+and of torchvision's usual way (Pillow, transforms v2), in alternating rounds, one thread.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms import v2
+
+from benchmarks import measure
+from benchmarks.sample_photographs import HEIGHT, WIDTH, many_photographs
+from custom_op import index_jpeg
+from entry_point.config.data_config import DataConfig
+from entry_point.data.decode.allocation import reused_memory
+from entry_point.data.decode.any_format import AnyFormat
+from entry_point.data.decode.operator import OperatorDecoder
+from entry_point.data.plan.crops import CropPlanner
+from entry_point.data.plan.samples import Samples
+from entry_point.data.sources.source import Encoded
+
+FORMATS: dict[str, dict[str, Any]] = {
+    "PNG": {},
+    "WEBP": {"quality": 90},
+    "AVIF": {"quality": 80},
+    "GIF": {},
+    "BMP": {},
+    "TIFF": {},
+}
+"""Pillow's names, and how the photographs are saved."""
+SIZE, BATCH = 224, 16
+TITLE = "What each format costs in training"
+TRANSFORM = v2.Compose(
+    [v2.RandomResizedCrop(SIZE, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor()]
+)
+
+
+def files_by_format() -> dict[str, list[bytes]]:
+    """The same photographs in each format."""
+    jpegs = many_photographs()
+    images = [Image.open(io.BytesIO(jpeg)) for jpeg in jpegs]
+    found = {"JPEG": jpegs}
+    for kind, options in FORMATS.items():
+        found[kind] = [_saved(image, kind, options) for image in images]
+    return found
+
+
+def _saved(image: Image.Image, kind: str, options: dict[str, Any]) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def ours(files: Sequence[bytes], *, indexed: bool = False) -> Callable[[], None]:
+    """An epoch of random resized crops by the decoder of `pipeline=threads`."""
+    decoder, planner = (
+        AnyFormat(OperatorDecoder()),
+        CropPlanner(DataConfig(image_size=SIZE), True, 0),
+    )
+    tensors = [torch.from_numpy(np.frombuffer(bytearray(file), np.uint8)) for file in files]
+    indexes: list[Tensor] | None = [index_jpeg(file) for file in tensors] if indexed else None
+    epochs = iter(range(1 << 30))
+
+    def epoch() -> None:
+        number = next(epochs)
+        for start in range(0, len(files), BATCH):
+            some = slice(start, start + BATCH)
+            encoded = Encoded(tensors[some], None if indexes is None else indexes[some])
+            opened = decoder.open(encoded)
+            samples = Samples.of(number, np.arange(start, start + len(encoded)))
+            opened.decode(planner.plan(samples, *opened.sizes), reused_memory)
+
+    return epoch
+
+
+def torchvisions(files: Sequence[bytes]) -> Callable[[], None]:
+    """The same by Pillow and torchvision's transforms, as ImageFolder does by default."""
+
+    def epoch() -> None:
+        for file in files:
+            TRANSFORM(Image.open(io.BytesIO(file)).convert("RGB"))
+
+    return epoch
+
+
+def main(rounds: int) -> None:
+    torch.set_num_threads(1)
+    files = files_by_format()
+    count = len(files["JPEG"])
+    contenders = {"JPEG, indexed": ours(files["JPEG"], indexed=True)}
+    contenders |= {kind: ours(some) for kind, some in files.items()}
+    contenders |= {f"{kind}, torchvision": torchvisions(some) for kind, some in files.items()}
+    ms = measure.cpu_milliseconds(contenders, works=count, rounds=rounds)
+    plain = ms["JPEG"]
+    rows, shown = [], ("JPEG, indexed", *files)
+    for name in shown:
+        kind = name.partition(",")[0]
+        size = sum(map(len, files[kind])) / count / 1e3
+        rows.append([name, size, ms[name], ms[name] / plain, ms[f"{kind}, torchvision"]])
+    head = ["format", "kB", "CPU ms", "of a plain JPEG", "torchvision, CPU ms"]
+    method = (
+        f"{count} photographs of {HEIGHT}x{WIDTH} pixels in each format (JPEG and WebP at quality "
+        "90, AVIF at 80), RandomResizedCrop 224 and flip, in batches. CPU ms per image on one "
+        f"thread, medians of {rounds} alternating rounds after a warm-up. The operator decodes "
+        "JPEGs; Pillow decodes the whole of the others, here as in torchvision's ImageFolder."
+    )
+    measure.bars("data-formats", TITLE, "CPU ms per image", {name: ms[name] for name in shown})
+    table = measure.table(head, rows)
+    sys.stdout.write(measure.write("data-formats", "data", TITLE, method, [table], ["pillow"]))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 7)
