@@ -97,7 +97,7 @@ _STORED = {
 
 
 def write_mixed_folder(photographs: Path, folder: Path) -> Path:
-    """The same images, two thirds of them in other formats: numbers and order stay."""
+    """The same images, three of five in other formats: numbers and order stay."""
     formats: tuple[tuple[str, dict[str, Any]], ...] = (
         ("jpg", {}),
         ("png", {}),

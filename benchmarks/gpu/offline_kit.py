@@ -65,13 +65,13 @@ def _git(*arguments: str) -> str | None:
 
 def pack(folder: Path, python_version: str, present: Sequence[str] = ()) -> None:
     """Download wheels, headers and photographs into FOLDER, about 80 MB if nothing is present."""
+    pins = carried(python_version)
+    if unknown := [name for name in present if name not in pins]:
+        sys.exit(f"offline_kit: {', '.join(unknown)}: not among {', '.join(sorted(pins))}")
     folder.mkdir(parents=True, exist_ok=True)
     for stale in folder.glob("*.whl"):
         stale.unlink()
     (folder / ORIGIN).write_text(json.dumps(source_state()))
-    pins = carried(python_version)
-    if unknown := [name for name in present if name not in pins]:
-        sys.exit(f"offline_kit: {', '.join(unknown)}: not among {', '.join(sorted(pins))}")
     pins = {name: pin for name, pin in pins.items() if name not in present}
     wanted = [pin for name, pin in pins.items() if name not in SOURCES]
     pip = [sys.executable, "-m", "pip"]
@@ -166,6 +166,7 @@ def unpack(folder: Path, target: Path) -> dict[str, str]:
 
 
 def _has_jpeglib() -> bool:
+    """Whether the machine has libjpeg's header, and so a library that goes with it."""
     compiler = shutil.which("c++") or shutil.which("g++")
     command = [compiler or "c++", "-E", "-x", "c++", "-include", "jpeglib.h", "/dev/null"]
     return bool(compiler) and not subprocess.run(command, capture_output=True).returncode

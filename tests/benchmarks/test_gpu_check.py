@@ -216,6 +216,12 @@ def test_a_folder_of_wheels_becomes_an_environment(tmp_path: Path) -> None:
     assert not kept.exists()
 
 
+def test_a_package_that_is_not_carried_cannot_stay_at_home(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"polar: not among .*polars"):
+        offline_kit.main(["pack", str(tmp_path / "kit"), "3.12", "polar"])
+    assert not (tmp_path / "kit").exists()
+
+
 def test_the_check_runs_with_torch_and_the_carried_packages_alone(tmp_path: Path) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     venv.create(tmp_path / "env")

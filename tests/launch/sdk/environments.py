@@ -19,7 +19,7 @@ IMPORTS = {
     "3": "sagemaker.train.model_trainer, sagemaker.mlops.workflow.pipeline",
 }
 SERVER = """
-import gc, json, os, sys
+import gc, json, os, signal, sys
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # SDK v2 prints while it is imported
 import {imports}, launch.notebook
@@ -29,6 +29,7 @@ for line in sys.stdin:
     if child := os.fork():
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=answers, flush=True)
         continue
+    signal.alarm(240)  # a program that hangs is killed
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(f"{{output}}/{{name}}", os.O_WRONLY | os.O_CREAT), number)
     os.environ.clear()

@@ -211,11 +211,7 @@ def test_too_many_pixels_are_refused_before_they_take_memory(content: Any) -> No
     assert most < 5_000_000 + 3 * len(file)
 
 
-@pytest.mark.parametrize(
-    "content", [b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"", b"<svg/>"]
-)
-def test_other_formats_are_refused(content: bytes) -> None:
-    assert opened(content)[1] in (
-        "empty file",
-        f"not an image in one of the formats {', '.join(FORMATS)}",
-    )
+def test_other_formats_are_refused() -> None:
+    for content in (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"<svg/>"):
+        assert opened(content)[1] == f"not an image in one of the formats {', '.join(FORMATS)}"
+    assert opened(b"")[1] == "empty file"
