@@ -88,6 +88,9 @@ class OptimizeConfig:
     JPEGs, which stay where they are."""
     max_side: Int | None = Field(default=None, ge=16)
     """Shrink images whose longer side has more pixels than this. null: lossless."""
+    convert: Literal["jpeg"] | None = None
+    """`jpeg`: turn images of other formats into JPEGs, which decode many times as fast and lose a
+    little. null: PNG, WebP and AVIF keep their bytes, GIF, BMP, PPM and TIFF become PNG."""
     quality: Int = Field(default=95, ge=1, le=100)
     """JPEG quality of images that are converted or shrunk. Other images keep theirs."""
     shard_mb: Positive = 256.0

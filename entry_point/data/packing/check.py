@@ -171,7 +171,7 @@ def _packed_images(
 
 def _index_damage(folder: Path, index: PartIndex) -> Iterator[Damage]:
     for row, reason in index.wrong_rows():
-        yield Damage(f"{folder}: {index.key(row)}", reason)
+        yield Damage(f"{folder}: {index.name(row)}", reason)
     if index.file.side_crc32() != index.split.side_crc32:
         reason = "its side indexes are damaged: training decodes without them; copy it again"
         yield Damage(str(index.file.file), reason)
@@ -192,14 +192,16 @@ def _shard_images(
     except (OSError, DataError) as error:
         damage.append(Damage(str(file), f"cannot be read: {error}"))
     for row in rows:
-        yield Image(f"{file}: {index.key(row)}.jpg", partial(_read, file, index, row))
+        yield Image(f"{file}: {index.name(row)}", partial(_read, file, index, row))
 
 
 def _read(file: Path, index: PartIndex, row: int) -> Tensor:
     """The image of a row. Raises OSError, and DataError if the shard holds another there."""
-    jpeg = read_bytes(file, int(index["offset"][row]), int(index["length"][row]))
-    if zlib.crc32(jpeg.numpy().data) != index["crc32"][row]:
+    image = read_bytes(file, int(index["offset"][row]), int(index["length"][row]))
+    if zlib.crc32(image.numpy().data) != index["crc32"][row]:
         raise DataError(_WRONG_CHECKSUM)
-    if jpeg_headers([jpeg])[0].tolist() != [int(index[name][row]) for name in _HEADER]:
+    if is_jpeg(image) and jpeg_headers([image])[0].tolist() != [
+        int(index[name][row]) for name in _HEADER
+    ]:
         raise DataError("its size or orientation differs from the index: pack the dataset again")
-    return jpeg
+    return image

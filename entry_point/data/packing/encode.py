@@ -1,12 +1,15 @@
-"""Turns one source file into a JPEG with a side index, or says why it has none.
+"""Turns one source file into what a shard stores: a JPEG with a side index where that can be.
 
-JPEGs keep their bytes, or become baseline without loss; images of other formats, and images to be
-shrunk, are converted.
+JPEGs keep their bytes, or become baseline without loss. Of the other formats, those that are small
+keep their bytes, and the rest becomes PNG without loss. Images to be shrunk become JPEGs, and all do
+that `convert=jpeg` asks for.
 """
 
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,6 +36,10 @@ _PROOF_CROPS, _PROOF_WIDTH = 2, 8
 _LONGEST_SIDE = 65_500
 """The longest side that libjpeg writes."""
 _ORIENTATION_TAG = 0x0112
+_KEPT = {"PNG": "png", "WEBP": "webp", "AVIF": "avif"}
+"""Formats that keep their bytes -> their suffix."""
+_MODES_OF_PNG = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
+"""Pillow's modes of pixels that a PNG has, too."""
 _PREVIEWS = ("JPEG", "MPO")
 """Formats whose further images are previews and the like."""
 
@@ -46,7 +53,7 @@ class Encoded:
     data: bytes
     how: str
     """indexed (unchanged, with a side index), rewritten (as baseline, with a side index), kept
-    (unchanged, without an index), converted (from another format) or shrunk."""
+    (unchanged, without an index), converted (to PNG or JPEG) or shrunk."""
     note: str
     """Why a file has no index, or what a converted file lost."""
     height: int
@@ -56,6 +63,7 @@ class Encoded:
     """EXIF, 1 to 8."""
     index: bytes = b""
     """The side index, empty for none."""
+    suffix: str = "jpg"
     warnings: tuple[str, ...] = ()
     """What libjpeg warns about in the source file; none of it changes a pixel."""
 
@@ -94,7 +102,7 @@ def _read(file: Path) -> bytes:
 def _encode(original: bytes, options: OptimizeConfig) -> Encoded:
     jpeg = _tensor(original)
     if not is_jpeg(jpeg):
-        return _convert(original, "converted", options)
+        return _encode_other(original, options)
     return replace(_encode_jpeg(jpeg, original, options), warnings=tuple(jpeg_warnings(jpeg)))
 
 
@@ -110,12 +118,6 @@ def _encode_jpeg(jpeg: Tensor, original: bytes, options: OptimizeConfig) -> Enco
     if not torch.equal(baseline, jpeg):
         return _describe(baseline, "rewritten", reason, index)
     return _describe(jpeg, "indexed" if index else "kept", reason, index)
-
-
-def _convert(original: bytes, how: str, options: OptimizeConfig) -> Encoded:
-    data, lost = _to_jpeg(original, options)
-    jpeg = _tensor(data)
-    return _describe(jpeg, how, lost, _prove(jpeg)[0])
 
 
 def _prove(jpeg: Tensor) -> tuple[bytes, str]:
@@ -148,17 +150,39 @@ def _tensor(data: bytes) -> Tensor:
     return torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8))
 
 
-def _to_jpeg(original: bytes, options: OptimizeConfig) -> tuple[bytes, str]:
-    """A JPEG without chroma subsampling and with the same orientation; and what it lost, if any.
+# Other formats
 
-    Raises RejectedError.
-    """
-    try:
+
+def _encode_other(original: bytes, options: OptimizeConfig) -> Encoded:
+    """Raises RejectedError."""
+    with _damage_rejected():
         image = open_image(original)
-        orientation, frames = image.getexif().get(_ORIENTATION_TAG), getattr(image, "n_frames", 1)
+        if options.convert == "jpeg":
+            return _convert(original, "converted", options)
+        if options.max_side is not None and max(image.size) > options.max_side:
+            return _convert(original, "shrunk", options)
+        (width, height), orientation = image.size, _orientation(image)
+        stored, lost = rgb(image)  # decodes every pixel
+        place = height, width, orientation
+        if kept := _KEPT.get(str(image.format)):
+            note = f"Pillow decodes the whole of a {image.format}"
+            return Encoded(original, "kept", note, *place, suffix=kept)
+        lost = _of_several(
+            image, "" if image.mode in _MODES_OF_PNG else lost or f"{image.mode} became RGB"
+        )
+        file = io.BytesIO()
+        exact = image if image.mode in _MODES_OF_PNG else stored
+        exact.save(file, "PNG", exif=_exif(orientation))
+        return Encoded(file.getvalue(), "converted", lost, *place, suffix="png")
+
+
+def _convert(original: bytes, how: str, options: OptimizeConfig) -> Encoded:
+    """To a JPEG without chroma subsampling and with the same orientation. Raises RejectedError."""
+    with _damage_rejected():
+        image = open_image(original)
+        orientation = _orientation(image)
         stored, lost = rgb(image)
-        if frames > 1 and image.format not in _PREVIEWS:
-            lost = f"{lost}, all but the first of several images".removeprefix(", ")
+        lost = _of_several(image, lost)
         if options.max_side is not None:
             stored.thumbnail((options.max_side, options.max_side), Image.Resampling.LANCZOS)
         if max(stored.size) > _LONGEST_SIDE:
@@ -166,15 +190,39 @@ def _to_jpeg(original: bytes, options: OptimizeConfig) -> tuple[bytes, str]:
                 f"{stored.width}x{stored.height} pixels: a JPEG side has at most {_LONGEST_SIDE}, "
                 "shrink it with max_side"
             )
-        exif = Image.Exif()
-        valid = isinstance(orientation, int) and 1 <= orientation <= 8
-        exif[_ORIENTATION_TAG] = orientation if valid else 1
         file = io.BytesIO()
-        stored.save(file, "JPEG", quality=options.quality, subsampling="4:4:4", exif=exif)
-    except (RejectedError, MemoryError):
+        exif, quality = _exif(orientation), options.quality
+        stored.save(file, "JPEG", quality=quality, subsampling="4:4:4", exif=exif)
+    jpeg = _tensor(file.getvalue())
+    return _describe(jpeg, how, lost, _prove(jpeg)[0])
+
+
+@contextmanager
+def _damage_rejected() -> Iterator[None]:
+    try:
+        yield
+    except (RejectedError, JpegError, MemoryError):
         raise
     except UnusableImageError as error:
         raise RejectedError(str(error)) from error
     except Exception as error:  # Pillow's parsers raise any type for a damaged file
         raise RejectedError(f"cannot be decoded: {error}") from error
-    return file.getvalue(), lost
+
+
+def _orientation(image: Image.Image) -> int:
+    """EXIF, 1 to 8; 1 for what is none of these."""
+    orientation = image.getexif().get(_ORIENTATION_TAG)
+    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
+
+
+def _exif(orientation: int) -> Image.Exif:
+    exif = Image.Exif()
+    exif[_ORIENTATION_TAG] = orientation
+    return exif
+
+
+def _of_several(image: Image.Image, lost: str) -> str:
+    """What storing an image loses, further images included."""
+    if image.format in _PREVIEWS or getattr(image, "n_frames", 1) == 1:
+        return lost
+    return f"{lost}, all but the first of several images".removeprefix(", ")

@@ -46,7 +46,7 @@ from entry_point.data.sources.file_bytes import crc32
 from entry_point.data.sources.index_file import IndexWriter
 from entry_point.data.sources.shards import LABEL_END, columns_of
 
-_SETTINGS = ("max_side", "quality", "shard_mb")
+_SETTINGS = ("max_side", "convert", "quality", "shard_mb")
 """What decides about the bytes of a shard, besides its files."""
 
 log = logging.getLogger(__name__)
@@ -148,6 +148,7 @@ class Row(NamedTuple):
     """An image in the index."""
 
     key: bytes
+    """The name of its member in the shard."""
     side_index: bytes
     label: Any
     offset: int
@@ -290,11 +291,12 @@ class Packing:
     ) -> Row:
         """Append an image and its label; returns its row of the index."""
         data = encoded.data
-        offset = add_member(tar, file, f"{key}.jpg", data)
+        name = f"{key}.{encoded.suffix}"
+        offset = add_member(tar, file, name, data)
         text = member(self.description.kind, self.description.classes, label)
         add_member(tar, file, f"{key}.json", text)
         place = offset, len(data), encoded.height, encoded.width, encoded.orientation
-        return Row(key.encode(), encoded.index, label, *place, zlib.crc32(data))
+        return Row(name.encode(), encoded.index, label, *place, zlib.crc32(data))
 
     def _record(self, split: str, number: int) -> Path:
         return self.folder / "records" / f"{split}-{number:06d}.msgpack"

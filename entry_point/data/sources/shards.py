@@ -29,16 +29,17 @@ from entry_point.data.sources.source import UprightSizes
 COLUMNS: dict[str, Any] = {
     "label": np.int32,  # position in the part's classes
     "shard": np.int32,  # position in the part's shards
-    "offset": np.int64,  # of the JPEG's first byte in the shard
-    "length": np.int64,  # of the JPEG in bytes
+    "offset": np.int64,  # of the image's first byte in the shard
+    "length": np.int64,  # of the image in bytes
     "height": np.int32,  # of the stored pixels, before orientation
     "width": np.int32,
     "orientation": np.int8,  # EXIF, 1 to 8
-    "crc32": np.uint32,  # of the JPEG's bytes
+    "crc32": np.uint32,  # of the image's bytes
 }
 LABEL_END = "label_end"
 """Of the kind `labels`: where the labels of each sample end among those of all."""
 
+_LONGEST_SIDE = 1 << 27
 _SIZES = ("height", "width", "orientation")
 
 
@@ -82,7 +83,8 @@ class PartIndex:
     def __len__(self) -> int:
         return len(self.file)
 
-    def key(self, row: int) -> str:
+    def name(self, row: int) -> str:
+        """Of the image's member in its tar file."""
         return self.file.key(row).decode("utf-8", "backslashreplace")
 
     def _labels(self, samples: int) -> NDArray[Any]:
@@ -108,8 +110,8 @@ class PartIndex:
         return labels
 
     def wrong_rows(self) -> Iterator[tuple[int, str]]:
-        """Rows that contradict the description or describe no JPEG, and the reasons."""
-        ranges = {"height": (1, 65535), "width": (1, 65535), "orientation": (1, 8)}
+        """Rows that contradict the description or describe no image, and the reasons."""
+        ranges = {"height": (1, _LONGEST_SIDE), "width": (1, _LONGEST_SIDE), "orientation": (1, 8)}
         sizes = np.array([shard.bytes for shard in self.split.shards], dtype=np.int64)
         if self.part.kind == "class":
             ranges = {"label": (0, len(self.part.classes) - 1)} | ranges
@@ -150,7 +152,9 @@ class ShardIndex:
             raise DataError(f"{self.folder} holds no samples: pack the dataset again")
         for part in self._parts:
             for row, reason in part.wrong_rows():
-                raise DataError(f"{self.folder}: {part.key(row)}: {reason}: pack the dataset again")
+                raise DataError(
+                    f"{self.folder}: {part.name(row)}: {reason}: pack the dataset again"
+                )
         self._join(dataset)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -202,17 +206,17 @@ class ShardIndex:
         return len(self.labels)
 
     def name(self, index: int) -> str:
-        """Name of the sample's tar members, without their suffixes."""
+        """Of the image's member in its tar file."""
         row = index if self._order is None else int(self._order[index])
         for part in self._parts:
             if row < len(part):
-                return part.key(row)
+                return part.name(row)
             row -= len(part)
         raise IndexError(index)
 
     def key(self, index: int) -> str:
         shard = self.shards[self.shard[index]]
-        return printable(f"{self.folder / shard.file}: {self.name(index)}.jpg")
+        return printable(f"{self.folder / shard.file}: {self.name(index)}")
 
 
 def _renumbered(
@@ -265,8 +269,8 @@ class ShardSource:
         return self._index.key(index)
 
     def name(self, index: int) -> str:
-        """Name of the image's member in its tar file."""
-        return f"{self._index.name(index)}.jpg"
+        """See ShardIndex."""
+        return self._index.name(index)
 
     def _map(self) -> None:
         files = [self._index.folder / shard.file for shard in self._index.shards]
