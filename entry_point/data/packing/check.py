@@ -200,8 +200,7 @@ def _read(file: Path, index: PartIndex, row: int) -> Tensor:
     image = read_bytes(file, int(index["offset"][row]), int(index["length"][row]))
     if zlib.crc32(image.numpy().data) != index["crc32"][row]:
         raise DataError(_WRONG_CHECKSUM)
-    if is_jpeg(image) and jpeg_headers([image])[0].tolist() != [
-        int(index[name][row]) for name in _HEADER
-    ]:
+    stated = [int(index[name][row]) for name in _HEADER]
+    if is_jpeg(image) and jpeg_headers([image])[0].tolist() != stated:
         raise DataError("its size or orientation differs from the index: pack the dataset again")
     return image

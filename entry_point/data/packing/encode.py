@@ -1,8 +1,8 @@
 """Turns one source file into what a shard stores: a JPEG with a side index where that can be.
 
 JPEGs keep their bytes, or become baseline without loss. Of the other formats, those that are small
-keep their bytes, and the rest becomes PNG without loss. Images to be shrunk become JPEGs, and all do
-that `convert=jpeg` asks for.
+keep their bytes, and the rest becomes PNG without loss. Images to be shrunk become JPEGs, and with
+`convert=jpeg` all others do.
 """
 
 from __future__ import annotations
@@ -167,12 +167,13 @@ def _encode_other(original: bytes, options: OptimizeConfig) -> Encoded:
         if kept := _KEPT.get(str(image.format)):
             note = f"Pillow decodes the whole of a {image.format}"
             return Encoded(original, "kept", note, *place, suffix=kept)
-        lost = _of_several(
-            image, "" if image.mode in _MODES_OF_PNG else lost or f"{image.mode} became RGB"
-        )
+        if image.mode in _MODES_OF_PNG:
+            stored, lost = image, ""
+        else:
+            lost = lost or f"{image.mode} became RGB"
         file = io.BytesIO()
-        exact = image if image.mode in _MODES_OF_PNG else stored
-        exact.save(file, "PNG", exif=_exif(orientation))
+        stored.save(file, "PNG", exif=_exif(orientation))
+        lost = _of_several(image, lost)
         return Encoded(file.getvalue(), "converted", lost, *place, suffix="png")
 
 

@@ -152,9 +152,8 @@ class ShardIndex:
             raise DataError(f"{self.folder} holds no samples: pack the dataset again")
         for part in self._parts:
             for row, reason in part.wrong_rows():
-                raise DataError(
-                    f"{self.folder}: {part.name(row)}: {reason}: pack the dataset again"
-                )
+                where = f"{self.folder}: {part.name(row)}"
+                raise DataError(f"{where}: {reason}: pack the dataset again")
         self._join(dataset)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -2,9 +2,11 @@
 
 import io
 import logging
+import re
 import struct
 import tracemalloc
 import zlib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.folder import IMAGE_SUFFIXES
 from entry_point.data.sources.source import Encoded
 from tests.entry_point.data.engines.every_engine import DALI, Way, pipeline_of
+from tests.entry_point.data.packing.pack_command import pack
 
 RED, GREEN = (255, 0, 0), (0, 255, 0)
 
@@ -73,6 +76,36 @@ def test_a_mixed_folder_gives_the_samples_of_its_parts(
             for i, index in enumerate(one.indices.tolist()):
                 expected = of_jpegs if names[index].endswith(".jpg") else of_photos
                 assert torch.equal(one.images[i], expected.images[i]), names[index]
+
+
+@pytest.mark.parametrize("access", ["map", "stream"])
+def test_a_mixed_folder_is_packed_without_a_change_of_its_samples(
+    mixed_folder: Path, tmp_path: Path, access: str
+) -> None:
+    assert pack(mixed_folder, tmp_path / "packed") == 0
+    for split in ("train", "val"):
+        of_files, of_shards = (
+            by_name(root, split, **data)
+            for root, data in (
+                (mixed_folder, {}),
+                (tmp_path / "packed", {"format": "shards", "access": access}),
+            )
+        )
+        assert of_files.keys() == of_shards.keys() and len(of_files) > 20
+        assert all(torch.equal(of_files[name], of_shards[name]) for name in of_files)
+
+
+def by_name(root: Path, split: str, **data: Any) -> dict[str, torch.Tensor]:
+    """Class and name without the suffix -> the image, center-cropped."""
+    config = DataConfig(root=str(root), image_size=64, resize=72, **data)
+    source = open_source(config, split, root)
+    spec = LoaderSpec(config, pipeline_of("threads", num_workers=1), "val", 12, seed=5)
+    with closing(build_loader(source, spec)) as loader:
+        return {
+            "/".join(re.split(r"[/ ]", source.key(int(index)))[-2:]).rpartition(".")[0]: image
+            for batch in loader.epoch(0)
+            for index, image in zip(batch.indices, batch.images.clone(), strict=True)
+        }
 
 
 def test_a_mixed_folder_keeps_the_side_indexes_of_its_jpegs(mixed_folder: Path) -> None:

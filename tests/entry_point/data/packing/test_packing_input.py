@@ -7,6 +7,7 @@ import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,14 +37,14 @@ def photo(photo_folder: Path) -> Image.Image:
     return Image.open(photo_folder / "train/cat/000.jpg").convert("RGB")
 
 
-def _rejection(file: Path, max_side: int | None = None) -> str:
+def _rejection(file: Path, **options: Any) -> str:
     with pytest.raises(RejectedError) as error:
-        encode(file, OptimizeConfig(max_side=max_side))
+        encode(file, OptimizeConfig(**options))
     return str(error.value)
 
 
-def _pixels(file: Path, max_side: int | None = None) -> tuple[np.ndarray, str]:
-    _, encoded = encode(file, OptimizeConfig(max_side=max_side))
+def _pixels(file: Path, **options: Any) -> tuple[np.ndarray, str]:
+    _, encoded = encode(file, OptimizeConfig(**options))
     return np.asarray(Image.open(io.BytesIO(encoded.data))), encoded.note
 
 
@@ -69,9 +70,9 @@ def test_files_of_every_kind_are_packed_or_rejected_with_a_reason(
     assert pack(source, tmp_path / "packed") == 0
     split = report(tmp_path / "packed")["splits"]["train"]
     assert "2 files are ignored, for example loose.jpg: only images in class fol" in caplog.text
-    assert split["how"] == {"indexed": 11, "rewritten": 3, "converted": 4}
+    assert split["how"] == {"indexed": 11, "rewritten": 3, "kept": 2, "converted": 2}
     assert split["classes"] == {"cat": 11, "china": 7}
-    assert "cat/caf\\udce9" in index(tmp_path / "packed")["key"]
+    assert "cat/caf\\udce9.jpg" in index(tmp_path / "packed")["key"]
     reasons = rejected(tmp_path / "packed")
     assert "truncated" in reasons.pop("cat/cut.jpg")
     assert "not an image in one of the formats JPEG, PNG" in reasons.pop("cat/script.jpg")
@@ -115,7 +116,7 @@ def test_progressive_file_without_its_last_scans_is_kept_unchanged(
 def test_16_bits_become_8_and_keep_their_levels(tmp_path: Path, kind: str) -> None:
     ramp = np.linspace(0, 65535, 256 * 64).astype(np.uint16).reshape(64, 256)
     Image.fromarray(ramp).save(tmp_path / f"ramp.{kind}")
-    pixels, note = _pixels(tmp_path / f"ramp.{kind}")
+    pixels, note = _pixels(tmp_path / f"ramp.{kind}", convert="jpeg")
     expected = np.rint(ramp / 257)[..., None]
     assert np.abs(pixels.astype(int) - expected).max() <= 4
     assert note == "16 bits became 8"
@@ -139,14 +140,65 @@ def test_the_first_of_several_images_is_packed_and_transparency_becomes_white_wi
         turned = photo.transpose(Image.Transpose.ROTATE_180)
         photo.save(tmp_path / name, save_all=True, append_images=[turned, photo])
         photo.save(tmp_path / "alone.png")
-        assert _pixels(tmp_path / name)[1] == "all but the first of several images"
-        alone, _ = _pixels(tmp_path / "alone.png")
-        difference = np.abs(_pixels(tmp_path / name)[0].astype(int) - alone)
+        first, note = _pixels(tmp_path / name, convert="jpeg")
+        assert note == "all but the first of several images"
+        alone, _ = _pixels(tmp_path / "alone.png", convert="jpeg")
+        difference = np.abs(first.astype(int) - alone)
         assert difference.mean() < 3  # WebP loses some
     Image.new("RGBA", (photo.width, photo.height), (255, 0, 0, 0)).save(tmp_path / "alpha.png")
-    pixels, note = _pixels(tmp_path / "alpha.png")
+    pixels, note = _pixels(tmp_path / "alpha.png", convert="jpeg")
     assert pixels.shape == (photo.height, photo.width, 3) and int(pixels.min()) >= 254
     assert note == "transparency replaced by white"
+
+
+@pytest.mark.parametrize("kind", ["png", "webp", "avif"])
+def test_small_formats_keep_their_bytes(tmp_path: Path, photo: Image.Image, kind: str) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    photo.save(file := tmp_path / f"photo.{kind}", exif=exif)
+    size, encoded = encode(file, OptimizeConfig())
+    assert encoded.data == file.read_bytes() and size == len(encoded.data)
+    assert (encoded.how, encoded.suffix) == ("kept", kind)
+    sizes = encoded.height, encoded.width, encoded.orientation
+    assert sizes == (photo.height, photo.width, 6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        *(("bmp", mode) for mode in ("1", "L", "P", "RGB")),
+        *(("gif", mode) for mode in ("L", "P")),
+        *(("ppm", mode) for mode in ("L", "RGB")),
+        *(("tiff", mode) for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")),
+    ],
+)
+def test_large_formats_become_png_without_loss(tmp_path: Path, kind: str, mode: str) -> None:
+    levels = np.random.default_rng(0).integers(0, 65536, (40, 50, 4), dtype=np.uint16)
+    if mode == "I;16":
+        image = Image.fromarray(levels[..., 0])
+    else:
+        colors = Image.fromarray((levels >> 8).astype(np.uint8))
+        image = colors if mode == "RGBA" else colors.convert("RGB").convert(mode)
+    image.save(file := tmp_path / f"image.{kind}")
+    _, encoded = encode(file, OptimizeConfig())
+    assert (encoded.how, encoded.suffix, encoded.note) == ("converted", "png", "")
+    stored, original = Image.open(io.BytesIO(encoded.data)), Image.open(file)
+    assert np.array_equal(np.asarray(stored), np.asarray(original))
+    assert np.array_equal(np.asarray(stored.convert("RGBA")), np.asarray(original.convert("RGBA")))
+
+
+def test_what_a_png_cannot_hold_is_noted(tmp_path: Path, photo: Image.Image) -> None:
+    photo.convert("CMYK").save(tmp_path / "print.tiff")
+    assert _pixels(tmp_path / "print.tiff")[1] == "CMYK became RGB"
+    photo.save(tmp_path / "pages.tiff", save_all=True, append_images=[photo])
+    assert _pixels(tmp_path / "pages.tiff")[1] == "all but the first of several images"
+
+
+def test_a_damaged_file_of_another_format_is_rejected(tmp_path: Path, photo: Image.Image) -> None:
+    for suffix in ("png", "webp", "avif", "tiff"):
+        photo.save(file := tmp_path / f"cut.{suffix}")
+        file.write_bytes(file.read_bytes()[: file.stat().st_size * 2 // 3])
+        assert _rejection(file)
 
 
 def test_photograph_with_an_embedded_preview_is_shrunk(tmp_path: Path, photo: Image.Image) -> None:
@@ -159,7 +211,7 @@ def test_photograph_with_an_embedded_preview_is_shrunk(tmp_path: Path, photo: Im
 def test_image_too_wide_for_jpeg_is_rejected_unless_shrunk(tmp_path: Path) -> None:
     Image.new("RGB", (70_000, 16)).save(tmp_path / "wide.png")
     assert (
-        _rejection(tmp_path / "wide.png")
+        _rejection(tmp_path / "wide.png", convert="jpeg")
         == "70000x16 pixels: a JPEG side has at most 65500, shrink it with max_side"
     )
     assert _pixels(tmp_path / "wide.png", max_side=7000)[0].shape[1] == 7000
@@ -227,7 +279,8 @@ def test_files_that_differ_in_their_suffix_keep_it_in_their_keys(
     photo.save(source / "train/cat/apple.tiff")
     assert pack(source, tmp_path / "packed") == 0
     keys = index(tmp_path / "packed")["key"]
-    assert {"cat/orange_jpg", "cat/orange_tiff", "cat/apple", "cat/000"} <= {*keys}
+    names = {"cat/orange_jpg.jpg", "cat/orange_tiff.png", "cat/apple.png", "cat/000.jpg"}
+    assert names <= {*keys}
 
 
 @pytest.mark.parametrize("place", ["train/packed", "train/cat/packed", "packed", "link/packed", ""])

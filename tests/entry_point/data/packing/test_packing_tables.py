@@ -124,7 +124,7 @@ def test_parts_of_a_table_have_its_labels(
         assert torch.equal(parts.labels, whole.labels)
 
 
-def test_other_formats_are_converted_and_missing_files_rejected(
+def test_other_formats_are_packed_and_missing_files_rejected(
     photo_folder: Path, tmp_path: Path
 ) -> None:
     rows = rows_of(photo_folder)
@@ -134,7 +134,7 @@ def test_other_formats_are_converted_and_missing_files_rejected(
     rows[2:] = [{**row, "path": str(photo_folder / row["path"])} for row in rows[2:]]
     file = write(tmp_path / "labels.csv", rows)
     assert pack(file, tmp_path / "packed", "images=/") == 0
-    assert report(tmp_path / "packed")["splits"]["train"]["how"]["converted"] == 1
+    assert report(tmp_path / "packed")["splits"]["train"]["how"]["kept"] == 1
     assert rejected(tmp_path / "packed") == {
         "train/gone.jpg": "unreadable: No such file or directory"
     }
