@@ -18,6 +18,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "entry_point/data/sources/table_files.py",
         "configs/data/manifest.yaml",
     ),
+    "webdataset": (
+        "entry_point/data/sources/webdataset.py",
+        "configs/data/webdataset.yaml",
+    ),
     "dali": ("entry_point/data/decode/dali.py", "configs/pipeline/dali.yaml"),
     "workers": (
         "entry_point/data/engines/workers.py",

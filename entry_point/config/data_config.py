@@ -15,7 +15,7 @@ from entry_point.config.schema import SETTINGS, Float, Int, Positive, Share
 SIZE_LIMIT = 4096
 Engine = Literal["threads", "workers", "dali"]
 Access = Literal["map", "stream", "stream_by_host"]
-FORMATS = ("demo", "folder", "manifest", "shards")
+FORMATS = ("demo", "folder", "manifest", "shards", "webdataset")
 
 
 @dataclass(config=SETTINGS)
@@ -86,7 +86,8 @@ class DataConfig:
     format: str = "folder"
     """`demo`: generated on first use. `folder`: images in `root/train/<class>` and
     `root/val/<class>`, or in `root/<class>`. `manifest`: the files that a table lists. `shards`:
-    the output of `make dataset`. Or the dotted path of your own source."""
+    the output of `make dataset`. `webdataset`: the tar files of others. Or the dotted path of your
+    own source."""
     kwargs: dict[str, Any] = Field(default={})
     """Arguments of your own source; of `demo`: `seed`, `train_images` and `val_images`."""
     root: str | None = None
@@ -97,8 +98,9 @@ class DataConfig:
     table: TableConfig = Field(default_factory=TableConfig)
     val_fraction: Float | None = Field(default=None, gt=0, lt=1)
     """Share of the images to validate on, chosen by a hash of their paths: for a folder without
-    `val`, and for a table without a column of splits. null: 0.1 for such a table, and for a folder
-    with neither `train` nor `val`. It must not be set for others."""
+    `val`, a table without a column of splits, and tar files whose names tell no split. null: 0.1
+    for such a table or tar files, and for a folder with neither `train` nor `val`. It must not be
+    set for others."""
     balance: Literal["classes"] | None = None
     """`classes`: training draws images with replacement, all classes equally often. null: each
     image once per epoch."""
@@ -184,8 +186,9 @@ class DataConfig:
                 raise ConfigError("data.images", self.images, "needs data=manifest")
             if self.table != TableConfig():
                 raise ConfigError("data.table", must="needs data=manifest")
-        if self.val_fraction is not None and self.format not in ("folder", "manifest"):
-            must = "needs data=folder or data=manifest"
+        divided = ("folder", "manifest", "webdataset")
+        if self.val_fraction is not None and self.format not in divided:
+            must = "needs data=folder, manifest or webdataset"
             raise ConfigError("data.val_fraction", self.val_fraction, must)
         self._check_repeats()
 

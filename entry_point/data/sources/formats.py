@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
 _TABLE = "entry_point.data.sources.table.open_manifest"
+_TARS = "entry_point.data.sources.webdataset.open_tars"
 _NEEDED = ("classes", "kind", "labels", "sizes", "__len__", "read", "following", "key")
 
 
@@ -40,7 +41,13 @@ def is_table(path: Path) -> bool:
 
 def open_format(data: DataConfig, root: Path, split: str) -> Source:
     """The split of the dataset in `root`. Raises DataError and ConfigError."""
-    known = {"demo": _demo, "folder": _folder, "manifest": _manifest, "shards": _shards}
+    known = {
+        "demo": _demo,
+        "folder": _folder,
+        "manifest": _manifest,
+        "shards": _shards,
+        "webdataset": _webdataset,
+    }
     opener = resolve("data.format", data.format, known)
     if data.format in known:
         source: Source = opener(data, root, split)
@@ -64,6 +71,11 @@ def _folder(data: DataConfig, root: Path, split: str) -> Source:
 
 def _manifest(data: DataConfig, root: Path, split: str) -> Source:
     source = resolve("data.format", _TABLE, {})(data, root, split)
+    return _with_side_indexes(source, data, source.folder, split)
+
+
+def _webdataset(data: DataConfig, root: Path, split: str) -> Source:
+    source = resolve("data.format", _TARS, {})(data, root, split)
     return _with_side_indexes(source, data, source.folder, split)
 
 

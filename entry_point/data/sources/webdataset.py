@@ -1,0 +1,293 @@
+"""Images in the tar files of others (data=webdataset), with their labels beside them.
+
+As the `webdataset` package writes them: the members of a sample follow each other and share a key,
+their name up to its first dot. One is an image, and one of .cls, .txt or .json holds the label. All
+headers are read once, at the start; then images are read in any order, each with one read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import re
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from entry_point.config.data_config import DataConfig
+from entry_point.contract.printable import printable
+from entry_point.data.errors import DataError
+from entry_point.data.plan.samples import Ints
+from entry_point.data.sources.dataset_description import CLASS_NAME, SPLITS, Kind, is_class_name
+from entry_point.data.sources.file_bytes import read_bytes
+from entry_point.data.sources.folder import (
+    IMAGE_SUFFIXES,
+    JPEG_SUFFIXES,
+    VAL_FRACTION,
+    chosen_for_val,
+    log_formats,
+    visible_files,
+)
+from entry_point.data.sources.source import FileSource, PathList
+
+log = logging.getLogger(__name__)
+
+LABELS = ("cls", "txt", "json")
+"""The suffixes of labels: the first that a sample has is read."""
+LABEL_KEYS = ("label", "labels", "cls", "class")
+"""Where a JSON object has the label."""
+_SPLIT_OF = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+_WHOLE = re.compile(r"\d{1,18}")
+
+_opened: dict[str, TarFiles] = {}
+"""The last dataset, for the other split."""
+
+
+class Sample(NamedTuple):
+    tar: int
+    """Number of its tar file."""
+    name: str
+    """Of the image's member."""
+    offset: int
+    length: int
+    label: str | list[str]
+
+
+@dataclass(frozen=True)
+class TarFiles:
+    """All samples of a dataset, in the order of the tar files."""
+
+    folder: str
+    """What the paths of the tar files start from."""
+    tars: list[str]
+    paths: PathList
+    """Tar file and member of each image."""
+    tar: NDArray[np.int32]
+    places: Ints
+    """(N, 2): offset and length in bytes."""
+    is_val: NDArray[np.bool_]
+    kind: Kind
+    classes: list[str]
+    labels: NDArray[Any]
+    """As `Source.labels`."""
+
+
+class TarSource(FileSource):
+    """The images of one split."""
+
+    def __init__(self, files: TarFiles, split: str) -> None:
+        self._tars, self._numbers = files, np.flatnonzero(files.is_val == (split == "val"))
+        self.folder = files.folder
+        super().__init__([], files.labels[self._numbers], files.classes, files.kind)
+
+    def file(self, index: int) -> str:
+        """The path of the tar file, and the member's in it."""
+        return f"{self.folder}/{self._tars.paths[int(self._numbers[index])]}"
+
+    def read(self, index: int) -> Tensor:
+        number = int(self._numbers[index])
+        tar = self._tars.tars[int(self._tars.tar[number])]
+        return read_bytes(f"{self.folder}/{tar}", *self._tars.places[number].tolist())
+
+
+def open_tars(data: DataConfig, root: Path, split: str) -> TarSource:
+    """The split of the tar files in the folder `root`, or of those of a pattern with braces.
+
+    A tar file belongs to the split that a word of its path names: `train`, `val`, and what means
+    the same. Without such words, `data.val_fraction` of the images is `val`. Raises DataError.
+    """
+    folder, tars = _tar_files(root)
+    changed = [Path(folder, tar).stat().st_mtime_ns for tar in tars]
+    stamp = repr((folder, tars, changed, data.val_fraction))
+    if stamp not in _opened:
+        files = _read(folder, tars, data.val_fraction)
+        text = files.paths.text.tobytes().lower()
+        jpegs = sum(text.count(f"{suffix}\0".encode()) for suffix in JPEG_SUFFIXES)
+        log_formats(root, jpegs, len(files.paths))
+        _opened.clear()
+        _opened[stamp] = files
+    return TarSource(_opened[stamp], split)
+
+
+def _tar_files(root: Path) -> tuple[str, list[str]]:
+    """A folder, and the paths of tar files below it."""
+    if root.is_dir():
+        tars = [file for file in visible_files(root) if file.lower().endswith(".tar")]
+        if not tars:
+            raise DataError(f"data.root={root} holds no tar file")
+        return str(root), tars
+    if root.is_file():
+        return str(root.parent), [root.name]
+    start, _, _ = str(root).partition("{")
+    folder = start.rpartition("/")[0] or "."
+    tars = [tar.removeprefix(f"{folder}/") for tar in expanded(str(root))]
+    for tar in tars:
+        if not Path(folder, tar).is_file():
+            raise DataError(f"data.root={root}: no such file: {folder}/{tar}")
+    return folder, tars
+
+
+def expanded(pattern: str) -> list[str]:
+    """What a shell makes of the braces: `{000..146}` counts, `{train,val}` chooses."""
+    parts = re.split(r"\{([^{}]*)\}", pattern)
+    choices = [[part] if i % 2 == 0 else _choices(part) for i, part in enumerate(parts)]
+    return ["".join(chosen) for chosen in itertools.product(*choices)]
+
+
+def _choices(braces: str) -> list[str]:
+    if not (found := re.fullmatch(r"(\d+)\.\.(\d+)", braces)):
+        return braces.split(",")
+    first, last = found.groups()
+    return [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
+
+
+def _read(folder: str, tars: list[str], val_fraction: float | None) -> TarFiles:
+    splits = [_split_of(tar) for tar in tars]
+    known = {split for split in splits if split is not None}
+    if known and val_fraction is not None:
+        raise DataError(
+            f"data.val_fraction={val_fraction}: the names of the tar files in {folder} say which "
+            "are for validation; remove the one or the other"
+        )
+    used = [tar for tar, split in zip(tars, splits, strict=True) if split in SPLITS or not known]
+    if len(used) < len(tars):
+        log.info(
+            "%s: %d tar files are of other splits than train and val", folder, len(tars) - len(used)
+        )
+    samples = list(
+        itertools.chain.from_iterable(_samples(folder, tar, i) for i, tar in enumerate(used))
+    )
+    paths = [f"{used[sample.tar]}/{sample.name}" for sample in samples]
+    if known:
+        of_tar = np.array([_split_of(tar) == "val" for tar in used])
+        tar_numbers = np.array([sample.tar for sample in samples], np.int32)
+        is_val = of_tar[tar_numbers] if len(samples) else np.zeros(0, bool)
+        how = "by the names of the tar files"
+    else:
+        fraction = VAL_FRACTION if val_fraction is None else val_fraction
+        is_val = chosen_for_val(paths, fraction)
+        how = f"by a hash of the paths, val_fraction={fraction:g}"
+    for split, count in (("train", (~is_val).sum()), ("val", is_val.sum())):
+        if not count:
+            raise DataError(f"{folder}: no image is for {split}: both train and val need some")
+    kind, classes, labels = _labels(folder, paths, [sample.label for sample in samples])
+    counts = (len(used), len(paths), int((~is_val).sum()), int(is_val.sum()), how, len(classes))
+    log.info(
+        "%s: %d tar files, %d images: %d to train on, %d to validate (%s), classes: %d",
+        folder,
+        *counts,
+    )
+    return TarFiles(
+        folder,
+        used,
+        PathList.of("\0".join([*paths, ""]).encode(errors="surrogateescape")),
+        np.array([sample.tar for sample in samples], np.int32),
+        np.array([(sample.offset, sample.length) for sample in samples], np.int64),
+        is_val,
+        kind,
+        classes,
+        labels,
+    )
+
+
+def _split_of(tar: str) -> str | None:
+    """The split that a word of the path names; the last such word counts."""
+    words = re.findall(r"[a-z]+", tar.lower())
+    return next((_SPLIT_OF[word] for word in reversed(words) if word in _SPLIT_OF), None)
+
+
+def _samples(folder: str, tar: str, number: int) -> Iterator[Sample]:
+    """The samples of a tar file, which have an image and a label each."""
+    file, others = f"{folder}/{tar}", Counter[str]()
+    try:
+        with tarfile.open(file, "r:") as opened:
+            members = (member for member in opened if member.isreg())
+            for key, group in itertools.groupby(members, lambda member: _key(member.name)[0]):
+                by_suffix = {_key(member.name)[1]: member for member in group}
+                images = [m for s, m in by_suffix.items() if f".{s}".endswith(IMAGE_SUFFIXES)]
+                if not images:
+                    others.update(list(by_suffix))
+                    continue
+                label = next((by_suffix[name] for name in LABELS if name in by_suffix), None)
+                if len(images) > 1 or label is None:
+                    lack = f"has no label: none of .{', .'.join(LABELS)}"
+                    reason = f"has {len(images)} images" if label is not None else lack
+                    raise DataError(f"{file}: the sample {printable(key)} {reason}")
+                content = opened.extractfile(label)
+                assert content is not None
+                text = _label(f"{file}: {printable(label.name)}", label.name, content.read())
+                yield Sample(number, images[0].name, images[0].offset_data, images[0].size, text)
+    except (tarfile.TarError, EOFError) as error:
+        raise DataError(f"{file} is no complete tar file ({error}): copy it again") from error
+    if others:
+        found = ", ".join(
+            f"{count} .{printable(suffix)}" for suffix, count in others.most_common(5)
+        )
+        log.warning("%s: members without an image are ignored: %s", file, found)
+
+
+def _key(name: str) -> tuple[str, str]:
+    """The key of a member, and what follows its first dot."""
+    folder, slash, file = name.rpartition("/")
+    key, _, suffix = file.partition(".")
+    return folder + slash + key, suffix.lower()
+
+
+def _label(where: str, name: str, content: bytes) -> str | list[str]:
+    """One label, or a list of them. Raises DataError, which begins with `where`."""
+    try:
+        text = content.decode().strip()
+        if not name.lower().endswith(".json"):
+            return text
+        found = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{where}: cannot be read: {error}") from error
+    if isinstance(found, dict):
+        keys = [key for key in LABEL_KEYS if key in found]
+        if not keys:
+            must = f"must hold one of {', '.join(LABEL_KEYS)}"
+            raise DataError(
+                f"{where}: holds {', '.join(map(printable, found)) or 'nothing'}: {must}"
+            )
+        found = found[keys[0]]
+    labels = found if isinstance(found, list) else [found]
+    if not all(type(each) in (str, int) for each in labels):
+        raise DataError(f"{where}: the label must be a text, a whole number, or a list of these")
+    texts = [str(each) for each in labels]
+    return texts if isinstance(found, list) else texts[0]
+
+
+def _labels(
+    folder: str, paths: list[str], labels: list[str | list[str]]
+) -> tuple[Kind, list[str], NDArray[Any]]:
+    """Kind, names and values; see `Source.labels`."""
+    several = any(isinstance(label, list) for label in labels)
+    lists = [[label] if isinstance(label, str) else label for label in labels]
+    names = sorted({name for row in lists for name in row})
+    if all(map(_WHOLE.fullmatch, names)):
+        names.sort(key=lambda name: (int(name), name))
+    numbers = {name: number for number, name in enumerate(names)}
+    for name in names:
+        if not is_class_name(name):
+            place = next(i for i, row in enumerate(lists) if name in row)
+            raise DataError(f"{folder}/{printable(paths[place])}: the label {name!r}: {CLASS_NAME}")
+    if not several:
+        if len(names) < 2:
+            raise DataError(f"{folder}: all images have the label {names[0]!r}; training needs two")
+        return "class", names, np.array([numbers[row[0]] for row in lists], np.int64)
+    values = np.zeros((len(lists), len(names)), np.float32)
+    for place, row in enumerate(lists):
+        values[place, [numbers[name] for name in row]] = 1
+    return "labels", names, values
