@@ -55,12 +55,12 @@ def many_photographs() -> list[bytes]:
     ]
 
 
-def phone_photographs() -> list[bytes]:
+def phone_photographs(zoom: float = 1) -> list[bytes]:
     """Six JPEGs of 12 megapixels, about 4 MB each: enlarged, with the noise of a small sensor."""
     draw = np.random.default_rng(0)
     found = []
     for name in NAMES:
-        pixels = np.asarray(covering(name, 3000, 4000), np.float32)
+        pixels = np.asarray(covering(name, 3000, 4000, zoom=zoom), np.float32)
         noisy = pixels + draw.normal(0, SENSOR_NOISE, pixels.shape).astype(np.float32)
         found.append(encode(Image.fromarray(noisy.clip(0, 255).astype(np.uint8)), PHONE_QUALITY))
     return found

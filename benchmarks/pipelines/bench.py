@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,8 +26,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from benchmarks.measure import PLOTS, RESULTS
-from benchmarks.pipelines.images import Images, prepare
-from benchmarks.pipelines.page import Page
+from benchmarks.pipelines.images import Images, prepare, write_phone_photographs
+from benchmarks.pipelines.page import PHONES_BATCH, Page
 from benchmarks.pipelines.peers import PEERS
 from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import DALI_READER, STAGES, Case, Result
@@ -78,7 +78,8 @@ class BenchConfig:
     """Policies of training, as in `augment.name=trivial`. Other loaders are left out."""
     output: str = "runs/bench/pipelines"
     publish: Bool = False
-    """Also write docs/results/pipelines.md and its pictures."""
+    """Also measure photographs of 12 megapixels, and write docs/results/pipelines.md and its
+    pictures."""
 
     def __post_init__(self) -> None:
         for way in self.ways or ():
@@ -127,6 +128,17 @@ def cases(config: BenchConfig, images: Images) -> list[Case]:
         if root is not None:
             result += [Case("threads", n, str(root), "folder", *size, shown) for n in counts]
     return result
+
+
+def measure_phones(config: BenchConfig, work: Path) -> list[Measurement]:
+    """This template, torchvision and Pillow on photographs of 12 megapixels, with all cores."""
+    files = write_phone_photographs(work / "phones")
+    images = prepare(files, config.images, work / "large")
+    ways = ["threads", "imagefolder", "pillow"]
+    small = replace(config, ways=ways, workers=[usable_cores()], batch_size=PHONES_BATCH)
+    todo = [case for case in cases(small, images) if not case.shown]
+    write_formats(todo, files)
+    return measure_all(todo, config.rounds)
 
 
 def write_formats(todo: Sequence[Case], files: Path) -> None:
@@ -216,6 +228,7 @@ def main(arguments: Sequence[str]) -> int:
                 write_formats(todo, images.files)
             sys.stderr.write(_announcement(len(todo), config))
             measured = measure_all(todo, config.rounds)
+            phones = measure_phones(config, Path(work)) if config.publish else []
     except (ConfigError, DataError) as error:
         sys.stderr.write(f"bench: {error}\n")
         return 2
@@ -224,7 +237,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     augment = config.augment.describe()
     described = f"{images.described}; augment: {augment}" if augment else images.described
-    page = Page(described, config.batch_size, config.image_size, config.rounds, measured)
+    page = Page(described, config.batch_size, config.image_size, config.rounds, measured, phones)
     output = Path(config.output)
     sys.stdout.write(page.write(output, output.parent))
     page.write_html(output)
@@ -233,7 +246,7 @@ def main(arguments: Sequence[str]) -> int:
             sys.stderr.write("bench: not published, as the cases above failed\n")
             return 1
         page.write(RESULTS / "pipelines", PLOTS)
-        write_pictures(measured, PLOTS)
+        write_pictures(measured, phones, PLOTS)
     return 0
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
 
+from benchmarks.sample_photographs import phone_photographs
 from entry_point.config.data_config import DemoConfig
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.errors import DataError
@@ -46,6 +47,16 @@ def prepare(root: Path | None, most: int, work: Path) -> Images:
     pack(files, work / "shards", OptimizeConfig())
     described = f"{count} images of {root}, packed"
     return Images(described, count, work / "shards", files, indexed)
+
+
+def write_phone_photographs(root: Path) -> Path:
+    """Write 36 JPEGs of 12 megapixels under root/train; returns root."""
+    folder = root / "train" / "photograph"
+    folder.mkdir(parents=True)
+    for step in range(6):
+        for number, jpeg in enumerate(phone_photographs(zoom=1 + 0.08 * step)):
+            (folder / f"{step}{number}.jpg").write_bytes(jpeg)
+    return root
 
 
 def _link(root: Path, target: Path, most: int) -> int:

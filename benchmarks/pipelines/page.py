@@ -33,6 +33,11 @@ _STYLE = (
     "text-align:right}td:first-child,th:first-child{text-align:left}img{max-width:100%}"
     "h1+p{padding:.7em 1em;background:#eef6ee;border-left:4px solid #393}"
 )
+PHONES_BATCH = 8
+PHONES = (
+    "36 photographs as phones make them (3000x4000, quality 95, 4:2:0, 3.6 MB each), in batches "
+    f"of {PHONES_BATCH}:\n"
+)
 _PACKAGES = (
     "torchvision",
     "Pillow",
@@ -53,6 +58,8 @@ class Page:
     image_size: int
     rounds: int
     measured: Sequence[Measurement]
+    phones: Sequence[Measurement] = ()
+    """The same of photographs of 12 megapixels."""
 
     def write(self, stem: Path, plots: Path) -> str:
         """Write STEM.md and PLOTS/<name of STEM>.png; returns the Markdown."""
@@ -87,15 +94,15 @@ class Page:
         )
 
     def markdown(self, plot_address: str) -> str:
-        return "\n".join(
-            [
-                f"# {TITLE}\n\n**Recommendation.** {advice(self.measured)}\n",
-                f"![{TITLE}]({plot_address})\n",
-                rates_table(self.measured),
-                ratios_table(self.measured),
-                f"{self._method()}\n",
-            ]
-        )
+        parts = [
+            f"# {TITLE}\n\n**Recommendation.** {advice(self.measured)}\n",
+            f"![{TITLE}]({plot_address})\n",
+            rates_table(self.measured),
+            ratios_table(self.measured),
+        ]
+        if self.phones:
+            parts += [PHONES, rates_table(self.phones), ratios_table(self.phones)]
+        return "\n".join([*parts, f"{self._method()}\n"])
 
 
 def plot(measured: Sequence[Measurement], file: Path) -> None:
