@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter
 
 from entry_point.config.config_errors import ConfigError, near
-from entry_point.config.mistakes import check_config, no_such_key
+from entry_point.config.mistakes import check_config, no_such_option
 from entry_point.contract import own_code
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ def _opened(override: Override, groups: Collection[str]) -> str:
     if text.startswith("~") or re.search("[/@]", key) or key in groups:
         return text
     if (CONFIGS / key).is_dir():
-        raise ConfigError(text, must=no_such_key(key))
+        raise ConfigError(text, must=no_such_option(key))
     return f"++{text.lstrip('+')}"
 
 

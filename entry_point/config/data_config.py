@@ -169,7 +169,7 @@ class DataConfig:
             must = f"must be pairs of an epoch and a size of at most {SIZE_LIMIT}"
             raise ConfigError("data.progressive", self.progressive, must)
         if starts and (starts[0] != 0 or starts != sorted(set(starts))):
-            must = "must begin with epoch 0 and go on with later ones, as in [[0,128],[10,160]]"
+            must = "must start at epoch 0, with ascending epochs, as in [[0,128],[10,160]]"
             raise ConfigError("data.progressive", self.progressive, must)
 
     def _check_format(self) -> None:

@@ -16,6 +16,7 @@ T = TypeVar("T")
 Node = Mapping[str, Any]
 """What a JSON schema says of a setting, or of a class of settings."""
 _OF_LAUNCH = ("target", "job", "tuning", "resume_from")
+_FOR_LAUNCH = "is a setting of `make sagemaker-train`; remove it"
 """The keys of configs/launch.yaml, which no job has."""
 _MOST_NAMES, _MOST_SUGGESTED = 9, 3
 """Nobody reads longer lists."""
@@ -128,14 +129,21 @@ def _unknown_key(path: Sequence[str | int], value: object, whole: Node, group: s
     if elsewhere and not group and 0 < len(same) <= _MOST_SUGGESTED:
         must = f"no such key; did you mean {' or '.join(same)}?"
     else:
-        must = no_such_key(name, known, dotted(path[:-1], group))
+        must = _no_such_key(name, known, dotted(path[:-1], group))
     return ConfigError(key, must=must) if isinstance(value, dict) else ConfigError(key, value, must)
 
 
-def no_such_key(name: str, known: Sequence[str] = (), group: str = "") -> str:
+def no_such_option(group: str) -> str:
+    """The words after `group=OPTION`, where a command has no options of that group."""
+    if group in _OF_LAUNCH:
+        return _FOR_LAUNCH
+    return f"no such option here; its keys are set as in {group}.NAME=VALUE"
+
+
+def _no_such_key(name: str, known: Sequence[str] = (), group: str = "") -> str:
     """The words after the key: what else the user may have meant."""
     if not group and name in _OF_LAUNCH:
-        return "is a setting of `make sagemaker-train`; remove it"
+        return _FOR_LAUNCH
     if advice := near(name, known):
         return f"no such key{advice}"
     if not 0 < len(known) <= _MOST_NAMES:

@@ -93,6 +93,10 @@ def test_a_table_of_other_files_is_evaluated(run: Path, photo_folder: Path, tmp_
     [
         (["model_dir=/no/such"], "/no/such has no config.yaml: name the model folder"),
         (["split=test"], "split=test: must be"),
+        (
+            ["data=folder"],
+            "data=folder: no such option here; its keys are set as in data.NAME=VALUE",
+        ),
         (["data.rot=x"], "data.rot=x: no such key; did you mean root?"),
         (["data.root={other}"], "the model does not know strangers: remove these images"),
     ],

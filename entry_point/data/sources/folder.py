@@ -72,9 +72,7 @@ def layout_of(root: Path, val_fraction: float | None) -> Layout:
     """The layout of a folder. Raises DataError."""
     splits = existing_splits(root)
     if val_fraction is not None and "val" in splits:
-        raise DataError(
-            f"val_fraction={val_fraction}: {root / 'val'} exists; remove the one or the other"
-        )
+        raise DataError(f"val_fraction={val_fraction}: {root / 'val'} exists; remove one of them")
     if splits or not root.is_dir():
         undivided = {split: split for split in SPLITS}
         return Layout(undivided, None) if val_fraction is None else _divided("train", val_fraction)

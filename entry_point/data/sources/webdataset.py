@@ -159,7 +159,7 @@ def _read(folder: str, tars: list[str], val_fraction: float | None) -> TarFiles:
     if known and val_fraction is not None:
         raise DataError(
             f"data.val_fraction={val_fraction}: the names of the tar files in {folder} say which "
-            "are for validation; remove the one or the other"
+            "are for validation; remove one of them"
         )
     used = [tar for tar, split in zip(tars, splits, strict=True) if split in SPLITS or not known]
     if len(used) < len(tars):

@@ -130,13 +130,13 @@ def test_validation_at_a_size_is_validation_of_a_run_with_that_image_size(
         ({"image_size": 300}, "data.resize=256: must be at least data.image_size=300"),
         (
             {"progressive": [[1, 64]]},
-            "data.progressive=[[1,64]]: must begin with epoch 0 and go on with later ones, as in "
+            "data.progressive=[[1,64]]: must start at epoch 0, with ascending epochs, as in "
             "[[0,128],[10,160]]",
         ),
         (
             {"progressive": [[0, 64], [5, 9], [5, 80]]},
-            "data.progressive=[[0,64],[5,9],[5,80]]: must begin with epoch 0 and go on with later "
-            "ones, as in [[0,128],[10,160]]",
+            "data.progressive=[[0,64],[5,9],[5,80]]: must start at epoch 0, with ascending "
+            "epochs, as in [[0,128],[10,160]]",
         ),
         (
             {"progressive": [[0, 0]]},

@@ -274,7 +274,7 @@ def test_a_folder_without_val_is_split_by_the_same_hash(photo_folder: Path, tmp_
     assert train.classes == val.classes == whole.classes
     keys = [source.key(i) for source in (train, val) for i in range(len(source))]
     assert sorted(keys) == sorted(whole.key(i) for i in range(len(whole))) and len(val) > 5
-    with pytest.raises(RuntimeError, match="exists; remove the one or the other"):
+    with pytest.raises(RuntimeError, match="exists; remove one of them"):
         open_source(DataConfig(root=str(photo_folder), val_fraction=0.3), "train", tmp_path)
 
 
