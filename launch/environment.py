@@ -27,6 +27,7 @@ REQUIREMENTS = {
     "timm": ("timm.txt",),
     "mlflow": ("mlflow.txt",),
     "wandb": ("wandb.txt",),
+    "parquet": ("parquet.txt",),
     "launch": ("launch.txt",),
     "launch-v2": ("launch-v2.txt",),
     "launch-v3": ("launch-v3.txt",),

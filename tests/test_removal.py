@@ -22,6 +22,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "entry_point/data/sources/webdataset.py",
         "configs/data/webdataset.yaml",
     ),
+    "parquet": ("entry_point/data/sources/parquet.py", "configs/data/parquet.yaml"),
     "dali": ("entry_point/data/decode/dali.py", "configs/pipeline/dali.yaml"),
     "workers": (
         "entry_point/data/engines/workers.py",
@@ -34,9 +35,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "entry_point/config/serve_config.py",
         "configs/serve.yaml",
     ),
-    "tensorboard": ("entry_point/training/results/tensorboard_logger.py",),
-    "mlflow": ("entry_point/training/results/mlflow_logger.py",),
-    "wandb": ("entry_point/training/results/wandb_logger.py",),
+    "loggers": tuple(
+        f"entry_point/training/results/{name}_logger.py"
+        for name in ("tensorboard", "mlflow", "wandb")
+    ),
 }
 # A package that is not installed is no fault of the copy: DALI is an extra.
 IMPORT_ALL = """

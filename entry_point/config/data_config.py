@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -15,7 +16,7 @@ from entry_point.config.schema import SETTINGS, Float, Int, Positive, Share
 SIZE_LIMIT = 4096
 Engine = Literal["threads", "workers", "dali"]
 Access = Literal["map", "stream", "stream_by_host"]
-FORMATS = ("demo", "folder", "manifest", "shards", "webdataset")
+FORMATS = ("demo", "folder", "manifest", "shards", "webdataset", "parquet")
 
 
 @dataclass(config=SETTINGS)
@@ -86,8 +87,8 @@ class DataConfig:
     format: str = "folder"
     """`demo`: generated on first use. `folder`: images in `root/train/<class>` and
     `root/val/<class>`, or in `root/<class>`. `manifest`: the files that a table lists. `shards`:
-    the output of `make dataset`. `webdataset`: the tar files of others. Or the dotted path of your
-    own source."""
+    the output of `make dataset`. `webdataset`: the tar files of others. `parquet`: files with a
+    column of images, as Hugging Face's datasets. Or the dotted path of your own source."""
     kwargs: dict[str, Any] = Field(default={})
     """Arguments of your own source; of `demo`: `seed`, `train_images` and `val_images`."""
     root: str | None = None
@@ -98,8 +99,8 @@ class DataConfig:
     table: TableConfig = Field(default_factory=TableConfig)
     val_fraction: Float | None = Field(default=None, gt=0, lt=1)
     """Share of the images to validate on, chosen by a hash of their paths: for a folder without
-    `val`, a table without a column of splits, and tar files whose names tell no split. null: 0.1
-    for such a table or tar files, and for a folder with neither `train` nor `val`. It must not be
+    `val`, a table without a column of splits, and tar or Parquet files whose names tell no split.
+    null: 0.1 for such files, and for a folder with neither `train` nor `val`. It must not be
     set for others."""
     balance: Literal["classes"] | None = None
     """`classes`: training draws images with replacement, all classes equally often. null: each
@@ -184,20 +185,27 @@ class DataConfig:
         if known and self.format != "manifest":
             if self.images is not None:
                 raise ConfigError("data.images", self.images, "needs data=manifest")
-            if self.table != TableConfig():
+            columns = replace(self.table, path=None, labels=[])
+            if (columns if self.format == "parquet" else self.table) != TableConfig():
                 raise ConfigError("data.table", must="needs data=manifest")
-        divided = ("folder", "manifest", "webdataset")
+        divided = ("folder", "manifest", "webdataset", "parquet")
         if self.val_fraction is not None and self.format not in divided:
-            must = "needs data=folder, manifest or webdataset"
+            must = "needs data=folder, manifest, webdataset or parquet"
             raise ConfigError("data.val_fraction", self.val_fraction, must)
         self._check_repeats()
 
     def _check_repeats(self) -> None:
         repeating = {"balance": self.balance, "repeats": self.repeats if self.repeats > 1 else None}
         for key, value in repeating.items():
-            if value is not None and self.access != "map":
-                must = "needs data.access=map: a stream reads each shard once"
+            if value is not None and self.streams:
+                needs = "another data" if self.format == "parquet" else "data.access=map"
+                must = f"needs {needs}: a stream reads each shard once"
                 raise ConfigError(f"data.{key}", value, must)
+
+    @property
+    def streams(self) -> bool:
+        """Whether shards are read whole, and each rank gets its own."""
+        return self.access != "map" or self.format == "parquet"
 
     def check_command(self) -> str:
         """How to list all damaged images at once."""

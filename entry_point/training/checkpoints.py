@@ -232,8 +232,7 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
 def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settings:
     """The settings that decide the order of an epoch's samples. A collective call.
 
-    With `data.access=map` the order does not depend on the number of ranks; of a stream, each rank
-    gets its own shards.
+    Of a stream, each rank gets its own shards; else the order does not depend on their number.
     """
     data = config.data
     settings: Settings = {"data.access": data.access}
@@ -241,7 +240,7 @@ def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settin
         settings["data.balance"] = data.balance
     if data.repeats > 1:
         settings["data.repeats"] = data.repeats
-    if data.access != "map":
+    if data.streams:
         settings["ranks"] = devices.world_size
     if data.access == "stream_by_host":
         assert isinstance(train, StreamSource)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,11 @@ VAL_FRACTION = 0.1
 """Of a dataset without splits, where nothing else is asked for."""
 _SPLIT_STREAM = 41
 _OTHER_SPLITS = ("training", "valid", "validation", "test", "testing")
+_SPLIT_OF = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 
 
 def require_folder(key: str, folder: Path) -> None:
@@ -249,6 +255,12 @@ def _images(folder: Path, classes: list[str], share: bool) -> tuple[list[str], l
         line = "%s: %d files are ignored, for example %s: only images in class folders are read"
         log.warning(line, folder, len(ignored), printable(ignored[0]))
     return names, labels
+
+
+def split_of(path: str) -> str | None:
+    """The split that a word of a file's path names; the last such word counts."""
+    words = re.findall(r"[a-z]+", path.lower())
+    return next((_SPLIT_OF[word] for word in reversed(words) if word in _SPLIT_OF), None)
 
 
 def log_formats(source: object, jpegs: int, images: int) -> None:

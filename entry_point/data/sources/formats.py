@@ -5,6 +5,7 @@ What is optional is imported once it is used.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ from entry_point.data.sources.demo import ensure_demo
 from entry_point.data.sources.folder import FolderSource, log_formats
 from entry_point.data.sources.shards import ShardSource
 from entry_point.data.sources.source import FileSource, Source
-from entry_point.data.sources.stream import StreamSource
+from entry_point.data.sources.stream import PackedStream
 
 Open = Callable[[DataConfig, Path, str], Source]
 """(data, root, split) -> the split."""
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
 _TABLE = "entry_point.data.sources.table.open_manifest"
+_PARQUET = "entry_point.data.sources.parquet.open_parquet"
 _TARS = "entry_point.data.sources.webdataset.open_tars"
 _NEEDED = ("classes", "kind", "labels", "sizes", "__len__", "read", "following", "key")
 
@@ -47,6 +49,7 @@ def open_format(data: DataConfig, root: Path, split: str) -> Source:
         "manifest": _manifest,
         "shards": _shards,
         "webdataset": _webdataset,
+        "parquet": _parquet,
     }
     opener = resolve("data.format", data.format, known)
     if data.format in known:
@@ -79,6 +82,14 @@ def _webdataset(data: DataConfig, root: Path, split: str) -> Source:
     return _with_side_indexes(source, data, source.folder, split)
 
 
+def _parquet(data: DataConfig, root: Path, split: str) -> Source:
+    if importlib.util.find_spec("pyarrow") is None:
+        must = "needs the package pyarrow: run `make setup EXTRAS=parquet`, or build the image with "
+        raise ConfigError("data.format", data.format, f"{must}`make image EXTRAS=parquet`")
+    source: Source = resolve("data.format", _PARQUET, {})(data, root, split)
+    return source
+
+
 def _with_side_indexes(
     source: FileSource, data: DataConfig, root: str | Path, split: str
 ) -> Source:
@@ -93,7 +104,7 @@ def _shards(data: DataConfig, root: Path, split: str) -> Source:
     if data.access == "map":
         return ShardSource(root, split)
     index_root = Path(data.index_root) if data.index_root else root
-    return StreamSource(root, index_root, split, all_here=data.access == "stream")
+    return PackedStream(root, index_root, split, all_here=data.access == "stream")
 
 
 def _check(path: str, source: Any, split: str) -> None:

@@ -19,12 +19,88 @@ from torch import Tensor
 
 from entry_point.data.errors import DataError
 from entry_point.data.plan.samples import Ints
-from entry_point.data.sources.dataset_description import require_shard
+from entry_point.data.sources.dataset_description import Kind, require_shard
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.shards import ShardIndex
 from entry_point.data.sources.source import UprightSizes
 
 log = logging.getLogger(__name__)
+
+
+class StreamSource:
+    """Samples in shards, some of which are in memory: the base of a Source that is streamed."""
+
+    classes: list[str]
+    kind: Kind
+    shard_files: Sequence[Path]
+    shards_here: list[int]
+    """Numbers of the shards on this host."""
+    _memory: dict[int, Future[Any]]
+
+    @property
+    def labels(self) -> Tensor:
+        """See Source."""
+        raise NotImplementedError
+
+    @property
+    def sizes(self) -> UprightSizes | None:
+        """See Source."""
+        return None
+
+    @property
+    def shard_of(self) -> NDArray[np.int32]:
+        """Shard number of each sample."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self.shard_of)
+
+    def key(self, index: int) -> str:
+        """See Source."""
+        raise NotImplementedError
+
+    def read(self, index: int) -> Tensor:
+        """See Source."""
+        raise NotImplementedError
+
+    def _read_shard(self, number: int) -> Any:
+        """What is kept of a shard. Raises OSError and DataError."""
+        raise NotImplementedError
+
+    def _held(self, index: int) -> Any:
+        """What is kept of the sample's shard; None for a shard that is not in memory."""
+        shard = self._memory.get(int(self.shard_of[index]))
+        try:
+            return None if shard is None else shard.result()
+        except CancelledError:  # the epoch ended before the shard was read
+            return None
+
+    @cached_property
+    def rows_here(self) -> Ints:
+        """The samples in the shards on this host, in index order."""
+        return np.flatnonzero(np.isin(self.shard_of, self.shards_here))
+
+    def following(self, indices: Ints) -> Ints:
+        """The next samples in the shards on this host."""
+        place = np.searchsorted(self.rows_here, indices, side="right")
+        return self.rows_here[place % len(self.rows_here)]
+
+    def hold(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
+        """Keep exactly these shards in memory; `reader` reads the missing ones in order."""
+        for number in shards:
+            if number not in self._memory or self._memory[number].cancelled():
+                self._memory[number] = reader.submit(self._read_shard, number)
+        for number in set(self._memory) - set(shards):
+            self._memory.pop(number).cancel()
+
+    def release(self) -> None:
+        """Drop all shards."""
+        while self._memory:
+            self._memory.popitem()[1].cancel()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the shards in memory: another process reads its own."""
+        return vars(self) | {"_memory": {}}
 
 
 class HeldShard(NamedTuple):
@@ -36,8 +112,8 @@ class HeldShard(NamedTuple):
     """Part of the file of side indexes, from `side_start`; empty without."""
 
 
-class StreamSource:
-    """The samples of the shards on this host, from memory or, if not held there, from the file."""
+class PackedStream(StreamSource):
+    """A split of a packed dataset."""
 
     def __init__(self, root: Path, index_root: Path, split: str, all_here: bool) -> None:
         """Unless the shards are `all_here`, those missing in `root` are on other hosts."""
@@ -45,7 +121,7 @@ class StreamSource:
         self.classes, self.kind = self.index.classes, self.index.kind
         self.shard_files = [root / split / shard.file for shard in self.index.shards]
         self.shards_here = self._shards_here(all_here)
-        self._memory: dict[int, Future[HeldShard]] = {}
+        self._memory = {}
 
     @property
     def labels(self) -> Tensor:
@@ -57,16 +133,7 @@ class StreamSource:
 
     @property
     def shard_of(self) -> NDArray[np.int32]:
-        """Shard number of each sample."""
         return self.index.shard
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    @cached_property
-    def rows_here(self) -> Ints:
-        """The samples in the shards on this host, in index order."""
-        return np.flatnonzero(np.isin(self.shard_of, self.shards_here))
 
     def key(self, index: int) -> str:
         return self.index.key(index)
@@ -94,33 +161,9 @@ class StreamSource:
         assert self.index.side_indexes is not None
         return self.index.side_indexes.cut(index, held.side_start, held.side)
 
-    def _held(self, index: int) -> HeldShard | None:
-        shard = self._memory.get(int(self.shard_of[index]))
-        try:
-            return None if shard is None else shard.result()
-        except CancelledError:  # the epoch ended before the shard was read
-            return None
-
-    def following(self, indices: Ints) -> Ints:
-        """The next samples in the shards on this host."""
-        place = np.searchsorted(self.rows_here, indices, side="right")
-        return self.rows_here[place % len(self.rows_here)]
-
-    def hold(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
-        """Keep exactly these shards in memory; `reader` reads the missing ones in order."""
-
-        def read(number: int) -> HeldShard:
-            shard = read_bytes(self.shard_files[number], 0, self.index.shards[number].bytes)
-            return HeldShard(shard, *self._read_side(self._rows_of(number)))
-
-        for number in shards:
-            if number not in self._memory or self._memory[number].cancelled():
-                self._memory[number] = reader.submit(read, number)
-        for number in set(self._memory) - set(shards):
-            self._memory.pop(number).cancel()
-
-    def _rows_of(self, number: int) -> Ints:
-        return np.flatnonzero(self.shard_of == number)
+    def _read_shard(self, number: int) -> HeldShard:
+        shard = read_bytes(self.shard_files[number], 0, self.index.shards[number].bytes)
+        return HeldShard(shard, *self._read_side(np.flatnonzero(self.shard_of == number)))
 
     def _read_side(self, rows: Ints) -> tuple[int, Tensor]:
         """See SideIndexes.read; empty if they cannot be read."""
@@ -130,15 +173,6 @@ class StreamSource:
         except (OSError, DataError) as error:
             log.warning("%d images decode without a side index: %s", len(rows), error)
         return 0, torch.empty(0, dtype=torch.uint8)
-
-    def release(self) -> None:
-        """Drop all shards."""
-        while self._memory:
-            self._memory.popitem()[1].cancel()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the shards in memory: another process reads its own."""
-        return vars(self) | {"_memory": {}}
 
     def _shards_here(self, all_here: bool) -> list[int]:
         """Numbers of the shards in the folder, after a check of their sizes."""

@@ -34,6 +34,7 @@ from entry_point.data.sources.folder import (
     VAL_FRACTION,
     chosen_for_val,
     log_formats,
+    split_of,
     visible_files,
 )
 from entry_point.data.sources.source import FileSource, PathList
@@ -44,11 +45,6 @@ LABELS = ("cls", "txt", "json")
 """The suffixes of labels: the first that a sample has is read."""
 LABEL_KEYS = ("label", "labels", "cls", "class")
 """Where a JSON object has the label."""
-_SPLIT_OF = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation"), "val"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
 _WHOLE = re.compile(r"\d{1,18}")
 
 _opened: dict[str, TarFiles] = {}
@@ -154,7 +150,7 @@ def _choices(braces: str) -> list[str]:
 
 
 def _read(folder: str, tars: list[str], val_fraction: float | None) -> TarFiles:
-    splits = [_split_of(tar) for tar in tars]
+    splits = [split_of(tar) for tar in tars]
     known = {split for split in splits if split is not None}
     if known and val_fraction is not None:
         raise DataError(
@@ -171,7 +167,7 @@ def _read(folder: str, tars: list[str], val_fraction: float | None) -> TarFiles:
     )
     paths = [f"{used[sample.tar]}/{sample.name}" for sample in samples]
     if known:
-        of_tar = np.array([_split_of(tar) == "val" for tar in used])
+        of_tar = np.array([split_of(tar) == "val" for tar in used])
         tar_numbers = np.array([sample.tar for sample in samples], np.int32)
         is_val = of_tar[tar_numbers] if len(samples) else np.zeros(0, bool)
         how = "by the names of the tar files"
@@ -200,12 +196,6 @@ def _read(folder: str, tars: list[str], val_fraction: float | None) -> TarFiles:
         classes,
         labels,
     )
-
-
-def _split_of(tar: str) -> str | None:
-    """The split that a word of the path names; the last such word counts."""
-    words = re.findall(r"[a-z]+", tar.lower())
-    return next((_SPLIT_OF[word] for word in reversed(words) if word in _SPLIT_OF), None)
 
 
 def _samples(folder: str, tar: str, number: int) -> Iterator[Sample]:

@@ -15,7 +15,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.shards import ShardIndex
-from entry_point.data.sources.stream import StreamSource
+from entry_point.data.sources.stream import PackedStream
 from tests.forkserver import SERVER
 
 
@@ -81,7 +81,7 @@ def test_four_ranks_on_two_hosts_take_the_same_number_of_steps_with_disjoint_sam
         _host(tmp_path / "host-1", [file for file in train if file not in train[::3]], []),
     ]
     _host(hosts[1], [], _shards(packed, "val"))
-    index = StreamSource(packed, packed, "train", all_here=True).index
+    index = PackedStream(packed, packed, "train", all_here=True).index
     own = range(0, len(train), 3)
     damaged = _damage_last_samples(hosts[0], index, own)
     seen = _run_ranks(hosts, 2, packed, tmp_path / "meeting")

@@ -1,0 +1,341 @@
+"""Images in Parquet files (data=parquet), as Hugging Face's datasets have them.
+
+A column holds the images: bytes, or structs with `bytes`. Others hold the labels. Parquet has no
+way to read one image alone, so consecutive row groups are shards, which are read whole.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from entry_point.config.config_errors import near
+from entry_point.config.data_config import DataConfig, TableConfig
+from entry_point.contract.printable import printable
+from entry_point.data.errors import DataError
+from entry_point.data.plan.samples import Ints
+from entry_point.data.plan.stream_order import WINDOW_SHARDS
+from entry_point.data.sources.dataset_description import CLASS_NAME, SPLITS, Kind, is_class_name
+from entry_point.data.sources.folder import VAL_FRACTION, chosen_for_val, split_of, visible_files
+from entry_point.data.sources.stream import StreamSource
+
+log = logging.getLogger(__name__)
+
+LABELS = ("label", "labels", "class", "cls")
+SHARD_BYTES = 64e6
+"""Row groups of one file follow each other in a shard until their images fill this."""
+_METADATA = b"huggingface"
+"""Key of the schema's metadata in which the datasets package describes the columns."""
+
+_opened: dict[str, ParquetFiles] = {}
+"""The last dataset, for the other split."""
+
+
+class Shard(NamedTuple):
+    """Row groups of a file."""
+
+    file: Path
+    first_row: int
+    """Number of its first row in the file."""
+    first: int
+    end: int
+    """The row groups from `first` to before `end`."""
+
+
+class HeldRows(NamedTuple):
+    """The images of a shard, one after the other."""
+
+    content: Tensor
+    offsets: Ints
+    """Where each starts, and where the last one ends."""
+
+
+@dataclass(frozen=True)
+class ParquetFiles:
+    """All rows of a dataset, in the order of the files."""
+
+    column: str
+    """That of the images."""
+    shards: list[Shard]
+    shard_of: NDArray[np.int32]
+    rows: Ints
+    """Number of each row in its shard."""
+    is_val: NDArray[np.bool_]
+    kind: Kind
+    classes: list[str]
+    labels: NDArray[Any]
+    """As `Source.labels`."""
+
+
+class ParquetSource(StreamSource):
+    """The rows of one split."""
+
+    def __init__(self, files: ParquetFiles, split: str) -> None:
+        chosen = np.flatnonzero(files.is_val == (split == "val"))
+        self.classes, self.kind = files.classes, files.kind
+        self.shards_here = np.unique(files.shard_of[chosen]).tolist()
+        self.shard_files = [shard.file for shard in files.shards]
+        self._shards, self._column = files.shards, files.column
+        self._shard_of, self._rows = files.shard_of[chosen], files.rows[chosen]
+        self._labels = torch.from_numpy(files.labels[chosen])
+        self._memory = {}
+        self._recent: dict[int, HeldRows] = {}
+
+    @property
+    def labels(self) -> Tensor:
+        return self._labels
+
+    @property
+    def shard_of(self) -> NDArray[np.int32]:
+        return self._shard_of
+
+    def key(self, index: int) -> str:
+        shard = self._shards[int(self._shard_of[index])]
+        return printable(f"{shard.file}, row {shard.first_row + int(self._rows[index])}")
+
+    def read(self, index: int) -> Tensor:
+        held: HeldRows = self._held(index) or self._read_again(int(self._shard_of[index]))
+        row = int(self._rows[index])
+        image = held.content[held.offsets[row] : held.offsets[row + 1]]
+        if not len(image):
+            raise DataError("the row has no image")
+        return image
+
+    def _read_again(self, number: int) -> HeldRows:
+        """A shard that is not in memory: a process of `workers` keeps those of a window itself."""
+        if number not in self._recent:
+            while len(self._recent) > WINDOW_SHARDS:
+                self._recent.pop(next(iter(self._recent)))
+            self._recent[number] = self._read_shard(number)
+        return self._recent[number]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_recent": {}}
+
+    def _read_shard(self, number: int) -> HeldRows:
+        shard = self._shards[number]
+        groups = range(shard.first, shard.end)
+        with _damage_named(shard.file), _opened_file(shard.file) as file:
+            name = _bytes_of(file.schema_arrow, self._column)
+            column = file.read_row_groups(groups, columns=[name], use_threads=False)[self._column]
+            if pa.types.is_struct(column.type):
+                column = pa.chunked_array([chunk.field("bytes") for chunk in column.chunks])
+            array = column.cast(pa.large_binary()).combine_chunks()
+        _, offsets, content = array.buffers()
+        bounds = np.frombuffer(offsets, np.int64)[array.offset :][: len(array) + 1]
+        copied = np.frombuffer(
+            content or b"", np.uint8
+        ).copy()  # torch cannot hold what is read-only
+        return HeldRows(torch.from_numpy(copied), bounds)
+
+
+def open_parquet(data: DataConfig, root: Path, split: str) -> ParquetSource:
+    """The split of the Parquet files in the folder `root`, or of the file `root`.
+
+    A file belongs to the split that a word of its path names: `train`, `val`, and what means the
+    same. Without such words, `data.val_fraction` of the rows is `val`. Raises DataError.
+    """
+    folder, names = (root, _names(root)) if root.is_dir() else (root.parent, [root.name])
+    changed = [(folder / name).stat().st_mtime_ns for name in names]
+    stamp = repr((folder, names, changed, data.val_fraction, data.table))
+    if stamp not in _opened:
+        files = _read(folder, names, data)
+        _opened.clear()
+        _opened[stamp] = files
+    return ParquetSource(_opened[stamp], split)
+
+
+def _names(root: Path) -> list[str]:
+    names = [file for file in visible_files(root) if file.lower().endswith(".parquet")]
+    if not names:
+        raise DataError(f"data.root={root} holds no Parquet file")
+    return names
+
+
+def _read(folder: Path, names: list[str], data: DataConfig) -> ParquetFiles:
+    known = {split for name in names if (split := split_of(name)) is not None}
+    if known and data.val_fraction is not None:
+        raise DataError(
+            f"data.val_fraction={data.val_fraction}: the names of the files in {folder} say which "
+            "are for validation; remove one of them"
+        )
+    used = [name for name in names if split_of(name) in SPLITS or not known]
+    with _damage_named(folder / used[0]):
+        schema = pq.read_schema(folder / used[0])
+    column, labels = _image_column(folder / used[0], schema, data.table), data.table.labels
+    labels = labels or [_label_column(folder / used[0], schema)]
+    shards, counts = [], []
+    for name in used:
+        for shard, count in _shards(folder / name, column, labels):
+            shards.append(shard)
+            counts.append(count)
+    shard_of = np.repeat(np.arange(len(shards), dtype=np.int32), counts)
+    rows = np.concatenate([np.arange(count) for count in counts])
+    if known:
+        of_shard = [split_of(str(shard.file.relative_to(folder))) == "val" for shard in shards]
+        is_val, how = np.array(of_shard)[shard_of], "by the names of the files"
+    else:
+        fraction = VAL_FRACTION if data.val_fraction is None else data.val_fraction
+        places = [
+            f"{shards[number].file.relative_to(folder)}:{shards[number].first_row + row}"
+            for number, row in zip(shard_of.tolist(), rows.tolist(), strict=True)
+        ]
+        is_val = chosen_for_val(places, fraction)
+        how = f"by a hash of file and row, val_fraction={fraction:g}"
+    for split, count in (("train", (~is_val).sum()), ("val", is_val.sum())):
+        if not count:
+            raise DataError(f"{folder}: no row is for {split}: both train and val need some")
+    kind, classes, values = _labels([folder / name for name in used], labels)
+    log.info(
+        "%s: %d files, %d rows: %d to train on, %d to validate (%s), images in %r, %s: %d",
+        *(folder, len(used), len(rows), int((~is_val).sum()), int(is_val.sum()), how, column),
+        *({"class": "classes"}.get(kind, kind), len(classes)),
+    )
+    return ParquetFiles(column, shards, shard_of, rows, is_val, kind, classes, values)
+
+
+@contextmanager
+def _damage_named(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowException as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{file} is damaged ({reason}): copy it again") from error
+
+
+@contextmanager
+def _opened_file(file: Path) -> Iterator[pq.ParquetFile]:
+    with pq.ParquetFile(file, pre_buffer=False) as opened:
+        yield opened
+
+
+def _shards(file: Path, column: str, labels: list[str]) -> Iterator[tuple[Shard, int]]:
+    """The shards of a file, and how many rows each has."""
+    with _damage_named(file), _opened_file(file) as opened:
+        for name in (column, *labels):
+            if name not in (found := opened.schema_arrow.names):
+                has = ", ".join(map(printable, found[:20]))
+                raise DataError(f"{file} has no column {name!r}{near(name, found)}; it has {has}")
+        row = first = filled = count = 0
+        path = _bytes_of(opened.schema_arrow, column)
+        for number in range(opened.num_row_groups):
+            group = opened.metadata.row_group(number)
+            filled += next(
+                leaf.total_compressed_size
+                for leaf in map(group.column, range(group.num_columns))
+                if leaf.path_in_schema == path
+            )
+            count += group.num_rows
+            if filled >= SHARD_BYTES or number == opened.num_row_groups - 1:
+                yield Shard(file, row, first, number + 1), count
+                row, first, filled, count = row + count, number + 1, 0, 0
+
+
+# Columns
+
+
+def _bytes_of(schema: pa.Schema, column: str) -> str:
+    """The path of the column's bytes."""
+    return f"{column}.bytes" if pa.types.is_struct(schema.field(column).type) else column
+
+
+def _holds_images(field: pa.Field) -> bool:
+    if pa.types.is_struct(field.type):
+        return field.type.get_field_index("bytes") >= 0
+    return pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)
+
+
+def _image_column(file: Path, schema: pa.Schema, table: TableConfig) -> str:
+    found = [field.name for field in schema if _holds_images(field)]
+    if table.path is not None:
+        if table.path in schema.names and table.path not in found:
+            is_of = schema.field(table.path).type
+            raise DataError(f"{file}: the column {table.path!r} is of type {is_of}: must be bytes")
+        return table.path
+    if len(found) != 1:
+        which = f"several columns of images, {', '.join(found)}" if found else "no column of images"
+        raise DataError(f"{file} has {printable(which)}: set data.table.path=COLUMN")
+    return found[0]
+
+
+def _label_column(file: Path, schema: pa.Schema) -> str:
+    for name in LABELS:
+        if name in schema.names:
+            return name
+    has = ", ".join(map(printable, schema.names[:20]))
+    raise DataError(
+        f"{file} has no column of labels: set data.table.labels=[COLUMN], which is usually called "
+        f"{', '.join(LABELS)}; it has {has}"
+    )
+
+
+# Labels
+
+
+def _labels(files: list[Path], columns: list[str]) -> tuple[Kind, list[str], NDArray[Any]]:
+    """Kind, names and values of all rows; see `Source.labels`."""
+    with _damage_named(files[0]):
+        tables = [pq.read_table(file, columns=columns, partitioning=None) for file in files]
+    values = [[each for table in tables for each in table[name].to_pylist()] for name in columns]
+    for name, cells in zip(columns, values, strict=True):
+        if None in cells:
+            raise _wrong(tables, files, cells.index(None), f"has no {name!r}")
+    first = tables[0].schema.field(columns[0]).type
+    if len(columns) > 1 or pa.types.is_floating(first):
+        return "numbers", columns, np.array(values, np.float32).T.copy()
+    cells, known = values[0], _class_names(tables[0].schema, columns[0])
+    rows = cells if pa.types.is_list(first) else [[cell] for cell in cells]
+    names = known or _sorted({str(each) for row in rows for each in row})
+    numbers = {name: number for number, name in enumerate(names)}
+    for place, row in enumerate(rows):
+        for each in row:
+            if known and not (type(each) is int and 0 <= each < len(known)):
+                raise _wrong(tables, files, place, f"the label {each!r} is no class of the schema")
+            if not is_class_name(str(each)):
+                raise _wrong(tables, files, place, f"the label {str(each)!r}: {CLASS_NAME}")
+    positions = [[each if known else numbers[str(each)] for each in row] for row in rows]
+    if not pa.types.is_list(first):
+        if len(names) < 2:
+            raise DataError(f"{files[0]}: all rows have the label {names[0]!r}; training needs two")
+        return "class", names, np.array([row[0] for row in positions], np.int64)
+    present = np.zeros((len(rows), len(names)), np.float32)
+    for place, row in enumerate(positions):
+        present[place, row] = 1
+    return "labels", names, present
+
+
+def _wrong(tables: list[pa.Table], files: list[Path], place: int, reason: str) -> DataError:
+    """The error for a row, which is named by its number in its file."""
+    for table, file in zip(tables, files, strict=True):
+        if place < len(table):
+            return DataError(f"{file}, row {place}: {reason}")
+        place -= len(table)
+    raise IndexError(place)
+
+
+def _class_names(schema: pa.Schema, column: str) -> list[str]:
+    """The names that the schema's metadata has for numbers; none if it has none."""
+    try:
+        described = json.loads((schema.metadata or {})[_METADATA])["info"]["features"][column]
+        return list(described.get("feature", described)["names"])
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return []
+
+
+def _sorted(names: set[str]) -> list[str]:
+    if all(re.fullmatch(r"\d{1,18}", name) for name in names):
+        return sorted(names, key=lambda name: (int(name), name))
+    return sorted(names)

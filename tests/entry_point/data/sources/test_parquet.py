@@ -1,0 +1,194 @@
+"""Hugging Face's Parquet files as a source."""
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import DataConfig
+from entry_point.data.errors import DataError
+from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources import parquet
+from entry_point.data.sources.source import Source
+from tests.entry_point.data.engines.every_engine import Way, pipeline_of
+
+FILES = {"train": "data/train-{:05d}-of-00002.parquet", "val": "data/validation-{:05d}.parquet"}
+IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+NAMES = ["cat", "dog"]
+
+
+def write(
+    file: Path, images: Sequence[Any], labels: Sequence[Any], names: Sequence[str] = (), **form: Any
+) -> None:
+    """As the datasets package does, in row groups of 5 images."""
+    feature = {"names": list(names), "_type": "ClassLabel"} if names else {"dtype": "int64"}
+    described = {"info": {"features": {"image": {"_type": "Image"}, "label": feature}}}
+    columns = {"image": pa.array(images, form.get("image", IMAGE)), "label": pa.array(labels)}
+    table = pa.table(columns).replace_schema_metadata({"huggingface": json.dumps(described)})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, file, row_group_size=5)
+
+
+def write_dataset(photographs: Path, folder: Path) -> Path:
+    """Each split in two files."""
+    classes = sorted(path.name for path in (photographs / "train").iterdir())
+    for split, name in FILES.items():
+        files = sorted((photographs / split).glob("*/*"))
+        for number in range(2):
+            half = files[number * len(files) // 2 : (number + 1) * len(files) // 2]
+            images = [{"bytes": file.read_bytes(), "path": file.name} for file in half]
+            labels = [classes.index(file.parent.name) for file in half]
+            write(folder / name.format(number), images, labels, classes)
+    return folder
+
+
+def open_parquet(root: Path, split: str = "train", **data: Any) -> Source:
+    return open_source(DataConfig(format="parquet", root=str(root), **data), split, Path())
+
+
+def epoch(source: Source, split: str, engine: Way) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Numbers and images."""
+    data = DataConfig(format="parquet", root="x", image_size=32, resize=36)
+    spec = LoaderSpec(data, pipeline_of(engine, num_workers=1), split, 4, seed=2)
+    loader = build_loader(source, spec)
+    found = [(batch.indices, batch.images.clone()) for batch in loader.epoch(1)]
+    loader.close()
+    return found
+
+
+@pytest.fixture
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "SHARD_BYTES", 300_000)
+
+
+@pytest.mark.usefixtures("small_shards")
+@pytest.mark.parametrize("engine", ["threads", "workers"])
+def test_the_images_are_those_of_the_folder_and_each_is_taken_once(
+    mixed_folder: Path, tmp_path: Path, engine: Way
+) -> None:
+    root = write_dataset(mixed_folder, tmp_path)
+    for split in FILES:
+        source = open_parquet(root, split)
+        folder = open_source(DataConfig(root=str(mixed_folder)), split, Path())
+        assert (source.classes, source.kind) == (folder.classes, "class")
+        assert source.labels.tolist() == folder.labels.tolist()
+        for i in range(len(folder)):
+            assert torch.equal(source.read(i), folder.read(i))
+        numbers = torch.cat([numbers for numbers, _ in epoch(source, split, engine)]).tolist()
+        assert sorted(numbers) == list(range(len(folder)))
+        assert (numbers == sorted(numbers)) == (split == "val")
+    assert len(open_parquet(root).shards_here) > 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_shards_ahead_are_in_memory_and_those_behind_are_dropped(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source: Any = open_parquet(write_dataset(photo_folder, tmp_path))
+    reads = list[int]()
+    read = source._read_shard
+    monkeypatch.setattr(
+        source, "_read_shard", lambda number: (reads.append(number), read(number))[1]
+    )
+    epoch(source, "train", "threads")
+    assert sorted(reads) == source.shards_here  # each once
+    assert not source._memory
+
+
+def test_a_column_of_bytes_and_labels_of_text_are_read(tmp_path: Path) -> None:
+    for split in ("train", "test", "val"):
+        write(tmp_path / f"{split}.parquet", [b"x"] * 4, ["dog", "cat"] * 2, image=pa.binary())
+    source = open_parquet(tmp_path)
+    assert (len(source), source.classes, source.labels.tolist()) == (4, NAMES, [1, 0, 1, 0])
+    assert source.key(2) == f"{tmp_path}/train.parquet, row 2"
+
+
+@pytest.mark.parametrize(
+    ("cells", "names", "expected"),
+    [
+        ([["b", "a"], [], ["b"]], (), ("labels", ["a", "b"], [[1, 1], [0, 0], [0, 1]])),
+        ([[1], [0, 1], []], NAMES, ("labels", NAMES, [[0, 1], [1, 1], [0, 0]])),
+        ([0.5, 2.0, -1.0], (), ("numbers", ["label"], [[0.5], [2.0], [-1.0]])),
+        ([10, 9, 10], (), ("class", ["9", "10"], [1, 0, 1])),
+    ],
+)
+def test_the_type_of_the_labels_says_what_they_are(
+    tmp_path: Path, cells: list[Any], names: Sequence[str], expected: tuple[Any, ...]
+) -> None:
+    for split in ("train", "val"):
+        write(tmp_path / f"{split}.parquet", [{"bytes": b"x", "path": ""}] * 3, cells, names)
+    source = open_parquet(tmp_path)
+    assert (source.kind, source.classes, source.labels.tolist()) == expected
+
+
+def test_files_without_the_name_of_a_split_are_divided_by_a_hash(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "0000.parquet", [{"bytes": b"x", "path": ""}] * 200, [0, 1] * 100, NAMES)
+    with caplog.at_level(logging.INFO):
+        sizes = [len(open_parquet(tmp_path / "0000.parquet", split)) for split in FILES]
+    assert sum(sizes) == 200 and 5 < sizes[1] < 40
+    assert "by a hash of file and row, val_fraction=0.1" in caplog.text
+    assert 60 < len(open_parquet(tmp_path, "val", val_fraction=0.5)) < 140
+
+
+ROW = {"bytes": b"x", "path": "a.jpg"}
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "options", "message"),
+    [
+        ([ROW] * 2, [0, -1], {}, "train.parquet, row 1: the label -1 is no class of the schema"),
+        ([ROW] * 2, [0, None], {}, "train.parquet, row 1: has no 'label'"),
+        (
+            [ROW] * 2,
+            [0, 1],
+            {"table": {"labels": ["labl"]}},
+            "no column 'labl'; did you mean label?",
+        ),
+        (
+            [ROW] * 2,
+            [0, 1],
+            {"table": {"path": "label"}},
+            "'label' is of type int64: must be bytes",
+        ),
+        ([ROW] * 2, [0, 1], {"val_fraction": 0.5}, "names of the files .* remove one of them"),
+    ],
+)
+def test_what_cannot_be_used_is_named(
+    tmp_path: Path,
+    images: list[Any],
+    labels: list[Any],
+    options: dict[str, Any],
+    message: str,
+) -> None:
+    for split in ("train", "val"):
+        write(tmp_path / f"{split}.parquet", images, labels, NAMES)
+    with pytest.raises(DataError, match=message):
+        open_parquet(tmp_path, **options)
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        write(tmp_path / f"{split}.parquet", [ROW, {"bytes": None, "path": "b"}], [0, 1], NAMES)
+    source = open_parquet(tmp_path)
+    with pytest.raises(DataError, match="the row has no image"):
+        source.read(1)
+    (tmp_path / "val.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match=r"val\.parquet is damaged"):
+        open_parquet(tmp_path)
+
+
+def test_what_needs_any_order_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"data\.repeats=2: needs another data: a stream reads"):
+        DataConfig(format="parquet", repeats=2)
+    with pytest.raises(ConfigError, match=r"data\.table: needs data=manifest"):
+        DataConfig(format="parquet", table={"split": "x"})  # type: ignore[arg-type]
