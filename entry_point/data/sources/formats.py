@@ -84,7 +84,9 @@ def _webdataset(data: DataConfig, root: Path, split: str) -> Source:
 
 def _parquet(data: DataConfig, root: Path, split: str) -> Source:
     if importlib.util.find_spec("pyarrow") is None:
-        must = "needs the package pyarrow: run `make setup EXTRAS=parquet`, or build the image with "
+        must = (
+            "needs the package pyarrow: run `make setup EXTRAS=parquet`, or build the image with "
+        )
         raise ConfigError("data.format", data.format, f"{must}`make image EXTRAS=parquet`")
     source: Source = resolve("data.format", _PARQUET, {})(data, root, split)
     return source

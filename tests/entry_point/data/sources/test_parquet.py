@@ -93,11 +93,13 @@ def test_shards_ahead_are_in_memory_and_those_behind_are_dropped(
     photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source: Any = open_parquet(write_dataset(photo_folder, tmp_path))
-    reads = list[int]()
-    read = source._read_shard
-    monkeypatch.setattr(
-        source, "_read_shard", lambda number: (reads.append(number), read(number))[1]
-    )
+    reads, read = list[int](), source._read_shard
+
+    def noted(number: int) -> Any:
+        reads.append(number)
+        return read(number)
+
+    monkeypatch.setattr(source, "_read_shard", noted)
     epoch(source, "train", "threads")
     assert sorted(reads) == source.shards_here  # each once
     assert not source._memory
