@@ -86,8 +86,9 @@ def _parquet(data: DataConfig, root: Path, split: str) -> Source:
     if importlib.util.find_spec("pyarrow") is None:
         must = (
             "needs the package pyarrow: run `make setup EXTRAS=parquet`, or build the image with "
+            "`make image EXTRAS=parquet`"
         )
-        raise ConfigError("data.format", data.format, f"{must}`make image EXTRAS=parquet`")
+        raise ConfigError("data.format", data.format, must)
     source: Source = resolve("data.format", _PARQUET, {})(data, root, split)
     return source
 
