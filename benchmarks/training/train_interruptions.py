@@ -67,7 +67,7 @@ def main(deaths: int) -> int:
         shards = pack_photos(photographs, Path(name) / "packed")
         for engine, source in ways:
             overrides = (f"pipeline={engine}", *SOURCES[source])
-            data = photographs if source == "folder" else shards
+            data = photographs if "folder" in source else shards
             same = die_often(overrides, deaths_each, Path(name) / f"{engine}-{source}", data, draw)
             failed += not same
             verdict = "bit-identical" if same else "DIFFERENT"

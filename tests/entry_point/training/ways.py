@@ -4,6 +4,8 @@ from pathlib import Path
 
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.packing.pack import pack
+from tests.entry_point.data.sources.test_parquet import write_dataset
+from tests.entry_point.data.sources.test_webdataset import write_tars
 
 ENGINES = ("pillow", "workers", "threads")
 SOURCES = {
@@ -13,11 +15,18 @@ SOURCES = {
     "shards": ("data.format=shards",),
     "stream": ("data.format=shards", "data.access=stream"),
 }
-"""Overrides by data source."""
+"""Overrides by data source: a folder of photographs, or packed ones."""
+WRITTEN = {
+    "tars": (write_tars, ("data.format=webdataset",)),
+    "parquet": (write_dataset, ("data.format=parquet",)),
+}
+"""What writes others' files of the photographs, and the overrides."""
 WAYS = [
-    *((engine, "folder") for engine in ENGINES),
+    ("pillow", "folder"),
+    ("threads", "folder"),
     ("threads", "balanced folder"),
     ("threads", "folder of many formats"),
+    *(("threads", source) for source in WRITTEN),
     ("threads", "shards"),
     ("threads", "stream"),
     ("workers", "shards"),
