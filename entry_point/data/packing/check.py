@@ -39,7 +39,7 @@ from entry_point.data.sources.folder import (
     require_folder,
     visible_files,
 )
-from entry_point.data.sources.formats import is_table
+from entry_point.data.sources.formats import is_table, metadata_tables
 from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
 from entry_point.data.sources.shards import PartIndex
 from entry_point.data.sources.source import Encoded
@@ -98,7 +98,7 @@ def _check(image: Image) -> Damage | None:
 def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Image]]:
     """The images of a dataset, and how many there are; adds to `damage` what is not an image's."""
     root = Path(config.root)
-    if is_table(root):
+    if is_table(root) or metadata_tables(root):
         from entry_point.data.sources.table import read_table  # it imports polars
 
         images = Path(config.images) if config.images else None

@@ -28,7 +28,7 @@ from entry_point.data.sources.folder import (
     layout_of,
     require_folder,
 )
-from entry_point.data.sources.formats import is_table
+from entry_point.data.sources.formats import is_table, metadata_tables
 from entry_point.data.sources.index_file import FOLDER_INDEX
 from entry_point.data.sources.source import FileSource
 
@@ -45,7 +45,7 @@ def open_splits(
     Raises DataError and ConfigError for a source that cannot be packed.
     """
     fraction = options.val_fraction
-    if is_table(source):
+    if is_table(source) or metadata_tables(source):
         from entry_point.data.sources.table import ManifestSource, read_table  # it imports polars
 
         images = Path(options.images) if options.images else None

@@ -33,12 +33,26 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".ma
 _TABLE = "entry_point.data.sources.table.open_manifest"
 _PARQUET = "entry_point.data.sources.parquet.open_parquet"
 _TARS = "entry_point.data.sources.webdataset.open_tars"
+_SPLIT_FOLDERS = {"train": ("train",), "val": ("val", "valid", "validation")}
 _NEEDED = ("classes", "kind", "labels", "sizes", "__len__", "read", "following", "key")
 
 
 def is_table(path: Path) -> bool:
     """Whether it is a file with the name of a table."""
     return path.suffix.lower() in TABLE_SUFFIXES and path.is_file()
+
+
+def metadata_tables(root: Path) -> dict[str, Path]:
+    """The table of each split in a folder that has `train/metadata.csv` and the like; else none."""
+    names = [f"metadata{suffix}" for suffix in TABLE_SUFFIXES]
+    found = {
+        split: root / folder / name
+        for split, folders in _SPLIT_FOLDERS.items()
+        for folder in folders
+        for name in names
+        if (root / folder / name).is_file()
+    }
+    return found if found.keys() == _SPLIT_FOLDERS.keys() else {}
 
 
 def open_format(data: DataConfig, root: Path, split: str) -> Source:

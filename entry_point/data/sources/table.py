@@ -1,6 +1,7 @@
 """Images and labels that a table lists (data=manifest): CSV, TSV, Parquet or JSON lines.
 
-Each row is used or accounted for in the log. A wrong one stops the job and is named by its number,
+A folder whose splits hold a metadata.csv each, as Hugging Face's imagefolder, is a table, too. Each
+row is used or accounted for in the log. A wrong one stops the job and is named by its number,
 which counts from 1, without the header and blank lines.
 """
 
@@ -10,7 +11,7 @@ import logging
 import os
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ from entry_point.data.sources.folder import (
     chosen_for_val,
     log_formats,
 )
-from entry_point.data.sources.formats import is_table
+from entry_point.data.sources.formats import is_table, metadata_tables
 from entry_point.data.sources.source import FileSource, PathList
 from entry_point.data.sources.table_files import METADATA, column_names, quoted, read_columns
 
@@ -103,12 +104,13 @@ class ManifestSource(FileSource):
 
 
 def open_manifest(data: DataConfig, root: Path, split: str) -> ManifestSource:
-    """The split of the table `root`, or of the only table in the folder `root`. Raises DataError.
+    """The split of the table `root`, or of the tables in the folder `root`. Raises DataError.
 
     A file that does not exist counts as a damaged image, see `data.max_bad_fraction`.
     """
-    file = _only_table(root) if root.is_dir() else root
-    changed = file.stat().st_mtime_ns if file.is_file() else None
+    tables = metadata_tables(root)
+    file = _only_table(root) if root.is_dir() and not tables else root
+    changed = [each.stat().st_mtime_ns for each in tables.values() or [file] if each.is_file()]
     stamp = repr((file, changed, data))
     if stamp not in _opened:
         images = Path(data.images) if data.images else None
@@ -131,15 +133,18 @@ def _only_table(folder: Path) -> Path:
 
 
 class Rows(NamedTuple):
-    """Rows of a table, and what messages name."""
+    """Rows of a table, or of several, and what messages name."""
 
     file: Path
     key: str
     """Group of the settings: `data.table`, or `table` when packing."""
     numbers: pl.Series
+    tables: Sequence[tuple[int, Path]] = ()
+    """Of several tables, the place of the first row of each."""
 
     def error(self, place: int, reason: str) -> DataError:
-        return DataError(f"{self.file}, row {self.numbers[place]}: {reason}")
+        file = next((each for first, each in reversed(self.tables) if first <= place), self.file)
+        return DataError(f"{file}, row {self.numbers[place]}: {reason}")
 
     def refuse(self, wrong: pl.Series, reason: str) -> None:
         """Raise DataError for the first place that is true."""
@@ -153,20 +158,26 @@ def read_table(
     """Raises DataError, which names the file and the row, for whatever cannot be used.
 
     Args:
+        file: A table, or a folder with `metadata_tables`.
         images: Folder of the images; None: the table's.
         val_fraction: Share of the rows that is `val`; not for a table with a column of splits.
         key: Group of the settings in messages: `data.table`, or `table` when packing.
     """
-    names, folder = column_names(file), _folder(images, file)
-    path = settings.path or _usual(file, names, PATHS, f"the images' paths: set {key}.path")
-    labels = settings.labels or [_usual(file, names, LABELS, f"labels: set {key}.labels")]
-    split = settings.split or (SPLIT if SPLIT in names else None)
+    by_split = metadata_tables(file)
+    first = next(iter(by_split.values()), file)
+    names, folder = column_names(first), _folder(images, file)
+    path = settings.path or _usual(first, names, PATHS, f"the images' paths: set {key}.path")
+    labels = settings.labels or [_usual(first, names, LABELS, f"labels: set {key}.labels")]
+    split = SPLIT if by_split else settings.split or (SPLIT if SPLIT in names else None)
     if split is not None and val_fraction is not None:
         setting = f"{key.removesuffix('table')}val_fraction={val_fraction}"
-        raise DataError(f"{setting}: {file} has the column {quoted(split)}; remove one")
-    frame = _read(file, names, [path, *([split] if split else [])], labels)
-    count = len(frame)
-    rows = Rows(file, key, pl.arange(1, count + 1, dtype=pl.UInt32, eager=True))
+        has = "a table for each split" if by_split else f"the column {quoted(split)}"
+        raise DataError(f"{setting}: {file} has {has}; remove one")
+    if by_split:
+        rows, frame = _read_each(file, by_split, key, path, labels)
+    else:
+        frame = _read(file, names, [path, *([split] if split else [])], labels)
+        rows = Rows(file, key, _count(frame))
     paths = _relative_paths(rows, frame[path], folder, settings.prefix)
     if split is None:
         fraction = VAL_FRACTION if val_fraction is None else val_fraction
@@ -174,7 +185,8 @@ def read_table(
         how = f"by a hash of the paths, val_fraction={fraction:g}"
     else:
         is_val, unused = _by_column(frame[split])
-        how = f"by the column {quoted(split)}"
+        how = "by the folders" if by_split else f"by the column {quoted(split)}"
+    count = len(frame)
     used = is_val.is_not_null()
     rows, paths = rows._replace(numbers=rows.numbers.filter(used)), paths.filter(used)
     _require_distinct(rows, paths)
@@ -208,7 +220,7 @@ def read_paths(
     names, folder = column_names(file), _folder(images, file)
     column = settings.path or _usual(file, names, PATHS, "the images' paths: set table.path")
     given = _read(file, names, [column], [])[column]
-    rows = Rows(file, "table", pl.arange(1, len(given) + 1, eager=True))
+    rows = Rows(file, "table", _count(given))
     paths = _relative_paths(rows, given, folder, settings.prefix)
     return _path_list(given), _path_list(paths), folder
 
@@ -243,6 +255,27 @@ def _read(file: Path, names: list[str], texts: list[str], labels: Sequence[str])
     return frame
 
 
+def _read_each(
+    root: Path, tables: Mapping[str, Path], key: str, path: str, labels: Sequence[str]
+) -> tuple[Rows, pl.DataFrame]:
+    """The rows of the table of each split, with a column of splits; paths are below `root`."""
+    frames, starts, numbers = list[pl.DataFrame](), [], []
+    for split, table in tables.items():
+        frame = _read(table, column_names(table), [path], labels)
+        starts.append((sum(map(len, frames)), table))
+        numbers.append(_count(frame))
+        start = pl.lit(f"{table.parent.relative_to(root)}/")
+        below = (start + pl.col(path)).alias(path)
+        frames.append(frame.with_columns(below, pl.lit(split).alias(SPLIT)))
+        if frames[-1].schema != frames[0].schema:
+            raise DataError(f"{table}: its columns are of other types than those of train")
+    return Rows(root, key, pl.concat(numbers), starts), pl.concat(frames)
+
+
+def _count(rows: pl.DataFrame | pl.Series) -> pl.Series:
+    return pl.arange(1, len(rows) + 1, dtype=pl.UInt32, eager=True)
+
+
 def _has(names: list[str]) -> str:
     return f"; it has {', '.join(map(quoted, names[:20])) or 'no columns'}"
 
@@ -251,7 +284,7 @@ def _has(names: list[str]) -> str:
 
 
 def _folder(images: Path | None, file: Path) -> str:
-    return os.path.normpath((images or file.parent).absolute())
+    return os.path.normpath((images or (file if file.is_dir() else file.parent)).absolute())
 
 
 def _relative_paths(rows: Rows, column: pl.Series, folder: str, prefix: str | None) -> pl.Series:
@@ -265,8 +298,8 @@ def _relative_paths(rows: Rows, column: pl.Series, folder: str, prefix: str | No
         if "://" in path:
             must = f"set {rows.key}.prefix to the part of it that the folder {folder} stands for"
             raise rows.error(place, f"{shown} is no file: {must}")
-        if not path.strip() or "\0" in path:
-            raise rows.error(place, f"{shown} is empty or holds a NUL character")
+        if not path.strip() or path.endswith("/") or "\0" in path:
+            raise rows.error(place, f"{shown} is empty, ends in /, or holds a NUL character")
         found.append(posixpath.normpath(posixpath.join(folder, path)).removeprefix(start))
         if found[-1].startswith("/"):
             must = f"set {rows.key.removesuffix('table')}images to a folder that holds all images"

@@ -179,8 +179,17 @@ def _text_column(file: Path, column: pl.Series) -> pl.Series:
     dtype = column.dtype
     inner = dtype.inner if isinstance(dtype, (pl.List, pl.Array)) else dtype
     if inner.is_nested() or inner in (pl.Binary, pl.Object):
-        raise DataError(f"{file}: the column {quoted(column.name)} is of type {dtype}: {_MUST}")
+        must = (
+            "read it with data=parquet, or choose a column of paths" if _is_image(dtype) else _MUST
+        )
+        raise DataError(f"{file}: the column {quoted(column.name)} is of type {dtype}: {must}")
     return column.cast(pl.String if inner is dtype else pl.List(pl.String))
+
+
+def _is_image(dtype: pl.DataType) -> bool:
+    """Whether the column holds images, not their paths."""
+    fields = dtype.fields if isinstance(dtype, pl.Struct) else ()
+    return dtype == pl.Binary or any(field.name == "bytes" for field in fields)
 
 
 def quoted(value: object) -> str:

@@ -3,6 +3,7 @@
 import json
 import logging
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entry_point import check_dataset, optimize
 from entry_point.config.data_config import DataConfig, PipelineConfig, TableConfig
 from entry_point.config.train_config import load_train_config
+from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.folder import FolderSource, chosen_for_val
@@ -36,6 +39,32 @@ def test_every_format_gives_the_same_samples_as_the_folder(
             folder.key(i) for i in range(len(folder))
         ]
         assert torch.equal(source.read(5), folder.read(5))
+
+
+@pytest.mark.parametrize(("suffix", "val"), [(".csv", "validation"), (".jsonl", "val")])
+def test_a_folder_with_a_metadata_table_per_split_is_a_table(
+    photo_folder: Path, tmp_path: Path, suffix: str, val: str
+) -> None:
+    """Hugging Face's imagefolder."""
+    for split, folder in (("train", "train"), ("val", val)):
+        shutil.copytree(photo_folder / split, tmp_path / folder)
+        rows = [
+            {"file_name": row["path"].partition("/")[2], "label": row["label"]}
+            for row in rows_of(photo_folder)
+            if row["split"] == split
+        ]
+        write(tmp_path / folder / f"metadata{suffix}", rows)
+    for split, source in zip(("train", "val"), opened(tmp_path), strict=True):
+        folder_source = FolderSource(photo_folder, split)
+        assert source.classes == folder_source.classes
+        assert torch.equal(source.labels, folder_source.labels)
+        assert torch.equal(source.read(5), folder_source.read(5))
+    assert optimize.main([f"source={tmp_path}", f"output={tmp_path / 'packed'}"]) == 0
+    assert check_dataset.main([f"root={tmp_path}"]) == 0
+    table = tmp_path / val / f"metadata{suffix}"
+    write(table, [{"file_name": "../a.jpg", "label": "x"}, {"file_name": "", "label": "x"}])
+    with pytest.raises(DataError, match=rf"{table}, row 2: the path '{val}/' is empty"):
+        opened(tmp_path)
 
 
 LABELED: dict[str, tuple[list[Any], dict[str, Any]]] = {
