@@ -1,4 +1,4 @@
-"""Sources that are wrong, for the tests; a setting names them by dotted path."""
+"""Sources of the tests, most of them wrong; a setting names them by dotted path."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image, ImageOps
+from torch import Tensor
 
+from entry_point.data.plan.crops import Geometry
+from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.source import FileSource
 
 
@@ -29,3 +34,29 @@ def wrong_shape(_root: Path, _split: str) -> FileSource:
 
 def of_no_kind(_root: Path, _split: str) -> FileSource:
     return FileSource(["a.jpg"], [[1.0]], ["a"], "boxes")  # type: ignore[arg-type]
+
+
+def without_targets(_root: Path, _split: str) -> FileSource:
+    return FileSource(["a.jpg"], [0], ["a", "b"], "targets")
+
+
+class Brightness(FileSource):
+    """The photographs of a split, with a mask of the bright pixels of each."""
+
+    def __init__(self, root: Path, split: str) -> None:
+        files = sorted((root / split).glob("*/*.jpg"))
+        super().__init__(files, [0] * len(files), ["dark", "bright"], "targets")
+
+    def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
+        return torch.stack([self._mask(int(i), geometry, n) for n, i in enumerate(indices)])
+
+    def _mask(self, index: int, geometry: Geometry, place: int) -> Tensor:
+        with Image.open(self.file(index)) as image:
+            pixels = torch.from_numpy(np.array(ImageOps.exif_transpose(image).convert("RGB")))
+        top, left, height, width = geometry.boxes[place].tolist()
+        mask = pixels[top : top + height, left : left + width].float().mean(2) > 127
+        rows, columns = (
+            torch.arange(geometry.side) * size // geometry.side for size in (height, width)
+        )
+        cut = mask[rows][:, columns]
+        return (cut.flip(1) if geometry.flips[place] else cut).long()

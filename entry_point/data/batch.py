@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from entry_point.contract.printable import printable
+from entry_point.data.plan.crops import Geometry
 from entry_point.data.spans import Span
 
 
@@ -28,7 +29,8 @@ class Batch:
     """RGB, uint8 (N, 3, image_size, image_size), channels_last. With several views of an image:
     (N, views, 3, image_size, image_size), channels last."""
     labels: Tensor
-    """int64 (N,), or float32 (N, outputs) if the source's kind is `labels` or `numbers`."""
+    """int64 (N,), or float32 (N, outputs) if the source's kind is `labels` or `numbers`; of kind
+    `targets`, what the source makes."""
     indices: Tensor
     """int64 (N,), the samples' numbers in their source."""
     damage: tuple[Damage, ...] = ()
@@ -37,6 +39,8 @@ class Batch:
     """Time spent making the batch, if the loader records it."""
     stale_indexes: int = 0
     """Images whose side index did not fit the file, as it has changed."""
+    geometry: Geometry | None = None
+    """Where the samples lie in their images; None of loaders that do not say it."""
 
     def pin_memory(self) -> Batch:
         return replace(

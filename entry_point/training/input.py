@@ -24,7 +24,7 @@ from entry_point.training.measure.times import Stopwatch, named_range
 from entry_point.training.models import Normalize
 from entry_point.training.stop import Stopped, StopRequest
 
-_NAMED = {"class": "classes", "labels": "labels", "numbers": "targets"}
+_NAMED = {"class": "classes", "labels": "labels", "numbers": "targets", "targets": "classes"}
 Prepare = Callable[[torch.Tensor], torch.Tensor]
 """A loader's images, on the device -> the model's input."""
 

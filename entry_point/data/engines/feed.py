@@ -23,10 +23,10 @@ from entry_point.data.decode.allocation import Allocate
 from entry_point.data.decode.decoder import Decoded, Decoder
 from entry_point.data.decode.own_augment import OwnAugmentation
 from entry_point.data.errors import DataError
-from entry_point.data.plan.crops import CropPlanner
+from entry_point.data.plan.crops import CropPlanner, Geometry
 from entry_point.data.plan.order import Plan
 from entry_point.data.plan.samples import Ints, Samples, rows, split_repeats
-from entry_point.data.sources.source import FileSource, Source, read_images
+from entry_point.data.sources.source import FileSource, Source, read_images, read_labels
 from entry_point.data.spans import recording, span
 
 Request = tuple[str, int, Ints]
@@ -77,7 +77,7 @@ class BatchMaker:
 
     def _make(self, epoch: int, request: Ints, allocate: Allocate) -> Batch:
         images, repeats = split_repeats(request)
-        decoded = self._decode(epoch, images, repeats, allocate)
+        decoded, geometry = self._decode(epoch, images, repeats, allocate)
         damage = self._report(images, decoded.damage)
         if damage and not self.planner.data.max_bad_fraction:
             raise DataError(
@@ -85,28 +85,33 @@ class BatchMaker:
                 f"without such images, {self.planner.data.check_command()}"
             )
         if damage and self.planner.train:
-            self._replace(epoch, images, repeats, decoded, allocate)
+            self._replace(epoch, images, repeats, decoded, geometry, allocate)
         elif damage:
             good = np.delete(np.arange(len(images)), list(decoded.damage))
             images, decoded = images[good], replace(decoded, images=decoded.images[good])
+            geometry = geometry.of(good)
         with span("collate"):
             numbers = np.repeat(images, self.planner.views)
-            labels = self.source.labels[numbers]
             return Batch(
                 decoded.images,
-                labels.long() if self.source.kind == "class" else labels.float(),
+                read_labels(self.source, numbers, geometry),
                 torch.from_numpy(numbers),
                 damage,
                 stale_indexes=decoded.stale_indexes,
+                geometry=geometry,
             )
 
-    def _decode(self, epoch: int, images: Ints, repeats: Ints, allocate: Allocate) -> Decoded:
-        """The samples of these images."""
+    def _decode(
+        self, epoch: int, images: Ints, repeats: Ints, allocate: Allocate
+    ) -> tuple[Decoded, Geometry]:
+        """The samples of these images, and where they lie in them."""
         encoded = read_images(self.source, images, with_indexes=self.decoder.uses_indexes)
         opened = self.decoder.open(encoded)
         samples = Samples.of(epoch, images, repeats, self.planner.views)
         with span("plan"):
-            plan = self.planner.plan(samples, *opened.sizes)
+            sizes = opened.sizes
+            plan = self.planner.plan(samples, *sizes)
+            of_samples = (np.repeat(each, self.planner.views) for each in sizes)
         decoded = opened.decode(plan, allocate)
         if decoded.new_indexes and isinstance(self.source, FileSource):
             self.source.keep_indexes(images, decoded.new_indexes)
@@ -114,18 +119,25 @@ class BatchMaker:
             with span("augment"):
                 damaged = rows(sorted(decoded.damage), self.planner.views)
                 self.augmentation(decoded.images, samples, self.planner.seed, damaged)
-        return decoded
+        return decoded, Geometry(plan.side, plan.boxes, plan.flips, *of_samples)
 
     def _replace(
-        self, epoch: int, images: Ints, repeats: Ints, decoded: Decoded, allocate: Allocate
+        self,
+        epoch: int,
+        images: Ints,
+        repeats: Ints,
+        decoded: Decoded,
+        geometry: Geometry,
+        allocate: Allocate,
     ) -> None:
         """Put the next images that are not damaged in the place of damaged ones."""
         reasons, by_image = decoded.damage, decoded.images.unflatten(0, (len(images), -1))
         for _ in range(_LONGEST_RUN):
             bad = np.array(sorted(reasons))
             images[bad] = self.source.following(images[bad])
-            others = self._decode(epoch, images[bad], repeats[bad], allocate)
+            others, lying = self._decode(epoch, images[bad], repeats[bad], allocate)
             by_image[bad] = others.images.unflatten(0, (len(bad), -1))
+            geometry.replace(rows(bad.tolist(), self.planner.views), lying)
             reasons = {int(bad[i]): reason for i, reason in others.damage.items()}
             if not reasons:
                 return

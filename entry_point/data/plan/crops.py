@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,36 @@ class CropPlan:
         at, operations = rows(positions, each), self.operations
         some = None if operations is None else operations[at]
         return CropPlan(self.side, self.boxes[at], self.flips[at], some)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where N samples lie in their upright images, so that labels can follow: masks, boxes, points.
+
+    A sample shows its box, resized to side x side pixels, then flipped if `flips` says so.
+    """
+
+    side: int
+    """Height and width of a sample in pixels."""
+    boxes: Ints
+    """int64 (N, 4): top, left, height and width in pixels of the image."""
+    flips: NDArray[np.bool_]
+    """bool (N,): left-right."""
+    heights: Ints
+    """int64 (N,): the image's height in pixels."""
+    widths: Ints
+
+    def of(self, places: Ints) -> Geometry:
+        """The samples at these places."""
+        return Geometry(self.side, *(each[places] for each in self._columns()))
+
+    def replace(self, places: Ints, others: Geometry) -> None:
+        """Put other samples at these places."""
+        for own, other in zip(self._columns(), others._columns(), strict=True):
+            own[places] = other
+
+    def _columns(self) -> tuple[NDArray[Any], ...]:
+        return self.boxes, self.flips, self.heights, self.widths
 
 
 @dataclass(frozen=True)

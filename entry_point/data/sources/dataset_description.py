@@ -33,7 +33,6 @@ SPLITS = ("train", "val")
 Kind = Literal["class", "labels", "numbers"]
 """What a sample has: one class (its number in memory), any number of labels (float32 (labels,), 0
 or 1), or a number for each target (float32 (targets,))."""
-KINDS = ("class", "labels", "numbers")
 CLASS_NAME = "the name of a class must be UTF-8 without control characters"
 
 _FILE_NAME = re.compile(r"dataset(-\d+-of-\d+)?\.json")

@@ -17,11 +17,10 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.resolve import call, resolve
 from entry_point.data.errors import DataError
-from entry_point.data.sources.dataset_description import KINDS
 from entry_point.data.sources.demo import ensure_demo
 from entry_point.data.sources.folder import FolderSource, log_formats
 from entry_point.data.sources.shards import ShardSource
-from entry_point.data.sources.source import FileSource, Source
+from entry_point.data.sources.source import KINDS, FileSource, Source
 from entry_point.data.sources.stream import PackedStream
 
 Open = Callable[[DataConfig, Path, str], Source]
@@ -133,6 +132,10 @@ def _check(path: str, source: Any, split: str) -> None:
         raise ConfigError("data.format", path, f"its kind must be one of {', '.join(KINDS)}")
     if not len(source):
         raise DataError(f"data.format={path}: the split {split} holds no images")
+    if source.kind == "targets":
+        if not hasattr(source, "targets"):
+            raise ConfigError("data.format", path, "must return a source that has targets()")
+        return
     labels = source.labels
     is_class = source.kind == "class"
     shape = (len(source),) if is_class else (len(source), len(source.classes))

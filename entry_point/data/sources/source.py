@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Literal, Protocol, TypeGuard, get_args
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from custom_op import Packed
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
+from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import Kind
 from entry_point.data.sources.file_bytes import read_bytes
@@ -22,6 +23,8 @@ from entry_point.data.sources.index_cache import IndexCache
 from entry_point.data.sources.index_file import SideIndexes, find_side_indexes, index_holder
 from entry_point.data.spans import span
 
+SourceKind = Kind | Literal["targets"]
+KINDS = (*get_args(Kind), "targets")
 Files = list[Tensor] | Packed
 """Bytes of each image, uint8 (bytes,); or one buffer that holds them all."""
 
@@ -47,8 +50,8 @@ class Source(Protocol):
         ...
 
     @property
-    def kind(self) -> Kind:
-        """What a sample has: one `class`, any number of `labels`, or `numbers`."""
+    def kind(self) -> SourceKind:
+        """What a sample has: one `class`, any number of `labels`, `numbers`, or `targets`."""
         ...
 
     @property
@@ -56,7 +59,7 @@ class Source(Protocol):
         """Of kind `class`: int32 or int64 (number of images,), positions in `classes`.
 
         Else float32 (number of images, number of classes): 1 for each of an image's labels and 0
-        for the others; or the numbers.
+        for the others; or the numbers. Of kind `targets`, nothing reads it.
         """
         ...
 
@@ -94,6 +97,30 @@ class IndexedSource(Source, Protocol):
     def indexes(self, indices: Ints) -> Files | None:
         """See Encoded.indexes."""
         ...
+
+
+class TargetSource(Source, Protocol):
+    """A source of kind `targets`: its labels lie in the image, so they are made for each sample."""
+
+    def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
+        """What a task learns from N samples, (N, ...). `indices` has the image of each.
+
+        Called where batches are made, in threads or processes. Raises OSError or DataError, which
+        stop the job.
+        """
+        ...
+
+
+def read_labels(source: Source, indices: Ints, geometry: Geometry) -> Tensor:
+    """The labels of N samples, see Batch. `indices` has the image of each."""
+    if _has_targets(source):
+        return source.targets(indices, geometry)
+    labels = source.labels[indices]
+    return labels.long() if source.kind == "class" else labels.float()
+
+
+def _has_targets(source: Source) -> TypeGuard[TargetSource]:
+    return source.kind == "targets"
 
 
 @dataclass(frozen=True)
@@ -213,9 +240,14 @@ class FileSource:
     _side_indexes: SideIndexes | None = None
 
     def __init__(
-        self, files: Sequence[str | Path], labels: Any, classes: list[str], kind: Kind = "class"
+        self,
+        files: Sequence[str | Path],
+        labels: Any,
+        classes: list[str],
+        kind: SourceKind = "class",
     ) -> None:
-        """`labels` of kind `class`: a position in `classes` per file; else rows as in `Source`."""
+        """`labels` of kind `class`: a position in `classes` per file; else rows as in `Source`; of
+        kind `targets`, anything per file."""
         self._files, self.classes, self.kind = files, classes, kind
         dtype = torch.int64 if kind == "class" else torch.float32
         self.labels: Tensor = torch.as_tensor(labels, dtype=dtype)

@@ -26,7 +26,10 @@ _HOLDS = {
     "class": "one class per image",
     "labels": "any number of labels per image",
     "numbers": "numbers",
+    "targets": "targets that lie in the image",
 }
+_MOVING = ("trivial", "rand", "rand_timm", "auto")
+"""Policies that rotate, shear or translate."""
 
 
 def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task:
@@ -35,6 +38,9 @@ def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task
     Raises ConfigError if it cannot be built, or needs other labels than the split has.
     """
     settings = config.task
+    if train.kind == "targets" and config.augment.name in _MOVING:
+        must = "moves pixels, and targets would not follow; use color_jitter or three"
+        raise ConfigError("augment.name", config.augment.name, must)
     build = resolve("task.name", settings.name, KNOWN)
     _check_kind(settings.name, getattr(build, "takes", None), train)
     _check_complete(settings.name, sorted(getattr(build, "__abstractmethods__", ())))
@@ -57,9 +63,10 @@ def _check_kind(name: str, takes: str | None, train: Source) -> None:
     if takes in (None, train.kind):
         return
     fitting = [known for known, task in KNOWN.items() if getattr(task, "takes", None) == train.kind]
+    other = f"task={fitting[0]}" if fitting else "your own task"
     must = (
         f"learns from {_HOLDS[str(takes)]}, but the dataset holds {_HOLDS[train.kind]}; "
-        f"use task={fitting[0]}, or other labels"
+        f"use {other}, or other labels"
     )
     raise ConfigError("task.name", name, must)
 

@@ -48,14 +48,16 @@ class Task(Protocol):
     """What a model learns.
 
     In all methods, `outputs` are the model's, float32 `(N, self.outputs)`, and `targets` the labels
-    of the source: int64 `(N,)` if it takes `class`, else float32 `(N, len(self.names))`.
+    of the source: int64 `(N,)` if it takes `class`, what the source makes if it takes `targets`,
+    else float32 `(N, len(self.names))`.
 
     With `data.views=V`, `loss` gets V samples of each image, which follow each other.
     """
 
     takes: str
     """The labels that it learns from: `class` (one class per image), `labels` (0 or 1 for each
-    label) or `numbers`. A source with others is refused."""
+    label), `numbers`, or `targets` (what lies in the image, as masks and boxes do: see
+    `TargetSource`). A source with others is refused."""
     names: list[str]
     """Names of the classes, labels or numbers that it answers."""
     outputs: int

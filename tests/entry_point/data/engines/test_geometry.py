@@ -1,0 +1,129 @@
+"""Where samples lie in their images, so that labels follow the crop."""
+
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+from torchvision.transforms import v2
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import DataConfig
+from entry_point.data.batch import Batch
+from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources.source import Source
+from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
+from tests.entry_point.training import forked
+from tests.own_sources import Brightness
+
+SIDE = 40
+
+
+def batches(source: Source, engine: Way, split: str, **data: Any) -> list[Batch]:
+    config = DataConfig(root="x", image_size=SIDE, resize=44, **data)
+    spec = LoaderSpec(config, pipeline_of(engine, num_workers=1), split, 12, seed=3)
+    loader = build_loader(source, spec)
+    found = list(loader.epoch(0))
+    loader.close()
+    return found
+
+
+def opened(root: Path, split: str) -> Source:
+    return open_source(DataConfig(root=str(root)), split, Path())
+
+
+def upright(source: Source, index: int) -> Tensor:
+    image = ImageOps.exif_transpose(Image.open(io.BytesIO(source.read(index).numpy().tobytes())))
+    return v2.functional.pil_to_tensor(image.convert("RGB"))
+
+
+def shown(image: Tensor, batch: Batch, place: int) -> Tensor:
+    """What torchvision makes of the image by the sample's geometry."""
+    lies = batch.geometry
+    assert lies is not None and image.shape[1:] == (lies.heights[place], lies.widths[place])
+    box = lies.boxes[place].tolist()
+    sample = v2.functional.resized_crop(image, *box, [lies.side, lies.side], antialias=True)
+    return v2.functional.horizontal_flip(sample) if lies.flips[place] else sample
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("split", "views"), [("train", 2), ("val", 1)])
+def test_torchvision_makes_the_samples_of_the_images_by_their_geometry(
+    photo_folder: Path, tmp_path: Path, engine: Way, split: str, views: int
+) -> None:
+    """Also of the images that replace damaged ones."""
+    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
+    damaged = sorted((root / split).glob("*/*.jpg"))[5]
+    damaged.write_bytes(damaged.read_bytes()[:500])
+    source = opened(root, split)
+    count = flips = 0
+    for batch in batches(source, engine, split, views=views, max_bad_fraction=0.5):
+        assert batch.geometry is not None
+        assert len(batch.geometry.boxes) == len(batch.images) == len(batch.indices)
+        for place, index in enumerate(batch.indices.tolist()):
+            expected = shown(upright(source, index), batch, place)
+            assert (batch.images[place].int() - expected.int()).abs().float().mean() < 1.5
+            count += 1
+        flips += int(batch.geometry.flips.sum())
+    assert count == (96 if split == "train" else 23)
+    assert (20 < flips < 76) == (split == "train")
+
+
+@pytest.mark.parametrize("engine", ["threads", "workers"])
+def test_targets_are_made_by_the_source_where_batches_are_made(
+    photo_folder: Path, engine: Way
+) -> None:
+    source = Brightness(photo_folder, "train")
+    for batch in batches(source, engine, "train"):
+        assert batch.labels.shape == (12, SIDE, SIDE) and batch.labels.dtype == torch.int64
+        for place, index in enumerate(batch.indices.tolist()):
+            mask = (upright(source, index).float().mean(0) > 127).byte()
+            lies = batch.geometry
+            assert lies is not None
+            top, left, height, width = lies.boxes[place].tolist()
+            cut = mask[top : top + height, left : left + width][None]
+            nearest = v2.InterpolationMode.NEAREST
+            expected = v2.functional.resize(cut, [SIDE, SIDE], nearest)[0]
+            expected = expected.flip(1) if lies.flips[place] else expected
+            assert torch.equal(batch.labels[place], expected.long())
+
+
+def test_a_task_learns_targets(photo_folder: Path, tmp_path: Path) -> None:
+    overrides = [
+        "data.format=tests.own_sources.Brightness",
+        "task.name=tests.own_tasks.Pixels",
+        "model.name=tests.own_models.pixel_net",
+        "optim.lr=0.5",
+        "trainer.epochs=4",
+    ]
+    assert forked.run(tmp_path, photo_folder, overrides) == 0, (tmp_path / "log").read_text()
+    log = (tmp_path / "log").read_text()
+    assert "2 classes, 32 x 32 pixels" in log
+    accuracies = [float(line.split("val_accuracy=")[1].split()[0]) for line in log.splitlines()
+                  if "val_accuracy=" in line]  # fmt: skip
+    assert accuracies[-1] > 0.85
+    assert np.isfinite(accuracies).all()
+
+
+def test_policies_that_move_pixels_are_refused_for_targets(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    overrides = [
+        "data.format=tests.own_sources.Brightness",
+        "task.name=tests.own_tasks.Pixels",
+        "augment.name=rand",
+    ]
+    assert forked.run(tmp_path, photo_folder, overrides) == 2
+    assert "augment.name=rand: moves pixels" in (tmp_path / "log").read_text()
+
+
+def test_a_source_of_targets_without_the_method_is_refused(tmp_path: Path) -> None:
+    data = DataConfig(format="tests.own_sources.without_targets", root=str(tmp_path))
+    with pytest.raises(ConfigError, match=r"must return a source that has targets\(\)"):
+        open_source(data, "train", Path())
