@@ -90,6 +90,7 @@ def _plan(
     listings = {split: Listing(files, options.shard_mb * 1e6) for split, files in splits.items()}
     first = next(iter(splits.values()))
     classes, kind = first.classes, first.kind
+    assert kind != "targets"  # neither folders nor tables have such labels
     files, times = hashlib.sha256(json.dumps(classes).encode()), hashlib.sha256()
     for split, listing in listings.items():
         files.update(split.encode())
