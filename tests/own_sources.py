@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor
+from torch.nn import functional
 
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
@@ -55,8 +56,5 @@ class Brightness(FileSource):
             pixels = torch.from_numpy(np.array(ImageOps.exif_transpose(image).convert("RGB")))
         top, left, height, width = geometry.boxes[place].tolist()
         mask = pixels[top : top + height, left : left + width].float().mean(2) > 127
-        rows, columns = (
-            torch.arange(geometry.side) * size // geometry.side for size in (height, width)
-        )
-        cut = mask[rows][:, columns]
+        cut = functional.interpolate(mask[None, None].byte(), geometry.side)[0, 0]
         return (cut.flip(1) if geometry.flips[place] else cut).long()

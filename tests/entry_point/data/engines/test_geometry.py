@@ -11,6 +11,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 from torchvision.transforms import v2
+from torchvision.tv_tensors import Mask
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
@@ -83,14 +84,11 @@ def test_targets_are_made_by_the_source_where_batches_are_made(
     for batch in batches(source, engine, "train"):
         assert batch.labels.shape == (12, SIDE, SIDE) and batch.labels.dtype == torch.int64
         for place, index in enumerate(batch.indices.tolist()):
-            mask = (upright(source, index).float().mean(0) > 127).byte()
+            mask = Mask((upright(source, index).float().mean(0) > 127).byte())
             lies = batch.geometry
             assert lies is not None
-            top, left, height, width = lies.boxes[place].tolist()
-            cut = mask[top : top + height, left : left + width][None]
-            nearest = v2.InterpolationMode.NEAREST
-            expected = v2.functional.resize(cut, [SIDE, SIDE], nearest)[0]
-            expected = expected.flip(1) if lies.flips[place] else expected
+            cut = v2.functional.resized_crop(mask, *lies.boxes[place].tolist(), [SIDE, SIDE])
+            expected = v2.functional.horizontal_flip(cut) if lies.flips[place] else cut
             assert torch.equal(batch.labels[place], expected.long())
 
 

@@ -46,25 +46,26 @@ def test_a_folder_with_a_metadata_table_per_split_is_a_table(
     photo_folder: Path, tmp_path: Path, suffix: str, val: str
 ) -> None:
     """Hugging Face's imagefolder."""
+    root = tmp_path / "root"
     for split, folder in (("train", "train"), ("val", val)):
-        shutil.copytree(photo_folder / split, tmp_path / folder)
+        shutil.copytree(photo_folder / split, root / folder)
         rows = [
             {"file_name": row["path"].partition("/")[2], "label": row["label"]}
             for row in rows_of(photo_folder)
             if row["split"] == split
         ]
-        write(tmp_path / folder / f"metadata{suffix}", rows)
-    for split, source in zip(("train", "val"), opened(tmp_path), strict=True):
+        write(root / folder / f"metadata{suffix}", rows)
+    for split, source in zip(("train", "val"), opened(root), strict=True):
         folder_source = FolderSource(photo_folder, split)
         assert source.classes == folder_source.classes
         assert torch.equal(source.labels, folder_source.labels)
         assert torch.equal(source.read(5), folder_source.read(5))
-    assert optimize.main([f"source={tmp_path}", f"output={tmp_path / 'packed'}"]) == 0
-    assert check_dataset.main([f"root={tmp_path}"]) == 0
-    table = tmp_path / val / f"metadata{suffix}"
+    assert optimize.main([f"source={root}", f"output={tmp_path / 'packed'}"]) == 0
+    assert check_dataset.main([f"root={root}"]) == 0
+    table = root / val / f"metadata{suffix}"
     write(table, [{"file_name": "../a.jpg", "label": "x"}, {"file_name": "", "label": "x"}])
     with pytest.raises(DataError, match=rf"{table}, row 2: the path '{val}/' is empty"):
-        opened(tmp_path)
+        opened(root)
 
 
 LABELED: dict[str, tuple[list[Any], dict[str, Any]]] = {
