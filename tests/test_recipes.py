@@ -70,7 +70,12 @@ def fresh_copy(folder: Path) -> Path:
     for name in filter(None, names.split("\0")):
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
+            shutil.copy2(ROOT / name, folder / name)
+    # With the bytecode, which Python takes for files of the same time: compiling takes seconds.
+    for package in ("custom_op", "entry_point", "launch"):
+        for cache in (ROOT / package).rglob("__pycache__"):
+            unfinished = shutil.ignore_patterns("*.pyc.*")  # of processes that import now
+            shutil.copytree(cache, folder / cache.relative_to(ROOT), ignore=unfinished)
     for name, default in QUICK.items():
         with (folder / "configs" / name).open("a", encoding="utf-8") as file:
             file.write(default)

@@ -77,10 +77,19 @@ def compose_plain(name: str, overrides: Sequence[str]) -> dict[str, Any]:
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
     """Parse Hydra overrides; raises ConfigError for the first that is none."""
     try:
-        return OverridesParser.create().parse_overrides(list(overrides))
+        return OverridesParser.create().parse_overrides([*map(_quoted, overrides)])
     except OverrideParseException as error:
         must = "not an override as in key=value; quote a value that has ,[]{}"
         raise ConfigError(str(error.override), must=must) from error
+
+
+def _quoted(override: str) -> str:
+    """The override, with quotes around a pattern of paths: DIR/photos-{000..146}.tar.
+
+    Hydra reads braces only where a value starts with them.
+    """
+    key, _, value = override.partition("=")
+    return f"{key}='{value}'" if re.fullmatch(r"""[^{}\[\]'",=$]+{[^']*""", value) else override
 
 
 def _groups(name: str) -> set[str]:

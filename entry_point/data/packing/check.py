@@ -16,13 +16,13 @@ from torch import Tensor
 
 from custom_op import decode_and_crop_jpeg, index_jpeg, jpeg_headers, jpeg_size
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.packing_config import CheckConfig
+from entry_point.config.packing_config import CheckConfig, OptimizeConfig
 from entry_point.contract.printable import printable
 from entry_point.data.batch import Damage
 from entry_point.data.decode.any_format import is_jpeg
 from entry_point.data.decode.pillow import PillowDecoder
 from entry_point.data.errors import DataError
-from entry_point.data.packing.scan import require_table
+from entry_point.data.packing.scan import open_splits, require_table
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.dataset_description import (
     SPLITS,
@@ -39,10 +39,10 @@ from entry_point.data.sources.folder import (
     require_folder,
     visible_files,
 )
-from entry_point.data.sources.formats import is_table, metadata_tables
+from entry_point.data.sources.formats import holds_tars, is_table, metadata_tables
 from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
 from entry_point.data.sources.shards import PartIndex
-from entry_point.data.sources.source import Encoded
+from entry_point.data.sources.source import Encoded, FileSource
 
 _HEADER = ("height", "width", "orientation")
 _WRONG_CHECKSUM = "checksum differs: copy it again or pack the dataset again"
@@ -116,6 +116,10 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         images_of = (_packed_images(root, dataset, split, damage) for split in dataset.splits)
         total = sum(dataset.samples(split) for split in dataset.splits)
         return total, chain.from_iterable(images_of)
+    if holds_tars(root):
+        opened = open_splits(root, OptimizeConfig())
+        images_of = (_tar_images(each) for each in opened.values())
+        return sum(map(len, opened.values())), chain.from_iterable(images_of)
     require_folder("root", root)
     splits = existing_splits(root)
     # Without splits, a fraction of 0 leaves every image in `train`.
@@ -124,6 +128,10 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
     files = (source.file(i) for source in sources for i in range(len(source)))
     paths_and_names = ((file.removeprefix(f"{root}/"), "") for file in files)
     return sum(map(len, sources)), _files(config, root, paths_and_names, damage)
+
+
+def _tar_images(source: FileSource) -> Iterator[Image]:
+    return (Image(source.key(i), partial(source.read, i)) for i in range(len(source)))
 
 
 def _files(

@@ -11,7 +11,6 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -30,7 +29,8 @@ from custom_op import (
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.decode.any_format import is_jpeg
 from entry_point.data.decode.pillow import UnusableImageError, open_image, rgb
-from entry_point.data.sources.file_bytes import read_bytes
+from entry_point.data.errors import DataError
+from entry_point.data.sources.source import FileSource
 
 _PROOF_CROPS, _PROOF_WIDTH = 2, 8
 _LONGEST_SIDE = 65_500
@@ -68,18 +68,18 @@ class Encoded:
     """What libjpeg warns about in the source file; none of it changes a pixel."""
 
 
-def encode(file: Path, options: OptimizeConfig) -> tuple[int, Encoded]:
-    """The file's size in bytes, and what to store for it. Raises RejectedError."""
-    original = _read(file)
+def encode(source: FileSource, index: int, options: OptimizeConfig) -> tuple[int, Encoded]:
+    """An image's size in bytes, and what to store for it. Raises RejectedError."""
+    original = _read(source, index)
     try:
         return len(original), _encode(original, options)
     except JpegError as error:
         raise RejectedError(str(error)) from error
 
 
-def index_file(file: Path) -> tuple[bytes, str]:
-    """The side index of a JPEG file, or why it has none. Raises RejectedError."""
-    original = _read(file)
+def index_image(source: FileSource, index: int) -> tuple[bytes, str]:
+    """The side index of a JPEG, or why it has none. Raises RejectedError."""
+    original = _read(source, index)
     jpeg = _tensor(original)
     if not is_jpeg(jpeg):
         raise RejectedError("no JPEG")
@@ -89,11 +89,13 @@ def index_file(file: Path) -> tuple[bytes, str]:
         raise RejectedError(str(error)) from error
 
 
-def _read(file: Path) -> bytes:
+def _read(source: FileSource, index: int) -> bytes:
     try:
-        original = read_bytes(file).numpy().tobytes()
+        original = source.read(index).numpy().tobytes()
     except OSError as error:
         raise RejectedError(f"unreadable: {error.strerror}") from error
+    except DataError as error:
+        raise RejectedError(str(error)) from error
     if not original:
         raise RejectedError("empty file")
     return original

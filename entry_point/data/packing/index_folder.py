@@ -14,13 +14,16 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import replacing
-from entry_point.data.packing.encode import RejectedError, index_file
+from entry_point.data.packing.encode import RejectedError, index_image
 from entry_point.data.packing.output_folder import locked
 from entry_point.data.packing.scan import open_splits
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.index_file import FOLDER_INDEX, IndexWriter
+from entry_point.data.sources.source import FileSource
 
 _FILES_PER_CHUNK = 4096
+_Numbered = tuple[FileSource, int]
+"""An image by its number in a source."""
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +37,7 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
         raise ConfigError("max_side", options.max_side, "needs output_format=shards")
     sources = open_splits(source, options)
     root = source if source.is_dir() else Path(next(iter(sources.values())).folder)
-    files = [each.file(i) for each in sources.values() for i in range(len(each))]
+    images = [(each, i) for each in sources.values() for i in range(len(each))]
     file = (output or root) / FOLDER_INDEX
     remedy = "choose a writable folder with output=FOLDER, and train with data.index_root=FOLDER"
     with locked(file, remedy):
@@ -43,7 +46,7 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
         with replacing(file, file.with_name(f".{file.name}.part")) as unfinished:
             with unfinished.open("wb") as opened:
                 writer = IndexWriter(opened, {})
-                found = _indexed(files, counts)
+                found = _indexed(images, counts)
                 while chunk := list(islice(found, _FILES_PER_CHUNK)):
                     keys = [os.fsencode(path.removeprefix(f"{root}/")) for path, _ in chunk]
                     writer.add({}, keys, [index for _, index in chunk])
@@ -52,19 +55,20 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
     return file
 
 
-def _indexed(files: Sequence[str], counts: Counter[str]) -> Iterator[tuple[str, bytes]]:
-    """Each JPEG file and its side index; counts what became of each file."""
+def _indexed(images: Sequence[_Numbered], counts: Counter[str]) -> Iterator[tuple[str, bytes]]:
+    """The path of each JPEG and its side index; counts what became of each image."""
     custom_op.load()
-    for file, index, outcome in in_threads(_index, files, len(files), "indexing"):
+    for file, index, outcome in in_threads(_index, images, len(images), "indexing"):
         counts[outcome] += 1
         if index is not None:
             yield file, index
 
 
-def _index(file: str) -> tuple[str, bytes | None, str]:
-    """The file, its side index (None for no JPEG), and what to count."""
+def _index(image: _Numbered) -> tuple[str, bytes | None, str]:
+    """The path, the side index (None for no JPEG), and what to count."""
+    file = image[0].file(image[1])
     try:
-        index, reason = index_file(Path(file))
+        index, reason = index_image(*image)
     except RejectedError as error:
         log.warning("%s: %s", printable(file), error)
         return file, None, "damaged or no JPEG"

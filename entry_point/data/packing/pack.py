@@ -263,7 +263,7 @@ class Packing:
     def _encode(self, file: tuple[Listing, int]) -> Packed:
         listing, i = file
         try:
-            size, encoded = encode(Path(listing.source.file(i)), self.options)
+            size, encoded = encode(listing.source, i, self.options)
         except RejectedError as error:
             return i, str(error), 0
         return i, encoded, size

@@ -1,7 +1,7 @@
 """Scans a source: which files to pack, under which keys, and in which shards.
 
-Packing takes the files that training would: those in a folder of splits and classes, or the rows of
-a table.
+Packing takes the files that training would: those in a folder of splits and classes, the rows of a
+table, or the samples of tar files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import TableConfig
+from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.config.packing_config import CheckConfig, OptimizeConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
@@ -28,7 +28,7 @@ from entry_point.data.sources.folder import (
     layout_of,
     require_folder,
 )
-from entry_point.data.sources.formats import is_table, metadata_tables
+from entry_point.data.sources.formats import holds_tars, is_table, metadata_tables
 from entry_point.data.sources.index_file import FOLDER_INDEX
 from entry_point.data.sources.source import FileSource
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 def open_splits(
     source: Path, options: OptimizeConfig, share: bool = False
 ) -> dict[str, FileSource]:
-    """The splits of a folder, perhaps only a `share` of its files, or of a table.
+    """The splits of a folder, perhaps only a `share` of its files, of a table or of tar files.
 
     Raises DataError and ConfigError for a source that cannot be packed.
     """
@@ -52,6 +52,11 @@ def open_splits(
         table = read_table(source, images, options.table, fraction, "table")
         return {split: ManifestSource(table, split) for split in SPLITS}
     require_table("source", source, options)
+    if holds_tars(source):
+        from entry_point.data.sources.webdataset import open_tars
+
+        tars = DataConfig(format="webdataset", root=str(source), val_fraction=fraction)
+        return {split: open_tars(tars, source, split) for split in SPLITS}
     require_folder("source", source)
     found = existing_splits(source)
     if found:
@@ -82,7 +87,7 @@ class Listing:
     def __init__(self, source: FileSource, shard_bytes: float) -> None:
         """Raises DataError if two files have the same key."""
         self.source = source
-        status = [_status(source.file(i)) for i in range(len(source))]
+        status = [source.status(i) for i in range(len(source))]
         self._bytes, self._changed = np.array(status, np.int64).reshape(-1, 2).T.copy()
         self._shared: set[str] = set()
         """Keys that several files would have, such as orange.jpg and orange.tiff."""
@@ -133,15 +138,6 @@ class Listing:
             shards[-1].append(i)
             filled += size
         return shards
-
-
-def _status(file: str) -> tuple[int, int]:
-    """Size in bytes, and modification time in nanoseconds; 0 of a file that cannot be read."""
-    try:
-        status = Path(file).stat()
-    except OSError:
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
 
 
 def _key(path: PurePosixPath, file: str) -> str:

@@ -17,6 +17,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.resolve import call, resolve
 from entry_point.data.errors import DataError
+from entry_point.data.sources.dataset_description import SPLITS, is_packed
 from entry_point.data.sources.demo import ensure_demo
 from entry_point.data.sources.folder import FolderSource, log_formats
 from entry_point.data.sources.shards import ShardSource
@@ -39,6 +40,14 @@ _NEEDED = ("classes", "kind", "labels", "sizes", "__len__", "read", "following",
 def is_table(path: Path) -> bool:
     """Whether it is a file with the name of a table."""
     return path.suffix.lower() in TABLE_SUFFIXES and path.is_file()
+
+
+def holds_tars(root: Path) -> bool:
+    """Whether it is a tar file, a pattern of them, or a folder of them, but no packed dataset."""
+    if not root.is_dir():
+        return root.suffix == ".tar"
+    folders = (root, *(root / split for split in SPLITS))
+    return any(any(each.glob("*.tar")) for each in folders) and not is_packed(root)
 
 
 def metadata_tables(root: Path) -> dict[str, Path]:

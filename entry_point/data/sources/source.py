@@ -265,6 +265,14 @@ class FileSource:
     def read(self, index: int) -> Tensor:
         return read_bytes(self.file(index))
 
+    def status(self, index: int) -> tuple[int, int]:
+        """Size in bytes, and modification time in nanoseconds; 0 of what cannot be read."""
+        try:
+            status = Path(self.file(index)).stat()
+        except OSError:
+            return 0, 0
+        return status.st_size, status.st_mtime_ns
+
     def use_side_indexes(self, index_root: Path | None, root: str | Path) -> None:
         """Use the side indexes of the files below `root`; if it holds none, decoding makes them.
 

@@ -68,6 +68,8 @@ class TarFiles:
     folder: str
     """What the paths of the tar files start from."""
     tars: list[str]
+    changed: list[int]
+    """Modification time of each tar file in nanoseconds."""
     paths: PathList
     """Tar file and member of each image."""
     tar: NDArray[np.int32]
@@ -91,6 +93,11 @@ class TarSource(FileSource):
     def file(self, index: int) -> str:
         """The path of the tar file, and the member's in it."""
         return f"{self.folder}/{self._tars.paths[int(self._numbers[index])]}"
+
+    def status(self, index: int) -> tuple[int, int]:
+        number = int(self._numbers[index])
+        changed = self._tars.changed[int(self._tars.tar[number])]
+        return int(self._tars.places[number, 1]), changed
 
     def read(self, index: int) -> Tensor:
         number = int(self._numbers[index])
@@ -188,6 +195,7 @@ def _read(folder: str, tars: list[str], val_fraction: float | None) -> TarFiles:
     return TarFiles(
         folder,
         used,
+        [Path(folder, tar).stat().st_mtime_ns for tar in used],
         PathList.of("\0".join([*paths, ""]).encode(errors="surrogateescape")),
         np.array([sample.tar for sample in samples], np.int32),
         np.array([(sample.offset, sample.length) for sample in samples], np.int64),

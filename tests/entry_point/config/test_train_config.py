@@ -102,6 +102,15 @@ def test_a_value_may_follow_another_setting() -> None:
     assert config.optim.warmup_epochs == 7
 
 
+def test_a_pattern_of_paths_needs_no_quotes() -> None:
+    pattern = "/data/photos-{train,val}-{000..146}.tar"
+    for given in (pattern, f"'{pattern}'"):
+        config, _ = load_train_config(["data=webdataset", f"data.root={given}"])
+        assert config.data.root == pattern
+    with pytest.raises(ConfigError, match="not an override as in key=value"):
+        load_train_config(["data.root=/a{b'"])
+
+
 def test_a_folder_may_be_called_by_a_number() -> None:
     config, _ = load_train_config(["data=folder", "data.root=2024"])
     assert config.data.root == "2024"

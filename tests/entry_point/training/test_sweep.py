@@ -60,7 +60,7 @@ def test_each_run_has_its_own_folder_and_table_row(
     assert all((tmp_path / "rates" / n / "model" / "model.safetensors").is_file() for n in "01")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_sweep_waits_for_the_checkpoint_of_its_run(
     number: signal.Signals, tmp_path: Path, photo_folder: Path
 ) -> None:

@@ -21,6 +21,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.packing.encode import RejectedError, encode
 from entry_point.data.sources.folder import visible_files
+from entry_point.data.sources.source import FileSource
 from tests.entry_point.data.packing.pack_command import copy, index, pack, rejected, report
 
 
@@ -37,14 +38,18 @@ def photo(photo_folder: Path) -> Image.Image:
     return Image.open(photo_folder / "train/cat/000.jpg").convert("RGB")
 
 
+def one(file: Path) -> FileSource:
+    return FileSource([file], [0], ["a"])
+
+
 def _rejection(file: Path, **options: Any) -> str:
     with pytest.raises(RejectedError) as error:
-        encode(file, OptimizeConfig(**options))
+        encode(one(file), 0, OptimizeConfig(**options))
     return str(error.value)
 
 
 def _pixels(file: Path, **options: Any) -> tuple[np.ndarray, str]:
-    _, encoded = encode(file, OptimizeConfig(**options))
+    _, encoded = encode(one(file), 0, OptimizeConfig(**options))
     return np.asarray(Image.open(io.BytesIO(encoded.data))), encoded.note
 
 
@@ -156,7 +161,7 @@ def test_small_formats_keep_their_bytes(tmp_path: Path, photo: Image.Image, kind
     exif = Image.Exif()
     exif[0x0112] = 6
     photo.save(file := tmp_path / f"photo.{kind}", exif=exif)
-    size, encoded = encode(file, OptimizeConfig())
+    size, encoded = encode(one(file), 0, OptimizeConfig())
     assert encoded.data == file.read_bytes() and size == len(encoded.data)
     assert (encoded.how, encoded.suffix) == ("kept", kind)
     sizes = encoded.height, encoded.width, encoded.orientation
@@ -180,7 +185,7 @@ def test_large_formats_become_png_without_loss(tmp_path: Path, kind: str, mode: 
         colors = Image.fromarray((levels >> 8).astype(np.uint8))
         image = colors if mode == "RGBA" else colors.convert("RGB").convert(mode)
     image.save(file := tmp_path / f"image.{kind}")
-    _, encoded = encode(file, OptimizeConfig())
+    _, encoded = encode(one(file), 0, OptimizeConfig())
     assert (encoded.how, encoded.suffix, encoded.note) == ("converted", "png", "")
     stored, original = Image.open(io.BytesIO(encoded.data)), Image.open(file)
     assert np.array_equal(np.asarray(stored), np.asarray(original))
@@ -228,7 +233,7 @@ def test_invalid_orientation_counts_as_upright(
     tag = struct.pack("<HHHI4s", 1, 0x0112, *orientation)
     exif = b"Exif\0\0II*\0\x08\0\0\0" + tag + bytes(4)
     photo.save(tmp_path / "turned.png", exif=exif)
-    _, encoded = encode(tmp_path / "turned.png", OptimizeConfig())
+    _, encoded = encode(one(tmp_path / "turned.png"), 0, OptimizeConfig())
     assert encoded.orientation == 1
 
 

@@ -12,6 +12,7 @@ import torch
 import webdataset
 from PIL import Image
 
+from entry_point import check_dataset, optimize
 from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
@@ -95,6 +96,28 @@ def test_side_indexes_are_made_for_the_jpegs_in_tars(photo_folder: Path, tmp_pat
     assert sum(bool(len(index)) for index in indexes) > 25
     for one, other in zip(before, samples(again, "threads"), strict=True):
         assert torch.equal(one[0], other[0])
+
+
+def test_tars_are_packed_indexed_and_checked(
+    mixed_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tars, packed = write_tars(mixed_folder, tmp_path / "tars", "txt"), tmp_path / "packed"
+    assert optimize.main([f"source={tars}", f"output={packed}"]) == 0
+    folder = open_source(DataConfig(root=str(mixed_folder)), "train", Path())
+    source: Any = open_source(DataConfig(format="shards", root=str(packed)), "train", Path())
+    assert source.classes == folder.classes and len(source) == len(folder)
+    assert check_dataset.main([f"root={packed}"]) == 0
+    assert check_dataset.main([f"root={tars}"]) == 0
+    assert "72 images checked" in capsys.readouterr().out
+    assert optimize.main([f"source={tars}", "output_format=index"]) == 0
+    indexed: Any = open_tars(tars)
+    assert indexed.index_cache is None and indexed.indexes(torch.arange(48).numpy()) is not None
+    tar = tars / "train-000.tar"
+    content = bytearray(tar.read_bytes())
+    content[2000:4000] = bytes(2000)  # in the first image
+    tar.write_bytes(content)
+    assert check_dataset.main([f"root={tars}"]) == 1
+    assert f"{tar}/0000" in capsys.readouterr().out
 
 
 def test_tars_without_the_name_of_a_split_are_divided_by_a_hash(
