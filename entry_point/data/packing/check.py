@@ -39,10 +39,15 @@ from entry_point.data.sources.folder import (
     require_folder,
     visible_files,
 )
-from entry_point.data.sources.formats import holds_tars, is_table, metadata_tables
+from entry_point.data.sources.formats import (
+    holds_parquet,
+    holds_tars,
+    is_table,
+    metadata_tables,
+)
 from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
 from entry_point.data.sources.shards import PartIndex
-from entry_point.data.sources.source import Encoded, FileSource
+from entry_point.data.sources.source import Encoded, Source
 
 _HEADER = ("height", "width", "orientation")
 _WRONG_CHECKSUM = "checksum differs: copy it again or pack the dataset again"
@@ -116,9 +121,9 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         images_of = (_packed_images(root, dataset, split, damage) for split in dataset.splits)
         total = sum(dataset.samples(split) for split in dataset.splits)
         return total, chain.from_iterable(images_of)
-    if holds_tars(root):
+    if holds_tars(root) or holds_parquet(root):
         opened = open_splits(root, OptimizeConfig())
-        images_of = (_tar_images(each) for each in opened.values())
+        images_of = (_each(source) for source in opened.values())
         return sum(map(len, opened.values())), chain.from_iterable(images_of)
     require_folder("root", root)
     splits = existing_splits(root)
@@ -130,7 +135,7 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
     return sum(map(len, sources)), _files(config, root, paths_and_names, damage)
 
 
-def _tar_images(source: FileSource) -> Iterator[Image]:
+def _each(source: Source) -> Iterator[Image]:
     return (Image(source.key(i), partial(source.read, i)) for i in range(len(source)))
 
 

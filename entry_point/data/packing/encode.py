@@ -30,7 +30,7 @@ from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.decode.any_format import is_jpeg
 from entry_point.data.decode.pillow import UnusableImageError, open_image, rgb
 from entry_point.data.errors import DataError
-from entry_point.data.sources.source import FileSource
+from entry_point.data.sources.source import Source
 
 _PROOF_CROPS, _PROOF_WIDTH = 2, 8
 _LONGEST_SIDE = 65_500
@@ -68,7 +68,7 @@ class Encoded:
     """What libjpeg warns about in the source file; none of it changes a pixel."""
 
 
-def encode(source: FileSource, index: int, options: OptimizeConfig) -> tuple[int, Encoded]:
+def encode(source: Source, index: int, options: OptimizeConfig) -> tuple[int, Encoded]:
     """An image's size in bytes, and what to store for it. Raises RejectedError."""
     original = _read(source, index)
     try:
@@ -77,7 +77,7 @@ def encode(source: FileSource, index: int, options: OptimizeConfig) -> tuple[int
         raise RejectedError(str(error)) from error
 
 
-def index_image(source: FileSource, index: int) -> tuple[bytes, str]:
+def index_image(source: Source, index: int) -> tuple[bytes, str]:
     """The side index of a JPEG, or why it has none. Raises RejectedError."""
     original = _read(source, index)
     jpeg = _tensor(original)
@@ -89,7 +89,7 @@ def index_image(source: FileSource, index: int) -> tuple[bytes, str]:
         raise RejectedError(str(error)) from error
 
 
-def _read(source: FileSource, index: int) -> bytes:
+def _read(source: Source, index: int) -> bytes:
     try:
         original = source.read(index).numpy().tobytes()
     except OSError as error:

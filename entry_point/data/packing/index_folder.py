@@ -35,9 +35,14 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
     """
     if options.max_side is not None:
         raise ConfigError("max_side", options.max_side, "needs output_format=shards")
-    sources = open_splits(source, options)
-    root = source if source.is_dir() else Path(next(iter(sources.values())).folder)
-    images = [(each, i) for each in sources.values() for i in range(len(each))]
+    sources = [
+        each for each in open_splits(source, options).values() if isinstance(each, FileSource)
+    ]
+    if not sources:
+        must = "needs files or tar files: Parquet files are read whole"
+        raise ConfigError("output_format", "index", must)
+    root = source if source.is_dir() else Path(sources[0].folder)
+    images = [(each, i) for each in sources for i in range(len(each))]
     file = (output or root) / FOLDER_INDEX
     remedy = "choose a writable folder with output=FOLDER, and train with data.index_root=FOLDER"
     with locked(file, remedy):

@@ -1,7 +1,7 @@
 """Scans a source: which files to pack, under which keys, and in which shards.
 
 Packing takes the files that training would: those in a folder of splits and classes, the rows of a
-table, or the samples of tar files.
+table, or the samples of tar and Parquet files.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, TableConfig
+from entry_point.config.mistakes import check_config
 from entry_point.config.packing_config import CheckConfig, OptimizeConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.philox import permutation
+from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.folder import (
     FolderSource,
@@ -28,19 +30,37 @@ from entry_point.data.sources.folder import (
     layout_of,
     require_folder,
 )
-from entry_point.data.sources.formats import holds_tars, is_table, metadata_tables
+from entry_point.data.sources.formats import (
+    holds_parquet,
+    holds_tars,
+    is_table,
+    metadata_tables,
+)
 from entry_point.data.sources.index_file import FOLDER_INDEX
-from entry_point.data.sources.source import FileSource
+from entry_point.data.sources.source import Source
+from entry_point.data.sources.stream import StreamSource
 
 _SEED, _SHUFFLE_STREAM = 0, 21
 
 log = logging.getLogger(__name__)
 
 
+class Packable(Source, Protocol):
+    """What packing needs of a source: FileSource and ParquetSource have it."""
+
+    def name(self, index: int) -> str:
+        """The image's path below the source."""
+        ...
+
+    def status(self, index: int) -> tuple[int, int]:
+        """Size in bytes, and modification time in nanoseconds; 0 of what cannot be read."""
+        ...
+
+
 def open_splits(
     source: Path, options: OptimizeConfig, share: bool = False
-) -> dict[str, FileSource]:
-    """The splits of a folder, perhaps only a `share` of its files, of a table or of tar files.
+) -> Mapping[str, Packable]:
+    """The splits of a folder, perhaps only a `share` of its files, a table, tar or Parquet files.
 
     Raises DataError and ConfigError for a source that cannot be packed.
     """
@@ -51,6 +71,8 @@ def open_splits(
         images = Path(options.images) if options.images else None
         table = read_table(source, images, options.table, fraction, "table")
         return {split: ManifestSource(table, split) for split in SPLITS}
+    if holds_parquet(source):
+        return open_rows(source, options.table, fraction)
     require_table("source", source, options)
     if holds_tars(source):
         from entry_point.data.sources.webdataset import open_tars
@@ -63,6 +85,20 @@ def open_splits(
         _warn_of_others(source)
     splits = found if layout_of(source, fraction).fraction is None else SPLITS
     return {split: FolderSource(source, split, fraction, share=share) for split in splits}
+
+
+def open_rows(
+    source: Path, table: TableConfig, fraction: float | None = None
+) -> Mapping[str, Packable]:
+    """The splits of a folder of Parquet files. Raises DataError and ConfigError."""
+    from entry_point.data.sources.parquet import open_parquet  # it imports pyarrow
+
+    data = check_config(
+        {"format": "parquet", "root": str(source), "table": table, "val_fraction": fraction},
+        DataConfig,
+        "data",
+    )
+    return {split: open_parquet(data, source, split) for split in SPLITS}
 
 
 def require_table(key: str, source: Path, config: OptimizeConfig | CheckConfig) -> None:
@@ -84,7 +120,7 @@ def _warn_of_others(folder: Path) -> None:
 class Listing:
     """The files of a split, shuffled and cut into shards: about 180 bytes of memory for each."""
 
-    def __init__(self, source: FileSource, shard_bytes: float) -> None:
+    def __init__(self, source: Packable, shard_bytes: float) -> None:
         """Raises DataError if two files have the same key."""
         self.source = source
         status = [source.status(i) for i in range(len(source))]
@@ -130,7 +166,7 @@ class Listing:
         """Start a new shard when the source bytes fill one."""
         shards: list[list[int]] = []
         filled = 0
-        for i in permutation((_SEED, _SHUFFLE_STREAM), len(self.source), 0).tolist():
+        for i in self._shuffled().tolist():
             size = int(self._bytes[i])
             if not shards or filled + size > shard_bytes:
                 shards.append([])
@@ -138,6 +174,17 @@ class Listing:
             shards[-1].append(i)
             filled += size
         return shards
+
+    def _shuffled(self) -> Ints:
+        """All images; those of a stream by its shards, each of which is read whole."""
+        order = permutation((_SEED, _SHUFFLE_STREAM), len(self.source), 0)
+        if not isinstance(self.source, StreamSource):
+            return order
+        shard_of = self.source.shard_of[order]
+        _, first = np.unique(shard_of, return_index=True)
+        place = np.zeros(shard_of.max() + 1, np.int64)
+        place[shard_of[first]] = first
+        return order[np.argsort(place[shard_of], kind="stable")]
 
 
 def _key(path: PurePosixPath, file: str) -> str:

@@ -46,8 +46,17 @@ def holds_tars(root: Path) -> bool:
     """Whether it is a tar file, a pattern of them, or a folder of them, but no packed dataset."""
     if not root.is_dir():
         return root.suffix == ".tar"
-    folders = (root, *(root / split for split in SPLITS))
-    return any(any(each.glob("*.tar")) for each in folders) and not is_packed(root)
+    return _holds(root, "*.tar") and not is_packed(root)
+
+
+def holds_parquet(root: Path) -> bool:
+    """Whether it is a folder of Parquet files; a file alone may be a table of paths."""
+    return root.is_dir() and _holds(root, "*.parquet")
+
+
+def _holds(root: Path, pattern: str) -> bool:
+    folders = (root, *(root / name for name in (*SPLITS, "data", "validation")))
+    return any(any(each.glob(pattern)) for each in folders)
 
 
 def metadata_tables(root: Path) -> dict[str, Path]:

@@ -53,6 +53,10 @@ class Shard(NamedTuple):
     first: int
     end: int
     """The row groups from `first` to before `end`."""
+    image_bytes: int
+    """The mean size of its images."""
+    changed: int
+    """The file's modification time in nanoseconds."""
 
 
 class HeldRows(NamedTuple):
@@ -83,7 +87,8 @@ class ParquetFiles:
 class ParquetSource(StreamSource):
     """The rows of one split."""
 
-    def __init__(self, files: ParquetFiles, split: str) -> None:
+    def __init__(self, folder: Path, files: ParquetFiles, split: str) -> None:
+        self.folder = folder
         chosen = np.flatnonzero(files.is_val == (split == "val"))
         self.classes, self.kind = files.classes, files.kind
         self.shards_here = np.unique(files.shard_of[chosen]).tolist()
@@ -105,6 +110,17 @@ class ParquetSource(StreamSource):
     def key(self, index: int) -> str:
         shard = self._shards[int(self._shard_of[index])]
         return printable(f"{shard.file}, row {shard.first_row + int(self._rows[index])}")
+
+    def name(self, index: int) -> str:
+        """The file's path, and the row's number."""
+        shard = self._shards[int(self._shard_of[index])]
+        file = shard.file.relative_to(self.folder).with_suffix("")
+        return f"{file}/{shard.first_row + int(self._rows[index]):08d}"
+
+    def status(self, index: int) -> tuple[int, int]:
+        """The mean size of its shard's images in bytes; the file's modification time."""
+        shard = self._shards[int(self._shard_of[index])]
+        return shard.image_bytes, shard.changed
 
     def read(self, index: int) -> Tensor:
         held: HeldRows = self._held(index) or self._read_again(int(self._shard_of[index]))
@@ -155,7 +171,7 @@ def open_parquet(data: DataConfig, root: Path, split: str) -> ParquetSource:
         files = _read(folder, names, data)
         _opened.clear()
         _opened[stamp] = files
-    return ParquetSource(_opened[stamp], split)
+    return ParquetSource(folder, _opened[stamp], split)
 
 
 def _names(root: Path) -> list[str]:
@@ -240,7 +256,8 @@ def _shards(file: Path, column: str, labels: list[str]) -> Iterator[tuple[Shard,
             )
             count += group.num_rows
             if filled >= SHARD_BYTES or number == opened.num_row_groups - 1:
-                yield Shard(file, row, first, number + 1), count
+                mean = filled // max(1, count)
+                yield Shard(file, row, first, number + 1, mean, file.stat().st_mtime_ns), count
                 row, first, filled, count = row + count, number + 1, 0, 0
 
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from entry_point import check_dataset, optimize
 from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
@@ -85,6 +86,23 @@ def test_the_images_are_those_of_the_folder_and_each_is_taken_once(
         assert sorted(numbers) == list(range(len(folder)))
         assert (numbers == sorted(numbers)) == (split == "val")
     assert len(open_parquet(root).shards_here) > 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_rows_are_packed_and_checked(
+    mixed_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, packed = write_dataset(mixed_folder, tmp_path / "root"), tmp_path / "packed"
+    assert optimize.main([f"source={root}", f"output={packed}"]) == 0
+    source: Any = open_source(DataConfig(format="shards", root=str(packed)), "train", Path())
+    rows = open_parquet(root)
+    assert source.classes == rows.classes and len(source) == len(rows)
+    assert sorted(source.labels.tolist()) == sorted(rows.labels.tolist())
+    assert check_dataset.main([f"root={packed}"]) == 0
+    assert check_dataset.main([f"root={root}"]) == 0
+    assert capsys.readouterr().out.count("72 images checked, problems: 0") == 2
+    assert optimize.main([f"source={root}", "output_format=index"]) == 2
+    assert "output_format=index: needs files or tar files" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("small_shards")
