@@ -22,7 +22,7 @@ from entry_point.data.batch import Damage
 from entry_point.data.decode.any_format import is_jpeg
 from entry_point.data.decode.pillow import PillowDecoder
 from entry_point.data.errors import DataError
-from entry_point.data.packing.scan import open_splits, require_table
+from entry_point.data.packing.scan import open_rows, open_splits, require_table
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.dataset_description import (
     SPLITS,
@@ -112,6 +112,9 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         names = (f"row {row}: " for row in table.rows.tolist())
         rows = zip(paths, names, strict=True)
         return len(table.rows), _files(config, Path(table.folder), rows, damage)
+    if holds_parquet(root):
+        rows = open_rows(root, config.table).values()
+        return sum(map(len, rows)), chain.from_iterable(map(_each, rows))
     require_table("root", root, config)
     if is_packed(root):
         if config.index_root is not None:
@@ -121,10 +124,9 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         images_of = (_packed_images(root, dataset, split, damage) for split in dataset.splits)
         total = sum(dataset.samples(split) for split in dataset.splits)
         return total, chain.from_iterable(images_of)
-    if holds_tars(root) or holds_parquet(root):
-        opened = open_splits(root, OptimizeConfig())
-        images_of = (_each(source) for source in opened.values())
-        return sum(map(len, opened.values())), chain.from_iterable(images_of)
+    if holds_tars(root):
+        samples = open_splits(root, OptimizeConfig()).values()
+        return sum(map(len, samples)), chain.from_iterable(map(_each, samples))
     require_folder("root", root)
     splits = existing_splits(root)
     # Without splits, a fraction of 0 leaves every image in `train`.

@@ -35,6 +35,7 @@ from entry_point.data.sources.formats import (
     holds_tars,
     is_table,
     metadata_tables,
+    open_parquet,
 )
 from entry_point.data.sources.index_file import FOLDER_INDEX
 from entry_point.data.sources.source import Source
@@ -91,8 +92,6 @@ def open_rows(
     source: Path, table: TableConfig, fraction: float | None = None
 ) -> Mapping[str, Packable]:
     """The splits of a folder of Parquet files. Raises DataError and ConfigError."""
-    from entry_point.data.sources.parquet import open_parquet  # it imports pyarrow
-
     data = check_config(
         {"format": "parquet", "root": str(source), "table": table, "val_fraction": fraction},
         DataConfig,

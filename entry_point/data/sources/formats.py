@@ -80,7 +80,7 @@ def open_format(data: DataConfig, root: Path, split: str) -> Source:
         "manifest": _manifest,
         "shards": _shards,
         "webdataset": _webdataset,
-        "parquet": _parquet,
+        "parquet": open_parquet,
     }
     opener = resolve("data.format", data.format, known)
     if data.format in known:
@@ -113,15 +113,15 @@ def _webdataset(data: DataConfig, root: Path, split: str) -> Source:
     return _with_side_indexes(source, data, source.folder, split)
 
 
-def _parquet(data: DataConfig, root: Path, split: str) -> Source:
+def open_parquet(data: DataConfig, root: Path, split: str) -> Any:
+    """The split, a ParquetSource. Raises DataError and ConfigError."""
     if importlib.util.find_spec("pyarrow") is None:
         must = (
             "needs the package pyarrow: run `make setup EXTRAS=parquet`, or build the image with "
             "`make image EXTRAS=parquet`"
         )
         raise ConfigError("data.format", data.format, must)
-    source: Source = resolve("data.format", _PARQUET, {})(data, root, split)
-    return source
+    return resolve("data.format", _PARQUET, {})(data, root, split)
 
 
 def _with_side_indexes(

@@ -90,9 +90,13 @@ def test_the_images_are_those_of_the_folder_and_each_is_taken_once(
 
 @pytest.mark.usefixtures("small_shards")
 def test_rows_are_packed_and_checked(
-    mixed_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mixed_folder: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     root, packed = write_dataset(mixed_folder, tmp_path / "root"), tmp_path / "packed"
+    caplog.set_level(logging.INFO)
     assert optimize.main([f"source={root}", f"output={packed}"]) == 0
     source: Any = open_source(DataConfig(format="shards", root=str(packed)), "train", Path())
     rows = open_parquet(root)
@@ -100,7 +104,7 @@ def test_rows_are_packed_and_checked(
     assert sorted(source.labels.tolist()) == sorted(rows.labels.tolist())
     assert check_dataset.main([f"root={packed}"]) == 0
     assert check_dataset.main([f"root={root}"]) == 0
-    assert capsys.readouterr().out.count("72 images checked, problems: 0") == 2
+    assert caplog.text.count("72 images checked, problems: 0") == 2
     assert optimize.main([f"source={root}", "output_format=index"]) == 2
     assert "output_format=index: needs files or tar files" in capsys.readouterr().err
 
