@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -113,8 +113,7 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         rows = zip(paths, names, strict=True)
         return len(table.rows), _files(config, Path(table.folder), rows, damage)
     if holds_parquet(root):
-        rows = open_rows(root, config.table).values()
-        return sum(map(len, rows)), chain.from_iterable(map(_each, rows))
+        return _samples(open_rows(root, config.table))
     require_table("root", root, config)
     if is_packed(root):
         if config.index_root is not None:
@@ -125,8 +124,7 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         total = sum(dataset.samples(split) for split in dataset.splits)
         return total, chain.from_iterable(images_of)
     if holds_tars(root):
-        samples = open_splits(root, OptimizeConfig()).values()
-        return sum(map(len, samples)), chain.from_iterable(map(_each, samples))
+        return _samples(open_splits(root, OptimizeConfig()))
     require_folder("root", root)
     splits = existing_splits(root)
     # Without splits, a fraction of 0 leaves every image in `train`.
@@ -137,8 +135,14 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
     return sum(map(len, sources)), _files(config, root, paths_and_names, damage)
 
 
-def _each(source: Source) -> Iterator[Image]:
-    return (Image(source.key(i), partial(source.read, i)) for i in range(len(source)))
+def _samples(splits: Mapping[str, Source]) -> tuple[int, Iterator[Image]]:
+    """The images of files that hold many, as their sources read them."""
+    images = (
+        Image(source.key(i), partial(source.read, i))
+        for source in splits.values()
+        for i in range(len(source))
+    )
+    return sum(map(len, splits.values())), images
 
 
 def _files(

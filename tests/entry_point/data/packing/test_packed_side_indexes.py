@@ -22,6 +22,7 @@ from entry_point.data.loader import open_source
 from entry_point.data.packing.encode import encode
 from entry_point.data.packing.pack import pack as pack_folder
 from entry_point.data.sources.index_file import HEADER_BYTES
+from entry_point.data.sources.source import FileSource
 from tests.entry_point.data.engines.every_engine import Way
 from tests.entry_point.data.packing.pack_command import (
     copy,
@@ -78,7 +79,7 @@ def test_a_file_with_restart_markers_is_kept_as_it_is(photo_folder: Path, tmp_pa
     photo = Image.open(photo_folder / "train/cat/000.jpg")
     photo.save(tmp_path / "marked.jpg", quality=90, restart_marker_blocks=7)
     original = (tmp_path / "marked.jpg").read_bytes()
-    size, encoded = encode(tmp_path / "marked.jpg", OptimizeConfig())
+    size, encoded = encode(FileSource([tmp_path / "marked.jpg"], [0], ["a"]), 0, OptimizeConfig())
     assert encoded.data == original and size == len(original) and not encoded.index
     assert encoded.how == "kept" and "it has restart markers" in encoded.note
 
