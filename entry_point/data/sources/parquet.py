@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,8 +27,9 @@ from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.samples import Ints
 from entry_point.data.plan.stream_order import WINDOW_SHARDS
-from entry_point.data.sources.dataset_description import CLASS_NAME, SPLITS, Kind, is_class_name
-from entry_point.data.sources.folder import VAL_FRACTION, chosen_for_val, split_of, visible_files
+from entry_point.data.sources.dataset_description import Kind
+from entry_point.data.sources.folder import visible_files
+from entry_point.data.sources.others import Division, numbered, values_of
 from entry_point.data.sources.stream import StreamSource
 
 log = logging.getLogger(__name__)
@@ -182,44 +182,27 @@ def _names(root: Path) -> list[str]:
 
 
 def _read(folder: Path, names: list[str], data: DataConfig) -> ParquetFiles:
-    known = {split for name in names if (split := split_of(name)) is not None}
-    if known and data.val_fraction is not None:
-        raise DataError(
-            f"data.val_fraction={data.val_fraction}: the names of the files in {folder} say which "
-            "are for validation; remove one of them"
-        )
-    used = [name for name in names if split_of(name) in SPLITS or not known]
-    with _damage_named(folder / used[0]):
-        schema = pq.read_schema(folder / used[0])
-    column, labels = _image_column(folder / used[0], schema, data.table), data.table.labels
-    labels = labels or [_label_column(folder / used[0], schema)]
-    shards, counts = [], []
-    for name in used:
-        for shard, count in _shards(folder / name, column, labels):
+    division = Division.of(folder, names, data.val_fraction)
+    files = [folder / name for name in division.files]
+    with _damage_named(files[0]):
+        schema = pq.read_schema(files[0])
+    column, labels = _image_column(files[0], schema, data.table), data.table.labels
+    labels = labels or [_label_column(files[0], schema)]
+    shards, counts, file_of = list[Shard](), list[int](), list[int]()
+    for number, file in enumerate(files):
+        for shard, count in _shards(file, column, labels):
             shards.append(shard)
             counts.append(count)
+            file_of.append(number)
     shard_of = np.repeat(np.arange(len(shards), dtype=np.int32), counts)
     rows = np.concatenate([np.arange(count) for count in counts])
-    if known:
-        of_shard = [split_of(str(shard.file.relative_to(folder))) == "val" for shard in shards]
-        is_val, how = np.array(of_shard)[shard_of], "by the names of the files"
-    else:
-        fraction = VAL_FRACTION if data.val_fraction is None else data.val_fraction
-        places = [
-            f"{shards[number].file.relative_to(folder)}:{shards[number].first_row + row}"
-            for number, row in zip(shard_of.tolist(), rows.tolist(), strict=True)
-        ]
-        is_val = chosen_for_val(places, fraction)
-        how = f"by a hash of file and row, val_fraction={fraction:g}"
-    for split, count in (("train", (~is_val).sum()), ("val", is_val.sum())):
-        if not count:
-            raise DataError(f"{folder}: no row is for {split}: both train and val need some")
-    kind, classes, values = _labels([folder / name for name in used], labels)
-    log.info(
-        "%s: %d files, %d rows: %d to train on, %d to validate (%s), images in %r, %s: %d",
-        *(folder, len(used), len(rows), int((~is_val).sum()), int(is_val.sum()), how, column),
-        *({"class": "classes"}.get(kind, kind), len(classes)),
+    places = (
+        f"{division.files[file_of[number]]}:{shards[number].first_row + row}"
+        for number, row in zip(shard_of.tolist(), rows.tolist(), strict=True)
     )
+    is_val = division.is_val(np.repeat(file_of, counts), places)
+    kind, classes, values = _labels(files, labels)
+    division.log(is_val, kind, classes)
     return ParquetFiles(column, shards, shard_of, rows, is_val, kind, classes, values)
 
 
@@ -306,41 +289,30 @@ def _labels(files: list[Path], columns: list[str]) -> tuple[Kind, list[str], NDA
     """Kind, names and values of all rows; see `Source.labels`."""
     with _damage_named(files[0]):
         tables = [pq.read_table(file, columns=columns, partitioning=None) for file in files]
+
+    def error(place: int, reason: str) -> DataError:
+        for table, file in zip(tables, files, strict=True):
+            if place < len(table):
+                return DataError(f"{file}, row {place}: {reason}")
+            place -= len(table)
+        raise IndexError(place)
+
     values = [[each for table in tables for each in table[name].to_pylist()] for name in columns]
     for name, cells in zip(columns, values, strict=True):
         if None in cells:
-            raise _wrong(tables, files, cells.index(None), f"has no {name!r}")
-    first = tables[0].schema.field(columns[0]).type
-    if len(columns) > 1 or pa.types.is_floating(first):
+            raise error(cells.index(None), f"has no {name!r}")
+    kind, cells = tables[0].schema.field(columns[0]).type, values[0]
+    if len(columns) > 1 or pa.types.is_floating(kind):
         return "numbers", columns, np.array(values, np.float32).T.copy()
-    cells, known = values[0], _class_names(tables[0].schema, columns[0])
-    rows = cells if pa.types.is_list(first) else [[cell] for cell in cells]
-    names = known or _sorted({str(each) for row in rows for each in row})
-    numbers = {name: number for number, name in enumerate(names)}
+    several = pa.types.is_list(kind)
+    if not (names := _class_names(tables[0].schema, columns[0])):
+        return numbered([[*map(str, cell)] if several else str(cell) for cell in cells], error)
+    rows = cells if several else [[cell] for cell in cells]
     for place, row in enumerate(rows):
         for each in row:
-            if known and not (type(each) is int and 0 <= each < len(known)):
-                raise _wrong(tables, files, place, f"the label {each!r} is no class of the schema")
-            if not is_class_name(str(each)):
-                raise _wrong(tables, files, place, f"the label {str(each)!r}: {CLASS_NAME}")
-    positions = [[each if known else numbers[str(each)] for each in row] for row in rows]
-    if not pa.types.is_list(first):
-        if len(names) < 2:
-            raise DataError(f"{files[0]}: all rows have the label {names[0]!r}; training needs two")
-        return "class", names, np.array([row[0] for row in positions], np.int64)
-    present = np.zeros((len(rows), len(names)), np.float32)
-    for place, row in enumerate(positions):
-        present[place, row] = 1
-    return "labels", names, present
-
-
-def _wrong(tables: list[pa.Table], files: list[Path], place: int, reason: str) -> DataError:
-    """The error for a row, which is named by its number in its file."""
-    for table, file in zip(tables, files, strict=True):
-        if place < len(table):
-            return DataError(f"{file}, row {place}: {reason}")
-        place -= len(table)
-    raise IndexError(place)
+            if type(each) is not int or not 0 <= each < len(names):
+                raise error(place, f"the label {each!r} is no class of the schema")
+    return values_of(rows, names, several, error)
 
 
 def _class_names(schema: pa.Schema, column: str) -> list[str]:
@@ -350,9 +322,3 @@ def _class_names(schema: pa.Schema, column: str) -> list[str]:
         return list(described.get("feature", described)["names"])
     except (KeyError, ValueError, TypeError, AttributeError):
         return []
-
-
-def _sorted(names: set[str]) -> list[str]:
-    if all(re.fullmatch(r"\d{1,18}", name) for name in names):
-        return sorted(names, key=lambda name: (int(name), name))
-    return sorted(names)

@@ -26,17 +26,15 @@ from entry_point.config.data_config import DataConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.samples import Ints
-from entry_point.data.sources.dataset_description import CLASS_NAME, SPLITS, Kind, is_class_name
+from entry_point.data.sources.dataset_description import Kind
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import (
     IMAGE_SUFFIXES,
     JPEG_SUFFIXES,
-    VAL_FRACTION,
-    chosen_for_val,
     log_formats,
-    split_of,
     visible_files,
 )
+from entry_point.data.sources.others import Division, numbered
 from entry_point.data.sources.source import FileSource, PathList
 
 log = logging.getLogger(__name__)
@@ -45,7 +43,6 @@ LABELS = ("cls", "txt", "json")
 """The suffixes of labels: the first that a sample has is read."""
 LABEL_KEYS = ("label", "labels", "cls", "class")
 """Where a JSON object has the label."""
-_WHOLE = re.compile(r"\d{1,18}")
 
 _opened: dict[str, TarFiles] = {}
 """The last dataset, for the other split."""
@@ -157,47 +154,25 @@ def _choices(braces: str) -> list[str]:
 
 
 def _read(folder: str, tars: list[str], val_fraction: float | None) -> TarFiles:
-    splits = [split_of(tar) for tar in tars]
-    known = {split for split in splits if split is not None}
-    if known and val_fraction is not None:
-        raise DataError(
-            f"data.val_fraction={val_fraction}: the names of the tar files in {folder} say which "
-            "are for validation; remove one of them"
-        )
-    used = [tar for tar, split in zip(tars, splits, strict=True) if split in SPLITS or not known]
-    if len(used) < len(tars):
-        log.info(
-            "%s: %d tar files are of other splits than train and val", folder, len(tars) - len(used)
-        )
-    samples = list(
-        itertools.chain.from_iterable(_samples(folder, tar, i) for i, tar in enumerate(used))
-    )
+    division = Division.of(folder, tars, val_fraction)
+    used = division.files
+    found = (_samples(folder, tar, number) for number, tar in enumerate(used))
+    samples = list(itertools.chain.from_iterable(found))
     paths = [f"{used[sample.tar]}/{sample.name}" for sample in samples]
-    if known:
-        of_tar = np.array([split_of(tar) == "val" for tar in used])
-        tar_numbers = np.array([sample.tar for sample in samples], np.int32)
-        is_val = of_tar[tar_numbers] if len(samples) else np.zeros(0, bool)
-        how = "by the names of the tar files"
-    else:
-        fraction = VAL_FRACTION if val_fraction is None else val_fraction
-        is_val = chosen_for_val(paths, fraction)
-        how = f"by a hash of the paths, val_fraction={fraction:g}"
-    for split, count in (("train", (~is_val).sum()), ("val", is_val.sum())):
-        if not count:
-            raise DataError(f"{folder}: no image is for {split}: both train and val need some")
-    kind, classes, labels = _labels(folder, paths, [sample.label for sample in samples])
-    counts = (len(used), len(paths), int((~is_val).sum()), int(is_val.sum()), how, len(classes))
-    log.info(
-        "%s: %d tar files, %d images: %d to train on, %d to validate (%s), classes: %d",
-        folder,
-        *counts,
-    )
+    tar_of = np.array([sample.tar for sample in samples], np.int32)
+    is_val = division.is_val(tar_of, paths)
+
+    def error(place: int, reason: str) -> DataError:
+        return DataError(f"{folder}/{printable(paths[place])}: {reason}")
+
+    kind, classes, labels = numbered([sample.label for sample in samples], error)
+    division.log(is_val, kind, classes)
     return TarFiles(
         folder,
         used,
         [Path(folder, tar).stat().st_mtime_ns for tar in used],
         PathList.of("\0".join([*paths, ""]).encode(errors="surrogateescape")),
-        np.array([sample.tar for sample in samples], np.int32),
+        tar_of,
         np.array([(sample.offset, sample.length) for sample in samples], np.int64),
         is_val,
         kind,
@@ -265,27 +240,3 @@ def _label(where: str, name: str, content: bytes) -> str | list[str]:
         raise DataError(f"{where}: the label must be a text, a whole number, or a list of these")
     texts = [str(each) for each in labels]
     return texts if isinstance(found, list) else texts[0]
-
-
-def _labels(
-    folder: str, paths: list[str], labels: list[str | list[str]]
-) -> tuple[Kind, list[str], NDArray[Any]]:
-    """Kind, names and values; see `Source.labels`."""
-    several = any(isinstance(label, list) for label in labels)
-    lists = [[label] if isinstance(label, str) else label for label in labels]
-    names = sorted({name for row in lists for name in row})
-    if all(map(_WHOLE.fullmatch, names)):
-        names.sort(key=lambda name: (int(name), name))
-    numbers = {name: number for number, name in enumerate(names)}
-    for name in names:
-        if not is_class_name(name):
-            place = next(i for i, row in enumerate(lists) if name in row)
-            raise DataError(f"{folder}/{printable(paths[place])}: the label {name!r}: {CLASS_NAME}")
-    if not several:
-        if len(names) < 2:
-            raise DataError(f"{folder}: all images have the label {names[0]!r}; training needs two")
-        return "class", names, np.array([numbers[row[0]] for row in lists], np.int64)
-    values = np.zeros((len(lists), len(names)), np.float32)
-    for place, row in enumerate(lists):
-        values[place, [numbers[name] for name in row]] = 1
-    return "labels", names, values

@@ -159,7 +159,7 @@ def test_files_without_the_name_of_a_split_are_divided_by_a_hash(
     with caplog.at_level(logging.INFO):
         sizes = [len(open_parquet(tmp_path / "0000.parquet", split)) for split in FILES]
     assert sum(sizes) == 200 and 5 < sizes[1] < 40
-    assert "by a hash of file and row, val_fraction=0.1" in caplog.text
+    assert "by a hash of the images' names, val_fraction=0.1" in caplog.text
     assert 60 < len(open_parquet(tmp_path, "val", val_fraction=0.5)) < 140
 
 

@@ -133,7 +133,7 @@ def test_tars_without_the_name_of_a_split_are_divided_by_a_hash(
     with caplog.at_level(logging.INFO):
         sizes = [len(open_tars(tmp_path / "photos.tar", split)) for split in SPLITS]
     assert sum(sizes) == 200 and 5 < sizes[1] < 40
-    assert "by a hash of the paths, val_fraction=0.1" in caplog.text
+    assert "by a hash of the images' names, val_fraction=0.1" in caplog.text
     assert 60 < len(open_tars(tmp_path, "val", val_fraction=0.5)) < 140
 
 
@@ -198,4 +198,4 @@ def test_members_without_an_image_and_other_splits_are_told(
     with caplog.at_level(logging.INFO):
         assert len(open_tars(tmp_path)) == 2
     assert "members without an image are ignored: 1 .md" in caplog.text
-    assert "1 tar files are of other splits" in caplog.text
+    assert "1 files are of other splits" in caplog.text
