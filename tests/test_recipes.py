@@ -63,6 +63,15 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_photo_folder(tmp_path_factory.mktemp("recipes") / "photos", train=4, val=1)
 
 
+@pytest.fixture(scope="session")
+def others(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """`$LITDATA` and `$MDS`: the photographs as these packages write them."""
+    folder = tmp_path_factory.mktemp("others")
+    program = Path(__file__).with_name("write_others.py")
+    subprocess.run([sys.executable, program, photos, folder], check=True, cwd=folder)
+    return {"LITDATA": str(folder / "litdata"), "MDS": str(folder / "mds")}
+
+
 def fresh_copy(folder: Path) -> Path:
     """What a clone of this tree would hold, with the environment that `make` would install."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -99,10 +108,16 @@ def run(folder: Path, program: list[str], environment: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
 def test_a_recipe_runs_as_printed(
-    recipe: Recipe, tmp_path: Path, photos: Path, torch_home: Path
+    recipe: Recipe,
+    tmp_path: Path,
+    photos: Path,
+    torch_home: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     folder = fresh_copy(tmp_path / "copy")
     environment = {"PHOTOS": str(photos), "TORCH_HOME": str(torch_home)}
+    if any("$MDS" in text for _, text in recipe.blocks):
+        environment |= request.getfixturevalue("others")
     for language, text in recipe.blocks:
         if language == "python" and (named := FILE.match(text)):
             (folder / named[1]).write_text(text, encoding="utf-8")
@@ -121,5 +136,5 @@ def test_a_recipe_is_short_and_ends_with_a_command(recipe: Recipe) -> None:
 
 
 def test_the_table_of_contents_lists_every_recipe() -> None:
-    listed = re.findall(r"^- \[.+\]\(#([a-z-]+)\)$", PAGE.read_text(), re.MULTILINE)
+    listed = re.findall(r"\[[^]]+\]\(#([a-z-]+)\)", PAGE.read_text().partition("\n## ")[0])
     assert listed == [recipe.title.lower().replace(" ", "-") for recipe in RECIPES]
