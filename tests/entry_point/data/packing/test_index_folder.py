@@ -234,7 +234,7 @@ def test_an_interrupted_run_leaves_no_index_and_the_next_one_cleans_up(
 
     before = contents(photos)
     with monkeypatch.context() as patched:
-        patched.setattr("entry_point.data.packing.index_folder.index_file", stop)
+        patched.setattr("entry_point.data.packing.index_folder.index_image", stop)
         assert _index(photos) != exit_codes.FINISHED
     assert not (photos / FOLDER_INDEX).exists() and not any(index_bytes(_open(photos)))
     assert _index(photos) == exit_codes.FINISHED

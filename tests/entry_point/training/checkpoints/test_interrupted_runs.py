@@ -19,7 +19,7 @@ from entry_point.contract.metrics_line import LOSS
 from entry_point.training.progress import Progress
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records, timeless
-from tests.entry_point.training.ways import SOURCES, WAYS, WRITTEN
+from tests.entry_point.training.ways import OTHERS, SOURCES, WAYS, write_others
 
 OVERRIDES = (
     "model.name=tests.own_models.tiny_net_with_state",
@@ -57,12 +57,11 @@ def test_a_run_killed_at_three_random_steps_ends_bit_identical(
     mixed_folder: Path,
     packed_photos: Path,
 ) -> None:
-    data, of_source = packed_photos, SOURCES.get(source, ())
+    data, of_source = packed_photos, (SOURCES | OTHERS)[source]
     if "folder" in source:
         data = mixed_folder if "formats" in source else photo_folder
-    elif source in WRITTEN:
-        write, of_source = WRITTEN[source]
-        data = write(photo_folder, tmp_path / source)
+    elif source in OTHERS:
+        data = write_others(source, photo_folder, tmp_path / source)
     overrides = [*OVERRIDES, f"pipeline={engine}", "pipeline.num_workers=1", *of_source]
     assert forked.run(tmp_path / "uninterrupted", data, overrides) == 0
     draw = random.Random(f"{engine} {source}")
