@@ -55,8 +55,12 @@ def holds_parquet(root: Path) -> bool:
 
 
 def _holds(root: Path, pattern: str) -> bool:
-    folders = (root, *(root / name for name in (*SPLITS, "data", "validation")))
-    return any(any(each.glob(pattern)) for each in folders)
+    """Whether such files lie there, or in folders of splits, and no class folders do."""
+    names = (*SPLITS, "validation", "test", "data")
+    folders = [root, *(root / name for name in names if (root / name).is_dir())]
+    below = (entry for folder in folders for entry in folder.glob("[!.]*"))
+    has_classes = any(entry.is_dir() and entry.name not in names for entry in below)
+    return not has_classes and any(any(folder.glob(pattern)) for folder in folders)
 
 
 def metadata_tables(root: Path) -> dict[str, Path]:

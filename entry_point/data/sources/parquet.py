@@ -7,8 +7,8 @@ way to read one image alone, so consecutive row groups are shards, which are rea
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +27,10 @@ from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.samples import Ints
 from entry_point.data.plan.stream_order import WINDOW_SHARDS
-from entry_point.data.sources.dataset_description import Kind
+from entry_point.data.sources.dataset_description import CLASS_NAME, Kind, is_class_name
 from entry_point.data.sources.folder import visible_files
 from entry_point.data.sources.others import Division, numbered, values_of
 from entry_point.data.sources.stream import StreamSource
-
-log = logging.getLogger(__name__)
 
 LABELS = ("label", "labels", "class", "cls")
 SHARD_BYTES = 64e6
@@ -152,10 +150,9 @@ class ParquetSource(StreamSource):
             array = column.cast(pa.large_binary()).combine_chunks()
         _, offsets, content = array.buffers()
         bounds = np.frombuffer(offsets, np.int64)[array.offset :][: len(array) + 1]
-        copied = np.frombuffer(
-            content or b"", np.uint8
-        ).copy()  # torch cannot hold what is read-only
-        return HeldRows(torch.from_numpy(copied), bounds)
+        # torch cannot hold what is read-only.
+        writable = np.frombuffer(content or b"", np.uint8).copy()
+        return HeldRows(torch.from_numpy(writable), bounds)
 
 
 def open_parquet(data: DataConfig, root: Path, split: str) -> ParquetSource:
@@ -303,9 +300,9 @@ def _labels(files: list[Path], columns: list[str]) -> tuple[Kind, list[str], NDA
             raise error(cells.index(None), f"has no {name!r}")
     kind, cells = tables[0].schema.field(columns[0]).type, values[0]
     if len(columns) > 1 or pa.types.is_floating(kind):
-        return "numbers", columns, np.array(values, np.float32).T.copy()
+        return "numbers", columns, _numbers(columns, values, error)
     several = pa.types.is_list(kind)
-    if not (names := _class_names(tables[0].schema, columns[0])):
+    if not (names := _class_names(files[0], tables[0].schema, columns[0])):
         return numbered([[*map(str, cell)] if several else str(cell) for cell in cells], error)
     rows = cells if several else [[cell] for cell in cells]
     for place, row in enumerate(rows):
@@ -315,10 +312,25 @@ def _labels(files: list[Path], columns: list[str]) -> tuple[Kind, list[str], NDA
     return values_of(rows, names, several, error)
 
 
-def _class_names(schema: pa.Schema, column: str) -> list[str]:
+def _numbers(
+    columns: list[str], values: list[list[Any]], error: Callable[[int, str], DataError]
+) -> NDArray[np.float32]:
+    """float32 (N, columns)."""
+    for name, cells in zip(columns, values, strict=True):
+        for place, cell in enumerate(cells):
+            if type(cell) not in (int, float) or not math.isfinite(cell):
+                raise error(place, f"{name!r} is {cell!r}: must be a finite number")
+    return np.array(values, np.float32).T.copy()
+
+
+def _class_names(file: Path, schema: pa.Schema, column: str) -> list[str]:
     """The names that the schema's metadata has for numbers; none if it has none."""
     try:
         described = json.loads((schema.metadata or {})[_METADATA])["info"]["features"][column]
-        return list(described.get("feature", described)["names"])
+        names = [str(name) for name in described.get("feature", described)["names"]]
     except (KeyError, ValueError, TypeError, AttributeError):
         return []
+    for name in names:
+        if not is_class_name(name):
+            raise DataError(f"{file}: the class {name!r} in the schema's metadata: {CLASS_NAME}")
+    return names

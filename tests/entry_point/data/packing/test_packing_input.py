@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from entry_point import check_dataset
 from entry_point.config.data_config import DataConfig
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.contract import exit_codes
@@ -40,6 +41,15 @@ def photo(photo_folder: Path) -> Image.Image:
 
 def one(file: Path) -> FileSource:
     return FileSource([file], [0], ["a"])
+
+
+def test_class_folders_are_packed_whatever_files_lie_beside_them(
+    source: Path, tmp_path: Path
+) -> None:
+    for name in ("backup.tar", "predictions.parquet", "train/old.tar"):
+        (source / name).write_bytes(b"x")
+    assert pack(source, tmp_path / "packed") == exit_codes.FINISHED
+    assert check_dataset.main([f"root={source}"]) == exit_codes.FINISHED
 
 
 def _rejection(file: Path, **options: Any) -> str:

@@ -171,6 +171,7 @@ ROW = {"bytes": b"x", "path": "a.jpg"}
     [
         ([ROW] * 2, [0, -1], {}, "train.parquet, row 1: the label -1 is no class of the schema"),
         ([ROW] * 2, [0, None], {}, "train.parquet, row 1: has no 'label'"),
+        ([ROW] * 2, [0.5, float("nan")], {}, "row 1: 'label' is nan: must be a finite number"),
         (
             [ROW] * 2,
             [0, 1],
@@ -197,6 +198,13 @@ def test_what_cannot_be_used_is_named(
         write(tmp_path / f"{split}.parquet", images, labels, NAMES)
     with pytest.raises(DataError, match=message):
         open_parquet(tmp_path, **options)
+
+
+def test_a_class_in_the_metadata_that_no_log_can_hold_is_refused(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        write(tmp_path / f"{split}.parquet", [ROW] * 2, [0, 1], ["cat", "do\ng"])
+    with pytest.raises(DataError, match="the class 'do\\\\ng' in the schema's metadata"):
+        open_parquet(tmp_path)
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
