@@ -22,7 +22,7 @@ from entry_point.data.batch import Damage
 from entry_point.data.decode.any_format import is_jpeg
 from entry_point.data.decode.pillow import PillowDecoder
 from entry_point.data.errors import DataError
-from entry_point.data.packing.scan import open_rows, open_splits, require_table
+from entry_point.data.packing.scan import is_listed, open_rows, open_splits, require_table
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.dataset_description import (
     SPLITS,
@@ -39,12 +39,7 @@ from entry_point.data.sources.folder import (
     require_folder,
     visible_files,
 )
-from entry_point.data.sources.formats import (
-    holds_parquet,
-    holds_tars,
-    is_table,
-    metadata_tables,
-)
+from entry_point.data.sources.formats import holds_parquet, holds_tars
 from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
 from entry_point.data.sources.shards import PartIndex
 from entry_point.data.sources.source import Encoded, Source
@@ -103,7 +98,7 @@ def _check(image: Image) -> Damage | None:
 def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Image]]:
     """The images of a dataset, and how many there are; adds to `damage` what is not an image's."""
     root = Path(config.root)
-    if is_table(root) or metadata_tables(root):
+    if is_listed(root):
         from entry_point.data.sources.table import read_table  # it imports polars
 
         images = Path(config.images) if config.images else None

@@ -26,6 +26,7 @@ from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.folder import (
     FolderSource,
+    class_names,
     existing_splits,
     layout_of,
     require_folder,
@@ -66,7 +67,7 @@ def open_splits(
     Raises DataError and ConfigError for a source that cannot be packed.
     """
     fraction = options.val_fraction
-    if is_table(source) or metadata_tables(source):
+    if is_listed(source):
         from entry_point.data.sources.table import ManifestSource, read_table  # it imports polars
 
         images = Path(options.images) if options.images else None
@@ -86,6 +87,13 @@ def open_splits(
         _warn_of_others(source)
     splits = found if layout_of(source, fraction).fraction is None else SPLITS
     return {split: FolderSource(source, split, fraction, share=share) for split in splits}
+
+
+def is_listed(source: Path) -> bool:
+    """Whether a table lists the images. Of a folder with both, the class folders count."""
+    if is_table(source):
+        return True
+    return bool(metadata_tables(source)) and len(class_names(source, "train", least=0)) < 2
 
 
 def open_rows(

@@ -48,12 +48,13 @@ def test_a_folder_with_a_metadata_table_per_split_is_a_table(
     """Hugging Face's imagefolder."""
     root = tmp_path / "root"
     for split, folder in (("train", "train"), ("val", val)):
-        shutil.copytree(photo_folder / split, root / folder)
-        rows = [
-            {"file_name": row["path"].partition("/")[2], "label": row["label"]}
-            for row in rows_of(photo_folder)
-            if row["split"] == split
-        ]
+        (root / folder / "images").mkdir(parents=True)
+        rows = []
+        for row in rows_of(photo_folder):
+            if row["split"] == split:
+                name = f"images/{row['path'].replace('/', '-')}"
+                shutil.copy(photo_folder / row["path"], root / folder / name)
+                rows.append({"file_name": name, "label": row["label"]})
         write(root / folder / f"metadata{suffix}", rows)
     for split, source in zip(("train", "val"), opened(root), strict=True):
         folder_source = FolderSource(photo_folder, split)
@@ -66,6 +67,16 @@ def test_a_folder_with_a_metadata_table_per_split_is_a_table(
     write(table, [{"file_name": "../a.jpg", "label": "x"}, {"file_name": "", "label": "x"}])
     with pytest.raises(DataError, match=rf"{table}, row 2: the path '{val}/' is empty"):
         opened(root)
+
+
+def test_class_folders_are_packed_although_tables_describe_their_images(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
+    for split in ("train", "val"):
+        write(root / split / "metadata.csv", [{"file_name": "cat/000.jpg", "text": "a cat"}])
+    assert optimize.main([f"source={root}", f"output={tmp_path / 'packed'}"]) == 0
+    assert check_dataset.main([f"root={root}"]) == 0
 
 
 LABELED: dict[str, tuple[list[Any], dict[str, Any]]] = {
