@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 from benchmarks import measure
@@ -88,7 +90,7 @@ def write_shards(root: Path, photographs: list[IndexedPhotograph], count: int) -
                 offset = add_member(tar, opened, f"class{i % 10}/{i:06d}.jpg", data)
                 row = (i % 10, number, offset, len(data), height, width)
                 rows.append((*row, 1, zlib.crc32(data), i))
-                keys.append(f"class{i % 10}/{i:06d}".encode())
+                keys.append(f"class{i % 10}/{i:06d}.jpg".encode())
                 indexes.append(index)
         shards.append(Shard(file.name, file.stat().st_size, min(PER_SHARD, count - first), 0))
     with (root / "train" / Part().index).open("wb") as opened:
@@ -98,6 +100,19 @@ def write_shards(root: Path, photographs: list[IndexedPhotograph], count: int) -
         split = Split(shards, writer.finish(), 0)
     classes = [f"class{i}" for i in range(10)]
     write_description(root, Description(classes, {"train": split}, "benchmark", ""))
+
+
+def write_parquet(root: Path, photographs: list[IndexedPhotograph], count: int) -> None:
+    """As Hugging Face's datasets: row groups of 100 images."""
+    root.mkdir()
+    for first in range(0, count, 10 * PER_SHARD):
+        numbers = range(first, min(first + 10 * PER_SHARD, count))
+        jpegs = (photographs[i % len(photographs)].jpeg for i in numbers)
+        images = [
+            {"bytes": jpeg, "path": f"{i}.jpg"} for i, jpeg in zip(numbers, jpegs, strict=True)
+        ]
+        table = pa.table({"image": images, "label": [f"class{i % 10}" for i in numbers]})
+        pq.write_table(table, root / f"{first:06d}.parquet", row_group_size=100)
 
 
 def batches(
@@ -160,13 +175,15 @@ def main(images: int) -> None:
     torch.set_num_threads(1)  # as in DataLoader workers; more threads would spin
     with tempfile.TemporaryDirectory() as folder:
         photographs = indexed_photographs()
-        files, shards = Path(folder, "files"), Path(folder, "shards")
+        files, shards, parquet = (Path(folder, name) for name in ("files", "shards", "parquet"))
         write_files(files, photographs, images)
         write_shards(shards, photographs, images)
+        write_parquet(parquet, photographs, images)
         ways = {
             FILES: batches(files, "folder"),
             SHARDS: batches(shards, "shards"),
             "shards, streamed": batches(shards, "shards", "stream"),
+            "Parquet, streamed": batches(parquet, "parquet"),
             "files, bytes only": bytes_only(files, "folder"),
             "shards, mapped, bytes only": bytes_only(shards, "shards"),
         }
@@ -201,7 +218,8 @@ def _page(
         "resized crops of 224 pixels, one thread; CPU time per image, medians of "
         f"{ROUNDS} alternating rounds. Decoding dominates: the operator takes "
         f"{stages['files'][DECODE] / whole:.0%} of the {whole:.0f} us per image from files. "
-        "Shards gain more where opening a file costs more, as on network file systems."
+        "Shards gain more where opening a file costs more, as on network file systems. Parquet "
+        "files have no side indexes; `make dataset` makes shards of them."
     )
     base = milliseconds[FILES]
     rows = [[name, value, f"{base / value:.2f}x"] for name, value in milliseconds.items()]
@@ -219,7 +237,7 @@ def _page(
         ),
         measure.table(["CPU us per image", *stages], split),
     ]
-    return measure.write("data-reading", "data", TITLE, method, tables, ["spdl-core"])
+    return measure.write("data-reading", "data", TITLE, method, tables, ["spdl-core", "pyarrow"])
 
 
 def plot(milliseconds: dict[str, float]) -> None:
