@@ -138,7 +138,7 @@ def measure_phones(config: BenchConfig, work: Path) -> list[Measurement]:
     small = replace(config, ways=ways, workers=[usable_cores()], batch_size=PHONES_BATCH)
     todo = [case for case in cases(small, images) if not case.shown]
     write_formats(todo, files)
-    return measure_all(todo, config.rounds)
+    return measure_all(todo, config.rounds, needs_all=True)
 
 
 def write_formats(todo: Sequence[Case], files: Path) -> None:
@@ -147,14 +147,19 @@ def write_formats(todo: Sequence[Case], files: Path) -> None:
         PEERS[way].write(files, Path(root))
 
 
-def measure_all(todo: Sequence[Case], rounds: int) -> list[Measurement]:
-    """The medians of alternating rounds, without the cases that failed."""
+def measure_all(todo: Sequence[Case], rounds: int, needs_all: bool = False) -> list[Measurement]:
+    """The medians of alternating rounds, without the cases that failed.
+
+    With `needs_all`, the first failure raises DataError.
+    """
     results: dict[Case, list[Result]] = {case: [] for case in todo}
-    for number in range(rounds):
-        for case in todo if number % 2 == 0 else reversed(todo):
-            result = _run(case)
-            if result is not None:
-                results[case].append(result)
+    order = [case for number in range(rounds) for case in (todo, todo[::-1])[number % 2]]
+    for case in order:
+        result = _run(case)
+        if result is not None:
+            results[case].append(result)
+        elif needs_all:
+            raise DataError("not published, as the case above failed")
     return [
         Measurement(_name(case), case.workers, _median(found))
         for case, found in results.items()
@@ -227,7 +232,7 @@ def main(arguments: Sequence[str]) -> int:
             if images.files is not None:
                 write_formats(todo, images.files)
             sys.stderr.write(_announcement(len(todo), config))
-            measured = measure_all(todo, config.rounds)
+            measured = measure_all(todo, config.rounds, needs_all=config.publish)
             phones = measure_phones(config, Path(work)) if config.publish else []
     except (ConfigError, DataError) as error:
         sys.stderr.write(f"bench: {error}\n")
@@ -242,9 +247,6 @@ def main(arguments: Sequence[str]) -> int:
     sys.stdout.write(page.write(output, output.parent))
     page.write_html(output)
     if config.publish:
-        if len(measured) < len(todo):
-            sys.stderr.write("bench: not published, as the cases above failed\n")
-            return 1
         page.write(RESULTS / "pipelines", PLOTS)
         write_pictures(measured, phones, PLOTS)
     return 0
