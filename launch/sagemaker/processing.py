@@ -37,6 +37,8 @@ SHARDED, REPLICATED = "ShardedByS3Key", "FullyReplicated"
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
 DESCRIPTION = re.compile(r"dataset(-\d+-of-\d+)?\.json")
 _SPLITS = ("train", "val")
+_FIRST = 100
+"""Objects that show what a source holds."""
 
 
 def pack(arguments: Sequence[str]) -> Job | None:
@@ -54,7 +56,10 @@ def pack(arguments: Sequence[str]) -> Job | None:
     session = session_unless_dry()
     _require_valid(config, problems, session)
     if session:
-        _require_empty(aws_client(session, "s3"), "output", output)
+        s3 = aws_client(session, "s3")
+        _require_empty(s3, "output", output)
+        if config.target.instance_count > 1:
+            _require_class_folders(s3, source)
     request = packing_request(config, source, output, overrides)
     return _create(
         request,
@@ -250,6 +255,17 @@ def _require_empty(s3: Any, key: str, uri: str) -> None:
         raise UserError(
             f"{key}={uri}: not empty, the first object is s3://{bucket}/{found[0]['Key']}; "
             "choose another prefix, or delete the objects"
+        )
+
+
+def _require_class_folders(s3: Any, source: str) -> None:
+    """Raise UserError for tar and Parquet files, of which a host's share may lack a split."""
+    bucket, prefix = split_prefix(source, "source")
+    found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=_FIRST).get("Contents", [])
+    if found and all(item["Key"].lower().endswith((".tar", ".parquet")) for item in found):
+        raise UserError(
+            f"source={source}: holds {found[0]['Key'].rpartition('/')[2]}; several hosts can share "
+            "only folders of images: set target.instance_count=1"
         )
 
 

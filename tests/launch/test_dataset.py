@@ -119,6 +119,17 @@ def test_an_output_with_objects_is_refused_before_anything_is_written(
     assert not aws.made("CreateProcessingJob")
 
 
+def test_tar_and_parquet_files_are_packed_by_one_host(
+    aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(bucket, "photos/train-0.tar", "photos/val-0.tar")
+    image = f"target.image={aws.pretend_image()}"
+    (line,) = error_lines(capsys, *JOB, image)
+    assert f"source={SOURCE}: holds train-0.tar" in line and "target.instance_count=1" in line
+    assert not aws.made("CreateProcessingJob")
+    assert run([*JOB, image, "target.instance_count=1"]) == 0
+
+
 def test_launch_can_be_repeated_after_a_service_error(
     aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
