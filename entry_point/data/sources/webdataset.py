@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 LABELS = ("cls", "txt", "json")
 """The suffixes of labels: the first that a sample has is read."""
+MOST_LABEL_BYTES = 1 << 20
 LABEL_KEYS = ("label", "labels", "cls", "class")
 """Where a JSON object has the label."""
 
@@ -198,9 +199,13 @@ def _samples(folder: str, tar: str, number: int) -> Iterator[Sample]:
                     lack = f"has no label: none of .{', .'.join(LABELS)}"
                     reason = f"has {len(images)} images" if label is not None else lack
                     raise DataError(f"{file}: the sample {printable(key)} {reason}")
+                where = f"{file}: {printable(label.name)}"
+                if label.size > MOST_LABEL_BYTES:
+                    must = f"a label may have at most {MOST_LABEL_BYTES}"
+                    raise DataError(f"{where}: has {label.size} bytes: {must}")
                 content = opened.extractfile(label)
                 assert content is not None
-                text = _label(f"{file}: {printable(label.name)}", label.name, content.read())
+                text = _label(where, label.name, content.read())
                 yield Sample(number, images[0].name, images[0].offset_data, images[0].size, text)
     except (tarfile.TarError, EOFError) as error:
         raise DataError(f"{file} is no complete tar file ({error}): copy it again") from error
@@ -225,7 +230,7 @@ def _label(where: str, name: str, content: bytes) -> str | list[str]:
         if not name.lower().endswith(".json"):
             return text
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: cannot be read: {error}") from error
     if isinstance(found, dict):
         keys = [key for key in LABEL_KEYS if key in found]

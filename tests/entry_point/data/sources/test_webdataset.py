@@ -166,6 +166,8 @@ def test_lists_in_json_are_several_labels(tmp_path: Path) -> None:
         ([("1.jpg", b"x")], r"the sample 1 has no label: none of \.cls, \.txt, \.json"),
         ([("1.jpg", b"x"), ("1.png", b"x"), ("1.cls", b"0")], "the sample 1 has 2 images"),
         ([("1.jpg", b"x"), ("1.json", b"{")], r"1\.json: cannot be read"),
+        ([("1.jpg", b"x"), ("1.json", b"[" * 100_000)], r"1\.json: cannot be read"),
+        ([("1.jpg", b"x"), ("1.txt", bytes(2 << 20))], r"1\.txt: has 2097152 bytes: a label may"),
         ([("1.jpg", b"x"), ("1.json", b'{"a": 1}')], r"1\.json: holds a: must hold one of label"),
         ([("1.jpg", b"x"), ("1.json", b"1.5")], "must be a text, a whole number"),
         ([("1.jpg", b"x"), ("1.txt", b"a\0b")], "the label"),
