@@ -205,9 +205,12 @@ def _read(folder: Path, names: list[str], data: DataConfig) -> ParquetFiles:
 
 @contextmanager
 def _damage_named(file: Path) -> Iterator[None]:
+    """Raise DataError for what pyarrow raises for a damaged file."""
     try:
         yield
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno:  # the disk's own
+            raise
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{file} is damaged ({reason}): copy it again") from error
 

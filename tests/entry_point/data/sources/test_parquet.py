@@ -2,6 +2,7 @@
 
 import json
 import logging
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,25 @@ def test_damage_is_named(tmp_path: Path) -> None:
     (tmp_path / "val.parquet").write_bytes(b"PAR1")
     with pytest.raises(DataError, match=r"val\.parquet is damaged"):
         open_parquet(tmp_path)
+
+
+def test_files_with_wrong_bytes_are_read_or_named(photo_folder: Path, tmp_path: Path) -> None:
+    root = write_dataset(photo_folder, tmp_path / "root")
+    file = root / FILES["train"].format(0)
+    intact, named = file.read_bytes(), 0
+    for seed in range(100):
+        draw, content = random.Random(seed), bytearray(intact)
+        for _ in range(draw.randint(1, 9)):
+            content[draw.randrange(len(content) - 3000, len(content))] = draw.randrange(256)
+        file.write_bytes(content)
+        try:
+            source = open_parquet(root)
+            for i in range(len(source)):
+                source.read(i)
+        except DataError as error:
+            assert "\n" not in str(error)
+            named += 1
+    assert named > 30
 
 
 def test_what_needs_any_order_is_refused() -> None:
