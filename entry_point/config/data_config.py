@@ -198,8 +198,9 @@ class DataConfig:
         repeating = {"balance": self.balance, "repeats": self.repeats if self.repeats > 1 else None}
         for key, value in repeating.items():
             if value is not None and self.streams:
-                needs = "another data" if self.format == "parquet" else "data.access=map"
-                must = f"needs {needs}: a stream reads each shard once"
+                is_parquet = self.format == "parquet"
+                must = "does not go with data=parquet" if is_parquet else "needs data.access=map"
+                must += ": a stream reads each shard once"
                 raise ConfigError(f"data.{key}", value, must)
 
     @property

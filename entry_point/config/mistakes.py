@@ -16,8 +16,8 @@ T = TypeVar("T")
 Node = Mapping[str, Any]
 """What a JSON schema says of a setting, or of a class of settings."""
 _OF_LAUNCH = ("target", "job", "tuning", "resume_from")
-_FOR_LAUNCH = "is a setting of `make sagemaker-train`; remove it"
 """The keys of configs/launch.yaml, which no job has."""
+_FOR_LAUNCH = "is a setting of `make sagemaker-train`; remove it"
 _MOST_NAMES, _MOST_SUGGESTED = 9, 3
 """Nobody reads longer lists."""
 # Type of pydantic's error -> the words after "must be"; `allowed` words the other types.

@@ -38,12 +38,12 @@ IMAGE_SUFFIXES = (
 VAL_FRACTION = 0.1
 """Of a dataset without splits, where nothing else is asked for."""
 _SPLIT_STREAM = 41
-_OTHER_SPLITS = ("training", "valid", "validation", "test", "testing")
 _SPLIT_OF = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
+_OTHER_SPLITS = _SPLIT_OF.keys() - {*SPLITS}
 
 
 def require_folder(key: str, folder: Path) -> None:

@@ -41,13 +41,16 @@ class Division:
                 "are for validation; remove one of them"
             )
         if not known:
-            raise DataError(f"{folder}: no file is of the splits train and val by its name")
+            raise DataError(f"{folder}: no name of a file says train or val")
         if others := len(files) - len(known):
-            log.info("%s: %d files are of other splits than train and val", folder, others)
+            log.info("%s: ignoring %d files of other splits than train and val", folder, others)
         return cls(folder, known, None)
 
     def is_val(self, file_of: NDArray[np.integer], names: Iterable[str]) -> NDArray[np.bool_]:
-        """Of images with these files (their positions) and names. Raises DataError if all are."""
+        """Of images with these names, in the files at these positions.
+
+        Raises DataError for a split without images.
+        """
         if self.fraction is None:
             found = np.array([split_of(file) == "val" for file in self.files], bool)[file_of]
         else:

@@ -287,8 +287,12 @@ def _label_column(file: Path, schema: pa.Schema) -> str:
 
 def _labels(files: list[Path], columns: list[str]) -> tuple[Kind, list[str], NDArray[Any]]:
     """Kind, names and values of all rows; see `Source.labels`."""
-    with _damage_named(files[0]):
-        tables = [pq.read_table(file, columns=columns, partitioning=None) for file in files]
+    tables = list[pa.Table]()
+    for file in files:
+        with _damage_named(file):
+            tables.append(pq.read_table(file, columns=columns, partitioning=None))
+        if tables[-1].schema.types != tables[0].schema.types:
+            raise DataError(f"{file}: its labels are of another type than those of {files[0]}")
 
     def error(place: int, reason: str) -> DataError:
         for table, file in zip(tables, files, strict=True):
@@ -304,15 +308,18 @@ def _labels(files: list[Path], columns: list[str]) -> tuple[Kind, list[str], NDA
     kind, cells = tables[0].schema.field(columns[0]).type, values[0]
     if len(columns) > 1 or pa.types.is_floating(kind):
         return "numbers", columns, _numbers(columns, values, error)
-    several = pa.types.is_list(kind)
-    if not (names := _class_names(files[0], tables[0].schema, columns[0])):
-        return numbered([[*map(str, cell)] if several else str(cell) for cell in cells], error)
+    several = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     rows = cells if several else [[cell] for cell in cells]
+    names = _class_names(files[0], tables[0].schema, columns[0])
     for place, row in enumerate(rows):
         for each in row:
-            if type(each) is not int or not 0 <= each < len(names):
+            if type(each) not in (str, int):
+                raise error(place, f"the label {each!r} is neither a text nor a whole number")
+            if names and each not in range(len(names)):
                 raise error(place, f"the label {each!r} is no class of the schema")
-    return values_of(rows, names, several, error)
+    if names:
+        return values_of(rows, names, several, error)
+    return numbered([[*map(str, row)] if several else str(row[0]) for row in rows], error)
 
 
 def _numbers(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -153,6 +154,22 @@ def test_the_type_of_the_labels_says_what_they_are(
     assert (source.kind, source.classes, source.labels.tolist()) == expected
 
 
+def test_lists_that_polars_writes_are_several_labels(tmp_path: Path) -> None:
+    """Its files say that they hold another type of lists."""
+    for split in ("train", "val"):
+        rows = {"image": [b"x", b"y"], "labels": [["a", "b"], ["b"]]}
+        polars.DataFrame(rows).write_parquet(tmp_path / f"{split}.parquet")
+    source = open_parquet(tmp_path)
+    assert (source.kind, source.labels.tolist()) == ("labels", [[1, 1], [0, 1]])
+
+
+def test_files_with_labels_of_different_types_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "train.parquet", [ROW] * 2, ["a", "b"])
+    write(tmp_path / "val.parquet", [ROW] * 2, [["a"], ["b"]])
+    with pytest.raises(DataError, match=r"val\.parquet: its labels are of another type"):
+        open_parquet(tmp_path)
+
+
 def test_files_without_the_name_of_a_split_are_divided_by_a_hash(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -172,6 +189,7 @@ ROW = {"bytes": b"x", "path": "a.jpg"}
     [
         ([ROW] * 2, [0, -1], {}, "train.parquet, row 1: the label -1 is no class of the schema"),
         ([ROW] * 2, [0, None], {}, "train.parquet, row 1: has no 'label'"),
+        ([ROW] * 2, [{"x": 1}, {"x": 2}], {}, "row 0: the label .* neither a text nor a whole"),
         ([ROW] * 2, [0.5, float("nan")], {}, "row 1: 'label' is nan: must be a finite number"),
         (
             [ROW] * 2,
@@ -239,7 +257,7 @@ def test_files_with_wrong_bytes_are_read_or_named(photo_folder: Path, tmp_path: 
 
 
 def test_what_needs_any_order_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"data\.repeats=2: needs another data: a stream reads"):
+    with pytest.raises(ValueError, match=r"data\.repeats=2: does not go with data=parquet"):
         DataConfig(format="parquet", repeats=2)
     with pytest.raises(ValueError, match=r"data\.table: needs data=manifest"):
         DataConfig(format="parquet", table=TableConfig(split="x"))

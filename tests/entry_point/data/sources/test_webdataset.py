@@ -200,4 +200,4 @@ def test_members_without_an_image_and_other_splits_are_told(
     with caplog.at_level(logging.INFO):
         assert len(open_tars(tmp_path)) == 2
     assert "members without an image are ignored: 1 .md" in caplog.text
-    assert "1 files are of other splits" in caplog.text
+    assert "ignoring 1 files of other splits" in caplog.text
