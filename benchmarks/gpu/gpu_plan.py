@@ -42,6 +42,8 @@ class Size:
     precision: str
     image_size: int
     images: int
+    peer_images: int
+    """Fewer: peers are slower, and nothing of theirs is judged by 2 %."""
     batch: int
     rates: tuple[float, float]
     peer_rate: float
@@ -55,10 +57,10 @@ class Size:
 
 
 FULL = Size(
-    ("resnet50", "resnet18"), "bf16", 224, 12_800, 256, (2500, 6000), 1000, 15, 60, 40
+    ("resnet50", "resnet18"), "bf16", 224, 51_200, 12_800, 256, (3500, 5000), 1200, 12, 40, 50
 )  # fmt: skip
 TINY = "tests.own_models.tiny_net"
-DRY = Size((f"{TINY}_with_state", TINY), "fp32", 64, 64, 8, (100, 200), 50, 15, 60, 30)
+DRY = Size((f"{TINY}_with_state", TINY), "fp32", 64, 64, 64, 8, (100, 200), 50, 15, 60, 30)
 
 
 @dataclass(frozen=True)
@@ -99,16 +101,16 @@ class Plan:
     def seconds_left(self) -> float:
         return 60 * self.minutes - (time.monotonic() - self.began)
 
-    def prepare(self) -> Case:
+    def prepare(self, images: int) -> Case:
         """Makes the data set, once."""
-        made = folders(self.work, self.size.images).done.exists()
-        arguments = ("benchmarks.gpu.gpu_data", str(self.work), str(self.size.images))
+        made = folders(self.work, images).done.exists()
+        arguments = ("benchmarks.gpu.gpu_data", str(self.work), str(images))
         estimate = self.size.start if made else self.size.preparing
         return Case(DATA, arguments, estimate, ("compiler",))
 
-    def settings(self, *, packed: bool = True) -> tuple[str, ...]:
+    def settings(self, images: int, *, packed: bool = True) -> tuple[str, ...]:
         """The overrides of every job."""
-        data, size = folders(self.work, self.size.images), self.size
+        data, size = folders(self.work, images), self.size
         return (
             f"trainer.device={self.device}",
             f"data={'shards' if packed else 'folder'}",
@@ -117,7 +119,6 @@ class Plan:
             f"data.resize={size.image_size}",
             f"trainer.precision={size.precision}",
             f"trainer.batch_size={size.batch}",
-            f"trainer.log_every_steps={size.images // size.batch}",
             f"pipeline.num_workers={CORES}",
             "trainer.report=false",
             "trainer.nproc_per_host=1",
@@ -129,23 +130,27 @@ class Plan:
         model: str,
         *extra: str,
         peer: str = "",
-        epochs: int = 3,
+        epochs: int = 2,
+        windows: int = 1,
         more: float = 0,
         needs: tuple[str, ...] = (),
         round: int = 1,
     ) -> Case:
-        """A job on CORES cores that measures its last epoch; it takes `more` seconds than usual."""
+        """A job on CORES cores that measures the last of `windows` equal parts of its last epoch;
+        it takes `more` seconds than usual."""
         size, number = self.size, MODELS.index(model)
+        images = size.peer_images if peer else size.images
         rate = min(size.rates[number], size.peer_rate if peer else math.inf)
         arguments = (
             *(("benchmarks.gpu.peer_jobs", peer) if peer else ("entry_point.container", "train")),
-            *self.settings(packed=not peer),
+            *self.settings(images, packed=not peer),
+            f"trainer.log_every_steps={images // size.batch // windows}",
             f"model.name={size.names[number]}",
             f"trainer.epochs={epochs}",
             f"trainer.evaluate_every_epochs={epochs}",
             *extra,
         )
-        estimate = size.start + epochs * size.images / rate + more
+        estimate = size.start + epochs * images / rate + more
         return Case(name, arguments, estimate, ("compiler", DATA, *needs), CORES, round)
 
 
@@ -164,7 +169,7 @@ def goal(plan: Plan) -> list[Case]:
         for number in range(1, ROUNDS + 1)
     ]
     found.insert(1, plan.training(f"{OURS}, {fast}", fast, HEADSPACE))
-    return [plan.prepare(), *found]
+    return [plan.prepare(plan.size.images), *found]
 
 
 def peers(plan: Plan) -> list[Case]:
@@ -173,24 +178,27 @@ def peers(plan: Plan) -> list[Case]:
         for model in MODELS
         for peer, (program, need) in PEERS.items()
     ]
-    return [plan.prepare(), *found]
+    return [plan.prepare(plan.size.peer_images), *found]
 
 
 def options(plan: Plan) -> list[Case]:
-    model, size, found = MODELS[0], plan.size, [plan.prepare()]
+    """One long epoch each, of which the second half is measured."""
+    model, size, found = MODELS[0], plan.size, [plan.prepare(plan.size.images)]
     for number in range(1, ROUNDS + 1):
         compiling = size.compiling / (1 if number == 1 else 3)  # then torch has its results cached
         found += [
-            plan.training("eager", model, epochs=2, round=number),
-            plan.training("EMA", model, "optim.ema_decay=0.999", epochs=2, round=number),
+            plan.training("eager", model, epochs=1, windows=2, round=number),
+            plan.training(
+                "EMA", model, "optim.ema_decay=0.999", epochs=1, windows=2, round=number
+            ),
             plan.training(
                 "compiled", model, "trainer.compile=default",
-                epochs=2, more=compiling, needs=("Python.h",), round=number,
+                epochs=1, windows=2, more=compiling, needs=("Python.h",), round=number,
             ),
         ]  # fmt: skip
     precise = f"trainer.precision={'tf32' if plan.device == 'cuda' else 'fp32'}"
-    slower = 2 * size.images / size.rates[0]
-    return [*found, plan.training("tf32", model, precise, epochs=2, more=slower)]
+    slower = size.images / size.rates[0]
+    return [*found, plan.training("tf32", model, precise, epochs=1, windows=2, more=slower)]
 
 
 def serving(plan: Plan) -> list[Case]:

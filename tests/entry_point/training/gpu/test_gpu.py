@@ -87,6 +87,16 @@ def test_a_job_on_a_gpu_measures_its_headspace(tmp_path: Path, photo_folder: Pat
     assert re.search(r"input.*: \d+ % of each step waits for data.* free input would", log)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
+def test_jobs_of_every_precision_learn_on_a_gpu(
+    tmp_path: Path, photo_folder: Path, precision: str
+) -> None:
+    overrides = [*ON_GPU, f"trainer.precision={precision}", "trainer.epochs=4", "optim.lr=0.01"]
+    run_job(tmp_path, photo_folder, [*overrides, "trainer.log_every_steps=3"])
+    losses = [record["loss"] for record in read_records(tmp_path) if "loss" in record]
+    assert losses[-1] < losses[0]
+
+
 def test_a_profile_on_a_gpu_shows_gpu_time(tmp_path: Path, photo_folder: Path) -> None:
     run_job(tmp_path, photo_folder, [*ON_GPU, "trainer.batch_size=2", "trainer.diagnose=profile"])
     text = (tmp_path / "output" / "data" / "profile" / "rank0.txt").read_text()
