@@ -1,4 +1,4 @@
-"""One command that says whether the GPU paths keep their promises: docs/results/gpu.md.
+"""One command that says whether the GPU paths keep their promises: docs/results/gpu-NAME.md.
 
 `python -m benchmarks.gpu.gpu_check [part=PART] [device=cuda|cpu] [out=FOLDER] [minutes=9.5]`. Each
 part leaves PART.json and PART.log in FOLDER; `part=page` writes the page from them, on any machine.

@@ -1,9 +1,10 @@
-"""The page docs/results/gpu.md: the figures with a picture, and a verdict per promise."""
+"""The page docs/results/gpu-NAME.md: the figures with a picture, and a verdict per promise."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,14 +29,16 @@ METHOD = (
     "the first epoch's settled steps, repeated on batches kept in "
     "memory. Cores busy: CPU seconds of the job's processes per second. Cores that keep one GPU "
     "busy: the same, scaled to the speed of input from memory; what DALI decodes on the GPU takes "
-    "time from the model, which more cores do not give back. Promises of 2 % compare "
+    "time from the model, which more cores do not give back. DALI upsamples colors as libjpeg does; "
+    "with an nvJPEG older than 13.2 (CUDA 13.3) it warns that it cannot do so for a crop on the GPU, "
+    "and its GPU decoder also decodes on the CPU. Promises of 2 % compare "
     f"{ROUNDS} alternating rounds: they hold or break if all of the mean's 95 % interval does. The "
     "GPU's clocks are read before and after each run."
 )
 
-PICTURE = f"""<picture>
-  <source media="(prefers-color-scheme: dark)" srcset="plots/gpu-dark.svg">
-  <img alt="{TITLE}: images per second and cores" src="plots/gpu-light.svg">
+PICTURE = """<picture>
+  <source media="(prefers-color-scheme: dark)" srcset="plots/{name}-dark.svg">
+  <img alt="{title}: images per second and cores" src="plots/{name}-light.svg">
 </picture>
 """
 
@@ -60,15 +63,24 @@ class Contender(NamedTuple):
 
 
 def write_page(results: Mapping[str, Result], folder: Path) -> tuple[Path, list[Verdict]]:
-    """Write FOLDER/gpu.md and its picture. Raises Mixed."""
+    """Write FOLDER/gpu-NAME.md, named after the GPU, and its picture. Raises Mixed."""
     refuse_mixture(list(results.values()))
+    name = page_name(next(iter(results.values())).origin)
     rounds, verdicts = rounds_of(results), judge(results)
     found = {m: [contender(rounds, name, m) for name in (OURS, *PEERS)] for m in MODELS}
-    plots, path = folder / "plots", folder / "gpu.md"
+    plots, path = folder / "plots", folder / f"{name}.md"
     plots.mkdir(parents=True, exist_ok=True)
-    draw(rounds, found, plots / "gpu")
-    path.write_text(_page(results, verdicts, found), encoding="utf-8")
+    draw(rounds, found, plots / name)
+    path.write_text(_page(name, results, verdicts, found), encoding="utf-8")
     return path, verdicts
+
+
+def page_name(origin: Origin) -> str:
+    """`gpu-h200` for an NVIDIA H200; `gpu` for a dry run."""
+    if origin.device != "cuda":
+        return "gpu"
+    gpu = origin.machine.partition(",")[0].removeprefix("NVIDIA ")
+    return "gpu-" + re.sub("[^a-z0-9]+", "-", gpu.lower()).strip("-")
 
 
 def refuse_mixture(results: Sequence[Result]) -> None:
@@ -125,6 +137,7 @@ def draw(rounds: Rounds, found: Mapping[str, Sequence[Contender]], stem: Path) -
 
 
 def _page(
+    name: str,
     results: Mapping[str, Result],
     verdicts: Sequence[Verdict],
     found: Mapping[str, Sequence[Contender]],
@@ -136,7 +149,8 @@ def _page(
         for model, contenders in found.items()
         for c in contenders
     ]
-    lines = [f"# {TITLE}\n", PICTURE, measure.table(head, rows), f"{METHOD}\n"]
+    picture = PICTURE.format(name=name, title=TITLE)
+    lines = [f"# {TITLE}\n", picture, measure.table(head, rows), f"{METHOD}\n"]
     if any(origin.device != "cuda" for origin in origins):
         lines.insert(1, "A dry run on a CPU: its figures and verdicts say nothing about a GPU.\n")
     promises = [[v.promise, f"**{v.word}**", _cell(v.reason)] for v in verdicts]

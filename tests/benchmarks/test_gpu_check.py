@@ -129,11 +129,11 @@ def test_the_page_has_the_figures_a_verdict_per_promise_and_says_what_did_not_ru
 def test_the_picture_shows_the_contenders_for_light_and_dark_pages(tmp_path: Path) -> None:
     write_page(results(torchvision=500.0), tmp_path)
     for theme in ("light", "dark"):
-        tree = ElementTree.parse(tmp_path / "plots" / f"gpu-{theme}.svg")
+        tree = ElementTree.parse(tmp_path / "plots" / f"gpu-h100-{theme}.svg")
         texts = ["".join(e.itertext()) for e in tree.iter() if e.tag.endswith("}text")]
         assert texts.count("2500") == 2 and texts.count("input from memory") == 2
         assert texts.count("not measured") == 4 and texts.count("10.1") == 2
-        assert f"plots/gpu-{theme}.svg" in (tmp_path / "gpu.md").read_text()
+        assert f"plots/gpu-h100-{theme}.svg" in (tmp_path / "gpu-h100.md").read_text()
 
 
 def test_parts_that_have_not_run_give_a_page_without_figures(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_parts_that_have_not_run_give_a_page_without_figures(tmp_path: Path) -> 
     del both["peers"]
     path, verdicts = write_page(both, tmp_path)
     assert {one.word for one in verdicts} == {"not measured"}
-    assert "nan" not in path.read_text() + (tmp_path / "plots" / "gpu-dark.svg").read_text()
+    assert "nan" not in path.read_text() + (tmp_path / "plots" / "gpu-h100-dark.svg").read_text()
 
 
 def test_the_documents_give_the_estimate_of_each_part() -> None:

@@ -136,7 +136,8 @@ class BatchMaker:
             bad = np.array(sorted(reasons))
             images[bad] = self.source.following(images[bad])
             others, lying = self._decode(epoch, images[bad], repeats[bad], allocate)
-            by_image[bad] = others.images.unflatten(0, (len(bad), -1))
+            # DALI's are on the GPU, Pillow's are not
+            by_image[bad] = others.images.to(by_image.device).unflatten(0, (len(bad), -1))
             geometry.replace(rows(bad.tolist(), self.planner.views), lying)
             reasons = {int(bad[i]): reason for i, reason in others.damage.items()}
             if not reasons:

@@ -34,15 +34,15 @@ class StepLog:
 
     def add(self, loss: torch.Tensor, batch: DeviceBatch, computing: Stopwatch) -> None:
         """Count one step, which ends now."""
-        self._interval.add(loss, self._images, batch.damaged, batch.wait)
+        self._interval.add(loss, self._images, batch.damaged)
         self.meter.add(batch.wait, batch.copying, computing)
 
     def records(self, progress: Progress, step: Record) -> list[Record]:
         """The interval's record with that of its last `step`, and after an epoch's last step the
         epoch's. A collective call."""
-        records = [progress.stamp({**self._interval.record(self._devices), **step})]
+        waited = self.meter.waited()
+        records = [progress.stamp({**self._interval.record(self._devices, waited), **step})]
         self._interval.reset()
-        self.meter.settle()
         if not progress.steps_left:
             records.append(progress.stamp(self.meter.record()))
         return records
@@ -67,12 +67,11 @@ class _Interval:
     images: int = 0
     damaged: int = 0
     """This rank's damaged images in `steps`; each was replaced by the next sample."""
-    wait: float = 0.0
     started: float = field(default_factory=time.perf_counter)
 
     def restart_clock(self) -> None:
         """Measure speed from now on; keep the loss that is not yet logged."""
-        self.images, self.wait, self.started = 0, 0.0, time.perf_counter()
+        self.images, self.started = 0, time.perf_counter()
 
     def reset(self) -> None:
         """Start a new interval."""
@@ -80,22 +79,22 @@ class _Interval:
         self.steps = self.damaged = 0
         self.restart_clock()
 
-    def add(self, loss: torch.Tensor, images: int, damaged: int, wait: float) -> None:
-        """Count one step: its mean loss, all ranks' images, this rank's damage and wait."""
+    def add(self, loss: torch.Tensor, images: int, damaged: int) -> None:
+        """Count one step: its mean loss, all ranks' images, this rank's damage."""
         self.loss_sum += loss.detach()
         self.steps += 1
         self.images += images
         self.damaged += damaged
-        self.wait += wait
 
-    def record(self, devices: Devices) -> Record:
-        """The numbers of the log line. A collective call."""
+    def record(self, devices: Devices, waited: float) -> Record:
+        """The numbers of the log line, with the seconds this rank waited for data. A collective
+        call."""
         loss_sum, damaged = self._totals(devices)
         loss, elapsed = loss_sum / max(1, self.steps), time.perf_counter() - self.started
         return {
             "loss": float(f"{loss:.6g}"),
             "images_per_s": round(self.images / elapsed, 1),
-            "data_wait_pct": round(100 * self.wait / elapsed, 2),
+            "data_wait_pct": round(100 * waited / elapsed, 2),
             **({"damaged": damaged} if damaged else {}),
         }
 

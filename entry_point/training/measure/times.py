@@ -30,7 +30,8 @@ Times = NDArray[np.float32]
 
 `step` is the time from the end of one step to the end of the next, without logging and checkpoints.
 On a GPU, `step`, `copy` and `compute` are times of its streams. Copies overlap with the previous
-step's compute, so the parts may sum to more.
+step's compute, so the parts may sum to more. `data_wait` is the host's wait for the batch, as far
+as the device stood idle: a host that is ahead of its GPU may wait without slowing it.
 """
 
 
@@ -99,11 +100,12 @@ class StallMeter:
         self._waiting: list[tuple[float, Stopwatch, Stopwatch, Moment, Moment]] = []
         self._times = array("f")
         self._epoch_began = 0
+        self._waited = 0.0
         self._step_began = Moment(devices.device)
 
     def begin_epoch(self) -> None:
         """The next step starts now."""
-        self.settle()
+        self.waited()
         self._epoch_began = len(self._times)
         self._step_began = Moment(self._devices.device)
 
@@ -122,9 +124,17 @@ class StallMeter:
     def settle(self) -> None:
         """Read the stopwatches; on a GPU this waits for the last step."""
         for wait, copying, computing, began, ended in self._waiting:
-            step = ended.seconds_since(began)
-            self._times.extend((wait, copying.seconds, computing.seconds, step))
+            step, compute = ended.seconds_since(began), computing.seconds
+            wait = min(wait, max(0.0, step - compute))
+            self._times.extend((wait, copying.seconds, compute, step))
+            self._waited += wait
         self._waiting.clear()
+
+    def waited(self) -> float:
+        """The seconds of `data_wait` since this was last asked, or since the epoch began."""
+        self.settle()
+        waited, self._waited = self._waited, 0.0
+        return waited
 
     @property
     def epoch(self) -> Times:

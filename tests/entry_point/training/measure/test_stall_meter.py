@@ -72,11 +72,14 @@ def test_a_stopwatch_measures_gpu_time_not_launch_time() -> None:
     assert watch.seconds > launched
 
 
-def test_percentiles_cover_the_epoch_or_the_whole_process() -> None:
+def test_percentiles_cover_the_epoch_or_the_whole_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
     meter = StallMeter(CPU)
     for wait in (1.0, 2.0):
         meter.begin_epoch()
         for _ in range(3):
+            now += wait + 0.25 + 0.5
             meter.add(wait, Watch(seconds=0.25), Watch(seconds=0.5))
     record = meter.record()
     assert list(record) == STEP_TIMES
@@ -118,6 +121,30 @@ def test_the_drain_at_a_log_line_counts_for_no_step_of_a_gpu(
     steps = percentiles(meter.epoch)["step"]
     assert steps == pytest.approx([100, 100, 101], abs=1.5)
     assert gpu.stream == pytest.approx(10.5, abs=0.1)  # 100 steps, ten pauses
+
+
+@pytest.mark.parametrize(("wait", "idle"), [(0.05, 0.0), (0.15, 0.05)])
+def test_waiting_counts_as_far_as_it_leaves_a_gpu_idle(
+    wait: float, idle: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU that computes 0.1 s for each step has work while its host waits for a batch."""
+    gpu = SimulatedGpu()
+    gpu.install(monkeypatch)
+    device = torch.device("cuda")
+    meter, ahead = StallMeter(Devices(device, None)), RunAhead(device)
+    meter.begin_epoch()
+    for _ in range(100):
+        gpu.host += wait
+        with Stopwatch(device) as copying:
+            pass
+        with Stopwatch(device) as computing:
+            gpu.launch(0.1)
+        meter.add(wait, copying, computing)
+        ahead.wait()
+    waited = meter.epoch[10:, STEP_PARTS.index("data_wait")]
+    assert waited == pytest.approx(np.full(90, idle), abs=0.002)
+    assert meter.waited() == pytest.approx(100 * idle, abs=0.3)
+    assert meter.waited() == 0
 
 
 def test_the_host_is_at_most_two_steps_ahead_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
