@@ -29,9 +29,9 @@ METHOD = (
     "the first epoch's settled steps, repeated on batches kept in "
     "memory. Cores busy: CPU seconds of the job's processes per second. Cores that keep one GPU "
     "busy: the same, scaled to the speed of input from memory; what DALI decodes on the GPU takes "
-    "time from the model, which more cores do not give back. DALI upsamples colors as libjpeg does; "
-    "with an nvJPEG older than 13.2 (CUDA 13.3) it warns that it cannot do so for a crop on the GPU, "
-    "and its GPU decoder also decodes on the CPU. Promises of 2 % compare "
+    "time from the model, which more cores do not give back. DALI upsamples colors as libjpeg "
+    "does; with an nvJPEG older than 13.2 (CUDA 13.3) it warns that it cannot do so for a crop on "
+    "the GPU, and its GPU decoder also decodes on the CPU. Promises of 2 % compare "
     f"{ROUNDS} alternating rounds: they hold or break if all of the mean's 95 % interval does. The "
     "GPU's clocks are read before and after each run."
 )
