@@ -152,7 +152,7 @@ def _write(
     write_text(output / "evaluation.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     title = f"{config.split} of {data.root}"
     page = output / "evaluation.html"
-    write_evaluation(page, title, facts, trained.task, evaluation, source)
+    write_evaluation(page, title, facts, trained.task, evaluation, source, trained.network, data)
     for metric in (*trained.task.metrics, LOSS):
         if metric.name in evaluation.metrics:
             log.info("  %-20s %s", metric.label, metric.show(evaluation.metrics[metric.name]))

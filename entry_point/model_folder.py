@@ -37,6 +37,7 @@ from yaml import YAMLError
 
 from entry_point.config.compose import load_resolved
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import Crop
 from entry_point.config.resolve import TIMM, resolve
 from entry_point.config.train_config import ModelConfig, TrainConfig
 from entry_point.contract.own_code import PACKAGE, find_project_in
@@ -54,7 +55,12 @@ CONFIG = "config.yaml"
 CLASSES = "classes.json"
 HEAD = "head.json"
 CODE = "code"
-_WITHOUT_WEIGHTS = {"weights": None, "pretrained": False, "checkpoint_path": ""}
+_WITHOUT_WEIGHTS = {
+    "weights": None,
+    "weights_backbone": None,
+    "pretrained": False,
+    "checkpoint_path": "",
+}
 """Arguments of a model's function that name weights to start from; with these values, none."""
 
 
@@ -65,7 +71,8 @@ class ModelError(UserError):
 class Answers(nn.Module):
     """uint8 RGB `(N, 3, S, S)` -> float32 answers `(N, names)`: preprocessing, network and head.
 
-    Answers are probabilities or numbers, as the task's `Export` says.
+    Answers are probabilities or numbers, as the task's `Export` says; of segmentation
+    `(N, names, height, width)`.
     """
 
     def __init__(self, network: nn.Module, normalize: Normalize, head: nn.Module) -> None:
@@ -83,7 +90,7 @@ class Model:
     """A loaded model folder."""
 
     answers: nn.Module
-    """uint8 `(N, 3, image_size, image_size)` -> float32 `(N, len(names))`; an `Answers`, or a
+    """uint8 `(N, 3, image_size, image_size)` -> float32 `(N, len(names))`, see `Answers`; or a
     program that was made of one."""
     kind: str
     """The form of an answer, see `Export.kind`."""
@@ -91,6 +98,7 @@ class Model:
     threshold: float
     image_size: int
     resize: int
+    crop: Crop
     device: torch.device
 
     @torch.inference_mode()
@@ -188,6 +196,7 @@ def load_model(folder: Path, device: torch.device) -> Model:
         threshold=export.settings.get("threshold", 0.5),
         image_size=data.image_size,
         resize=data.resize,
+        crop=data.crop,
         device=device,
     )
 

@@ -4,7 +4,8 @@ Writes one Parquet file per part of the images, with a row for each image, into 
 appears under its name once it is complete; the same command skips it from then on. In a SageMaker
 Processing job, the folders default to the job's, and each host predicts one part.
 
-A damaged image has the reason in the column `error`, and costs no other prediction.
+A damaged image has the reason in the column `error`, and costs no other prediction. The masks of a
+segmentation are PNG files beside the Parquet files, in the folder `masks`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from entry_point.data.progress_bar import track
 from entry_point.data.sources.unlabeled import Stretch, UnlabeledImages, open_images
 from entry_point.large_imports import end_process
 from entry_point.model_folder import CLASSES, CODE, CONFIG, HEAD, WEIGHTS, load_model
+from entry_point.prediction_masks import write_masks
 from entry_point.prediction_table import MADE_FROM, PredictionTable, build_table, write_parquet
 
 _LISTED = 20
@@ -215,7 +217,11 @@ def predict(prediction: Prediction) -> Outcome:
     table = build_table(model, config.output)
     stretches = prediction.images.stretches(prediction.places)
     batches = track(
-        (rows for each in stretches for rows in _rows(each, table, config, outcome)),
+        (
+            rows
+            for each in stretches
+            for rows in _rows(each, table, config, prediction.folder, outcome)
+        ),
         len(prediction.places),
         "predicting",
         images_of=len,
@@ -228,12 +234,22 @@ def predict(prediction: Prediction) -> Outcome:
 
 
 def _rows(
-    stretch: Stretch, table: PredictionTable, config: PredictConfig, outcome: Outcome
+    stretch: Stretch,
+    table: PredictionTable,
+    config: PredictConfig,
+    folder: Path,
+    outcome: Outcome,
 ) -> Iterator[pl.DataFrame]:
-    """The rows of each batch; counts them in `outcome`."""
+    """The rows of each batch; counts them in `outcome`. Masks go into the folder."""
     model = table.model
     loader = build_prediction_loader(
-        stretch, model.image_size, model.resize, config.pipeline, config.batch_size, model.device
+        stretch,
+        model.image_size,
+        model.resize,
+        config.pipeline,
+        config.batch_size,
+        model.device,
+        model.crop,
     )
     left = stretch.samples
     try:
@@ -242,11 +258,15 @@ def _rows(
             damage = iter(batch.damage)
             good = np.isin(samples, batch.indices.numpy()).tolist()
             errors = [None if fine else next(damage).reason for fine in good]
-            if len(batch.indices):
-                answers = model.predict(batch.images)
-            else:
+            names = [stretch.name(i) for i in samples]
+            if not len(batch.indices):
                 answers = torch.empty(0, table.width)
-            yield table.rows([stretch.name(i) for i in samples], answers, errors)
+            elif table.has_masks:
+                seen = [name for name, fine in zip(names, good, strict=True) if fine]
+                answers = write_masks(folder, seen, model.predict(batch.images), batch.geometry)
+            else:
+                answers = model.predict(batch.images)
+            yield table.rows(names, answers, errors)
             outcome.predicted += len(batch.indices)
             outcome.damaged += len(batch.damage)
             room = _LISTED - len(outcome.listed)

@@ -19,11 +19,13 @@ from torch import nn
 from entry_point.contract.program import UserError
 from entry_point.data.errors import DataError
 from entry_point.model_folder import Answers, Model
+from entry_point.prediction_masks import mask_file
 
 _COLUMNS: dict[str, dict[str, Any]] = {
     "classification": {"class": pl.String, "class_index": pl.Int32, "probability": pl.Float32},
     "multilabel": {"labels": pl.List(pl.String)},
     "regression": {},
+    "segmentation": {"mask": pl.String},
 }
 """What the model's kind predicts, before the scores."""
 _NO_FEATURES = (
@@ -46,6 +48,11 @@ class PredictionTable:
     width: int
 
     @property
+    def has_masks(self) -> bool:
+        """Whether the answers are masks. Their scores are the classes' shares of the pixels."""
+        return self.model.kind == "segmentation" and self.output == "scores"
+
+    @property
     def schema(self) -> dict[str, Any]:
         predicted = {} if self.output == "features" else _COLUMNS[self.model.kind]
         vectors = {self.output: pl.Array(pl.Float32, self.width)}
@@ -64,9 +71,11 @@ class PredictionTable:
         good = np.array([error is None for error in errors])
         values = np.zeros((len(names), self.width), np.float32)
         values[good] = answers.numpy()
-        predicted = {} if self.output == "features" else self._predicted(values)
         # polars' text is UTF-8; the bytes of a file name need not be.
         texts = [name.encode(errors="backslashreplace").decode() for name in names]
+        predicted = {} if self.output == "features" else self._predicted(values)
+        if self.has_masks:
+            predicted = {"mask": [mask_file(text) for text in texts]}
         columns = {"path": texts, **predicted, self.output: values, "error": errors}
         frame = pl.DataFrame(columns, schema=self.schema)
         return frame.with_columns(
@@ -154,7 +163,7 @@ def build_table(model: Model, output: str) -> PredictionTable:
     if output == "features":
         model = _with_features(model, black)
     answers = model.predict(black)
-    if answers.dim() != 2:
+    if answers.dim() != 2 and (model.kind, output) != ("segmentation", "scores"):
         raise DataError(_NO_FEATURES)
     return PredictionTable(model, output, answers.shape[1])
 

@@ -15,8 +15,9 @@ from entry_point.config.schema import SETTINGS, Float, Int, Positive, Share
 
 SIZE_LIMIT = 4096
 Engine = Literal["threads", "workers", "dali"]
+Crop = Literal["center", "squash"]
 Access = Literal["map", "stream", "stream_by_host"]
-FORMATS = ("demo", "folder", "manifest", "shards", "webdataset", "parquet")
+FORMATS = ("demo", "folder", "manifest", "shards", "webdataset", "parquet", "masks")
 
 
 @dataclass(config=SETTINGS)
@@ -88,7 +89,8 @@ class DataConfig:
     """`demo`: generated on first use. `folder`: images in `root/train/<class>` and
     `root/val/<class>`, or in `root/<class>`. `manifest`: the files that a table lists. `shards`:
     the output of `make dataset`. `webdataset`: the tar files of others. `parquet`: files with a
-    column of images, as Hugging Face's datasets. Or the dotted path of your own source."""
+    column of images, as Hugging Face's datasets. `masks`: images with a mask each, for
+    `task=segmentation`. Or the dotted path of your own source."""
     kwargs: dict[str, Any] = Field(default={})
     """Arguments of your own source; of `demo`: `seed`, `train_images` and `val_images`."""
     root: str | None = None
@@ -117,9 +119,12 @@ class DataConfig:
     """Training: other image sizes by epoch, as in `[[0,128],[10,160]]`: 128 pixels from epoch 0 on,
     160 from epoch 10 on. The model must take any size. []: `image_size` in all epochs. `[[0,176]]`
     trains at 176 pixels and validates at `image_size`."""
+    crop: Crop = "center"
+    """What validation, `make predict` and the server take of an image. `center`: the center crop.
+    `squash`: the whole image, resized to `image_size` in both directions."""
     resize: Int = Field(default=256, ge=1, le=SIZE_LIMIT)
-    """Validation: length of the shorter side in pixels before the center crop. At least as long as
-    the crop."""
+    """`crop=center`: length of the shorter side in pixels before the center crop. At least as long
+    as the crop."""
     scale: list[Annotated[Float, Field(gt=0, le=1)]] = Field(
         default=[0.08, 1.0], min_length=2, max_length=2
     )
@@ -162,7 +167,7 @@ class DataConfig:
             raise ConfigError("data.access", self.access, must)
 
     def _check_sizes(self) -> None:
-        if self.resize < self.image_size:
+        if self.crop == "center" and self.resize < self.image_size:
             must = f"must be at least data.image_size={self.image_size}"
             raise ConfigError("data.resize", self.resize, must)
         starts = [pair[0] for pair in self.progressive]
@@ -182,7 +187,7 @@ class DataConfig:
         if known and self.kwargs and self.format != "demo":
             must = "are arguments of your own source; set data.format to its dotted path"
             raise ConfigError("data.kwargs", self.kwargs, must)
-        if known and self.format != "manifest":
+        if known and self.format not in ("manifest", "masks"):
             if self.images is not None:
                 raise ConfigError("data.images", self.images, "needs data=manifest")
             columns = replace(self.table, path=None, labels=[])

@@ -18,14 +18,15 @@ LOSSES_OF = {
     "classification": ("cross_entropy", "focal"),
     "multilabel": ("binary_cross_entropy", "focal"),
     "regression": ("squared_error", "absolute_error", "huber"),
+    "segmentation": ("cross_entropy",),
 }
 """Task -> its training losses, the default first."""
 MOST_OWN_METRICS = 8
 
 
 @dataclass(config=SETTINGS)
-class RegressionKwargs:
-    """What `task.kwargs` may hold with `task=regression`."""
+class NoKwargs:
+    """What `task.kwargs` may hold with `task=regression` and `task=segmentation`."""
 
 
 @dataclass(config=SETTINGS)
@@ -45,7 +46,8 @@ class MultilabelKwargs(ClassificationKwargs):
 _KWARGS_OF: dict[str, type] = {
     "classification": ClassificationKwargs,
     "multilabel": MultilabelKwargs,
-    "regression": RegressionKwargs,
+    "regression": NoKwargs,
+    "segmentation": NoKwargs,
 }
 
 
@@ -55,7 +57,8 @@ class TaskConfig:
 
     name: str = "classification"
     """`classification`: one class per image. `multilabel`: any number of labels per image.
-    `regression`: one or more numbers per image. Or the dotted path of your own task."""
+    `regression`: one or more numbers per image. `segmentation`: a class per pixel. Or the dotted
+    path of your own task."""
     kwargs: dict[str, Any] = Field(default={})
     """Arguments of the task. `gamma` (2) with `loss=focal`: how much less samples count that the
     model already gets right; 0: no less. `threshold` (0.5) of `multilabel`: smallest probability
@@ -65,14 +68,14 @@ class TaskConfig:
     needs. Also `focal` (classification, multilabel), `absolute_error` and `huber` (regression), or
     the dotted path of your own function that takes the model's outputs and the targets."""
     label_smoothing: Share = 0.1
-    """`name=classification`: label smoothing of the training loss."""
+    """`name=classification` and `segmentation`: label smoothing of the training loss."""
     class_weights: Any = None
     """Weights in the training loss: a list with one per class (for multilabel: what the images
     that have the label count), or `auto`: the inverse of its frequency in the train split. null:
     all count the same."""
     best: str | None = None
     """Metric by which the best checkpoint is chosen, or `loss`. null: the task's first: `accuracy`,
-    `map` or `mae`."""
+    `map`, `mae` or `miou`."""
     metrics: list[str] = Field(default=[])
     """Names of the metrics that only your own task has, so that SageMaker reads them too."""
 

@@ -73,6 +73,10 @@ METRICS_OF: dict[str, tuple[Metric, ...]] = {
         Metric("rmse", "root mean square error", higher_is_better=False),
         Metric("r2", "R2"),
     ),
+    "segmentation": (
+        Metric("miou", "mean IoU", percent=True),
+        Metric("pixel_accuracy", "pixel accuracy", percent=True),
+    ),
 }
 """Task -> its metrics, that which checkpoints track by default first."""
 

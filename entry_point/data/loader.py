@@ -10,7 +10,7 @@ import torch
 
 import custom_op
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import Crop, DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.any_format import AnyFormat
 from entry_point.data.decode.decoder import Decoder
@@ -102,14 +102,15 @@ def build_prediction_loader(
     pipeline: PipelineConfig,
     batch_size: int,
     device: torch.device = CPU,
+    crop: Crop = "center",
 ) -> Loader:
-    """Images of any size and format, each center-cropped once, in order.
+    """Images of any size and format, each cropped once, in order.
 
-    They are resized to a shorter side of `resize` and cropped to `image_size`. `Batch.indices` are
-    numbers in the stretch's source. Images that are not complete are left out and listed in
-    `Batch.damage`.
+    They are resized to a shorter side of `resize` and cropped to `image_size`, or squashed to it.
+    `Batch.indices` are numbers in the stretch's source. Images that are not complete are left out
+    and listed in `Batch.damage`.
     """
-    data = DataConfig(image_size=image_size, resize=resize, max_bad_fraction=1.0)
+    data = DataConfig(image_size=image_size, resize=resize, crop=crop, max_bad_fraction=1.0)
     spec = LoaderSpec(data, pipeline, "val", batch_size, seed=0, device=device)
     plan = RangePlan(stretch.samples, batch_size)
     return build_loader(stretch.source, spec, build_decoder(spec, tries_again=True), plan)

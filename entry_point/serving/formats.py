@@ -9,18 +9,23 @@ import json
 import logging
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from python_multipart import FormParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import File, parse_options_header
 
+from entry_point.class_masks import as_png, class_mask, shares_of_classes
 from entry_point.model_folder import Model
 
 JSON, CSV = "application/json", "text/csv"
-JSON_LINES = "application/jsonlines"
+JSON_LINES, PNG = "application/jsonlines", "image/png"
+TEXTS = (JSON, JSON_LINES, CSV)
 FORM = "multipart/form-data"
 _IMAGE = "application/x-image"
 _UNNAMED = ("", "application/x-www-form-urlencoded")
@@ -131,13 +136,21 @@ def _read_form(body: bytes | bytearray, content_type: str) -> list[bytes | bytea
     return files
 
 
-def describe(answers: torch.Tensor, model: Model) -> list[dict[str, Any]]:
-    """Convert answers `(N, names)` to plain values, by the model's kind.
+def describe(
+    answers: torch.Tensor, model: Model, sizes: Sequence[tuple[int, int]]
+) -> list[dict[str, Any]]:
+    """Convert answers to plain values, by the model's kind. `sizes` are the images' heights and
+    widths in pixels.
 
     - `classification`: `class` (the likeliest), its `probability`, and all `probabilities` by name.
     - `multilabel`: `labels` that reach the threshold, and all `probabilities` by name.
     - `regression`: `values` by name.
+    - `segmentation`: `mask`, a PNG of the image's size in base64, and the `shares` of its pixels
+      by name.
     """
+    if model.kind == "segmentation":
+        pairs = zip(answers, sizes, strict=True)
+        return [_mask(class_mask(answer, *size), model) for answer, size in pairs]
     # What Python's round() makes of a float32, in a fraction of the time.
     rounded = (answers.double() * 1e6).round() / 1e6
     rows = zip(answers.tolist(), rounded.tolist(), strict=True)
@@ -163,6 +176,14 @@ def _numbers(row: list[float], _: list[float], model: Model) -> dict[str, Any]:
     return {"values": {name: float(f"{value:.7g}") for name, value in named}}
 
 
+def _mask(mask: NDArray[np.uint8], model: Model) -> dict[str, Any]:
+    shares = shares_of_classes(mask, len(model.names)).tolist()
+    return {
+        "mask": base64.b64encode(as_png(mask)).decode(),
+        "shares": {name: round(each, 6) for name, each in zip(model.names, shares, strict=True)},
+    }
+
+
 _DESCRIBE = {"classification": _classes, "multilabel": _labels, "regression": _numbers}
 
 
@@ -170,8 +191,10 @@ def csv_line(prediction: dict[str, Any]) -> list[Any]:
     """A prediction as a CSV line.
 
     A class and its probability; or the labels found, separated by `|`, and every label's
-    probability; or the numbers.
+    probability; or the numbers; or the shares of a mask.
     """
+    if "shares" in prediction:
+        return list(prediction["shares"].values())
     if "class" in prediction:
         return [prediction["class"], prediction["probability"]]
     if "labels" in prediction:
@@ -179,8 +202,13 @@ def csv_line(prediction: dict[str, Any]) -> list[Any]:
     return list(prediction["values"].values())
 
 
-def choose_format(accept: str) -> str:
-    """The format that an Accept header prefers, one of `JSON`, `JSON_LINES` and `CSV`.
+def formats_of(kind: str) -> tuple[str, ...]:
+    """The formats of the answers of a model of this kind."""
+    return (*TEXTS, PNG) if kind == "segmentation" else TEXTS
+
+
+def choose_format(accept: str, formats: Sequence[str]) -> str:
+    """The format that an Accept header prefers.
 
     Raises RequestError (406) if it accepts none.
     """
@@ -190,18 +218,25 @@ def choose_format(accept: str) -> str:
         wanted.append((-float(stated[1]) if stated else -1.0, position, media_type(choice)))
     refused = {kind for weight, _, kind in wanted if not weight}
     for weight, _, kind in sorted(wanted):
-        for known in (JSON, JSON_LINES, CSV):
+        for known in formats:
             matches = kind in (known, "*/*", f"{known.partition('/')[0]}/*")
             if weight and matches and known not in refused:
                 return known
-    raise RequestError(406, f"accept {accept!r}: must include {JSON}, {JSON_LINES} or {CSV}")
+    allowed = f"{', '.join(formats[:-1])} or {formats[-1]}"
+    raise RequestError(406, f"accept {accept!r}: must include {allowed}")
 
 
 def format_predictions(predictions: list[dict[str, Any]], kind: str) -> bytes | str:
     """The predictions in one of the formats that `choose_format` returns.
 
-    JSON {"predictions": [...]}, a JSON line per image, or CSV lines (see `csv_line`).
+    JSON {"predictions": [...]}, a JSON line per image, CSV lines (see `csv_line`), or the mask of
+    the only image.
     """
+    if kind == PNG:
+        if len(predictions) > 1:
+            must = f"accept {PNG}: answers one image; send one, or accept {JSON}"
+            raise RequestError(406, must)
+        return base64.b64decode(predictions[0]["mask"])
     if kind == JSON:
         return msgspec.json.encode({"predictions": predictions})
     if kind == JSON_LINES:

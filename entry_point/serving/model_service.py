@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
 
 import custom_op
 from entry_point.config.config_errors import ConfigError
@@ -23,7 +22,7 @@ from entry_point.serving import formats
 from entry_point.serving.batching import Batcher
 from entry_point.serving.formats import RequestError
 from entry_point.serving.program import as_program
-from entry_point.serving.request_images import RequestImage, RequestImages, numbered
+from entry_point.serving.request_images import Photo, RequestImage, RequestImages, numbered
 from entry_point.serving.serving_metrics import ServingMetrics
 
 logger = logging.getLogger(__name__)
@@ -61,6 +60,7 @@ class ModelService:
         )
         self._images: RequestImages | None = None
         self._unanswered = 0
+        self._formats: Sequence[str] = ()
 
     def load(self) -> None:
         """Load, start the workers and warm them up. Raises UserError."""
@@ -91,7 +91,10 @@ class ModelService:
         # Workers share a model.
         predictors = {gpu: self._predictor(gpu) for gpu in set(places)}
         model = predictors[places[0]].model
-        self._images = RequestImages(model.image_size, model.resize, self.config, usable_cores())
+        self._images = RequestImages(
+            model.image_size, model.resize, self.config, usable_cores(), model.crop
+        )
+        self._formats = formats.formats_of(model.kind)
         self._images.warm_up()
         return [predictors[gpu] for gpu in places]
 
@@ -114,7 +117,7 @@ class ModelService:
 
     async def _answer(self, body: bytearray, content_type: str, accept: str) -> tuple[Any, str]:
         accept = accept if accept.strip() not in ("", "*/*") else self._default_accept
-        kind = formats.choose_format(accept)
+        kind = formats.choose_format(accept, self._formats)
         predictions = await self._predict(await self._parse(body, content_type))
         return formats.format_predictions(predictions, kind), kind
 
@@ -143,10 +146,10 @@ class ModelService:
             async with ahead:
                 async with decoding:
                     try:
-                        pixels = await self._images.decode(image)
+                        photo = await self._images.decode(image)
                     except RequestError as error:
                         raise numbered(error, number) from error
-                prediction: dict[str, Any] = await asyncio.wrap_future(self._batcher.submit(pixels))
+                prediction: dict[str, Any] = await asyncio.wrap_future(self._batcher.submit(photo))
                 return prediction
 
         answers = await asyncio.gather(
@@ -166,30 +169,31 @@ class _Predictor:
         self.model, self._dtype, self._max_batch = model, dtype, max_batch
         self._cores = usable_cores()
 
-    def __call__(self, images: Sequence[Tensor], at_work: int) -> list[dict[str, Any]]:
-        """The prediction of each image, uint8 `(3, image_size, image_size)`."""
+    def __call__(self, photos: Sequence[Photo], at_work: int) -> list[dict[str, Any]]:
+        """The prediction of each image."""
         # Of this thread's calls; takes less than a microsecond.
         torch.set_num_threads(max(1, self._cores // at_work))
-        batch = torch.stack([image.movedim(0, -1) for image in images]).movedim(-1, 1)
+        batch = torch.stack([photo.view.movedim(0, -1) for photo in photos]).movedim(-1, 1)
         is_half = self._dtype == torch.bfloat16
         with torch.autocast(self.model.device.type, torch.bfloat16, enabled=is_half):
             found = self.model.predict(batch)
-        return formats.describe(found, self.model)
+        sizes = [(photo.height, photo.width) for photo in photos]
+        return formats.describe(found, self.model, sizes)
 
     def warm_up(self) -> None:
         """Answer what real requests may be like: one image, and a full batch."""
         side = self.model.image_size
-        image = torch.zeros(3, side, side, dtype=torch.uint8)
+        photo = Photo(torch.zeros(3, side, side, dtype=torch.uint8), side, side)
         for count in (1, self._max_batch, 1):
-            self([image] * count, 1)
+            self([photo] * count, 1)
 
 
 def _check_accept(default: str) -> None:
     try:
-        formats.choose_format(default)
+        formats.choose_format(default, formats.TEXTS)
     except RequestError as error:
-        kinds = (formats.JSON, formats.JSON_LINES, formats.CSV)
-        raise ConfigError(DEFAULT_ACCEPT, default, f"must be one of {', '.join(kinds)}") from error
+        must = f"must be one of {', '.join(formats.TEXTS)}"
+        raise ConfigError(DEFAULT_ACCEPT, default, must) from error
 
 
 async def _parse(body: bytearray, content_type: str) -> list[bytes | bytearray]:

@@ -12,7 +12,7 @@ import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 import custom_op
-from entry_point.config.data_config import DataConfig
+from entry_point.config.data_config import Crop, DataConfig
 from entry_point.config.serve_config import ServerConfig
 from entry_point.data.decode.allocation import empty_images, reused_memory
 from entry_point.data.decode.pillow import (
@@ -36,6 +36,17 @@ from entry_point.data.sources.source import Encoded
 from entry_point.serving.formats import RequestError
 
 T = TypeVar("T")
+
+
+class Photo(NamedTuple):
+    """A decoded image: the model's view of it, and the upright image's size in pixels."""
+
+    view: Tensor
+    """uint8 `(3, image_size, image_size)`."""
+    height: int
+    width: int
+
+
 BYTES_PER_PIXEL = {"JPEG": 13, "MPO": 13, "PNG": 13, "GIF": 13, "AVIF": 15}
 """Memory that Pillow takes, measured: progressive JPEGs and 16-bit PNGs take most. The operator
 takes less than 1."""
@@ -110,8 +121,15 @@ def _read_header(content: bytes | bytearray) -> tuple[str, int, bool]:
 class RequestImages:
     """Decodes encoded images to what the model takes, in threads."""
 
-    def __init__(self, image_size: int, resize: int, config: ServerConfig, cores: int) -> None:
-        data = DataConfig(image_size=image_size, resize=resize)
+    def __init__(
+        self,
+        image_size: int,
+        resize: int,
+        config: ServerConfig,
+        cores: int,
+        crop: Crop = "center",
+    ) -> None:
+        data = DataConfig(image_size=image_size, resize=resize, crop=crop)
         self._planner, self._side = CropPlanner(data, train=False, seed=0), image_size
         self._config = config
         threads = max(2, cores)
@@ -126,8 +144,8 @@ class RequestImages:
         """See `check_images`."""
         return await self._run(self._small, lambda: check_images(contents, self._config))
 
-    async def decode(self, image: RequestImage) -> Tensor:
-        """uint8 `(3, image_size, image_size)`. Raises RequestError."""
+    async def decode(self, image: RequestImage) -> Photo:
+        """Raises RequestError."""
         if image.for_operator:
             decoded = await self._run(self._small, lambda: self._with_operator(image))
             if decoded is not None:
@@ -164,7 +182,7 @@ class RequestImages:
         future.add_done_callback(self._unfinished.discard)
         return await asyncio.wrap_future(future)
 
-    def _with_operator(self, image: RequestImage) -> Tensor | None:
+    def _with_operator(self, image: RequestImage) -> Photo | None:
         """None if the operator cannot decode it."""
         file = _tensor(image.content)
         heights, widths = upright_size(*custom_op.jpeg_headers([file]).numpy().T)
@@ -177,15 +195,17 @@ class RequestImages:
             num_threads=1,
             max_pixels=MAX_PIXELS,
         )
-        return None if failed[0] else decoded[0]
+        return None if failed[0] else Photo(decoded[0], int(heights[0]), int(widths[0]))
 
-    def _with_pillow(self, image: RequestImage) -> Tensor:
+    def _with_pillow(self, image: RequestImage) -> Photo:
         photo = PillowDecoder().open(Encoded([_tensor(image.content)]))
         if photo.damage:
             reason = photo.damage[0].partition("\n")[0]
             raise RequestError(400, f"cannot be read as an image: {reason}")
-        plan = self._planner.plan(_ALONE, *photo.sizes)
-        return photo.decode(plan, reused_memory).images[0]
+        heights, widths = photo.sizes
+        plan = self._planner.plan(_ALONE, heights, widths)
+        view = photo.decode(plan, reused_memory).images[0]
+        return Photo(view, int(heights[0]), int(widths[0]))
 
 
 def _tensor(content: bytes | bytearray) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torchvision
@@ -20,6 +20,11 @@ from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.resolve import TIMM, call, resolve
 from entry_point.config.train_config import ModelConfig
 from entry_point.training.checkpoints import DamagedFileError, load_tensors
+from entry_point.training.dense_models import (
+    PyramidHead,
+    answering_with_logits,
+    segmentation_models,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -32,20 +37,25 @@ _WRAPPERS = ("model", "state_dict")
 _PREFIXES = ("module.", "_orig_mod.")
 # DenseNet's published weights say norm.1 where the model says norm1.
 _DENSE_LAYER = re.compile(r"(?<=\.denselayer)(\d+\.(?:norm|conv))\.(?=[12]\.)")
-_AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")
+_AUXILIARY = ("aux1.", "aux2.", "AuxLogits.", "aux_classifier.")
 
 
 def build_model(
     config: ModelConfig, num_classes: int, channels: Path | None = None, image_size: int = 224
 ) -> nn.Module:
-    """Build the model `(N, 3, image_size, image_size) float -> (N, num_classes) logits`.
+    """Build the model `(N, 3, image_size, image_size) float -> (N, num_classes) logits`, or for
+    segmentation `(N, num_classes, height, width)`.
 
     Raises:
         ConfigError: there is no such model, it cannot take images of this size or one of
             `model.kwargs`, or `model.weights` is missing or does not fit.
     """
     if config.name.startswith(TIMM):
-        model = _construct(config, image_size, *timm_model(config.name, num_classes, image_size))
+        build, named = timm_model(config.name, num_classes, image_size)
+        if is_encoder := bool(config.kwargs.get("features_only")):
+            named["feature_cls"] = "getter"  # keeps the names of the weights
+        model = _construct(config, image_size, build, named)
+        model = PyramidHead(model, num_classes) if is_encoder else model
     elif "." in config.name:
         model = _own(config, num_classes)
     else:
@@ -78,22 +88,25 @@ def _construct(
 
 
 def torchvision_builder(name: str) -> Callable[..., nn.Module]:
-    """The function of a classification model of torchvision. Raises ConfigError."""
-    names = torchvision.models.list_models(module=torchvision.models)
+    """The function of a model of torchvision. Raises ConfigError."""
+    classifiers = torchvision.models.list_models(module=torchvision.models)
+    names = [*classifiers, *segmentation_models()]
     if name not in names:
         raise ConfigError(
             "model.name",
             name,
-            f"must be a classification model of torchvision, timm/NAME "
+            f"must be a classification or segmentation model of torchvision, timm/NAME "
             f"or package.function{near(name, names)}",
         )
     builder: Callable[..., nn.Module] = torchvision.models.get_model_builder(name)
-    return builder
+    return builder if name in classifiers else answering_with_logits(builder)
 
 
 def _torchvision_options(name: str, image_size: int) -> dict[str, Any]:
     """Arguments that some models need: the image size; no auxiliary classifiers; the input
-    transform that the published weights expect."""
+    transform that the published weights expect; no weights to fetch."""
+    if name in segmentation_models():
+        return {"weights_backbone": None}
     if name.startswith("vit_"):
         return {"image_size": image_size}
     if name == "maxvit_t":
@@ -148,6 +161,9 @@ def load_weights(model: nn.Module, path: Path, num_classes: int) -> None:
     """Load weights; a head of another size stays as initialized, all else must match."""
     state = _read_state_dict(path)
     own = model.state_dict()
+    if isinstance(model, PyramidHead) and not own.keys() & state.keys():
+        _load_encoder(model, state, path)
+        return
     head = [key for key in own if key in state and own[key].shape != state[key].shape]
     for key in head:
         needed, found = own[key].shape, state[key].shape
@@ -169,6 +185,15 @@ def load_weights(model: nn.Module, path: Path, num_classes: int) -> None:
             f"does not fit the model; missing {left[:3]}, unexpected {unexpected[:3]}",
         )
     logger.info("weights from %s%s", path, f", except {', '.join(head)}" if head else "")
+
+
+def _load_encoder(model: PyramidHead, state: dict[str, torch.Tensor], path: Path) -> None:
+    """Load a classifier's weights, but for its head."""
+    missing, _ = cast(nn.Module, model.encoder.model).load_state_dict(state, strict=False)
+    if missing:
+        must = f"does not fit the encoder; missing {missing[:3]}"
+        raise ConfigError("model.weights", path, must)
+    logger.info("the encoder's weights from %s", path)
 
 
 def _read_state_dict(path: Path) -> dict[str, torch.Tensor]:

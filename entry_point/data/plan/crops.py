@@ -88,7 +88,7 @@ class CropPlanner:
 
     Training draws from the distributions of torchvision's RandomResizedCrop and
     RandomHorizontalFlip. Validation takes the center box that a resize of the shorter side to
-    `resize` turns into `image_size`, rounded to whole pixels.
+    `resize` turns into `image_size`, rounded to whole pixels; or the whole image.
     """
 
     data: DataConfig
@@ -108,7 +108,7 @@ class CropPlanner:
         heights, widths = np.repeat(heights, views), np.repeat(widths, views)
         if not self.train:
             flips = np.zeros(len(samples), dtype=np.bool_)
-            return CropPlan(side, self._center_boxes(heights, widths), flips, None)
+            return CropPlan(side, self._fixed_boxes(heights, widths), flips, None)
         # One call for all draws, since its cost hardly depends on their number. Row 0 is for the
         # flip, the other rows are attempts at a box.
         draws = np.arange(1 + _ATTEMPTS)[:, None]
@@ -122,7 +122,10 @@ class CropPlanner:
         """Height and width of a sample in pixels."""
         return self.data.train_size(epoch) if self.train else self.data.image_size
 
-    def _center_boxes(self, heights: Ints, widths: Ints) -> Ints:
+    def _fixed_boxes(self, heights: Ints, widths: Ints) -> Ints:
+        if self.data.crop == "squash":
+            zero = np.zeros_like(heights)
+            return np.stack([zero, zero, heights, widths], axis=1)
         share = self.data.image_size / self.data.resize
         side = np.maximum(1, np.rint(np.minimum(heights, widths) * share)).astype(np.int64)
         return np.stack([(heights - side) // 2, (widths - side) // 2, side, side], axis=1)

@@ -35,6 +35,8 @@ IMAGE_SUFFIXES = (
     *(".png", ".webp", ".avif", ".gif", ".bmp", ".ppm", ".pgm", ".tif", ".tiff"),
 )
 """Of the formats that are read, see decode/pillow.py."""
+IMAGES, MASKS, CLASSES = "images", "masks", "classes.txt"
+"""What a split of images with masks holds, and the file beside the splits: see masks.py."""
 VAL_FRACTION = 0.1
 """Of a dataset without splits, where nothing else is asked for."""
 _SPLIT_STREAM = 41
@@ -109,6 +111,11 @@ def class_names(root: Path, split: str, least: int = 1) -> list[str]:
             "val_fraction=0.1 validates on a tenth of train"
         )
     names = sorted(entry.name for entry in _entries(folder) if _is_class(entry))
+    if holds_masks(root, split):
+        raise DataError(
+            f"{folder} holds images and their masks, not classes: train on them with data=masks "
+            "task=segmentation; they are not packed"
+        )
     for name in names:
         if not is_class_name(name):
             raise DataError(f"{folder / name}: {CLASS_NAME}: rename it")
@@ -120,6 +127,12 @@ def class_names(root: Path, split: str, least: int = 1) -> list[str]:
             "their labels in a table (data=manifest data.root=labels.csv)"
         )
     return names
+
+
+def holds_masks(root: Path, split: str = "train") -> bool:
+    """Whether the split has images with masks, not class folders."""
+    has_folders = all((root / split / name).is_dir() for name in (IMAGES, MASKS))
+    return has_folders and (root / CLASSES).is_file()
 
 
 def shared_class_names(root: Path, splits: Sequence[str], remedy: str) -> list[str]:

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
 _TABLE = "entry_point.data.sources.table.open_manifest"
 _PARQUET = "entry_point.data.sources.parquet.open_parquet"
+_MASKS = "entry_point.data.sources.masks.open_masks"
 _TARS = "entry_point.data.sources.webdataset.open_tars"
 _SPLIT_FOLDERS = {"train": ("train",), "val": ("val", "valid", "validation")}
 _NEEDED = ("classes", "kind", "labels", "sizes", "__len__", "read", "following", "key")
@@ -85,6 +86,7 @@ def open_format(data: DataConfig, root: Path, split: str) -> Source:
         "shards": _shards,
         "webdataset": _webdataset,
         "parquet": open_parquet,
+        "masks": _masks,
     }
     opener = resolve("data.format", data.format, known)
     if data.format in known:
@@ -109,6 +111,11 @@ def _folder(data: DataConfig, root: Path, split: str) -> Source:
 
 def _manifest(data: DataConfig, root: Path, split: str) -> Source:
     source = resolve("data.format", _TABLE, {})(data, root, split)
+    return _with_side_indexes(source, data, source.folder, split)
+
+
+def _masks(data: DataConfig, root: Path, split: str) -> Source:
+    source = resolve("data.format", _MASKS, {})(data, root, split)
     return _with_side_indexes(source, data, source.folder, split)
 
 

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 PATHS = ("path", "file", "file_name", "filename", "image", "image_path", "source-ref")
 LABELS = ("label", "labels", "class")
-SPLIT = "split"
+SPLIT, MASK = "split", "mask"
 MOST_VALUES = 1 << 30
 """Rows times labels (or numbers) of a table. Training takes them as float32, 4 GB at most."""
 _IS_VAL = {"train": False, "training": False, "val": True, "valid": True, "validation": True}
@@ -223,6 +223,28 @@ def read_paths(
     rows = Rows(file, "table", _count(given))
     paths = _relative_paths(rows, given, folder, settings.prefix)
     return _path_list(given), _path_list(paths), folder
+
+
+def read_masks(
+    file: Path, images: Path | None, settings: TableConfig, split: str
+) -> tuple[list[str], list[str], str]:
+    """The split's paths of images and of their masks, relative to the folder, which is the third.
+
+    Raises DataError, which names the file and the row.
+    """
+    names, folder = column_names(file), _folder(images, file)
+    path = settings.path or _usual(file, names, PATHS, "the images' paths: set data.table.path")
+    mask, of_splits = (settings.labels or [MASK])[0], settings.split or SPLIT
+    frame = _read(file, names, [path, mask, of_splits], [])
+    rows = Rows(file, "data.table", _count(frame))
+    files, masks = (
+        _relative_paths(rows, frame[column], folder, settings.prefix) for column in (path, mask)
+    )
+    _require_distinct(rows, files)
+    wanted = (_by_column(frame[of_splits])[0] == (split == "val")).fill_null(False)
+    if not wanted.any():
+        raise DataError(f"{file}: no row of the column {quoted(of_splits)} is {split}")
+    return files.filter(wanted).to_list(), masks.filter(wanted).to_list(), folder
 
 
 # Columns

@@ -10,15 +10,23 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
 
+from entry_point.class_masks import class_mask, overlay
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.metrics_line import Metric
 from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import replacing
+from entry_point.data.decode.allocation import reused_memory
+from entry_point.data.decode.pillow import PillowDecoder
+from entry_point.data.engines.feed import BatchMaker
 from entry_point.data.loader import Loader, build_loader
+from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.sources.source import Source
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.devices import Devices
@@ -129,9 +137,34 @@ def first_samples(
     made = next(device_batches([batch], devices.device, normalize))
     seed_step(devices, config.trainer.seed, 0)
     images, labels = BatchAugmentation(config, task)(made.images, made.labels)
-    shown = to_rgb(images[:MOST].float().cpu(), config.data)
-    captions = [caption(label, classes, task.takes) for label in labels[:MOST].cpu()]
+    shown, labels = to_rgb(images[:MOST].float().cpu(), config.data), labels[:MOST].cpu()
+    if task.export.kind == "segmentation":
+        pairs = zip(shown, labels, strict=True)
+        return draw_samples([_with_mask(*pair) for pair in pairs], [""] * len(shown))
+    captions = [caption(label, classes, task.takes) for label in labels]
     return draw_samples(list(shown), captions)
+
+
+def _with_mask(image: Tensor, mask: Tensor) -> Tensor:
+    """An RGB image from 0 to 1, `(H, W, 3)`, under the colors of its mask, uint8 `(H, W)`."""
+    whole = overlay(Image.fromarray((255 * image).byte().numpy()), mask.numpy())
+    return torch.from_numpy(np.array(whole)) / 255
+
+
+@torch.inference_mode()
+def masks_of(
+    network: nn.Module, source: Source, index: int, data: DataConfig
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Of an image of a MaskSource: its mask, and the likeliest classes, each `(height, width)`.
+
+    `network` is in eval mode.
+    """
+    planner, device = CropPlanner(data, train=False, seed=0), next(network.parameters()).device
+    batch = BatchMaker(source, planner, PillowDecoder())(0, np.array([index]), reused_memory)
+    normalize = Normalize(data.mean, data.std).to(device)
+    (answer,) = network(normalize(batch.images.to(device))).float().cpu()
+    mask = batch.labels[0].numpy()
+    return mask, class_mask(answer, *mask.shape)
 
 
 def to_rgb(images: Tensor, data: DataConfig) -> Tensor:

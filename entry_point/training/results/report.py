@@ -18,6 +18,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image, ImageOps
 from torch import nn
 
+from entry_point.class_masks import overlay
+from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.metrics_line import LOSS, PERCENTILES, Metric
 from entry_point.contract.printable import printable
@@ -34,7 +36,12 @@ from entry_point.training.results.log import (
     format_milliseconds,
     training_records,
 )
-from entry_point.training.results.pictures import draw, first_samples_alone, save_plot
+from entry_point.training.results.pictures import (
+    draw,
+    first_samples_alone,
+    masks_of,
+    save_plot,
+)
 from entry_point.training.results.summary import run_facts, run_name
 from entry_point.training.tasks.task import Task
 
@@ -129,7 +136,7 @@ def write_report(path: Path, run: FinishedRun, samples: Figure | None) -> None:
         stalls=_stalls(totals),
         samples=samples and _picture(samples, "jpeg", pil_kwargs={"quality": 80}),
         config=run.yaml,
-        **_of_evaluation(run.task, evaluation, run.val),
+        **_of_evaluation(run.task, evaluation, run.val, run.network, run.config.data),
     )
 
 
@@ -140,14 +147,17 @@ def write_evaluation(
     task: Task,
     evaluation: Evaluation,
     source: Source,
+    network: nn.Module,
+    data: DataConfig,
 ) -> None:
-    """Write a page on an evaluation of `source`: metrics, tables and the worst predictions."""
+    """Write a page on an evaluation of `network` on `source`: metrics, tables and the worst
+    predictions."""
     _write_page(
         path,
         title=title,
         about=facts,
         numbers=_metrics(task, evaluation),
-        **_of_evaluation(task, evaluation, source),
+        **_of_evaluation(task, evaluation, source, network, data),
     )
 
 
@@ -167,16 +177,25 @@ def _write_page(path: Path, **content: Any) -> None:
     write_text(path, page.lstrip())
 
 
-def _of_evaluation(task: Task, evaluation: Evaluation, source: Source) -> dict[str, Any]:
+def _of_evaluation(
+    task: Task, evaluation: Evaluation, source: Source, network: nn.Module, data: DataConfig
+) -> dict[str, Any]:
     mistakes = [
         (int(evaluation.indices[row]), caption)
         for row, caption in task.mistakes(evaluation.scores, WORST)
     ]
+    has_masks = task.export.kind == "segmentation"
+    if has_masks:
+        network.eval()
+        pictures = [_beside_masks(network, source, i, data) for i, _ in mistakes]
+    else:
+        pictures = [_thumbnail(source, i) for i, _ in mistakes]
     return {
         "tables": task.tables(evaluation.scores),
+        "has_masks": has_masks,
         "mistakes": [
-            {"picture": _thumbnail(source, i), "caption": caption, "key": source.key(i)}
-            for i, caption in mistakes
+            {"picture": _jpeg(picture), "caption": caption, "key": source.key(i)}
+            for picture, (i, caption) in zip(pictures, mistakes, strict=True)
         ],
     }
 
@@ -216,8 +235,18 @@ def _stalls(totals: Totals) -> dict[str, Any] | None:
     }
 
 
-def _thumbnail(source: Source, index: int) -> str:
-    """A data URL; gray if the image can no longer be read, or not by Pillow."""
+def _beside_masks(network: nn.Module, source: Source, index: int, data: DataConfig) -> Image.Image:
+    """The image, and under the colors of its mask and of the model's answer."""
+    image = _thumbnail(source, index)
+    masks = masks_of(network, source, index, data)
+    whole = Image.new("RGB", (3 * image.width, image.height))
+    for place, picture in enumerate((image, *(overlay(image, mask) for mask in masks))):
+        whole.paste(picture, (place * image.width, 0))
+    return whole
+
+
+def _thumbnail(source: Source, index: int) -> Image.Image:
+    """Gray if the image can no longer be read, or not by Pillow."""
     try:
         with Image.open(io.BytesIO(source.read(index).numpy().tobytes())) as opened:
             image = ImageOps.exif_transpose(opened).convert("RGB")
@@ -225,6 +254,11 @@ def _thumbnail(source: Source, index: int) -> str:
         logger.warning("no thumbnail of %s: %s", source.key(index), printable(str(error)))
         image = Image.new("RGB", (THUMBNAIL, THUMBNAIL), "#cbd5e0")
     image.thumbnail((THUMBNAIL, THUMBNAIL))
+    return image
+
+
+def _jpeg(image: Image.Image) -> str:
+    """A data URL."""
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=80)
     return _data_url("jpeg", buffer.getvalue())

@@ -15,12 +15,14 @@ from entry_point.data.sources.source import Source
 from entry_point.training.tasks.classification import Classification
 from entry_point.training.tasks.multilabel import Multilabel
 from entry_point.training.tasks.regression import Regression
+from entry_point.training.tasks.segmentation import Segmentation
 from entry_point.training.tasks.task import Task
 
 KNOWN: dict[str, Callable[..., Task]] = {
     "classification": Classification,
     "multilabel": Multilabel,
     "regression": Regression,
+    "segmentation": Segmentation,
 }
 _HOLDS = {
     "class": "one class per image",

@@ -24,10 +24,11 @@ class Export:
 
     kind: str
     """The form of an answer: `classification` (the likeliest class), `multilabel` (the labels that
-    reach the threshold) or `regression` (numbers)."""
+    reach the threshold), `regression` (numbers) or `segmentation` (a class per pixel)."""
     head: nn.Module
     """float32 outputs `(N, Task.outputs)` -> float32 answers `(N, len(Task.names))`: probabilities,
-    or numbers. What state it has goes into the model folder."""
+    or numbers; of segmentation `(N, len(Task.names), height, width)`. What state it has goes into
+    the model folder."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What `kind` needs beside the names: `threshold` for `multilabel`."""
 

@@ -1,0 +1,67 @@
+"""Models that answer for each pixel: torchvision's segmentation models, and timm's encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torchvision
+from torch import Tensor, nn
+from torch.nn import functional
+
+_WIDTH, _LEAST_REDUCTION = 128, 4
+
+
+def segmentation_models() -> list[str]:
+    """Torchvision's names."""
+    return torchvision.models.list_models(module=torchvision.models.segmentation)
+
+
+def answering_with_logits(build: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    """torchvision's function, for a model that returns its logits alone."""
+
+    def built(**kwargs: Any) -> nn.Module:
+        model = build(**kwargs)
+        model.register_forward_hook(_logits)  # a module around it would rename the weights
+        return model
+
+    return built
+
+
+def _logits(_model: nn.Module, _inputs: Any, outputs: dict[str, Tensor]) -> Tensor:
+    return outputs["out"]
+
+
+class PyramidHead(nn.Module):
+    """An encoder of timm with a light head: `(N, 3, H, W)` -> logits `(N, classes, H, W)`.
+
+    Each of the encoder's maps becomes _WIDTH channels wide, and from the smallest on each is added
+    to the next larger one, as in Lin et al., "Feature Pyramid Networks for Object Detection"
+    (CVPR 2017). The largest map then gives the logits, which are resized to the input (bilinear).
+    Maps of more than a quarter of the input's side are left out: most work would be theirs.
+    """
+
+    def __init__(self, encoder: nn.Module, classes: int) -> None:
+        """`encoder` is made with `features_only=True`."""
+        super().__init__()
+        info: Any = encoder.feature_info
+        self.encoder = encoder
+        self._first = sum(reduction < _LEAST_REDUCTION for reduction in info.reduction())
+        channels = info.channels()[self._first :]
+        self.lateral = nn.ModuleList(nn.Conv2d(count, _WIDTH, 1) for count in channels)
+        self.smooth = nn.Sequential(
+            nn.Conv2d(_WIDTH, _WIDTH, 3, padding=1, bias=False),
+            nn.BatchNorm2d(_WIDTH),
+            nn.ReLU(inplace=True),
+        )
+        self.classify = nn.Conv2d(_WIDTH, classes, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = self.encoder(images)[self._first :]
+        merged, *larger = [
+            layer(each) for layer, each in zip(reversed(self.lateral), reversed(maps), strict=True)
+        ]
+        for each in larger:
+            merged = each + functional.interpolate(merged, each.shape[-2:])
+        logits = self.classify(self.smooth(merged))
+        return functional.interpolate(logits, images.shape[-2:], mode="bilinear")

@@ -1,0 +1,129 @@
+"""A class for each pixel: semantic segmentation."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import TrainConfig
+from entry_point.contract.metrics_line import METRICS_OF
+from entry_point.data.sources.masks import IGNORED, OUTSIDE
+from entry_point.data.sources.source import Source
+from entry_point.training.tasks.losses import choose_loss, class_weights
+from entry_point.training.tasks.task import Export, Table, Task
+
+
+class Segmentation(Task):
+    """Scores are the loss, then for each class the pixels that the answer has right, those of the
+    mask, and those of the answer.
+
+    They are counted in the image's own pixels: the outputs are resized to its mask (bilinear).
+    Outputs are float32 `(N, classes, height, width)`, of any size; targets are a `MaskSource`'s.
+    """
+
+    takes = "targets"
+    blends = ()
+    metrics = METRICS_OF["segmentation"]
+
+    def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
+        if config.data.crop != "squash":
+            must = "task.name=segmentation evaluates and predicts whole images; set squash"
+            raise ConfigError("data.crop", config.data.crop, must)
+        self._model = config.model.name
+        self.names = list(train.classes)
+        self.outputs = len(self.names)
+        self.export = Export("segmentation", nn.Softmax(dim=1))
+        if config.task.class_weights == "auto":
+            must = "task.name=segmentation counts no pixels beforehand; list a number per class"
+            raise ConfigError("task.class_weights", "auto", must)
+        weights = class_weights(config.task, train, lambda *_: torch.empty(0), device)
+        smoothing = config.task.label_smoothing
+        known = {"cross_entropy": partial(_cross_entropy, weights=weights, smoothing=smoothing)}
+        self._loss = choose_loss(config.task, known)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if outputs.dim() != 4:
+            must = "must answer for each pixel, as deeplabv3_resnet50, lraspp_mobilenet_v3_large "
+            must += "and timm/NAME with model.kwargs.features_only=true do"
+            raise ConfigError("model.name", self._model, must)
+        if outputs.shape[-2:] != targets.shape[-2:]:
+            outputs = functional.interpolate(outputs, targets.shape[-2:], mode="bilinear")
+        return self._loss(outputs, targets.long())
+
+    def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        pairs = zip(outputs, targets.long(), strict=True)
+        return torch.stack([self._score(output, target) for output, target in pairs])
+
+    def _score(self, output: Tensor, target: Tensor) -> Tensor:
+        inside = target != OUTSIDE
+        height, width = inside[:, 0].sum(), inside[0].sum()
+        target = target[:height, :width]
+        whole = resized(output, *target.shape)
+        loss = _cross_entropy(whole[None], target[None])
+        is_known, answer = target != IGNORED, whole.argmax(0)
+        pixels = (answer[is_known & (answer == target)], target[is_known], answer[is_known])
+        counts = torch.stack([each.bincount(minlength=self.outputs) for each in pixels], 1)
+        return torch.cat([loss[None].double(), counts.flatten().double()])
+
+    def measure(self, scores: Tensor) -> dict[str, float]:
+        """Of all pixels together; the mean IoU is that of the classes that occur."""
+        right, of_mask, _ = self._counts(scores)
+        iou = self._iou(scores)
+        return {
+            "miou": float(iou.nanmean()),
+            "pixel_accuracy": float(right.sum() / of_mask.sum()),
+        }
+
+    def tables(self, scores: Tensor) -> list[Table]:
+        right, of_mask, of_answer = self._counts(scores)
+        columns = (self._iou(scores), right / of_answer, right / of_mask)
+        texts = [["-" if v != v else f"{100 * v:.1f} %" for v in each.tolist()] for each in columns]
+        shares = [f"{100 * share:.2f} %" for share in (of_mask / of_mask.sum()).tolist()]
+        rows = list(zip(self.names, *texts, shares, strict=True))
+        return [Table("Classes", ("class", "IoU", "precision", "recall", "pixels"), rows)]
+
+    def mistakes(self, scores: Tensor, most: int) -> list[tuple[int, str]]:
+        """The images of the lowest mean IoU."""
+        each = [self._iou(row[None]) for row in scores]
+        values = torch.stack([iou.nanmean() for iou in each]).nan_to_num(1.0)
+        captions = []
+        for row in values.argsort(stable=True)[:most].tolist():
+            found = [(v, name) for v, name in zip(each[row].tolist(), self.names, strict=True)
+                     if v == v]  # fmt: skip
+            worst = f", {min(found)[1]} {100 * min(found)[0]:.0f} %" if found else ""
+            captions.append((row, f"mean IoU {100 * values[row]:.0f} %{worst}"))
+        return captions
+
+    def _counts(self, scores: Tensor) -> Tensor:
+        """Pixels by class: right, of the masks, of the answers; float64 `(3, classes)`."""
+        return scores[:, 1:].sum(0).view(self.outputs, 3).T
+
+    def _iou(self, scores: Tensor) -> Tensor:
+        """Intersection over union of each class, float64; NaN for one that nowhere occurs."""
+        right, of_mask, of_answer = self._counts(scores)
+        return right / (of_mask + of_answer - right)
+
+
+def resized(output: Tensor, height: int, width: int) -> Tensor:
+    """Outputs or probabilities of one image, `(classes, height, width)`, in the image's pixels."""
+    return functional.interpolate(output[None], (height, width), mode="bilinear")[0]
+
+
+def _cross_entropy(
+    outputs: Tensor, targets: Tensor, *, weights: Tensor | None = None, smoothing: float = 0.0
+) -> Tensor:
+    """The mean over the pixels that have a class; 0 if none has."""
+    # Of a row per pixel: for images, torch has no deterministic implementation on GPUs.
+    losses = functional.cross_entropy(
+        outputs.movedim(1, -1).flatten(0, -2),
+        targets.flatten(),
+        weights,
+        ignore_index=IGNORED,
+        label_smoothing=smoothing,
+        reduction="sum",
+    )
+    return losses / (targets != IGNORED).sum().clamp(min=1)
