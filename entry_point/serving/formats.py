@@ -137,10 +137,10 @@ def _read_form(body: bytes | bytearray, content_type: str) -> list[bytes | bytea
 
 
 def describe(
-    answers: torch.Tensor, model: Model, sizes: Sequence[tuple[int, int]]
+    answers: torch.Tensor, model: Model, sizes: Sequence[tuple[int, int]] = ()
 ) -> list[dict[str, Any]]:
-    """Convert answers to plain values, by the model's kind. `sizes` are the images' heights and
-    widths in pixels.
+    """Convert answers to plain values, by the model's kind. Masks need the images' heights and
+    widths in pixels, `sizes`.
 
     - `classification`: `class` (the likeliest), its `probability`, and all `probabilities` by name.
     - `multilabel`: `labels` that reach the threshold, and all `probabilities` by name.

@@ -16,10 +16,12 @@ from torch import Tensor
 
 from custom_op import decode_and_crop_jpeg, index_jpeg, jpeg_headers, jpeg_size
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import DataConfig
 from entry_point.config.packing_config import CheckConfig, OptimizeConfig
 from entry_point.contract.printable import printable
 from entry_point.data.batch import Damage
-from entry_point.data.decode.any_format import is_jpeg
+from entry_point.data.decode.any_format import AnyFormat, is_jpeg
+from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.pillow import PillowDecoder
 from entry_point.data.errors import DataError
 from entry_point.data.packing.scan import is_listed, open_rows, open_splits, require_table
@@ -36,11 +38,13 @@ from entry_point.data.sources.file_bytes import crc32, read_bytes
 from entry_point.data.sources.folder import (
     FolderSource,
     existing_splits,
+    holds_masks,
     require_folder,
     visible_files,
 )
 from entry_point.data.sources.formats import holds_parquet, holds_tars
 from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
+from entry_point.data.sources.masks import MaskSource, open_masks
 from entry_point.data.sources.shards import PartIndex
 from entry_point.data.sources.source import Encoded, Source
 
@@ -62,6 +66,8 @@ class Image:
     read: Callable[[], Tensor]
     read_index: Callable[[], Tensor] | None = None
     """Of a folder index; empty for an image that has none there."""
+    check_mask: Callable[[Tensor], object] | None = None
+    """Gets the encoded image. Raises DataError."""
 
 
 def find_damage(config: CheckConfig) -> tuple[int, list[Damage]]:
@@ -82,9 +88,12 @@ def _check(image: Image) -> Damage | None:
     try:
         jpeg = image.read()
         if not is_jpeg(jpeg):
-            damage = PillowDecoder().open(Encoded([jpeg])).damage
-            return Damage(image.key, damage[0]) if damage else None
-        decode_and_crop_jpeg(jpeg, 0, 0, *jpeg_size(jpeg))
+            if damage := PillowDecoder().open(Encoded([jpeg])).damage:
+                return Damage(image.key, damage[0])
+        else:
+            decode_and_crop_jpeg(jpeg, 0, 0, *jpeg_size(jpeg))
+        if image.check_mask is not None:
+            image.check_mask(jpeg)
         index = None if image.read_index is None else image.read_index()
         if index is not None and len(index) and not torch.equal(index_jpeg(jpeg), index):
             return Damage(image.key, _WRONG_INDEX)
@@ -120,6 +129,9 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         return total, chain.from_iterable(images_of)
     if holds_tars(root):
         return _samples(open_splits(root, OptimizeConfig()))
+    if holds_masks(root):
+        config_of = DataConfig(format="masks", root=str(root))
+        return _masked({split: open_masks(config_of, root, split) for split in SPLITS})
     require_folder("root", root)
     splits = existing_splits(root)
     # Without splits, a fraction of 0 leaves every image in `train`.
@@ -134,6 +146,21 @@ def _samples(splits: Mapping[str, Source]) -> tuple[int, Iterator[Image]]:
     """The images of files that hold many, as their sources read them."""
     images = (
         Image(source.key(i), partial(source.read, i))
+        for source in splits.values()
+        for i in range(len(source))
+    )
+    return sum(map(len, splits.values())), images
+
+
+def _masked(splits: Mapping[str, MaskSource]) -> tuple[int, Iterator[Image]]:
+    """Images whose masks are checked with them."""
+
+    def check(source: MaskSource, index: int, file: Tensor) -> None:
+        heights, widths = AnyFormat(OperatorDecoder()).open(Encoded([file])).sizes
+        source.mask(index, int(heights[0]), int(widths[0]))
+
+    images = (
+        Image(source.key(i), partial(source.read, i), None, partial(check, source, i))
         for source in splits.values()
         for i in range(len(source))
     )

@@ -68,8 +68,8 @@ class MaskSource(FileSource):
     def file(self, index: int) -> str:
         return f"{self.folder}/{self._files[index]}"
 
-    def mask(self, index: int) -> NDArray[np.uint8]:
-        """The class of each pixel of the upright image, (height, width). Raises DataError."""
+    def mask(self, index: int, height: int, width: int) -> NDArray[np.uint8]:
+        """The class of each pixel of the upright image, which has this size. Raises DataError."""
         file = f"{self.folder}/{self._masks[index]}"
         try:
             with Image.open(file, formats=["PNG"]) as image:
@@ -80,6 +80,10 @@ class MaskSource(FileSource):
         if mode not in _MODES:
             must = "must be a PNG with one number of 8 bits per pixel, the class"
             raise DataError(f"{printable(file)}: {must}; it has the mode {mode}")
+        if mask.shape != (height, width):
+            size = f"{mask.shape[1]}x{mask.shape[0]}"
+            must = f"its image is {width}x{height} upright"
+            raise DataError(f"{printable(file)}: is {size} pixels, but {must}")
         found = np.flatnonzero(np.bincount(mask.reshape(-1)))
         wrong = found[(found >= len(self.classes)) & (found != IGNORED)]
         if len(wrong):
@@ -101,13 +105,7 @@ class MaskSource(FileSource):
         return whole
 
     def _cut(self, index: int, geometry: Geometry, i: int) -> Tensor:
-        mask, size = self.mask(index), (int(geometry.heights[i]), int(geometry.widths[i]))
-        if mask.shape != size:
-            (height, width), (of_height, of_width) = mask.shape, size
-            raise DataError(
-                f"{self.key(index)}: has {of_width}x{of_height} pixels upright, but its mask "
-                f"{printable(self._masks[index])} has {width}x{height}"
-            )
+        mask = self.mask(index, int(geometry.heights[i]), int(geometry.widths[i]))
         top, left, height, width = geometry.boxes[i].tolist()
         cut = torch.from_numpy(mask[top : top + height, left : left + width].copy())
         if not self._is_train:

@@ -1,0 +1,205 @@
+"""Masks that follow the crop: as a source, against torchvision."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import v2
+from torchvision.tv_tensors import Mask
+
+from entry_point.check_dataset import main as check_dataset
+from entry_point.config.data_config import DataConfig, TableConfig
+from entry_point.data.errors import DataError
+from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.plan.crops import Geometry
+from entry_point.data.sources.masks import IGNORED, OUTSIDE, MaskSource
+from entry_point.optimize import main as optimize
+from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
+from tests.masked_shapes import CLASSES, write_shapes
+
+CASES, BATCH = 10_000, 100
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tests must not change it."""
+    return write_shapes(tmp_path_factory.mktemp("shapes") / "root", train=24, val=8)
+
+
+@pytest.fixture
+def own(root: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(root, tmp_path / "own"))
+
+
+def opened(root: Path, split: str = "train", **data: object) -> MaskSource:
+    config = DataConfig(format="masks", root=str(root), crop="squash", **data)  # type: ignore[arg-type]
+    source = open_source(config, split, Path())
+    assert isinstance(source, MaskSource)
+    return source
+
+
+def whole_mask(source: MaskSource, index: int) -> np.ndarray:
+    file = source.file(index).replace("/images/", "/masks/").replace(".jpg", ".png")
+    return np.asarray(Image.open(file))
+
+
+def test_masks_are_those_of_torchvision_for_the_same_boxes_and_flips(root: Path) -> None:
+    source, rng = opened(root), np.random.default_rng(0)
+    for _ in range(CASES // BATCH):
+        indices = rng.integers(len(source), size=BATCH)
+        masks = [whole_mask(source, int(index)) for index in indices]
+        heights, widths = np.array([mask.shape for mask in masks]).T
+        tall, wide = rng.integers(1, heights + 1), rng.integers(1, widths + 1)
+        top, left = rng.integers(heights - tall + 1), rng.integers(widths - wide + 1)
+        boxes, flips = np.stack([top, left, tall, wide], 1), rng.random(BATCH) < 0.5
+        side = int(rng.integers(1, 200))
+        found = source.targets(indices, Geometry(side, boxes, flips, heights, widths))
+        assert found.shape == (BATCH, side, side) and found.dtype == torch.uint8
+        for place, mask in enumerate(masks):
+            expected = v2.functional.resized_crop(
+                Mask(mask.copy()[None]), *boxes[place].tolist(), [side, side]
+            )
+            if flips[place]:
+                expected = v2.functional.horizontal_flip(expected)
+            assert torch.equal(found[place], expected[0]), (boxes[place], side)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_batch_has_the_masks_of_its_samples_in_every_engine(root: Path, engine: Way) -> None:
+    """The shapes are bright and the ground is dark, so that pixels tell what the mask must be."""
+    source = opened(root, image_size=48, scale=[0.3, 1.0])
+    config = DataConfig(format="masks", root=str(root), image_size=48, crop="squash", views=2)
+    spec = LoaderSpec(config, pipeline_of(engine, num_workers=1), "train", 8, seed=1)
+    loader = build_loader(source, spec)
+    for batch in loader.epoch(0):
+        assert batch.labels.shape == (16, 48, 48)
+        known = batch.labels != IGNORED
+        is_bright = batch.images.amax(1) > 95
+        agree = (is_bright == (batch.labels > 0))[known]
+        assert agree.float().mean() > 0.95
+    loader.close()
+
+
+def test_masks_of_validation_have_the_pixels_of_their_images(root: Path) -> None:
+    source = opened(root, "val")
+    masks = [whole_mask(source, index) for index in range(len(source))]
+    heights, widths = np.array([mask.shape for mask in masks]).T
+    boxes = np.stack([0 * heights, 0 * widths, heights, widths], 1)
+    flips = np.zeros(len(masks), bool)
+    geometry = Geometry(32, boxes, flips, heights, widths)
+    found = source.targets(np.arange(len(masks)), geometry).numpy()
+    for mask, one in zip(masks, found, strict=True):
+        assert np.array_equal(one[: mask.shape[0], : mask.shape[1]], mask)
+        outside = one.size - mask.size
+        assert (one == OUTSIDE).sum() == outside
+
+
+def test_a_table_names_images_and_masks(root: Path, tmp_path: Path) -> None:
+    rows = ["photo,truth,split"]
+    for split in ("train", "val"):
+        for file in sorted((root / split / "images" / "all").iterdir()):
+            name = f"{split}/images/all/{file.name}"
+            mask = name.replace("images", "masks").replace(".jpg", ".png")
+            rows.append(f"{name},{mask},{split}")
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join(rows))
+    shutil.copy(root / "classes.txt", tmp_path)
+    columns = TableConfig(path="photo", labels=["truth"])
+    for split in ("train", "val"):
+        found = opened(table, split, images=str(root), table=columns)
+        expected = opened(root, split)
+        assert [found.file(i) for i in range(len(found))] == [
+            expected.file(i) for i in range(len(expected))
+        ]
+        assert found.classes == expected.classes == CLASSES
+        sizes = [whole_mask(expected, i).shape for i in range(len(expected))]
+        for i, size in enumerate(sizes):
+            assert np.array_equal(found.mask(i, *size), whole_mask(expected, i))
+
+
+MASK = "train/masks/all/3.png"
+
+
+def spoil(file: Path) -> None:
+    """Put a class into a mask that there is not."""
+    mask = np.array(Image.open(file))
+    mask[5, 5] = 9
+    Image.fromarray(mask).save(file)
+
+
+WRONG = {
+    "has pixels of 9, but classes.txt names the classes 0 to 3; 255 is of none": spoil,
+    "it has the mode RGB": lambda file: Image.new("RGB", (50, 50)).save(file),
+    "is 50x40 pixels, but its image is ": lambda file: Image.new("L", (50, 40)).save(file),
+    "cannot be read as a mask": lambda file: file.write_bytes(b"no PNG"),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_a_mask_that_cannot_be_used_is_named(own: Path, message: str) -> None:
+    WRONG[message](own / MASK)
+    source = opened(own)
+    index = next(i for i in range(len(source)) if source.file(i).endswith("all/3.jpg"))
+    height, width = whole_size(source, index)
+    geometry = Geometry(
+        8, np.array([[0, 0, 8, 8]]), np.zeros(1, bool), np.array([height]), np.array([width])
+    )
+    with pytest.raises(DataError) as error:
+        source.targets(np.array([index]), geometry)
+    assert message in str(error.value) and MASK in str(error.value)
+
+
+def whole_size(source: MaskSource, index: int) -> tuple[int, int]:
+    with Image.open(source.file(index)) as image:
+        return image.height, image.width
+
+
+LAYOUTS = {
+    "3.png is missing: each image needs a mask": lambda root: (root / MASK).unlink(),
+    "is of two images, all/3.jpeg and all/3.jpg: rename one": lambda root: shutil.copy(
+        root / "train/images/all/3.jpg", root / "train/images/all/3.jpeg"
+    ),
+    "classes.txt: No such file or directory; it must name the classes of the masks": lambda root: (
+        root / "classes.txt"
+    ).unlink(),
+    "classes.txt: must hold 1 to 254 different names": lambda root: (
+        root / "classes.txt"
+    ).write_text("a\na\n"),
+    "val/masks is missing": lambda root: shutil.rmtree(root / "val" / "masks"),
+    "val/images holds no images; they end in .jpg": lambda root: [
+        file.unlink() for file in (root / "val/images/all").iterdir()
+    ],
+}
+
+
+@pytest.mark.parametrize("message", LAYOUTS)
+def test_a_folder_that_cannot_be_used_is_refused(own: Path, message: str) -> None:
+    LAYOUTS[message](own)
+    with pytest.raises(DataError) as error:
+        [opened(own, split) for split in ("train", "val")]
+    assert message in str(error.value)
+
+
+def test_images_and_masks_are_not_taken_for_two_classes(
+    root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    must = "holds images and their masks, not classes: train on them with data=masks"
+    with pytest.raises(DataError, match=must):
+        open_source(DataConfig(root=str(root)), "train", Path())
+    assert optimize([f"source={root}", f"output={tmp_path / 'packed'}"]) == 2
+    assert must in capfd.readouterr().err
+
+
+def test_masks_are_checked_with_their_images(own: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        assert check_dataset([f"root={own}"]) == 0
+    assert "32 images checked, problems: 0" in caplog.text
+    spoil(own / MASK)
+    damaged = own / "val/images/all/2.jpg"
+    damaged.write_bytes(damaged.read_bytes()[:300])
+    assert check_dataset([f"root={own}"]) == 1
+    assert "3.png: has pixels of 9" in caplog.text and "2.jpg: the JPEG is trun" in caplog.text
