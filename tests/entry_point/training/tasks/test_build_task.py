@@ -23,7 +23,13 @@ from tests.entry_point.training.tasks.label_sources import CPU, classes, labels,
 ORDERED = "task.name=project.tasks.OrderedClasses"
 NUMBERS = labels("numbers", ["age"], torch.tensor([[1.0], [2], [3], [4]]))
 MANY = labels("labels", ["a", "b"], torch.tensor([[1.0, 0], [0, 1], [1, 1], [0, 0]]))
-SOURCES = {"classification": classes(6), "multilabel": MANY, "regression": NUMBERS}
+MASKS = labels("targets", ["a", "b", "c"], torch.randint(0, 3, (4, 8, 8), dtype=torch.uint8))
+SOURCES = {
+    "classification": classes(6),
+    "multilabel": MANY,
+    "regression": NUMBERS,
+    "segmentation": MASKS,
+}
 
 
 class Unfinished(Task):
@@ -51,13 +57,14 @@ class Watching(Classification):
 @pytest.mark.parametrize("name", KNOWN)
 def test_config_contract_and_training_know_the_same_tasks_losses_and_metrics(name: str) -> None:
     assert set(KNOWN) == set(METRICS_OF) == set(LOSSES_OF)
-    task = task_of(SOURCES[name], f"task={name}")
+    task = task_of(SOURCES[name], f"task={name}", "data.crop=squash")
     assert list(task.metrics) == list(METRICS_OF[name])
-    outputs = torch.randn(4, task.outputs)
     targets = SOURCES[name].labels[:4]
+    outputs = torch.randn(4, task.outputs, *(targets.shape[1:] if name == "segmentation" else ()))
     assert set(task.measure(task.scores(outputs, targets))) == {m.name for m in task.metrics}
     for loss in LOSSES_OF[name]:
-        value = task_of(SOURCES[name], f"task={name}", f"task.loss={loss}").loss(outputs, targets)
+        overrides = (f"task={name}", f"task.loss={loss}", "data.crop=squash")
+        value = task_of(SOURCES[name], *overrides).loss(outputs, targets)
         assert value.shape == () and value.isfinite()
 
 
@@ -124,10 +131,10 @@ def learner(source: Source, *overrides: str) -> Learner:
 @pytest.mark.parametrize("mix", ["mixup", "cutmix"])
 @pytest.mark.parametrize("name", KNOWN)
 def test_blended_batches_train_or_are_refused(name: str, mix: str) -> None:
-    overrides = (f"task={name}", f"optim.{mix}_alpha=0.4")
-    if (name, mix) == ("regression", "cutmix"):
-        with pytest.raises(ConfigError, match=r"optim\.cutmix_alpha=0\.4: task\.name=regression"):
-            learner(NUMBERS, *overrides)
+    overrides = (f"task={name}", f"optim.{mix}_alpha=0.4", "data.crop=squash")
+    if name == "segmentation" or (name, mix) == ("regression", "cutmix"):
+        with pytest.raises(ConfigError, match=rf"optim\.{mix}_alpha=0\.4: task\.name={name}"):
+            learner(SOURCES[name], *overrides)
         return
     targets = SOURCES[name].labels[:4]
     loss = learner(SOURCES[name], *overrides).loss(torch.randn(4, 3, 16, 16), targets, 0)
