@@ -74,6 +74,6 @@ def overlay(image: Image.Image, mask: NDArray[np.uint8]) -> Image.Image:
 
 
 def _picture(mask: NDArray[np.uint8]) -> Image.Image:
-    picture = Image.fromarray(mask, "L")
+    picture = Image.fromarray(mask)
     picture.putpalette(PALETTE)
     return picture

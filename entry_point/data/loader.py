@@ -42,6 +42,7 @@ _HOLDS = {
     "folder": "train/<class>/ and val/<class>/",
     "manifest": "a table of paths and labels",
     "shards": "the output of `make dataset`",
+    "masks": "train/{images,masks}, val/{images,masks} and classes.txt",
 }
 # DALI's host threads only parse JPEGs when a GPU decodes; its own default is 4 to 8.
 _DALI_THREADS = 8

@@ -39,7 +39,7 @@ ASIDE = "aside-"
 Settings = dict[str, Any]
 STEPS = "steps per epoch"
 _PIXELS = (
-    *("image_size", "progressive", "resize", "scale", "ratio", "hflip"),
+    *("image_size", "progressive", "crop", "resize", "scale", "ratio", "hflip"),
     *("views", "mean", "std"),
 )
 

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
 _TABLE = "entry_point.data.sources.table.open_manifest"
-_PARQUET = "entry_point.data.sources.parquet.open_parquet"
+_PARQUET = "entry_point.data.sources.parquet"
 _MASKS = "entry_point.data.sources.masks.open_masks"
 _TARS = "entry_point.data.sources.webdataset.open_tars"
 _SPLIT_FOLDERS = {"train": ("train",), "val": ("val", "valid", "validation")}
@@ -126,13 +126,18 @@ def _webdataset(data: DataConfig, root: Path, split: str) -> Source:
 
 def open_parquet(data: DataConfig, root: Path, split: str) -> Any:
     """The split, a ParquetSource. Raises DataError and ConfigError."""
+    return parquet_reader().open_parquet(data, root, split)
+
+
+def parquet_reader() -> Any:
+    """The module that reads Parquet files. Raises ConfigError without what it needs."""
     if importlib.util.find_spec("pyarrow") is None:
         must = (
             "needs the package pyarrow: run `make setup EXTRAS=parquet`, or build the image with "
             "`make image EXTRAS=parquet`"
         )
-        raise ConfigError("data.format", data.format, must)
-    return resolve("data.format", _PARQUET, {})(data, root, split)
+        raise ConfigError("data.format", "parquet", must)
+    return importlib.import_module(_PARQUET)
 
 
 def _with_side_indexes(

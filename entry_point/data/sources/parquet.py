@@ -171,6 +171,21 @@ def open_parquet(data: DataConfig, root: Path, split: str) -> ParquetSource:
     return ParquetSource(folder, _opened[stamp], split)
 
 
+def all_rows(root: Path, path: str | None) -> ParquetSource:
+    """The rows of all files in the folder, whatever their split, without labels.
+
+    `path` is the column of images; None: the only one. Raises DataError.
+    """
+    files = [root / name for name in _names(root)]
+    with _damage_named(files[0]):
+        schema = pq.read_schema(files[0])
+    column = _image_column(files[0], schema, TableConfig(path=path))
+    shards, shard_of, rows, _ = _listed(files, column, [])
+    none = np.full(len(rows), -1)
+    found = ParquetFiles(column, shards, shard_of, rows, none > 0, "class", [], none)
+    return ParquetSource(root, found, "train")
+
+
 def _names(root: Path) -> list[str]:
     names = [file for file in visible_files(root) if file.lower().endswith(".parquet")]
     if not names:
@@ -185,6 +200,23 @@ def _read(folder: Path, names: list[str], data: DataConfig) -> ParquetFiles:
         schema = pq.read_schema(files[0])
     column, labels = _image_column(files[0], schema, data.table), data.table.labels
     labels = labels or [_label_column(files[0], schema)]
+    shards, shard_of, rows, file_of = _listed(files, column, labels)
+    places = (
+        f"{division.files[file]}:{shards[number].first_row + row}"
+        for file, number, row in zip(
+            file_of.tolist(), shard_of.tolist(), rows.tolist(), strict=True
+        )
+    )
+    is_val = division.is_val(file_of, places)
+    kind, classes, values = _labels(files, labels)
+    division.log(is_val, kind, classes)
+    return ParquetFiles(column, shards, shard_of, rows, is_val, kind, classes, values)
+
+
+def _listed(
+    files: list[Path], column: str, labels: list[str]
+) -> tuple[list[Shard], NDArray[np.int32], Ints, Ints]:
+    """The shards; and of each row its shard, its number there, and its file."""
     shards, counts, file_of = list[Shard](), list[int](), list[int]()
     for number, file in enumerate(files):
         for shard, count in _shards(file, column, labels):
@@ -193,14 +225,7 @@ def _read(folder: Path, names: list[str], data: DataConfig) -> ParquetFiles:
             file_of.append(number)
     shard_of = np.repeat(np.arange(len(shards), dtype=np.int32), counts)
     rows = np.concatenate([np.arange(count) for count in counts])
-    places = (
-        f"{division.files[file_of[number]]}:{shards[number].first_row + row}"
-        for number, row in zip(shard_of.tolist(), rows.tolist(), strict=True)
-    )
-    is_val = division.is_val(np.repeat(file_of, counts), places)
-    kind, classes, values = _labels(files, labels)
-    division.log(is_val, kind, classes)
-    return ParquetFiles(column, shards, shard_of, rows, is_val, kind, classes, values)
+    return shards, shard_of, rows, np.repeat(file_of, counts)
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""What prediction reads, without labels: a folder, an image, a table of paths or a packed dataset.
+"""What prediction reads, without labels: a folder, an image, a table of paths, a packed dataset, or
+the tar and Parquet files of others.
 
 All have an order, so that a part of the work is a range of it.
 """
@@ -21,7 +22,12 @@ from entry_point.config.data_config import PathsConfig
 from entry_point.contract.printable import printable
 from entry_point.data.sources.dataset_description import SPLITS, is_packed, read_dataset
 from entry_point.data.sources.folder import IMAGE_SUFFIXES, visible_files
-from entry_point.data.sources.formats import is_table
+from entry_point.data.sources.formats import (
+    holds_parquet,
+    holds_tars,
+    is_table,
+    parquet_reader,
+)
 from entry_point.data.sources.shards import ShardSource
 from entry_point.data.sources.source import FileSource, PathList, Source
 
@@ -52,7 +58,8 @@ class UnlabeledImages(Protocol):
 
 
 def open_images(path: Path, images: Path | None, table: PathsConfig) -> UnlabeledImages:
-    """The images of a folder, an image file, a table or a packed dataset (or a split of one).
+    """The images of a folder, an image file, a table, a packed dataset (or a split of one), a tar
+    file, or a folder of tar or Parquet files and no images.
 
     `images` is the folder that the paths of a table start from; None: the table's. Raises
     DataError.
@@ -65,6 +72,12 @@ def open_images(path: Path, images: Path | None, table: PathsConfig) -> Unlabele
         return PackedImages(path, SPLITS)
     if path.name in SPLITS and is_packed(path.parent):
         return PackedImages(path.parent, (path.name,))
+    if holds_tars(path) and not _has_images(path):
+        from entry_point.data.sources.webdataset import all_images
+
+        return WholeSource(all_images(path))
+    if holds_parquet(path) and not _has_images(path):
+        return WholeSource(parquet_reader().all_rows(path, table.path))
     if path.is_dir():
         names, folder = _images_below(path), path
     else:
@@ -115,8 +128,33 @@ class PackedImages:
             first += samples
 
 
+class NamedSource(Source, Protocol):
+    def name(self, index: int) -> str: ...
+
+
+class WholeSource:
+    """All images of one source, in their order."""
+
+    def __init__(self, source: NamedSource) -> None:
+        self._source = source
+        names = "\0".join(map(source.name, range(len(source))))
+        self.fingerprint = sha256(names.encode(errors="surrogateescape")).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def stretches(self, places: range) -> Iterator[Stretch]:
+        if places:
+            yield Stretch(self._source, places, self._source.name)
+
+
 def _in_split(split: str, source: ShardSource, index: int) -> str:
     return f"{split}/{source.name(index)}"
+
+
+def _has_images(path: Path) -> bool:
+    files = visible_files(path) if path.is_dir() else ()
+    return any(file.lower().endswith(IMAGE_SUFFIXES) for file in files)
 
 
 def _images_below(folder: Path) -> PathList:

@@ -122,6 +122,15 @@ def open_tars(data: DataConfig, root: Path, split: str) -> TarSource:
     return TarSource(_opened[stamp], split)
 
 
+def all_images(root: Path) -> TarSource:
+    """The images of all tar files, whatever their split, without labels. Raises DataError."""
+    folder, tars = _tar_files(root)
+    found = (_samples(folder, tar, number, labeled=False) for number, tar in enumerate(tars))
+    samples = list(itertools.chain.from_iterable(found))
+    none = np.full(len(samples), -1)
+    return TarSource(_collected(folder, tars, samples, none > 0, "class", [], none), "train")
+
+
 def _tar_files(root: Path) -> tuple[str, list[str]]:
     """A folder, and the paths of tar files below it."""
     if root.is_dir():
@@ -159,21 +168,36 @@ def _read(folder: str, tars: list[str], val_fraction: float | None) -> TarFiles:
     used = division.files
     found = (_samples(folder, tar, number) for number, tar in enumerate(used))
     samples = list(itertools.chain.from_iterable(found))
-    paths = [f"{used[sample.tar]}/{sample.name}" for sample in samples]
-    tar_of = np.array([sample.tar for sample in samples], np.int32)
-    is_val = division.is_val(tar_of, paths)
+    paths = _paths(used, samples)
+    is_val = division.is_val(np.array([sample.tar for sample in samples], np.int32), paths)
 
     def error(place: int, reason: str) -> DataError:
         return DataError(f"{folder}/{printable(paths[place])}: {reason}")
 
     kind, classes, labels = numbered([sample.label for sample in samples], error)
     division.log(is_val, kind, classes)
+    return _collected(folder, used, samples, is_val, kind, classes, labels)
+
+
+def _paths(tars: list[str], samples: list[Sample]) -> list[str]:
+    return [f"{tars[sample.tar]}/{sample.name}" for sample in samples]
+
+
+def _collected(
+    folder: str,
+    tars: list[str],
+    samples: list[Sample],
+    is_val: NDArray[np.bool_],
+    kind: Kind,
+    classes: list[str],
+    labels: NDArray[Any],
+) -> TarFiles:
     return TarFiles(
         folder,
-        used,
-        [Path(folder, tar).stat().st_mtime_ns for tar in used],
-        PathList.of("\0".join([*paths, ""]).encode(errors="surrogateescape")),
-        tar_of,
+        tars,
+        [Path(folder, tar).stat().st_mtime_ns for tar in tars],
+        PathList.of("\0".join([*_paths(tars, samples), ""]).encode(errors="surrogateescape")),
+        np.array([sample.tar for sample in samples], np.int32),
         np.array([(sample.offset, sample.length) for sample in samples], np.int64),
         is_val,
         kind,
@@ -182,8 +206,8 @@ def _read(folder: str, tars: list[str], val_fraction: float | None) -> TarFiles:
     )
 
 
-def _samples(folder: str, tar: str, number: int) -> Iterator[Sample]:
-    """The samples of a tar file, which have an image and a label each."""
+def _samples(folder: str, tar: str, number: int, *, labeled: bool = True) -> Iterator[Sample]:
+    """The samples of a tar file, which have an image and a label each; or all its images."""
     file, others = f"{folder}/{tar}", Counter[str]()
     try:
         with tarfile.open(file, "r:") as opened:
@@ -193,6 +217,10 @@ def _samples(folder: str, tar: str, number: int) -> Iterator[Sample]:
                 images = [m for s, m in by_suffix.items() if f".{s}".endswith(IMAGE_SUFFIXES)]
                 if not images:
                     others.update(list(by_suffix))
+                    continue
+                if not labeled:
+                    for image in images:
+                        yield Sample(number, image.name, image.offset_data, image.size, "")
                     continue
                 label = next((by_suffix[name] for name in LABELS if name in by_suffix), None)
                 if len(images) > 1 or label is None:

@@ -15,6 +15,7 @@ from entry_point.contract import exit_codes
 from entry_point.data.sources.shards import ShardSource
 from tests.entry_point.data.engines.every_engine import ENGINES
 from tests.entry_point.prediction.predicted import assert_same, rows
+from tests.entry_point.training.ways import write_others
 
 
 def run(model: Path, source: Path, output: Path, *more: str) -> int:
@@ -45,6 +46,40 @@ def test_every_engine_predicts_a_folder_with_one_row_per_image(
             assert one["scores"] == pytest.approx(other["scores"], abs=0.01)
             assert one["class_index"] == max(range(3), key=one["scores"].__getitem__)
             assert one["probability"] == one["scores"][one["class_index"]]
+
+
+@pytest.mark.parametrize("source", ["tars", "parquet"])
+def test_tar_and_parquet_files_of_others_get_the_predictions_of_their_images(
+    source: str, model: Path, photo_folder: Path, tmp_path: Path
+) -> None:
+    """Of all splits, without reading the labels."""
+    others = write_others(source, photo_folder, tmp_path / source)
+    assert run(model, others, tmp_path / "found") == 0
+    assert run(model, photo_folder, tmp_path / "expected") == 0
+    found, expected = (rows(tmp_path / name) for name in ("found", "expected"))
+    assert len(found) == len(expected) == 72
+    by_scores = [sorted(row["scores"] for row in table) for table in (found, expected)]
+    assert by_scores[0] == [pytest.approx(scores, abs=1e-5) for scores in by_scores[1]]
+    assert len({row["path"] for row in found}) == 72 and not any(row["error"] for row in found)
+    first = min(row["path"] for row in found)
+    assert first.startswith("train-000.tar/" if source == "tars" else "data/train-")
+
+
+def test_a_tar_without_labels_is_predicted_and_a_table_beside_images_is_no_dataset(
+    model: Path, images: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(tmp_path / "photos.tar", "w") as tar:
+        tar.add(images / "a", "a")
+    assert run(model, tmp_path / "photos.tar", tmp_path / "of_tar") == 0
+    assert run(model, images / "a", tmp_path / "of_folder") == 0
+    one, other = (rows(tmp_path / name) for name in ("of_tar", "of_folder"))
+    assert [row["path"].removeprefix("photos.tar/a/") for row in one] == [
+        row["path"] for row in other
+    ]
+    beside = Path(shutil.copytree(images / "a", tmp_path / "beside"))
+    pq.write_table(pa.table({"path": ["1.jpg"]}), beside / "labels.parquet")
+    assert run(model, beside, tmp_path / "of_both") == 0
+    assert len(rows(tmp_path / "of_both")) == len(other)
 
 
 def test_a_folder_gives_images_of_any_format_below_it_counts_others_and_ignores_hidden_files(
