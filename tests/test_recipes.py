@@ -14,6 +14,7 @@ import pytest
 import torch
 from torchvision.models import get_model_weights, resnet18
 
+from tests.boxed_shapes import write_boxes
 from tests.photographs import write_photo_folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,6 +119,8 @@ def test_a_recipe_runs_as_printed(
     environment = {"PHOTOS": str(photos), "TORCH_HOME": str(torch_home)}
     if any("$MDS" in text for _, text in recipe.blocks):
         environment |= request.getfixturevalue("others")
+    if any("$BOXES" in text for _, text in recipe.blocks):
+        environment["BOXES"] = str(write_boxes(tmp_path / "boxes"))
     for language, text in recipe.blocks:
         if language == "python" and (named := FILE.match(text)):
             (folder / named[1]).write_text(text, encoding="utf-8")

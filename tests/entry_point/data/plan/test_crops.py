@@ -47,6 +47,14 @@ def _plan(seed: int, count: int, **data: object) -> CropPlan:
     return planner.plan(Samples.of(0, np.arange(count)), np.full(count, 533), np.full(count, 800))
 
 
+@given(height=sides, width=sides)
+def test_squashed_validation_takes_whole_images_of_any_size(height: int, width: int) -> None:
+    data = DataConfig(image_size=512, crop="squash")  # above `resize`, which it does not need
+    planner = CropPlanner(data, train=False, seed=1)
+    plan = planner.plan(Samples.of(0, np.array([5])), np.array([height]), np.array([width]))
+    assert plan.boxes.tolist() == [[0, 0, height, width]] and not plan.flips.any()
+
+
 def test_random_boxes_are_distributed_like_torchvisions() -> None:
     boxes = _plan(seed=0, count=4000).boxes
     image = torch.empty(3, 533, 800)

@@ -1,0 +1,155 @@
+"""Boxes: torchvision's FCOS as a source, a model and a task of your own (docs/adapt.md).
+
+Copy it to project/. `root/<split>/images/NAME.jpg` has `root/<split>/labels/NAME.txt` as YOLO has
+it, a line per box: the number of the class, then the center's x and y, the width and the height as
+shares of the image's. `root/classes.txt` names the classes. What training learns and evaluates is
+here; `make predict` and the server have no form of answer for boxes: see `detections`.
+"""
+
+# ruff: noqa: ARG002 - every task has these arguments
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+from torchvision.models.detection.fcos import FCOS
+from torchvision.models.detection.image_list import ImageList
+from torchvision.ops import batched_nms, box_iou
+from torchvision.ops.feature_pyramid_network import LastLevelP6P7
+
+from entry_point.config.train_config import TrainConfig
+from entry_point.contract.metrics_line import Metric
+from entry_point.data.plan.crops import Geometry
+from entry_point.data.plan.samples import Ints
+from entry_point.data.sources.source import FileSource, Source
+from entry_point.training.tasks.task import Export, Table, Task
+
+MOST = 100
+"""Boxes of an image; of others, the target says that there are none."""
+LEAST_SHOWN = 0.25
+"""Share of a box that a crop must show for the box to count."""
+STRIDES = (8, 16, 32, 64, 128)
+
+
+class BoxSource(FileSource):
+    """A sample's target: float32 `(MOST, 5)`: class, left, top, right, bottom in its pixels; -1 in
+    rows without a box."""
+
+    def __init__(self, root: Path, split: str) -> None:
+        files = sorted((root / split / "images").rglob("*.jpg"))
+        classes = (root / "classes.txt").read_text().split()
+        super().__init__(files, [0] * len(files), classes, "targets")
+
+    def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
+        whole = torch.full((len(indices), MOST, 5), -1.0)
+        for i, index in enumerate(indices):
+            rows = self._shown(int(index), geometry, i)
+            whole[i, : len(rows)] = torch.from_numpy(rows)
+        return whole
+
+    def _shown(self, index: int, geometry: Geometry, i: int) -> np.ndarray:
+        file = Path(self.file(index).replace("/images/", "/labels/")).with_suffix(".txt")
+        kind, x, y, wide, tall = np.loadtxt(file, ndmin=2).T
+        top, left, height, width = geometry.boxes[i]
+        across = np.stack([x - wide / 2, x + wide / 2], 1) * geometry.widths[i] - left
+        down = np.stack([y - tall / 2, y + tall / 2], 1) * geometry.heights[i] - top
+        area = np.diff(across)[:, 0] * np.diff(down)[:, 0]
+        across, down = across.clip(0, width), down.clip(0, height)
+        shown = np.diff(across)[:, 0] * np.diff(down)[:, 0] >= LEAST_SHOWN * area
+        if geometry.flips[i]:
+            across = (width - across)[:, ::-1]
+        across, down = across * (geometry.side / width), down * (geometry.side / height)
+        corners = [kind, across[:, 0], down[:, 0], across[:, 1], down[:, 1]]
+        return np.stack(corners, 1)[shown][:MOST].astype(np.float32)
+
+
+class Detector(nn.Module):
+    """Images -> for each of its points: the classes' logits, the box, the centerness, and the
+    anchor, float32 `(N, points, classes + 9)`."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        backbone = resnet_fpn_backbone(
+            backbone_name="resnet18",
+            weights=None,
+            norm_layer=nn.BatchNorm2d,
+            trainable_layers=5,
+            returned_layers=[2, 3, 4],
+            extra_blocks=LastLevelP6P7(256, 256),
+        )
+        self.fcos = FCOS(backbone, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = list(self.fcos.backbone(images).values())
+        heads = self.fcos.head(maps)
+        sizes = [(images.shape[-2], images.shape[-1])] * len(images)
+        anchors = torch.stack(self.fcos.anchor_generator(ImageList(images, sizes), maps))
+        return torch.cat([*(head.float() for head in heads.values()), anchors], 2)
+
+
+class Boxes(Task):
+    """Scores are the loss, the boxes that were found, and all boxes of the image."""
+
+    takes = "targets"
+    blends = ()
+    metrics = (Metric("found", "boxes found", percent=True),)
+
+    def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
+        self.names, self.outputs = list(train.classes), len(train.classes)
+        self.export = Export("regression", nn.Identity())
+        nothing = nn.Identity()
+        nothing.out_channels = 32  # type: ignore[assignment]
+        self._rules = FCOS(nothing, self.outputs)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        *heads, anchors = outputs.split([self.outputs, 4, 1, 4], 2)
+        wanted = [
+            {"boxes": rows[:, 1:], "labels": rows[:, 0].long()}
+            for rows in (target[target[:, 0] >= 0] for target in targets)
+        ]
+        strides = anchors[0, :, 2] - anchors[0, :, 0]
+        points = [int((strides == stride).sum()) for stride in STRIDES]
+        names = ("cls_logits", "bbox_regression", "bbox_ctrness")
+        found = self._rules.compute_loss(
+            wanted, dict(zip(names, heads, strict=True)), list(anchors), points
+        )
+        return torch.stack(list(found.values())).sum()
+
+    def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        rows = []
+        for output, target in zip(outputs, targets, strict=True):
+            boxes, kinds, _ = detections(output)
+            wanted = target[target[:, 0] >= 0]
+            hits = box_iou(wanted[:, 1:], boxes) > 0.5
+            hits &= wanted[:, :1] == kinds
+            loss = self.loss(output[None], target[None])
+            rows.append(torch.stack([loss, hits.any(1).sum(), torch.tensor(len(wanted))]))
+        return torch.stack(rows).double()
+
+    def measure(self, scores: Tensor) -> dict[str, float]:
+        return {"found": float(scores[:, 1].sum() / scores[:, 2].sum())}
+
+    def tables(self, scores: Tensor) -> list[Table]:
+        return []
+
+    def mistakes(self, scores: Tensor, most: int) -> list[tuple[int, str]]:
+        missed = scores[:, 2] - scores[:, 1]
+        worst = missed.argsort(descending=True, stable=True)[:most].tolist()
+        return [(row, f"{int(missed[row])} of {int(scores[row, 2])} missed") for row in worst]
+
+
+def detections(output: Tensor, least: float = 0.2) -> tuple[Tensor, Tensor, Tensor]:
+    """Boxes `(D, 4)`, classes `(D,)` and scores `(D,)` of one image's output, in the pixels of the
+    sample: with data.crop=squash, multiply by the image's width and height / image_size."""
+    logits, box, centerness, anchors = output.split([output.shape[1] - 9, 4, 1, 4], 1)
+    scores, kinds = (logits.sigmoid() * centerness.sigmoid()).sqrt().max(1)
+    likely = scores >= least
+    place, size = (anchors[:, :2] + anchors[:, 2:]) / 2, anchors[:, 2:3] - anchors[:, :1]
+    boxes = torch.cat([place - box[:, :2] * size, place + box[:, 2:] * size], 1)
+    boxes, kinds, scores = boxes[likely], kinds[likely], scores[likely]
+    kept = batched_nms(boxes, scores, kinds, 0.6)
+    return boxes[kept], kinds[kept], scores[kept]

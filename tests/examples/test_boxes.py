@@ -1,0 +1,116 @@
+"""The example of boxes: targets that follow the crop, and what its outputs mean."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torchvision.transforms import v2
+from torchvision.tv_tensors import BoundingBoxes
+
+from entry_point.config.train_config import load_train_config
+from entry_point.data.plan.crops import Geometry
+from examples.boxes import LEAST_SHOWN, Boxes, BoxSource, Detector, detections
+from tests.boxed_shapes import write_boxes
+
+CASES = 300
+
+
+def test_boxes_are_those_of_torchvision_for_the_same_crop_and_flip(tmp_path: Path) -> None:
+    source = BoxSource(write_boxes(tmp_path, train=20, val=1), "train")
+    rng, seen = np.random.default_rng(0), 0
+    for _ in range(CASES):
+        index, side = int(rng.integers(len(source))), int(rng.integers(16, 200))
+        file = Path(source.file(index).replace("/images/", "/labels/")).with_suffix(".txt")
+        rows = np.loadtxt(file, ndmin=2)
+        height, width = 120, 160
+        tall, wide = int(rng.integers(20, height + 1)), int(rng.integers(20, width + 1))
+        top, left = int(rng.integers(height - tall + 1)), int(rng.integers(width - wide + 1))
+        flip = bool(rng.random() < 0.5)
+        geometry = Geometry(
+            side, np.array([[top, left, tall, wide]]), np.array([flip]),
+            np.array([height]), np.array([width]),
+        )  # fmt: skip
+        found = source.targets(np.array([index]), geometry)[0]
+        found = found[found[:, 0] >= 0]
+        boxes = BoundingBoxes(
+            torch.from_numpy(rows[:, 1:] * [width, height, width, height]),
+            format="CXCYWH", canvas_size=(height, width),
+        )  # fmt: skip
+        boxes = v2.functional.convert_bounding_box_format(boxes, new_format="XYXY")
+        whole = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+        cut = v2.functional.crop(boxes, top, left, tall, wide)
+        cut = v2.functional.clamp_bounding_boxes(cut)
+        share = (cut[:, 2:] - cut[:, :2]).clamp(min=0).prod(1) / whole
+        if torch.isclose(share, torch.tensor(LEAST_SHOWN, dtype=share.dtype)).any():
+            continue  # rounding decides
+        shown = share >= LEAST_SHOWN
+        cut = v2.functional.resize(cut, [side, side])
+        cut = v2.functional.horizontal_flip(cut) if flip else cut
+        torch.testing.assert_close(
+            found[:, 1:], cut[shown].as_subclass(torch.Tensor).float(), atol=1e-3, rtol=0
+        )
+        assert found[:, 0].tolist() == rows[:, 0][shown.numpy()].tolist()
+        seen += len(found)
+    assert seen > CASES / 2
+
+
+def test_detections_are_those_of_torchvision() -> None:
+    torch.manual_seed(0)
+    model = Detector(3).eval()
+    torch.nn.init.normal_(model.fcos.head.classification_head.cls_logits.weight, std=0.5)
+    image = torch.rand(1, 3, 128, 128)
+    model.fcos.transform = torch.nn.Identity()
+    with torch.no_grad():
+        boxes, kinds, scores = detections(model(image)[0], least=0.3)
+        rules = model.fcos
+        rules.score_thresh, rules.detections_per_img, rules.topk_candidates = 0.3, 10**6, 10**6
+        maps = list(rules.backbone(image).values())
+        heads = rules.head(maps)
+        counts = [each.shape[-2] * each.shape[-1] for each in maps]
+        anchors = model(image)[0, :, -4:]
+        (expected,) = rules.postprocess_detections(
+            {name: list(head.split(counts, 1)) for name, head in heads.items()},
+            [list(anchors.split(counts))],
+            [(10**6, 10**6)],
+        )
+    assert len(scores) > 10
+    # torchvision also answers the classes of a point that are not its likeliest.
+    assert torch.isclose(expected["scores"][:, None], scores).any(0).all()
+    assert set(kinds.tolist()) <= set(expected["labels"].tolist()) and boxes.shape[1] == 4
+
+
+def test_a_detector_learns(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    root = write_boxes(tmp_path, train=2, val=1)
+    config, _ = load_train_config(["data=folder", f"data.root={root}"])
+    source = BoxSource(root, "train")
+    task, model = Boxes(source, config, torch.device("cpu")), Detector(len(source.classes))
+    size = (np.array([120]), np.array([160]))
+    geometry = Geometry(128, np.array([[0, 0, 120, 160]]), np.array([False]), *size)
+    target = source.targets(np.array([0]), geometry)
+    image = torch.rand(1, 3, 128, 128)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    losses = []
+    for _ in range(30):
+        loss = task.loss(model(image), target)
+        losses.append(float(loss.detach()))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert losses[-1] < 0.7 * losses[0]
+    with torch.no_grad():
+        outputs = model(image)
+    boxes = target[0][target[0, :, 0] >= 0]
+    perfect = torch.full_like(outputs, -9.0)
+    perfect[..., -4:] = outputs[..., -4:]
+    for box in boxes:  # the answer of the point nearest to its center
+        anchors = outputs[0, :, -4:]
+        center, size_ = (anchors[:, :2] + anchors[:, 2:]) / 2, anchors[:, 2:3] - anchors[:, :1]
+        point = int((center - (box[1:3] + box[3:5]) / 2).abs().sum(1).argmin())
+        sides = torch.cat([center[point] - box[1:3], box[3:5] - center[point]]) / size_[point]
+        perfect[0, point, int(box[0])], perfect[0, point, -5] = 9.0, 9.0
+        perfect[0, point, 2:6] = sides
+    scores = task.scores(perfect, target)
+    assert task.measure(scores) == {"found": 1.0}
+    assert task.mistakes(scores, 1) == [(0, f"0 of {len(boxes)} missed")]
+    assert task.measure(task.scores(torch.where(perfect == 9, -9.0, perfect), target))["found"] == 0
