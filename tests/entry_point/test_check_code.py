@@ -54,7 +54,7 @@ def said(capsys: pytest.CaptureFixture[str], overrides: str) -> str:
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
-        ("model.name=resnet19", "model.name=resnet19: must be a classification model of"),
+        ("model.name=resnet19", "model.name=resnet19: must be a classification or segmentation"),
         ("model.name=resnet19", "did you mean resnet18"),
         ("model.name=timm/resnet19", "has no such model; did you mean resnet1"),
         ("model.name=mine_here.model.net", "mine_here.model cannot be imported (ModuleNotFound"),

@@ -283,7 +283,7 @@ def test_the_object_is_a_step_of_a_pipeline_whose_executions_share_no_checkpoint
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("model.name=resnet34x", "model.name=resnet34x: must be a classification model"),
+        ("model.name=resnet34x", "model.name=resnet34x: must be a classification or segmentation"),
         ("job.output=s3://no-such-bucket/x", "there is no bucket no-such-bucket"),
     ],
 )
