@@ -62,7 +62,7 @@ class Segmentation(Task):
         inside = target != OUTSIDE
         height, width = inside[:, 0].sum(), inside[0].sum()
         target = target[:height, :width]
-        whole = resized(output, *target.shape)
+        (whole,) = functional.interpolate(output[None], target.shape, mode="bilinear")
         loss = _cross_entropy(whole[None], target[None])
         is_known, answer = target != IGNORED, whole.argmax(0)
         pixels = (answer[is_known & (answer == target)], target[is_known], answer[is_known])
@@ -108,15 +108,14 @@ class Segmentation(Task):
         return right / (of_mask + of_answer - right)
 
 
-def resized(output: Tensor, height: int, width: int) -> Tensor:
-    """Outputs or probabilities of one image, `(classes, height, width)`, in the image's pixels."""
-    return functional.interpolate(output[None], (height, width), mode="bilinear")[0]
-
-
 def _cross_entropy(
     outputs: Tensor, targets: Tensor, *, weights: Tensor | None = None, smoothing: float = 0.0
 ) -> Tensor:
-    """The mean over the pixels that have a class; 0 if none has."""
+    """The mean over the samples, each the mean over its pixels that have a class; 0 if none has.
+
+    torch divides by the pixels of the whole batch instead, so that a batch computed in pieces, or
+    on several ranks, has another loss.
+    """
     # Of a row per pixel: for images, torch has no deterministic implementation on GPUs.
     losses = functional.cross_entropy(
         outputs.movedim(1, -1).flatten(0, -2),
@@ -124,6 +123,7 @@ def _cross_entropy(
         weights,
         ignore_index=IGNORED,
         label_smoothing=smoothing,
-        reduction="sum",
+        reduction="none",
     )
-    return losses / (targets != IGNORED).sum().clamp(min=1)
+    counts = (targets != IGNORED).flatten(1).sum(1)
+    return (losses.view(len(targets), -1).sum(1) / counts.clamp(min=1)).mean()
