@@ -133,7 +133,7 @@ def measure(case: Case) -> Result:
     first, *others = _consumers()
     result = Result([], [], 0.0, process_tree.private_megabytes())
     for drops, consumers in ((True, [first]), (False, others)):
-        loader = _start(case, drops)
+        loader = endless_loader(case, drops)
         batches = loader.epoch(0)
         for consume in consumers:
             result = _measure_stage(result, case, batches, consume)
@@ -141,7 +141,8 @@ def measure(case: Case) -> Result:
     return result
 
 
-def _start(case: Case, drops: bool) -> Loader:
+def endless_loader(case: Case, drops: bool) -> Loader:
+    """Its first epoch has no end; with `drops`, images are dropped where they are made."""
     size, resize = case.image_size, max(256, case.image_size)
     data = DataConfig(format=case.format, root=case.root, image_size=size, resize=resize)
     engine: Any = "threads" if case.way in ("spdl.io", DALI_READER, *PEERS) else case.way

@@ -198,14 +198,13 @@ class RequestImages:
         return None if failed[0] else Photo(decoded[0], int(heights[0]), int(widths[0]))
 
     def _with_pillow(self, image: RequestImage) -> Photo:
-        photo = PillowDecoder().open(Encoded([_tensor(image.content)]))
-        if photo.damage:
-            reason = photo.damage[0].partition("\n")[0]
+        opened = PillowDecoder().open(Encoded([_tensor(image.content)]))
+        heights, widths = opened.sizes
+        decoded = opened.decode(self._planner.plan(_ALONE, heights, widths), reused_memory)
+        if decoded.damage:
+            reason = decoded.damage[0].partition("\n")[0]
             raise RequestError(400, f"cannot be read as an image: {reason}")
-        heights, widths = photo.sizes
-        plan = self._planner.plan(_ALONE, heights, widths)
-        view = photo.decode(plan, reused_memory).images[0]
-        return Photo(view, int(heights[0]), int(widths[0]))
+        return Photo(decoded.images[0], int(heights[0]), int(widths[0]))
 
 
 def _tensor(content: bytes | bytearray) -> Tensor:

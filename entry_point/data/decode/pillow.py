@@ -1,4 +1,4 @@
-"""Pillow decodes whole images of every format, and torchvision makes the samples.
+"""Pillow decodes images of every format, and torchvision makes the samples.
 
 It is how samples are usually made: the baseline, the reference of the operator's pixels, and what
 decodes the images that are no JPEGs. The rules for those are here: an image is its first frame,
@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
@@ -46,21 +46,27 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 """EXIF orientation -> the transpose that makes the image upright."""
+_TRANSPOSING = [_TURNS[orientation] for orientation in (5, 6, 7, 8)]
+_TEXTS_WITH_ORIENTATION = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
+"""What texts of a PNG begin with where Pillow looks for the orientation."""
 
 BACKGROUND = "white"
 """Behind transparent pixels: that of most pages that such images were made for."""
 
 
 class PillowDecoder:
-    """Decodes images of all FORMATS."""
+    """Decodes images of all FORMATS, one after the other: a batch of whole photos takes gigabytes.
+
+    So what is damaged behind its header is known only once it is decoded.
+    """
 
     uses_indexes = False
 
     def open(self, encoded: Encoded) -> OpenedPhotos:
-        """Decodes the whole images."""
-        damage: dict[int, str] = {}
-        photos = [_open(encoded.file(i), damage, i) for i in range(len(encoded))]
-        return OpenedPhotos(photos, damage | encoded.unreadable)
+        """Reads the headers."""
+        sizes = [_upright_size(encoded.file(i)) for i in range(len(encoded))]
+        heights, widths = np.array(sizes).T
+        return OpenedPhotos(encoded, (heights, widths))
 
     def close(self) -> None:
         """There is nothing to end."""
@@ -70,20 +76,24 @@ class PillowDecoder:
 class OpenedPhotos:
     """See Opened."""
 
-    photos: list[Image.Image]
-    damage: dict[int, str]
-
-    @property
-    def sizes(self) -> tuple[Ints, Ints]:
-        widths, heights = np.array([photo.size for photo in self.photos]).T
-        return heights, widths
+    encoded: Encoded
+    sizes: tuple[Ints, Ints]
 
     def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:
         images = empty_images(allocate, len(plan), plan.side)
-        each = len(plan) // len(self.photos)
-        for sample, out in enumerate(images):
-            _cut(self.photos[sample // each], plan, sample, out)
-        return Decoded(images, self.damage)
+        each = len(plan) // len(self.encoded)
+        damage: dict[int, str] = {}
+        for i in range(len(self.encoded)):
+            samples = slice(i * each, (i + 1) * each)
+            boxes = plan.boxes[samples]
+            try:
+                photo = read_photo(self.encoded.file(i), int((boxes[:, 0] + boxes[:, 2]).max()))
+            except UnusableImageError as error:
+                damage[i] = str(error)
+                continue
+            for sample in range(*samples.indices(len(plan))):
+                _cut(photo, plan, sample, images[sample])
+        return Decoded(images, damage | self.encoded.unreadable)
 
 
 def _cut(photo: Image.Image, plan: CropPlan, sample: int, out: Tensor) -> None:
@@ -91,20 +101,73 @@ def _cut(photo: Image.Image, plan: CropPlan, sample: int, out: Tensor) -> None:
         size, box = [plan.side, plan.side], plan.boxes[sample].tolist()
         cut = functional.resized_crop(photo, *box, size, InterpolationMode.BILINEAR)
     with span("collate"):
-        out.copy_(functional.pil_to_tensor(functional.hflip(cut) if plan.flips[sample] else cut))
+        if plan.flips[sample]:
+            cut = functional.hflip(cut)
+        # NumPy, since torch's copy would start threads in each of the pipeline's.
+        np.copyto(out.permute(1, 2, 0).numpy(), np.asarray(cut))
     if plan.operations is not None:
         with span("augment"):
             out.copy_(augmented(out, plan.operations[sample]))
 
 
-def _open(file: Tensor, damage: dict[int, str], i: int) -> Image.Image:
-    """The whole upright image; one black pixel if it cannot be decoded."""
+def read_photo(file: Tensor, rows: int | None = None) -> Image.Image:
+    """The whole upright image as RGB; what lies below its first `rows` rows may be black.
+
+    Raises UnusableImageError if it cannot be decoded.
+    """
+    content = file.numpy().data
     try:
         with span("decode with Pillow"):
-            return rgb(upright(open_image(file.numpy().data)))[0]
+            image = open_image(content)
+            turn = _turn(image, content)
+            if turn is None and rows is not None:
+                _decode_only(image, rows)
+            image.load()
+            return rgb(image if turn is None else image.transpose(turn))[0]
     except _ERRORS as error:
-        damage[i] = str(error)
-    return Image.new("RGB", (1, 1))
+        raise UnusableImageError(str(error)) from error
+
+
+def _upright_size(file: Tensor) -> tuple[int, int]:
+    """Height and width; 1 x 1 if the header cannot be read."""
+    content = file.numpy().data
+    try:
+        image = open_image(content)
+        transposed = _turn(image, content) in _TRANSPOSING
+    except _ERRORS:
+        return 1, 1
+    return image.size if transposed else image.size[::-1]
+
+
+def _turn(image: Image.Image, content: memoryview) -> Image.Transpose | None:
+    """What makes the image upright, as ImageOps.exif_transpose, which fails on malformed tags."""
+    if image.format == "TIFF":  # Pillow turns it on its own
+        return None
+    if image.format == "PNG" and _exif_follows_pixels(content):
+        image.load()
+    exif = Image.Image.getexif(image)  # PNG's own decodes the pixels, in case EXIF follows them
+    return _TURNS.get(exif.get(ExifTags.Base.Orientation, 1))
+
+
+def _exif_follows_pixels(png: memoryview) -> bool:
+    """Or text in which Pillow looks for the orientation."""
+    at, after_pixels = len(b"\x89PNG\r\n\x1a\n"), False
+    while at + 8 <= len(png):
+        length, kind = struct.unpack_from(">I4s", png, at)
+        start = bytes(png[at + 8 : at + 32])
+        if kind == b"IDAT":
+            after_pixels = True
+        elif after_pixels and (kind == b"eXIf" or start.startswith(_TEXTS_WITH_ORIENTATION)):
+            return True
+        at += 12 + length
+    return False
+
+
+def _decode_only(image: ImageFile.ImageFile, rows: int) -> None:
+    """Let `load` stop after these rows, where the pixels of the format follow each other."""
+    if image.format == "PNG" and image.info.keys().isdisjoint(("interlace", "loop")):
+        extents = 0, 0, image.width, rows
+        image.tile = [part._replace(extents=extents) for part in image.tile]
 
 
 class UnusableImageError(ValueError):
@@ -115,7 +178,7 @@ class TooManyPixelsError(UnusableImageError):
     """An image that would take too much memory."""
 
 
-def open_image(content: bytes | bytearray | memoryview) -> Image.Image:
+def open_image(content: bytes | bytearray | memoryview) -> ImageFile.ImageFile:
     """The first frame, not decoded yet.
 
     Raises UnusableImageError, and many other types for a damaged file.
@@ -155,13 +218,6 @@ def _refuse_many_parts(content: bytes | bytearray | memoryview) -> None:
             if tag in _PARTS_OF_TIFF and count > _MOST_PARTS:
                 reason = f"a TIFF of {count} strips or tiles: more than {_MOST_PARTS}"
                 raise TooManyPixelsError(reason)
-
-
-def upright(image: Image.Image) -> Image.Image:
-    """As ImageOps.exif_transpose, which also rewrites the EXIF and fails on malformed tags."""
-    image.load()
-    turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    return image if turn is None else image.transpose(turn)
 
 
 def rgb(image: Image.Image) -> tuple[Image.Image, str]:

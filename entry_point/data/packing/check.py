@@ -22,7 +22,7 @@ from entry_point.contract.printable import printable
 from entry_point.data.batch import Damage
 from entry_point.data.decode.any_format import AnyFormat, is_jpeg
 from entry_point.data.decode.operator import OperatorDecoder
-from entry_point.data.decode.pillow import PillowDecoder
+from entry_point.data.decode.pillow import UnusableImageError, read_photo
 from entry_point.data.errors import DataError
 from entry_point.data.packing.scan import is_listed, open_rows, open_splits, require_table
 from entry_point.data.progress_bar import in_threads
@@ -88,8 +88,7 @@ def _check(image: Image) -> Damage | None:
     try:
         jpeg = image.read()
         if not is_jpeg(jpeg):
-            if damage := PillowDecoder().open(Encoded([jpeg])).damage:
-                return Damage(image.key, damage[0])
+            read_photo(jpeg)
         else:
             decode_and_crop_jpeg(jpeg, 0, 0, *jpeg_size(jpeg))
         if image.check_mask is not None:
@@ -99,7 +98,7 @@ def _check(image: Image) -> Damage | None:
             return Damage(image.key, _WRONG_INDEX)
     except OSError as error:
         return Damage(image.key, f"cannot be read: {error.strerror}")
-    except RuntimeError as error:  # DataError, JpegError, and torch's where memory is short
+    except (RuntimeError, UnusableImageError) as error:  # also DataError, JpegError and torch's own
         return Damage(image.key, str(error))
     return None
 

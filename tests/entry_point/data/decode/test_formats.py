@@ -17,11 +17,10 @@ from PIL import Image, features
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
-from entry_point.data.decode.pillow import FORMATS, PillowDecoder
+from entry_point.data.decode.pillow import FORMATS, UnusableImageError, read_photo
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.folder import IMAGE_SUFFIXES
-from entry_point.data.sources.source import Encoded
 from tests.entry_point.data.engines.every_engine import DALI, Way, pipeline_of
 from tests.entry_point.data.packing.pack_command import pack
 
@@ -35,10 +34,11 @@ def file_of(image: Image.Image, kind: str, **options: Any) -> bytes:
 
 
 def opened(content: bytes) -> tuple[Image.Image, str]:
-    """The decoded image, and why it is damaged."""
-    file = torch.from_numpy(np.frombuffer(bytearray(content), np.uint8))
-    photos = PillowDecoder().open(Encoded([file]))
-    return photos.photos[0], photos.damage.get(0, "")
+    """The decoded image, or any and why it is damaged."""
+    try:
+        return read_photo(torch.from_numpy(np.frombuffer(bytearray(content), np.uint8))), ""
+    except UnusableImageError as error:
+        return Image.new("RGB", (1, 1)), str(error)
 
 
 def epoch(root: Path, engine: Way, split: str = "train", **data: Any) -> list[Batch]:

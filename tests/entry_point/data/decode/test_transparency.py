@@ -6,8 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from entry_point.data.decode.pillow import PillowDecoder
-from entry_point.data.sources.source import Encoded
+from entry_point.data.decode.pillow import read_photo
 
 RED = (255, 0, 0)
 
@@ -17,7 +16,7 @@ def decoded(image: Image.Image, **options: object) -> list[object]:
     file = io.BytesIO()
     image.save(file, "PNG", **options)
     content = torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
-    (photo,) = PillowDecoder().open(Encoded([content])).photos
+    photo = read_photo(content)
     assert photo.mode == "RGB"
     return [photo.getpixel((x, 0)) for x in range(photo.width)]
 

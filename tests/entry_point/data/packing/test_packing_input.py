@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from entry_point import check_dataset
 from entry_point.config.data_config import DataConfig
@@ -200,6 +200,27 @@ def test_large_formats_become_png_without_loss(tmp_path: Path, kind: str, mode: 
     stored, original = Image.open(io.BytesIO(encoded.data)), Image.open(file)
     assert np.array_equal(np.asarray(stored), np.asarray(original))
     assert np.array_equal(np.asarray(stored.convert("RGBA")), np.asarray(original.convert("RGBA")))
+
+
+@pytest.mark.parametrize("kind", ["tiff", "png", "webp"])
+@pytest.mark.parametrize("convert", [None, "jpeg"])
+@pytest.mark.parametrize("orientation", [1, 3, 5, 6])
+def test_packed_images_stay_upright(
+    tmp_path: Path, kind: str, convert: str | None, orientation: int
+) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    colors = Image.radial_gradient("L").resize((40, 24)).crop((0, 0, 30, 12))
+    options: dict[str, Any] = {"lossless": True} if kind == "webp" else {}
+    colors.convert("RGB").save(file := tmp_path / f"turned.{kind}", exif=exif, **options)
+    _, encoded = encode(one(file), 0, OptimizeConfig(convert=convert))  # type: ignore[arg-type]
+    stored = Image.open(io.BytesIO(encoded.data))
+    assert (encoded.height, encoded.width) == (stored.height, stored.width)
+    expected, found = (
+        np.asarray(ImageOps.exif_transpose(each)) for each in (Image.open(file), stored)
+    )
+    assert found.shape == expected.shape
+    assert np.abs(found.astype(int) - expected).max() < 8  # JPEG loses a little
 
 
 def test_what_a_png_cannot_hold_is_noted(tmp_path: Path, photo: Image.Image) -> None:

@@ -1,0 +1,209 @@
+"""Pillow's photos: sizes from headers, one photo at a time, PNGs as far as the crop reaches."""
+
+import io
+import multiprocessing
+import resource
+import struct
+import zlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from entry_point.config.data_config import DataConfig
+from entry_point.data.decode.allocation import empty_images, reused_memory
+from entry_point.data.decode.decoder import Decoded
+from entry_point.data.decode.pillow import PillowDecoder, read_photo
+from entry_point.data.plan.crops import CropPlan, CropPlanner
+from entry_point.data.plan.samples import Samples
+from entry_point.data.sources.source import Encoded
+
+MODES_OF_PNG = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
+MODES = {
+    "PNG": MODES_OF_PNG,
+    "TIFF": ("1", "L", "P", "RGB", "RGBA", "CMYK", "I;16"),
+    "WEBP": ("RGB", "RGBA"),
+    "AVIF": ("RGB", "RGBA"),
+    "JPEG": ("L", "RGB", "CMYK"),
+    "GIF": ("1", "L", "P", "RGB"),
+    "BMP": ("1", "L", "P", "RGB"),
+    "PPM": ("1", "L", "RGB"),
+}
+
+
+def noise(mode: str, height: int, width: int) -> Image.Image:
+    values = np.random.default_rng(0).integers(0, 256, (height, width, 4), dtype=np.uint8)
+    if mode == "I;16":
+        return Image.fromarray(values[..., 0].astype(np.uint16) * 257)
+    return Image.fromarray(values).convert(mode)
+
+
+def saved(image: Image.Image, kind: str, orientation: int = 1, **options: Any) -> bytes:
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = orientation
+    image.save(file, kind, exif=exif, **options)
+    return file.getvalue()
+
+
+def tensor(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def decoded(files: list[bytes], seed: int = 0, views: int = 1) -> Decoded:
+    """Random crops."""
+    planner = CropPlanner(DataConfig(image_size=32, resize=36, views=views), True, seed)
+    opened = PillowDecoder().open(Encoded([tensor(file) for file in files]))
+    count = np.arange(len(files))
+    plan = planner.plan(Samples.of(0, count, 0 * count, views), *opened.sizes)
+    return opened.decode(plan, reused_memory)
+
+
+def cut(file: bytes, box: tuple[int, int, int, int], side: int = 16) -> Decoded:
+    plan = CropPlan(side, np.array([box]), np.array([False]), None)
+    return PillowDecoder().open(Encoded([tensor(file)])).decode(plan, reused_memory)
+
+
+@given(
+    st.sampled_from([(kind, mode) for kind, modes in MODES.items() for mode in modes]),
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.integers(0, 9),
+)
+def test_the_size_by_the_header_is_that_of_the_upright_image(
+    form: tuple[str, str], height: int, width: int, orientation: int
+) -> None:
+    kind, mode = form
+    file = saved(noise(mode, height, width), kind, orientation)
+    heights, widths = PillowDecoder().open(Encoded([tensor(file)])).sizes
+    shown = ImageOps.exif_transpose(Image.open(io.BytesIO(file)))
+    assert read_photo(tensor(file)).size == shown.size == (widths[0], heights[0])
+
+
+def profile(orientation: int) -> str:
+    """EXIF as ImageMagick writes it into the text of a PNG."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    content = exif.tobytes()
+    return f"\nexif\n{len(content):8d}\n{content.hex()}\n"
+
+
+def late(orientation: int) -> dict[str, bytes]:
+    """Chunks after a PNG's pixels that turn it."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    xmp = f'<x tiff:Orientation="{orientation}"/>'.encode()
+    text = profile(orientation).encode()
+    return {
+        "eXIf": chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0")),
+        "tEXt": chunk(b"tEXt", b"Raw profile type exif\0" + text),
+        "zTXt": chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(text)),
+        "iTXt": chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp),
+    }
+
+
+@pytest.mark.parametrize("name", ["eXIf", "tEXt", "zTXt", "iTXt"])
+@pytest.mark.parametrize("before", [None, 8])
+def test_a_png_is_turned_by_what_follows_its_pixels(name: str, before: int | None) -> None:
+    image, file = noise("RGB", 5, 7), io.BytesIO()
+    image.save(file, "PNG", **({} if before is None else {"exif": _exif(before)}))
+    content = file.getvalue()
+    turned = content[:-12] + late(6)[name] + content[-12:]
+    loaded = Image.open(io.BytesIO(turned))
+    loaded.load()
+    expected = np.asarray(ImageOps.exif_transpose(loaded))
+    photo = read_photo(tensor(turned))
+    heights, widths = PillowDecoder().open(Encoded([tensor(turned)])).sizes
+    assert np.array_equal(np.asarray(photo), expected)
+    assert (heights[0], widths[0]) == expected.shape[:2] == (7, 5)
+
+
+def _exif(orientation: int) -> Image.Exif:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return exif
+
+
+def interlaced(pixels: np.ndarray[Any, Any]) -> bytes:
+    """A PNG of RGB pixels, in the seven passes of Adam7."""
+    height, width, _ = pixels.shape
+    steps = [
+        *((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4)),
+        *((2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)),
+    ]
+    rows = b"".join(
+        b"\0" + row.tobytes() for y, x, down, across in steps for row in pixels[y::down, x::across]
+    )
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 1)
+    parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + parts
+
+
+def animated(mode: str) -> bytes:
+    file = io.BytesIO()
+    frames = [noise(mode, 60, 80), noise(mode, 60, 80).transpose(Image.Transpose.ROTATE_180)]
+    frames[0].save(file, "PNG", save_all=True, append_images=frames[1:], loop=0)
+    return file.getvalue()
+
+
+def _saved_noise(mode: str, orientation: int = 1) -> bytes:
+    return saved(noise(mode, 60, 80), "PNG", orientation)
+
+
+PNGS: dict[str, Callable[[], bytes]] = {
+    **{mode: partial(_saved_noise, mode) for mode in MODES_OF_PNG},
+    **{f"orientation {turn}": partial(_saved_noise, "RGB", turn) for turn in (2, 3, 6)},
+    "transparent": lambda: saved(noise("P", 60, 80), "PNG", transparency=3),
+    "interlaced": lambda: interlaced(np.asarray(noise("RGB", 60, 80))),
+    "animated": lambda: animated("RGB"),
+    "animated with alpha": lambda: animated("RGBA"),
+}
+
+
+@pytest.mark.parametrize("kind", PNGS)
+def test_the_crops_of_a_png_are_those_of_the_whole_image(kind: str) -> None:
+    file = PNGS[kind]()
+    whole = io.BytesIO()
+    read_photo(tensor(file)).save(whole, "BMP")
+    for seed in range(20):
+        found, expected = (decoded([content], seed, 2) for content in (file, whole.getvalue()))
+        assert not found.damage and torch.equal(found.images, expected.images)
+
+
+def test_a_png_is_damaged_where_it_ends_before_the_crop_does() -> None:
+    file = saved(noise("RGB", 100, 100), "PNG")
+    half = file[: len(file) // 2]
+    upper = cut(half, (10, 10, 30, 80))
+    assert not upper.damage and torch.equal(upper.images, cut(file, (10, 10, 30, 80)).images)
+    assert cut(half, (10, 10, 80, 80)).damage
+
+
+def _decode_large(files: list[bytes], peaks: Path) -> None:
+    empty_images(reused_memory, len(files), 32)
+    decoded(files[:2])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert not decoded(files).damage
+    peaks.write_text(str((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024))
+
+
+def test_a_batch_takes_the_memory_of_one_photo(tmp_path: Path) -> None:
+    """Whole photos of a batch would be 256 MB here, and gigabytes of scans."""
+    file = saved(Image.new("RGB", (2000, 2000), "red"), "PNG")
+    process = multiprocessing.get_context("forkserver").Process(
+        target=_decode_large, args=([file] * 16, tmp_path / "peak")
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert float((tmp_path / "peak").read_text()) < 64
