@@ -48,9 +48,9 @@ class BatchMaker:
     A damaged image stops the job, unless `data.max_bad_fraction` is above 0: then the next image of
     the source replaces it in training, and validation leaves it out.
 
-    Every decoder treats a file as damaged if it cannot be read, has no JPEG header or ends before
+    Every decoder treats a file as damaged if it cannot be read, has no image header or ends before
     the crop does. JPEG has no checksum, so wrong bits inside a file are damage only if they make a
-    decoder fail: Pillow decodes whole files but tolerates much, the others decode only the crop,
+    decoder fail: Pillow decodes whole JPEGs but tolerates much, the others decode only the crop,
     and DALI rejects some intact files. An engine finds the same damage with any number of workers
     and after a resume.
     """
