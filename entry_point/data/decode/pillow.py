@@ -84,14 +84,14 @@ class OpenedPhotos:
         each = len(plan) // len(self.encoded)
         damage: dict[int, str] = {}
         for i in range(len(self.encoded)):
-            samples = slice(i * each, (i + 1) * each)
+            samples = range(i * each, (i + 1) * each)
             boxes = plan.boxes[samples]
             try:
                 photo = read_photo(self.encoded.file(i), int((boxes[:, 0] + boxes[:, 2]).max()))
             except UnusableImageError as error:
                 damage[i] = str(error)
                 continue
-            for sample in range(*samples.indices(len(plan))):
+            for sample in samples:
                 _cut(photo, plan, sample, images[sample])
         return Decoded(images, damage | self.encoded.unreadable)
 
@@ -111,7 +111,7 @@ def _cut(photo: Image.Image, plan: CropPlan, sample: int, out: Tensor) -> None:
 
 
 def read_photo(file: Tensor, rows: int | None = None) -> Image.Image:
-    """The whole upright image as RGB; what lies below its first `rows` rows may be black.
+    """The whole upright image as RGB; rows after the first `rows` may be black.
 
     Raises UnusableImageError if it cannot be decoded.
     """
@@ -150,7 +150,7 @@ def _turn(image: Image.Image, content: memoryview) -> Image.Transpose | None:
 
 
 def _exif_follows_pixels(png: memoryview) -> bool:
-    """Or text in which Pillow looks for the orientation."""
+    """Whether EXIF, or text in which Pillow looks for the orientation, follows the pixels."""
     at, after_pixels = len(b"\x89PNG\r\n\x1a\n"), False
     while at + 8 <= len(png):
         length, kind = struct.unpack_from(">I4s", png, at)

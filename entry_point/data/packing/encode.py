@@ -159,16 +159,16 @@ def _encode_other(original: bytes, options: OptimizeConfig) -> Encoded:
     """Raises RejectedError."""
     with _damage_rejected():
         image = open_image(original)
-        image.load()  # which turns a TIFF, and finds the EXIF after the pixels of a PNG
         if options.convert == "jpeg":
             return _convert(original, "converted", options)
         if options.max_side is not None and max(image.size) > options.max_side:
             return _convert(original, "shrunk", options)
+        image.load()  # it turns a TIFF, and finds EXIF after the pixels of a PNG
         (width, height), orientation = image.size, _orientation(image)
         stored, lost = rgb(image)
         place = height, width, orientation
         if kept := _KEPT.get(str(image.format)):
-            note = f"Pillow decodes a {image.format}"
+            note = f"{image.format} is decoded by Pillow"
             return Encoded(original, "kept", note, *place, suffix=kept)
         if image.mode in _MODES_OF_PNG:
             stored, lost = image, ""
@@ -184,7 +184,7 @@ def _convert(original: bytes, how: str, options: OptimizeConfig) -> Encoded:
     """To a JPEG without chroma subsampling and with the same orientation. Raises RejectedError."""
     with _damage_rejected():
         image = open_image(original)
-        image.load()
+        image.load()  # as above
         orientation = _orientation(image)
         stored, lost = rgb(image)
         lost = _of_several(image, lost)

@@ -280,7 +280,7 @@ def log_formats(source: object, jpegs: int, images: int) -> None:
     """Say what the images of a split cost that are no JPEGs, if there are any."""
     if jpegs < images:
         log.info(
-            "%s: %d of %d images are no JPEGs: Pillow decodes each, which takes 3 to "
-            "14 times as long as a crop of a JPEG",
+            "%s: %d of %d images are no JPEGs: Pillow decodes them, and each takes 3 to 14 times "
+            "as long as a crop of a JPEG",
             *(source, images - jpegs, images),
         )

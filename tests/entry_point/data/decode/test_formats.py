@@ -34,7 +34,7 @@ def file_of(image: Image.Image, kind: str, **options: Any) -> bytes:
 
 
 def opened(content: bytes) -> tuple[Image.Image, str]:
-    """The decoded image, or any and why it is damaged."""
+    """The decoded image and no text; of a damaged one a black pixel and the reason."""
     try:
         return read_photo(torch.from_numpy(np.frombuffer(bytearray(content), np.uint8))), ""
     except UnusableImageError as error:

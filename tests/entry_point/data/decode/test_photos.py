@@ -19,7 +19,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from entry_point.config.data_config import DataConfig
-from entry_point.data.decode.allocation import empty_images, reused_memory
+from entry_point.data.decode.allocation import reused_memory
 from entry_point.data.decode.decoder import Decoded
 from entry_point.data.decode.pillow import PillowDecoder, read_photo
 from entry_point.data.plan.crops import CropPlan, CropPlanner
@@ -190,7 +190,6 @@ def test_a_png_is_damaged_where_it_ends_before_the_crop_does() -> None:
 
 
 def _decode_large(files: list[bytes], peaks: Path) -> None:
-    empty_images(reused_memory, len(files), 32)
     decoded(files[:2])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert not decoded(files).damage
